@@ -1,0 +1,64 @@
+"""mlsysim: will it fit, how fast, what does it cost, what does it emit, what binds, and how sure are we?
+
+A first-principles planning engine for machine-learning systems. Public names are resolved when first used, so that
+importing the package reads no data.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "mlsysim.units.registry": ("DimensionalityError", "Q_", "Quantity", "ureg"),
+    "mlsysim.errors": (
+        "DataWarning",
+        "InputError",
+        "MLSysError",
+        "OOMError",
+        "SLAViolation",
+        "UnitError",
+        "UnknownNameError",
+        "ZooFileError",
+    ),
+    "mlsysim.hardware.registry": ("Hardware",),
+    "mlsysim.hardware.types": ("ComputeCore", "HardwareNode", "IOInterconnect", "MemoryHierarchy", "StorageHierarchy"),
+    "mlsysim.models.registry": ("Models",),
+    "mlsysim.models.types": (
+        "CNNWorkload",
+        "ComputationGraph",
+        "DiffusionWorkload",
+        "HybridWorkload",
+        "RecommendationWorkload",
+        "SSMWorkload",
+        "SparseTransformerWorkload",
+        "SpeechWorkload",
+        "TransformerWorkload",
+        "VisionLanguageWorkload",
+        "VisionTransformerWorkload",
+        "Workload",
+    ),
+    "mlsysim.infra.registry": ("Grids", "Infra"),
+    "mlsysim.infra.types": ("Datacenter", "Facility", "GridProfile"),
+    "mlsysim.systems.registry": ("Systems",),
+    "mlsysim.systems.types": ("Fleet", "NetworkFabric", "Node"),
+}
+
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted([*_HOME_OF, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mlsysim' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

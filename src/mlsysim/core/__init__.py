@@ -1,0 +1,1 @@
+"""The import paths that the MLSys·im documents use. Re-exports only."""

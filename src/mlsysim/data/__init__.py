@@ -1,0 +1,1 @@
+"""Data that belongs to no single room."""

@@ -1,0 +1,1 @@
+"""Layer B, supply: what a chip offers, without reference to any model."""

@@ -1,0 +1,65 @@
+"""``Hardware``: the silicon zoo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.units.registry import Q_
+from mlsysim.zoo.registry import Registry, provenance
+
+__all__ = ["Hardware"]
+
+FILES = (
+    "nvidia.toml",
+    "amd_intel.toml",
+    "tpu_aws.toml",
+    "specialised.toml",
+    "cpu.toml",
+    "apple_mobile.toml",
+    "micro.toml",
+)
+
+
+def build(key: str, table: dict[str, Any]) -> HardwareNode:
+    """A chip from the fields of an entry."""
+    table = dict(table)
+    metadata = provenance(key, table)
+    table.pop("namespace", None)
+    peaks = dict(table.pop("compute", {}))
+    headline = peaks.pop("headline", "fp16")
+    if headline not in peaks:
+        raise InputError(f"the headline precision {headline!r} has no peak.")
+    table["compute"] = {
+        "peak_flops": peaks[headline],
+        "precision_flops": peaks,
+        "sparse_flops": table.pop("sparse", {}),
+        "headline": headline,
+    }
+    if "host_link" in table:
+        table["interconnect"] = table.pop("host_link")
+    if "embodied_carbon" in table:
+        table["embodied_carbon_kg"] = Q_(table.pop("embodied_carbon")).to("kgCO2e").magnitude
+    return HardwareNode(metadata=metadata, **table)
+
+
+Hardware = Registry(
+    "Hardware",
+    "hardware",
+    "mlsysim.hardware",
+    FILES,
+    build,
+    {
+        "name": "name",
+        "year": "release_year",
+        "peak": "compute.peak_flops",
+        "precision": "compute.headline",
+        "memory": "memory.capacity",
+        "bandwidth": "memory.bandwidth",
+        "TDP": "tdp",
+        "source": "metadata.kind",
+    },
+    namespaces=("Cloud", "Workstation", "Mobile", "Edge", "Tiny"),
+    kind=HardwareNode,
+)

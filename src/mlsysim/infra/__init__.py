@@ -1,0 +1,1 @@
+"""Layer C, context: grids, facilities, racks and prices."""

@@ -1,0 +1,1 @@
+"""Layer A, demand: what a model computes, without reference to any chip."""

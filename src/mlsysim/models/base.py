@@ -1,0 +1,137 @@
+"""What every workload has in common: a name, a stated size, and ``lower()``.
+
+A new kind of workload subclasses :class:`Workload` and implements :meth:`Workload.lower`; every resolver then applies
+to it. ``parameters`` is the published count and is what first-order equations use; ``derived_parameters`` is what the
+dimensions give, as a check on both.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from pydantic import Field
+
+from mlsysim.errors import DataWarning, InputError
+from mlsysim.models.graph import ComputationGraph
+from mlsysim.models.passes import PHASES, Sharding
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.units.fields import ByteRate, Bytes, Count, Flops, Record
+from mlsysim.units.registry import Quantity
+from mlsysim.zoo.provenance import Metadata
+
+__all__ = ["DISAGREEMENT", "Workload", "positive_number", "whole_number"]
+
+DISAGREEMENT = 0.02
+"""A user's stated count may differ by this fraction from what the dimensions give before a warning says so."""
+
+
+class Workload(Record):
+    """Demand: what is computed, without reference to any chip."""
+
+    name: str
+    architecture: str = "generic"
+    metadata: Metadata = Field(default_factory=Metadata)
+    parameters: Count | None = None
+    model_size: Bytes | None = None
+    inference_flops: Flops | None = None
+    data_rate: ByteRate | None = None
+    release_year: int | None = None
+
+    @property
+    def parameter_count(self) -> float:
+        """The stated number of parameters; falls back to the derived one."""
+        if self.parameters is not None:
+            return float(self.parameters.to("count").magnitude)
+        derived = self.derived_parameters
+        if derived is None:
+            raise InputError(f"{self.name} states no parameters and has no dimensions to derive them from.")
+        return derived
+
+    @property
+    def active_parameter_count(self) -> float:
+        """Parameters that serve one token or sample; all of them unless experts are chosen."""
+        return self.parameter_count
+
+    @property
+    def derived_parameters(self) -> float | None:
+        """The number of parameters that the dimensions give, or None where they are not known."""
+        return None
+
+    def size_in_bytes(self, precision_bytes: Any = None, precision: str = "fp16") -> Any:
+        """Bytes of the weights, at a precision or at a given number of bytes per parameter."""
+        if self.model_size is not None and precision_bytes is None:
+            return self.model_size.to("byte")
+        return Quantity(self.parameter_count * element_bytes(precision_bytes, precision), "byte")
+
+    def lower(self, phase: str | None = None, **sizes: Any) -> ComputationGraph:
+        """The operators of one pass. Subclasses say which sizes they take."""
+        raise InputError(f"{type(self).__name__} does not say how it lowers to operators; implement lower().")
+
+    def _check_stated(self) -> None:
+        derived = self.derived_parameters
+        if self.parameters is None or derived is None:
+            return
+        stated = self.parameter_count
+        if abs(derived - stated) > DISAGREEMENT * stated:
+            warnings.warn(
+                f"{self.name}: the dimensions give {derived / 1e9:.4g} B parameters, {derived / stated - 1:+.1%} from the stated {stated / 1e9:.4g} B; "
+                "the stated count is used.",
+                DataWarning,
+                stacklevel=4,
+            )
+
+
+def element_bytes(precision_bytes: Any, precision: str) -> float:
+    """Bytes per parameter from a number, a quantity ("2 B") or a precision's name."""
+    if precision_bytes is None:
+        return bytes_per_element(precision)
+    if isinstance(precision_bytes, str):
+        return (
+            bytes_per_element(precision_bytes)
+            if not precision_bytes[:1].isdigit()
+            else float(Quantity(precision_bytes).to("byte").magnitude)
+        )
+    if isinstance(precision_bytes, Quantity):
+        return float(precision_bytes.to("byte").magnitude)
+    return positive_number(precision_bytes, "precision_bytes")
+
+
+def positive_number(value: Any, name: str, zero: bool = False) -> Any:
+    """A finite number above zero (or at least zero); arrays pass unchecked."""
+    if isinstance(value, (bool, str)) or value is None:
+        raise InputError(f"{name!r} must be a number, got {value!r}.", field=name)
+    if isinstance(value, (int, float)):
+        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+            raise InputError(
+                f"{name!r} must be a finite number {'of at least' if zero else 'above'} 0, got {value!r}.", field=name
+            )
+    elif isinstance(value, Quantity):
+        return positive_number(value.to("count").magnitude, name, zero)
+    elif not hasattr(value, "shape"):
+        raise InputError(f"{name!r} must be a number, got {type(value).__name__}.", field=name)
+    return value
+
+
+def whole_number(value: Any, name: str, zero: bool = False) -> Any:
+    """A whole number above zero (or at least zero); arrays pass unchecked."""
+    value = positive_number(value, name, zero)
+    if isinstance(value, float) and value != int(value):
+        raise InputError(f"{name!r} must be a whole number, got {value!r}.", field=name)
+    return int(value) if isinstance(value, float) else value
+
+
+def sharding(tp: int = 1, pp: int = 1, ep: int = 1, cp: int = 1) -> Sharding:
+    """A checked :class:`Sharding`."""
+    return Sharding(tp, pp, ep, cp)
+
+
+def choose_phase(phase: str | None, default: str, allowed: tuple[str, ...], name: str) -> str:
+    """The phase to lower; one clear sentence when the workload does not know it."""
+    chosen = phase or default
+    if chosen not in allowed:
+        known = " or ".join(allowed)
+        what = "is no phase" if chosen not in PHASES else "is not a phase of this kind of model"
+        raise InputError(f"{chosen!r} {what}; {name} lowers for {known}.", phase=chosen, allowed=allowed)
+    return chosen

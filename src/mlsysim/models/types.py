@@ -1,0 +1,44 @@
+"""The workload types of layer A, gathered from their modules."""
+
+from __future__ import annotations
+
+from mlsysim.models.attention import CSA, MLA, SparseIndexer
+from mlsysim.models.base import Workload
+from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
+from mlsysim.models.passes import Sharding
+from mlsysim.models.recommendation import RecommendationWorkload
+from mlsysim.models.recurrent import LinearAttention, Mamba
+from mlsysim.models.transformer import (
+    BlockKind,
+    HybridWorkload,
+    SparseTransformerWorkload,
+    SSMWorkload,
+    TransformerWorkload,
+)
+from mlsysim.models.vision import CNNWorkload, RowWorkload, VisionTransformerWorkload
+
+__all__ = [
+    "CSA",
+    "MLA",
+    "BlockKind",
+    "CNNWorkload",
+    "ComputationGraph",
+    "DiffusionWorkload",
+    "HybridWorkload",
+    "LinearAttention",
+    "Mamba",
+    "Operator",
+    "RecommendationWorkload",
+    "RowWorkload",
+    "SSMWorkload",
+    "Sharding",
+    "SparseIndexer",
+    "SparseTransformerWorkload",
+    "SpeechWorkload",
+    "TransformerWorkload",
+    "VisionLanguageWorkload",
+    "VisionTransformerWorkload",
+    "Workload",
+]

@@ -1,0 +1,1 @@
+"""Kernels that several walls share: precision, roofline and memory."""

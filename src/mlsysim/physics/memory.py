@@ -1,0 +1,68 @@
+"""Bytes that sequences leave behind in memory, and bytes that optimizers keep per parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import ceil, minimum
+
+__all__ = ["cache_bytes", "causal_pairs", "paged_cache_bytes", "state_bytes"]
+
+
+@kernel(
+    inputs={
+        "sequences": Arg("", 1, 1e4),
+        "tokens": Arg("", 1, 1e6),
+        "elements_per_token": Arg("", 1, 1e6),
+        "element": Arg("byte", 0.5, 8),
+    },
+    outputs={"size": "byte"},
+)
+def cache_bytes(sequences: Any, tokens: Any, elements_per_token: Any, element: Any) -> Any:
+    """A cache that grows by the same number of elements with each token of each sequence.
+
+    For grouped-query attention ``elements_per_token`` is 2 L H_kv D (keys and values); for multi-head latent attention
+    L (d_c + d_rope), the compressed latent and the shared rotary key.
+    """
+    return sequences * tokens * elements_per_token * element
+
+
+@kernel(
+    inputs={
+        "sequences": Arg("", 1, 1e4),
+        "tokens": Arg("", 1, 1e6),
+        "page": Arg("", 1, 256, whole=True),
+        "elements_per_token": Arg("", 1, 1e6),
+        "element": Arg("byte", 0.5, 8),
+    },
+    outputs={"size": "byte"},
+)
+def paged_cache_bytes(sequences: Any, tokens: Any, page: Any, elements_per_token: Any, element: Any) -> Any:
+    """The same cache handed out in pages of ``page`` tokens: the last page of each sequence is partly empty."""
+    return cache_bytes(sequences, ceil(tokens / page) * page, elements_per_token, element)
+
+
+@kernel(
+    inputs={"sequences": Arg("", 1, 1e4), "elements": Arg("", 1, 1e8), "element": Arg("byte", 0.5, 8)},
+    outputs={"size": "byte"},
+)
+def state_bytes(sequences: Any, elements: Any, element: Any) -> Any:
+    """A recurrent state: fixed per sequence, whatever its length."""
+    return sequences * elements * element
+
+
+@kernel(inputs={"new": Arg("", 1, 1e5), "context": Arg("", 1, 1e5), "window": Arg("", 1, 1e6)}, outputs={"pairs": ""})
+def causal_pairs(new: Any, context: Any, window: Any) -> Any:
+    """Query-key pairs when ``new`` tokens follow ``context`` cached ones and each sees at most ``window`` keys.
+
+    Token p (counted from 1) sees min(p, W) keys, itself included. With T(x) the sum of min(p, W) over p = 1..x,
+    T(x) = m (m + 1) / 2 + (x - m) W where m = min(x, W), and the answer is T(context + new) - T(context). Without a
+    binding window this is new x context + new (new + 1) / 2: half of the square, as causality requires.
+    """
+    return _seen(context + new, window) - _seen(context, window)
+
+
+def _seen(tokens: Any, window: Any) -> Any:
+    ramp = minimum(tokens, window)
+    return ramp * (ramp + 1) / 2 + (tokens - ramp) * window

@@ -1,0 +1,85 @@
+"""Plain-text display: ``banner``, ``info`` and ``table``, as the tutorial prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlsysim.units.registry import Quantity, format_unit
+
+__all__ = ["banner", "format_value", "info", "table"]
+
+_RULE = "─"
+_HEADER_WIDTH = 44
+
+
+def format_value(value: Any) -> str:
+    """A value as text: quantities and floats with a sensible number of digits, everything else as it is.
+
+    >>> from mlsysim.units.registry import Q_
+    >>> format_value(Q_("8 MB/s").to("GB/s")), format_value(Q_("7 GB/s")), format_value(1.06)
+    ('8.00e-03 GB/s', '7 GB/s', '1.06')
+    """
+    if isinstance(value, Quantity):
+        return f"{_quantity_digits(value.magnitude)} {format_unit(value.units)}".strip()
+    if isinstance(value, float):
+        return _float_digits(value)
+    return str(value)
+
+
+def _quantity_digits(magnitude: Any) -> str:
+    if not isinstance(magnitude, (int, float)):
+        return str(magnitude)
+    size = abs(magnitude)
+    if size == 0:
+        return "0"
+    if size >= 1 and int(magnitude) == magnitude:
+        return f"{int(magnitude):,}"
+    if size >= 100:
+        return f"{magnitude:,.1f}"
+    if size >= 1:
+        return f"{magnitude:.2f}"
+    return f"{magnitude:.3f}" if size >= 0.01 else f"{magnitude:.2e}"
+
+
+def _float_digits(value: float) -> str:
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value:,.0f}"
+    if size >= 100:
+        return f"{value:,.1f}"
+    return f"{value:.2f}" if size >= 1 else f"{value:.4f}"
+
+
+def banner(title: str) -> None:
+    """Print a heading with an empty line before it."""
+    print(f"\n=== {title} ===")
+
+
+def info(title: str | None = None, /, **fields: Any) -> None:
+    """Print named values, one a line, under an optional heading. Underscores in names become spaces."""
+    if title is not None:
+        print(f"{_RULE * 2} {title} ".ljust(_HEADER_WIDTH, _RULE))
+    if not fields:
+        return
+    labels = [name.replace("_", " ") + ":" for name in fields]
+    width = max(len(label) for label in labels)
+    for label, value in zip(labels, fields.values(), strict=True):
+        print(f"{label:<{width}}  {format_value(value)}")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], align: str | None = None) -> None:
+    """Print a table. ``align`` has ``<`` or ``>`` for each column; the first is left and the rest right by default."""
+    columns = len(headers)
+    align = "<".ljust(columns, ">") if align is None else align.ljust(columns, ">")
+    cells = [[format_value(cell) for cell in row] for row in rows]
+    widths = [max(len(str(headers[i])), *(len(row[i]) for row in cells), 0) for i in range(columns)]
+
+    def line(row: Sequence[str]) -> str:
+        return "  ".join(f"{cell:{align[i]}{widths[i]}}" for i, cell in enumerate(row))
+
+    heading = line([str(header) for header in headers])
+    print(heading)
+    print(_RULE * len(heading))
+    for row in cells:
+        print(line(row))

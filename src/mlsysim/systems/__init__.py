@@ -1,0 +1,1 @@
+"""Layer D, topology: nodes, fabrics and fleets."""

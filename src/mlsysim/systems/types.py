@@ -1,0 +1,123 @@
+"""Layer D: the types of systems, without numbers.
+
+Fleet
+├── Node               accelerators, the link between them, network adapters, power supplies, host power
+│   └── HardwareNode
+├── NetworkFabric      topology, bandwidth of a port, latency, oversubscription
+└── GridProfile or Datacenter
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.infra.registry import Grids
+from mlsysim.infra.types import Datacenter, GridProfile
+from mlsysim.units.fields import Bandwidth, ByteRate, Dollars, Record, Seconds, Watts
+from mlsysim.zoo.provenance import Metadata
+
+__all__ = ["Fleet", "Metadata", "NetworkFabric", "Node"]
+
+
+class Node(Record):
+    """A server: accelerators joined by a fast link.
+
+    ``intra_node_bw`` is per accelerator, both directions together, as vendors quote NVLink. ``nics_per_node`` counts
+    adapters of the compute network; left at its default, every accelerator is taken to have the fabric's bandwidth to
+    itself, while the failure rate counts one adapter.
+    """
+
+    name: str
+    accelerator: HardwareNode
+    accelerators_per_node: int = Field(default=8, gt=0)
+    intra_node_bw: ByteRate
+    nics_per_node: int = Field(default=1, gt=0)
+    psus_per_node: int = Field(default=2, gt=0)
+    nic_bandwidth: Bandwidth | None = None
+    host_power: Watts | None = None
+    max_power: Watts | None = None
+    unit_cost: Dollars | None = None
+    cost_date: str | None = None
+    metadata: Metadata = Field(default_factory=Metadata)
+
+    @field_validator("accelerator", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return Hardware.get(value) if isinstance(value, str) else value
+
+    @property
+    def nics_given(self) -> bool:
+        """Whether the number of adapters was stated rather than left at its default."""
+        return "nics_per_node" in self.model_fields_set
+
+    @property
+    def link_bandwidth_per_direction(self) -> Any:
+        """What one accelerator sends while it receives as much: half of the figure that vendors quote."""
+        return self.intra_node_bw / 2
+
+
+class NetworkFabric(Record):
+    """The network between nodes. ``bandwidth`` is that of one port in one direction."""
+
+    name: str
+    topology: str = "fat-tree"
+    bandwidth: Bandwidth
+    latency: Seconds | None = None
+    oversubscription_ratio: float = Field(default=1.0, ge=1.0)
+    technology: str | None = None
+    metadata: Metadata = Field(default_factory=Metadata)
+
+
+class Fleet(Record):
+    """``count`` equal nodes on a fabric, somewhere."""
+
+    name: str
+    node: Node
+    count: int = Field(gt=0)
+    fabric: NetworkFabric
+    region: GridProfile | None = None
+    datacenter: Datacenter | None = None
+    mtbf_hours: float | None = Field(default=None, gt=0)
+    metadata: Metadata = Field(default_factory=Metadata)
+
+    @field_validator("region", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return Grids.get(value) if isinstance(value, str) else value
+
+    def model_post_init(self, context: Any) -> None:
+        if self.region is not None and self.datacenter is not None and self.datacenter.grid != self.region:
+            raise InputError(
+                f"Fleet {self.name!r} has region {self.region.name!r} and a datacenter on {self.datacenter.grid.name!r}; give one of them."
+            )
+
+    @property
+    def total_accelerators(self) -> int:
+        return self.count * self.node.accelerators_per_node
+
+    @property
+    def grid(self) -> GridProfile | None:
+        """Where the electricity comes from."""
+        return self.datacenter.grid if self.datacenter is not None else self.region
+
+    @property
+    def effective_pue(self) -> float:
+        """PUE of the datacenter, else of the region's default facility, else 1: computing power alone."""
+        if self.datacenter is not None:
+            return self.datacenter.pue
+        return self.region.pue if self.region is not None else 1.0
+
+    @property
+    def bandwidth_per_accelerator(self) -> Any:
+        """Fabric bandwidth that one accelerator has to itself, one direction.
+
+        The fabric's port rate, unless the node states its adapters; then their sum shared by the accelerators.
+        """
+        if not self.node.nics_given:
+            return self.fabric.bandwidth
+        return self.fabric.bandwidth * (self.node.nics_per_node / self.node.accelerators_per_node)

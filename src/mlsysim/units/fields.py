@@ -1,0 +1,215 @@
+"""Quantity fields for Pydantic: ``Bytes``, ``ByteRate``, ``FlopRate`` ... and :class:`Record`, the base of every type.
+
+A quantity field accepts a quantity of our registry, a string with a unit (``"80 GiB"``) or ``{"magnitude": 80,
+"unit": "GiB"}``. It refuses bare numbers and wrong dimensions with a sentence that names the field, the expected unit
+and an example, keeps the unit that the user wrote, round-trips through JSON and describes itself in JSON Schema.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+import pint
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic_core import PydanticCustomError, core_schema
+
+from mlsysim.errors import InputError, UnitError, nearest
+from mlsysim.units.registry import Quantity, parse_quantity, ureg
+
+__all__ = [
+    "Bandwidth",
+    "ByteRate",
+    "Bytes",
+    "CarbonIntensity",
+    "CarbonMass",
+    "Count",
+    "Dollars",
+    "EnergyPrice",
+    "FlopRate",
+    "Flops",
+    "Frequency",
+    "HourlyPrice",
+    "Joules",
+    "QuantityField",
+    "Record",
+    "Seconds",
+    "WaterIntensity",
+    "Watts",
+    "quantity_from",
+]
+
+
+@dataclass(frozen=True)
+class QuantityField:
+    """The constraint behind an annotated quantity: expected unit, an example, and the permitted sign."""
+
+    unit: str
+    example: str
+    positive: bool = True
+    plain_number: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def validate(value: Any, info: core_schema.ValidationInfo) -> Any:
+            try:
+                return self.read(value, info.field_name or "this field")
+            except UnitError as error:
+                raise PydanticCustomError("quantity", "{sentence}", {"sentence": str(error)}) from None
+
+        return core_schema.with_info_plain_validator_function(
+            validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda q: (
+                    q
+                    if q is None
+                    else {"magnitude": q.magnitude, "unit": f"{q.units:~}" if q.units != ureg.dimensionless else ""}
+                )
+            ),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        forms: list[dict[str, Any]] = [
+            {"type": "string", "examples": [self.example]},
+            {
+                "type": "object",
+                "properties": {"magnitude": {"type": "number"}, "unit": {"type": "string"}},
+                "required": ["magnitude", "unit"],
+                "additionalProperties": False,
+            },
+        ]
+        if self.plain_number:
+            forms.append({"type": "number"})
+        return {
+            "anyOf": forms,
+            "x-unit": self.unit,
+            "description": f"a quantity in {self.unit or 'counts'}, such as {self.example!r}",
+        }
+
+    def read(self, value: Any, field: str) -> Any:
+        """The quantity behind ``value``, or a UnitError with one sentence."""
+        expected = f"expected a quantity in {self.unit or 'counts'} such as {self.example!r}"
+        details = {"field": field, "expected": self.unit, "example": self.example}
+        if isinstance(value, str):
+            try:
+                quantity = parse_quantity(value)
+            except UnitError as error:
+                raise UnitError(f"The {field!r} field: {str(error).rstrip('.')}; {expected}.", **details) from None
+        elif isinstance(value, Quantity):
+            quantity = value
+        elif isinstance(value, pint.Quantity):
+            raise UnitError(
+                f"The {field!r} field got a quantity of another pint registry; build it with mlsysim.Q_ instead.",
+                **details,
+            )
+        elif isinstance(value, dict):
+            quantity = self._from_mapping(value, field, expected, details)
+        elif self.plain_number and isinstance(value, (int, float)) and not isinstance(value, bool):
+            quantity = Quantity(value)
+        else:
+            shown = repr(value)[:60]
+            raise UnitError(f"The {field!r} field got {shown}, which has no unit; {expected}.", **details)
+        if not quantity.is_compatible_with(ureg.parse_units(self.unit)):
+            dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
+            raise UnitError(f"The {field!r} field got {quantity:~P}, which is {dimension}; {expected}.", **details)
+        magnitude = quantity.magnitude
+        if isinstance(magnitude, (int, float)):
+            if not math.isfinite(magnitude):
+                raise UnitError(
+                    f"The {field!r} field got {magnitude}, which is not a finite number; {expected}.", **details
+                )
+            if self.positive and magnitude < 0:
+                raise UnitError(f"The {field!r} field got {quantity:~P}, which is negative; {expected}.", **details)
+        return quantity
+
+    def _from_mapping(self, value: dict[Any, Any], field: str, expected: str, details: dict[str, Any]) -> Any:
+        magnitude, unit = value.get("magnitude"), value.get("unit", value.get("units"))
+        if (
+            set(value) - {"magnitude", "unit", "units"}
+            or not isinstance(unit, str)
+            or isinstance(magnitude, bool)
+            or not isinstance(magnitude, (int, float))
+        ):
+            raise UnitError(
+                f"The {field!r} field got a mapping that is not {{'magnitude': number, 'unit': string}}; {expected}.",
+                **details,
+            )
+        try:
+            return Quantity(magnitude, ureg.parse_units(unit))
+        except UnitError as error:
+            raise UnitError(f"The {field!r} field: {str(error).rstrip('.')}; {expected}.", **details) from None
+
+
+def quantity_from(value: Any, unit: str, example: str, field: str) -> Any:
+    """Read one quantity outside a Pydantic model, with the same sentences."""
+    return QuantityField(unit, example).read(value, field)
+
+
+Bytes = Annotated[Any, QuantityField("byte", "80 GiB")]
+ByteRate = Annotated[Any, QuantityField("byte/s", "3.35 TB/s")]
+Bandwidth = Annotated[Any, QuantityField("byte/s", "400 Gbps")]
+FlopRate = Annotated[Any, QuantityField("flop/s", "989 TFLOPs/s")]
+Flops = Annotated[Any, QuantityField("flop", "8.2 GFLOP")]
+Seconds = Annotated[Any, QuantityField("s", "10 us")]
+Watts = Annotated[Any, QuantityField("W", "700 W")]
+Joules = Annotated[Any, QuantityField("J", "12.7 Wh")]
+Dollars = Annotated[Any, QuantityField("USD", "30000 USD")]
+HourlyPrice = Annotated[Any, QuantityField("USD/h", "98.32 USD/h")]
+EnergyPrice = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh")]
+CarbonMass = Annotated[Any, QuantityField("kgCO2e", "164 kgCO2e")]
+CarbonIntensity = Annotated[Any, QuantityField("gCO2e/kWh", "20 gCO2e/kWh")]
+WaterIntensity = Annotated[Any, QuantityField("L/kWh", "1.8 L/kWh")]
+Frequency = Annotated[Any, QuantityField("Hz", "1.98 GHz")]
+Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True)]
+
+
+class Record(BaseModel):
+    """A typed, frozen record. Bad input raises :class:`InputError` with one sentence instead of a validation report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False)
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise sentence_for(type(self), error) from None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        try:
+            return super().model_validate(obj, **kwargs)
+        except ValidationError as error:
+            raise sentence_for(cls, error) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **kwargs: Any) -> Self:
+        try:
+            return super().model_validate_json(json_data, **kwargs)
+        except ValidationError as error:
+            raise sentence_for(cls, error) from None
+
+
+def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
+    """The first problem of a Pydantic report as one sentence."""
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    name = kind.__name__
+    more = f" ({error.error_count() - 1} more problem(s) after this one.)" if error.error_count() > 1 else ""
+    if first["type"] == "missing":
+        text = f"{name} needs the {path!r} field, which was not given."
+    elif first["type"] == "extra_forbidden":
+        close = nearest(str(first["loc"][-1]), kind.model_fields)
+        hint = (
+            f"did you mean {' or '.join(repr(c) for c in close)}?"
+            if close
+            else "its fields are " + ", ".join(kind.model_fields) + "."
+        )
+        text = f"{name} has no field {path!r}; {hint}"
+    elif first["type"] in ("quantity", "value_error"):
+        text = f"{name}: {first['msg'].removeprefix('Value error, ')}"
+    else:
+        shown = repr(first.get("input"))[:60]
+        text = f"{name}: the {path!r} field got {shown}; {first['msg'][0].lower()}{first['msg'][1:]}."
+    return InputError(text + more, record=name, field=path)

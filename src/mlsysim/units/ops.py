@@ -1,0 +1,112 @@
+"""The few functions that kernels need beyond arithmetic, for floats, NumPy arrays and quantities alike.
+
+A kernel is written once and runs on a float (interactive use), on an array (a sweep) and on a quantity (the proof of
+its dimensions). Floats go to :mod:`math`, quantities are checked (``log`` wants a dimensionless argument, ``maximum``
+two of the same dimension), and anything else is taken to be an array; NumPy is imported only then.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlsysim.units.registry import Quantity
+
+__all__ = ["absolute", "ceil", "exp", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "where"]
+
+_SCALARS = (float, int)
+
+
+def _numpy() -> Any:
+    import numpy
+
+    return numpy
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of two, element by element."""
+    if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
+        return a if a >= b else b
+    return _pair("maximum", a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of two, element by element."""
+    if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
+        return a if a <= b else b
+    return _pair("minimum", a, b)
+
+
+def _pair(name: str, a: Any, b: Any) -> Any:
+    if isinstance(a, Quantity) or isinstance(b, Quantity):
+        a, b = _same_unit(a, b)
+        function = maximum if name == "maximum" else minimum
+        return Quantity(function(a.magnitude, b.magnitude), a.units)
+    return getattr(_numpy(), name)(a, b)
+
+
+def _same_unit(a: Any, b: Any) -> tuple[Any, Any]:
+    a = a if isinstance(a, Quantity) else Quantity(a)
+    b = b if isinstance(b, Quantity) else Quantity(b)
+    return a, b.to(a.units)
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """``a`` where the condition holds, else ``b``. Both are evaluated."""
+    if isinstance(a, Quantity) or isinstance(b, Quantity):
+        a, b = _same_unit(a, b)
+        return Quantity(where(condition, a.magnitude, b.magnitude), a.units)
+    if isinstance(condition, bool):
+        return a if condition else b
+    return _numpy().where(condition, a, b)
+
+
+def _dimensionless(x: Any) -> Any:
+    return x.to("").magnitude if isinstance(x, Quantity) else x
+
+
+def ceil(x: Any) -> Any:
+    """The next whole number; for counts, which have no dimension."""
+    x = _dimensionless(x)
+    return float(math.ceil(x)) if isinstance(x, _SCALARS) else _numpy().ceil(x)
+
+
+def floor(x: Any) -> Any:
+    """The whole number below; for counts, which have no dimension."""
+    x = _dimensionless(x)
+    return float(math.floor(x)) if isinstance(x, _SCALARS) else _numpy().floor(x)
+
+
+def log(x: Any) -> Any:
+    """Natural logarithm of a dimensionless argument."""
+    x = _dimensionless(x)
+    return math.log(x) if isinstance(x, _SCALARS) else _numpy().log(x)
+
+
+def log2(x: Any) -> Any:
+    """Binary logarithm of a dimensionless argument."""
+    x = _dimensionless(x)
+    return math.log2(x) if isinstance(x, _SCALARS) else _numpy().log2(x)
+
+
+def exp(x: Any) -> Any:
+    """Exponential of a dimensionless argument."""
+    x = _dimensionless(x)
+    return math.exp(x) if isinstance(x, _SCALARS) else _numpy().exp(x)
+
+
+def sqrt(x: Any) -> Any:
+    """Square root; of a quantity it has the square root of the unit."""
+    if isinstance(x, Quantity):
+        return x**0.5
+    return math.sqrt(x) if isinstance(x, _SCALARS) else _numpy().sqrt(x)
+
+
+def power(x: Any, exponent: Any) -> Any:
+    """``x`` to a dimensionless exponent; a base with a dimension needs a constant exponent, so it is refused here."""
+    return _dimensionless(x) ** _dimensionless(exponent)
+
+
+def absolute(x: Any) -> Any:
+    """Magnitude without sign."""
+    return abs(x)

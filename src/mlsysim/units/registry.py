@@ -1,0 +1,247 @@
+"""The one unit registry, and strings that hold a number and units, nothing else.
+
+``Q_("989 TFLOPs/s")`` goes through :func:`parse_quantity`, which reads ``NUMBER [UNIT]`` with a small grammar of its
+own instead of pint's expression evaluator: an expression such as ``9**9**9`` is refused at once, never evaluated,
+and a hostile string costs no more than its length. Parsed units are cached, so repeated strings are cheap.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import pint
+from pint.errors import UndefinedUnitError
+from pint.util import UnitsContainer
+
+from mlsysim.errors import UnitError, nearest
+
+__all__ = [
+    "Q_",
+    "DimensionalityError",
+    "Quantity",
+    "Unit",
+    "conversion_factor",
+    "format_unit",
+    "parse_quantity",
+    "to_si",
+    "ureg",
+]
+
+DimensionalityError = pint.DimensionalityError
+
+_LONGEST = 120
+_NUMBER = re.compile(r"\s*([+-]?(?:\d{1,3}(?:[,_]\d{3})+|\d{1,40})?(?:\.\d{0,40})?(?:[eE][+-]?\d{1,3})?)\s*")
+_UNIT_TOKEN = re.compile(
+    r"\s*(?:(?P<name>[A-Za-zµμ%][A-Za-z0-9_µμ]*)|(?P<power>(?:\*\*|\^)\s*(?P<exp>-?\d))|(?P<op>[*/·])|(?P<one>1(?=\s*/))|(?P<paren>[()]))"
+)
+
+
+def _check_unit_text(text: str) -> None:
+    """Raise unless ``text`` is a product of unit names with one-digit exponents."""
+    position, depth, after_name, after_operator = 0, 0, False, False
+    end = len(text.rstrip())
+    while position < end:
+        match = _UNIT_TOKEN.match(text, position)
+        if match is None:
+            raise UnitError(
+                f"{text[:_LONGEST]!r} is not a unit; expected unit names joined by * and / with small whole exponents, "
+                "such as 'GB/s' or 'gCO2e/kWh'.",
+                got=text[:_LONGEST],
+            )
+        if match["power"] and not after_name:
+            raise UnitError(
+                f"{text[:_LONGEST]!r} raises something that is not a unit to a power; write it as in 'm**2'.",
+                got=text[:_LONGEST],
+            )
+        if match["paren"]:
+            depth += 1 if match["paren"] == "(" else -1
+            if depth < 0 or depth > 3:
+                raise UnitError(f"{text[:_LONGEST]!r} has unbalanced or too many parentheses.", got=text[:_LONGEST])
+        if match["op"] and after_operator:
+            raise UnitError(
+                f"{text[:_LONGEST]!r} has two operators in a row; write it as in 'GB/s'.", got=text[:_LONGEST]
+            )
+        after_name, after_operator = bool(match["name"]), bool(match["op"])
+        position = match.end()
+    if depth or after_operator:
+        raise UnitError(
+            f"{text[:_LONGEST]!r} is not finished: a unit or a parenthesis is missing.", got=text[:_LONGEST]
+        )
+
+
+class Registry(pint.UnitRegistry):
+    """pint's registry with bounded parsing and errors that suggest the nearest unit."""
+
+    def parse_expression(self, input_string: str, *args: Any, **kwargs: Any) -> Any:
+        return parse_quantity(input_string)
+
+    def parse_units(self, input_string: str, *args: Any, **kwargs: Any) -> Any:
+        return _unit(input_string)
+
+
+def _load() -> Registry:
+    definitions = files("mlsysim.units").joinpath("units.txt").read_text(encoding="utf-8")
+    registry = Registry(None, cache_folder=None)
+    registry.load_definitions(definitions.splitlines())
+    registry._build_cache()
+    return registry
+
+
+@lru_cache(maxsize=4096)
+def _unit(text: str) -> Any:
+    if not isinstance(text, str):
+        raise UnitError(f"a unit is a string such as 'GB/s', got {type(text).__name__}.")
+    if len(text) > _LONGEST:
+        raise UnitError(f"a unit of {len(text)} characters is too long; at most {_LONGEST} are read.")
+    _check_unit_text(text)
+    try:
+        return pint.UnitRegistry.parse_units(ureg, text.replace("%", "percent").replace("·", "*"))
+    except UndefinedUnitError as error:
+        unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
+        known = nearest(unknown, _unit_names())
+        hint = (
+            f"; did you mean {' or '.join(repr(k) for k in known)}?"
+            if known
+            else "; see mlsysim/units/units.txt for the units."
+        )
+        raise UnitError(f"There is no unit {unknown!r} (in {text!r}){hint}", got=text, suggestions=known) from None
+    except UnitError:
+        raise
+    except Exception:
+        raise UnitError(
+            f"{text!r} is not a unit; expected names joined by * and /, such as 'GB/s' or 'USD/kWh'.", got=text
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def _unit_names() -> tuple[str, ...]:
+    common = (
+        "ms",
+        "us",
+        "ns",
+        "kB",
+        "MB",
+        "GB",
+        "TB",
+        "PB",
+        "KiB",
+        "MiB",
+        "GiB",
+        "TiB",
+        "Gb",
+        "Gbps",
+        "Tbps",
+        "kW",
+        "MW",
+        "mW",
+        "kWh",
+        "MWh",
+        "GWh",
+        "Wh",
+        "GHz",
+        "MHz",
+        "km",
+    )
+    return (*common, *(name for name in ureg._units if "µ" not in name and "μ" not in name))
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str) -> tuple[float | int, Any]:
+    if len(text) > _LONGEST:
+        raise UnitError(
+            f"a quantity of {len(text)} characters is too long; expected a number and a unit such as '80 GiB'."
+        )
+    match = _NUMBER.match(text)
+    number = match[1] if match else ""
+    if not any(ch.isdigit() for ch in number.lower().split("e")[0]):
+        unit = _unit(text.strip()) if text.strip() else None
+        if unit is None:
+            raise UnitError("an empty string is not a quantity; expected a number and a unit such as '80 GiB'.")
+        return 1, unit
+    assert match is not None
+    cleaned = number.replace(",", "").replace("_", "")
+    value: float | int = int(cleaned) if cleaned.lstrip("+-").isdigit() else float(cleaned)
+    if not math.isfinite(value):
+        raise UnitError(f"{text!r} is too large a number to be a quantity.")
+    rest = text[match.end() :].strip()
+    if rest[:1] in "*" and rest[:2] != "**":
+        rest = rest[1:].strip()
+    if rest[:1] == "/":
+        rest = "1" + rest
+    return value, _unit(rest)
+
+
+def parse_quantity(text: str) -> Any:
+    """Read ``"NUMBER UNIT"``.
+
+    >>> parse_quantity("3.35 TB/s").to("GB/s").magnitude
+    3350.0
+    """
+    if not isinstance(text, str):
+        raise UnitError(f"expected a string such as '80 GiB', got {type(text).__name__}.")
+    value, unit = _parse(text)
+    return ureg.Quantity(value, unit)
+
+
+ureg = _load()
+Quantity = ureg.Quantity
+Unit = ureg.Unit
+Q_ = ureg.Quantity
+
+
+def _restore_quantity(magnitude: Any, units: tuple[tuple[str, Any], ...]) -> Any:
+    return Quantity(magnitude, UnitsContainer(dict(units)))
+
+
+def _restore_unit(units: tuple[tuple[str, Any], ...]) -> Any:
+    return Unit(UnitsContainer(dict(units)))
+
+
+def _reduce_quantity(self: Any) -> tuple[Any, ...]:
+    return _restore_quantity, (self.magnitude, tuple(self._units.items()))
+
+
+def _reduce_unit(self: Any) -> tuple[Any, ...]:
+    return _restore_unit, (tuple(self._units.items()),)
+
+
+# pint pickles into whatever its process-wide application registry is; ours must come back as ours.
+setattr(Quantity, "__reduce__", _reduce_quantity)  # noqa: B010
+setattr(Unit, "__reduce__", _reduce_unit)  # noqa: B010
+
+
+@lru_cache(maxsize=8192)
+def _factor(source: UnitsContainer, target: str) -> float:
+    one: float = Quantity(1.0, source).to(_unit(target)).magnitude
+    return one
+
+
+def conversion_factor(source: str, target: str) -> float:
+    """How many ``target`` are in one ``source``; raises DimensionalityError when they measure different things."""
+    return _factor(_unit(source)._units, target)
+
+
+def to_si(value: Any, unit: str) -> float:
+    """The magnitude of a quantity (or string with a unit) in ``unit``, with the conversion factor cached.
+
+    Bare numbers are taken to be in ``unit`` already only when it is dimensionless.
+    """
+    if isinstance(value, str):
+        value = parse_quantity(value)
+    if isinstance(value, Quantity):
+        magnitude: float = value._magnitude * _factor(value._units, unit)
+        return magnitude
+    if isinstance(value, pint.Quantity):
+        raise UnitError("this quantity belongs to another pint registry; build it with mlsysim.Q_ instead.")
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and _unit(unit).dimensionless:
+        return value
+    raise UnitError(f"expected a quantity in {unit!r}, such as '1 {unit}', got {value!r}.", expected=unit)
+
+
+def format_unit(unit: Any) -> str:
+    """The short symbol of a unit, ``"GB/s"`` (pint's ``~P``)."""
+    return f"{unit:~P}"

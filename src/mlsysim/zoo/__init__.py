@@ -1,0 +1,1 @@
+"""What the four zoos share: provenance, data files, registries and checks."""

@@ -1,0 +1,51 @@
+"""Checks over entries: one named function for each thing that must hold, run by tests and on users' own entries.
+
+A check takes an entry and returns None, or one sentence that says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.zoo.registry import Registry
+
+__all__ = ["Check", "Problem", "has_sources", "run_checks"]
+
+Check = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An entry that fails a check."""
+
+    registry: str
+    key: str
+    check: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.registry} {self.key}: {self.sentence} ({self.check})"
+
+
+def run_checks(registry: Registry, checks: Iterable[Check], keys: Iterable[str] | None = None) -> list[Problem]:
+    """Every problem that the checks find in a registry, or in some of its entries."""
+    problems = []
+    for key in keys if keys is not None else registry.keys():
+        entry = registry.get(key)
+        for check in checks:
+            sentence = check(entry)
+            if sentence:
+                problems.append(Problem(registry._name, key, check.__name__, sentence))
+    return problems
+
+
+def has_sources(entry: Any) -> str | None:
+    """Every entry says where it comes from."""
+    if not entry.metadata.sources:
+        return "has no source"
+    for source in entry.metadata.sources:
+        if not source.url.startswith(("https://", "http://")):
+            return f"source {source.title!r} has no URL"
+    return None

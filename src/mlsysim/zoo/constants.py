@@ -1,0 +1,54 @@
+"""Constants that belong to no chip, model or region, each with its source: ``data/constants.toml``."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+from mlsysim.errors import unknown_name
+from mlsysim.units.fields import Record
+from mlsysim.units.registry import Q_
+from mlsysim.zoo.files import Slice, parse_slice, slices
+from mlsysim.zoo.provenance import Source
+
+__all__ = ["Constant", "constant", "constant_names"]
+
+
+class Constant(Record):
+    """A named number with its unit, what it means and where it comes from."""
+
+    name: str
+    value: str | float | int
+    meaning: str
+    source: Source
+
+    @property
+    def quantity(self) -> Any:
+        """The value as a quantity."""
+        return Q_(self.value) if isinstance(self.value, str) else Q_(self.value, "")
+
+    @property
+    def number(self) -> float:
+        """The value of a dimensionless constant."""
+        return float(self.quantity.to("").magnitude)
+
+
+@lru_cache(maxsize=1)
+def _index() -> dict[str, Slice]:
+    text = files("mlsysim.data").joinpath("constants.toml").read_text(encoding="utf-8")
+    return {piece.key: piece for piece in slices("constants.toml", text)}
+
+
+def constant_names() -> list[str]:
+    """Names of all constants."""
+    return list(_index())
+
+
+@cache
+def constant(name: str) -> Constant:
+    """The constant of that name."""
+    index = _index()
+    if name not in index:
+        raise unknown_name("constant", name, index)
+    return Constant(name=name, **parse_slice(index[name]))

@@ -1,0 +1,69 @@
+"""Data files, read entry by entry.
+
+A zoo has hundreds of entries and a session touches a few, so a file is not parsed whole: its top-level tables are
+found by their headers, and only the text of an entry that somebody asks for goes through the TOML parser. A test
+checks for every shipped file that both ways of reading agree.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.errors import ZooFileError
+
+__all__ = ["Slice", "parse_slice", "slices"]
+
+_HEADER = re.compile(r"^\[\[?\s*([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
+_ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\][ \t]*(?:#.*)?$", re.MULTILINE | re.DOTALL)
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_NAMESPACE = re.compile(r'^namespace\s*=\s*"([^"]*)"', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The text of one entry in a file."""
+
+    file: str
+    key: str
+    text: str
+
+    @property
+    def aliases(self) -> list[str]:
+        found = _ALIASES.search(self.text)
+        if not found:
+            return []
+        lines = (line.split("#")[0] if '"' not in line else line for line in found[1].splitlines())
+        return [m[1].replace('\\"', '"').replace("\\\\", "\\") for m in _STRING.finditer("\n".join(lines))]
+
+    @property
+    def namespace(self) -> str | None:
+        found = _NAMESPACE.search(self.text)
+        return found[1] if found else None
+
+
+def slices(file: str, text: str) -> Iterator[Slice]:
+    """The entries of a file, unparsed, in order."""
+    current: str | None = None
+    start = 0
+    for match in _HEADER.finditer(text):
+        if match[1] != current:
+            if current is not None:
+                yield Slice(file, current, text[start : match.start()])
+            current, start = match[1], match.start()
+    if current is not None:
+        yield Slice(file, current, text[start:])
+
+
+def parse_slice(entry: Slice) -> dict[str, Any]:
+    """The fields of one entry."""
+    try:
+        table: dict[str, Any] = tomllib.loads(entry.text)[entry.key]
+        return table
+    except (tomllib.TOMLDecodeError, KeyError, RecursionError) as error:
+        raise ZooFileError(
+            f"{entry.file}, entry {entry.key!r}: {error}.", file=entry.file, entry=entry.key, reason=str(error)
+        ) from None
