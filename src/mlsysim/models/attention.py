@@ -95,6 +95,21 @@ class Attention:
     active_parameters = parameters
 
     @property
+    def pair_operations(self) -> float:
+        """Operations for each attended query-key pair."""
+        return 0.0 if self.cross else 4.0 * self.heads * self.head_dim
+
+    @property
+    def reach(self) -> float:
+        """How many keys a query sees at most."""
+        return self.window
+
+    @property
+    def saved_elements(self) -> float:
+        """Elements per token kept for the backward pass: queries, keys, values and the output of attention."""
+        return 2 * (self.heads + self.kv_heads) * self.head_dim
+
+    @property
     def cache_per_token(self) -> float:
         return 2 * self.kv_heads * self.head_dim
 
@@ -195,6 +210,21 @@ class LatentAttention:
         return query + latent + expand + self.heads * m.v_head_dim * h + index
 
     active_parameters = parameters
+
+    @property
+    def pair_operations(self) -> float:
+        m = self.mla
+        return 2.0 * self.heads * (m.qk_nope_head_dim + m.qk_rope_head_dim + m.v_head_dim)
+
+    @property
+    def reach(self) -> float:
+        return self.sparse.topk if self.sparse else UNBOUNDED
+
+    @property
+    def saved_elements(self) -> float:
+        m = self.mla
+        latent = (m.q_lora_rank or 0) + m.kv_lora_rank + m.qk_rope_head_dim
+        return latent + self.heads * (2 * (m.qk_nope_head_dim + m.qk_rope_head_dim) + 2 * m.v_head_dim)
 
     @property
     def cache_per_token(self) -> float:
@@ -298,6 +328,18 @@ class CompressedAttention:
     @property
     def indexed(self) -> bool:
         return 0 < self.ratio <= 8
+
+    @property
+    def pair_operations(self) -> float:
+        return 4.0 * self.heads * self.head_dim
+
+    @property
+    def reach(self) -> float:
+        return self.csa.window + (self.csa.topk if self.indexed else 0)
+
+    @property
+    def saved_elements(self) -> float:
+        return self.csa.q_lora_rank + (2 * self.heads + 1) * self.head_dim + self.csa.o_groups * self.csa.o_lora_rank
 
     @property
     def cache_per_token(self) -> float:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from mlsysim.errors import DataWarning, InputError
+from mlsysim.models.demand import Demand
 from mlsysim.models.graph import ComputationGraph
 from mlsysim.models.passes import PHASES, Sharding
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import ByteRate, Bytes, Count, Flops, Record
-from mlsysim.units.registry import Quantity
+from mlsysim.units.registry import Quantity, to_si
 from mlsysim.zoo.provenance import Metadata
 
 __all__ = ["DISAGREEMENT", "Workload", "positive_number", "whole_number"]
@@ -39,11 +41,15 @@ class Workload(Record):
     data_rate: ByteRate | None = None
     release_year: int | None = None
 
+    fixed_shape: ClassVar[bool] = False
+    """Whether every sample costs the same, so that work is proportional to the batch."""
+    _unit_demand: dict[tuple[str, str, str], Demand] = PrivateAttr(default_factory=dict)
+
     @property
     def parameter_count(self) -> float:
         """The stated number of parameters; falls back to the derived one."""
         if self.parameters is not None:
-            return float(self.parameters.to("count").magnitude)
+            return to_si(self.parameters, "count")
         derived = self.derived_parameters
         if derived is None:
             raise InputError(f"{self.name} states no parameters and has no dimensions to derive them from.")
@@ -69,6 +75,56 @@ class Workload(Record):
         """The operators of one pass. Subclasses say which sizes they take."""
         raise InputError(f"{type(self).__name__} does not say how it lowers to operators; implement lower().")
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; what was derived from the old ones is derived anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields:
+            del copy.__dict__[name]
+        copy._unit_demand = {}
+        return copy
+
+    def demand(
+        self,
+        phase: str,
+        *,
+        batch_size: Any = 1,
+        seq_len: Any = None,
+        context: Any = 0,
+        precision: str = "fp16",
+        cache_precision: str | None = None,
+        recompute: str = "none",
+        frozen: bool = False,
+    ) -> Demand:
+        """First-order totals of a pass. Without closed forms of its own, a workload's operators are summed."""
+        if self.fixed_shape:
+            unit = self._unit(phase, precision, recompute)
+            return Demand(
+                unit.flops * batch_size,
+                unit.hardware_flops * batch_size,
+                unit.weight_bytes,
+                unit.activation_bytes * batch_size,
+                0.0,
+                batch_size,
+            )
+        options: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
+        if seq_len is not None:
+            options["seq_len"] = seq_len
+        if phase == "training" and recompute != "none":
+            options["recompute"] = recompute
+        return summed(self.lower(phase, **options), batch_size)
+
+    def _unit(self, phase: str, precision: str, recompute: str) -> Demand:
+        key = (phase, precision, recompute)
+        if key not in self._unit_demand:
+            options = {"recompute": recompute} if phase == "training" else {}
+            self._unit_demand[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
+        return self._unit_demand[key]
+
+    def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> float:
+        """Bytes that a training step keeps for its backward pass: what the forward operators write."""
+        graph = self.lower("training", batch_size=batch_size, precision=precision)
+        return float(sum(op.output_bytes * op.count for op in graph.operators if op.direction == "forward"))
+
     def _check_stated(self) -> None:
         derived = self.derived_parameters
         if self.parameters is None or derived is None:
@@ -81,6 +137,19 @@ class Workload(Record):
                 DataWarning,
                 stacklevel=4,
             )
+
+
+def summed(graph: ComputationGraph, samples: Any) -> Demand:
+    """The totals of a graph."""
+    if not graph.operators:
+        weights = graph.weight_bytes.to("byte").magnitude
+        return Demand(graph.flops, graph.flops, weights, 0.0, 0.0, samples)
+    local = [op for op in graph.operators if not op.is_collective]
+    weights = sum(op.weight_bytes * op.count for op in local)
+    cache = sum(op.cache_bytes * op.count for op in local)
+    moved = sum((op.input_bytes + op.output_bytes) * op.count for op in local)
+    tokens = samples if graph.tokens is None else graph.tokens
+    return Demand(graph.flops, graph.hardware_flops, weights, moved, cache, tokens)
 
 
 def element_bytes(precision_bytes: Any, precision: str) -> float:
@@ -109,7 +178,10 @@ def positive_number(value: Any, name: str, zero: bool = False) -> Any:
             )
     elif isinstance(value, Quantity):
         return positive_number(value.to("count").magnitude, name, zero)
-    elif not hasattr(value, "shape"):
+    elif hasattr(value, "astype"):
+        # As float64, so that products of small integer types do not wrap around.
+        return value.astype(float) if value.shape else positive_number(value.item(), name, zero)
+    else:
         raise InputError(f"{name!r} must be a number, got {type(value).__name__}.", field=name)
     return value
 

@@ -41,6 +41,11 @@ class FeedForward:
 
     active_parameters = parameters
 
+    @property
+    def saved_elements(self) -> float:
+        """Elements per token kept for the backward pass: what enters and leaves the activation."""
+        return (3 if self.gated else 2) * self.width
+
     def operators(self, p: Pass) -> list[Operator]:
         width = self.width / p.shard.tp
         up = 2 * width if self.gated else width
@@ -83,6 +88,15 @@ class MixtureOfExperts:
     @property
     def parameters(self) -> float:
         return self.experts * self._expert + self._always
+
+    @property
+    def saved_elements(self) -> float:
+        """Elements per token kept for the backward pass, over the experts that the token visits."""
+        inner = self.latent or self.hidden
+        return (
+            self.per_token * ((3 if self.gated else 2) * self.width + inner)
+            + (3 if self.gated else 2) * self.shared_width
+        )
 
     @property
     def active_parameters(self) -> float:

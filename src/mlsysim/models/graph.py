@@ -117,7 +117,7 @@ class ComputationGraph:
             object.__setattr__(self, "weight_bytes", Quantity(sum_over(operators, "weight_bytes"), "byte"))
         if self.arithmetic_intensity is None:
             moved = self.bytes_moved
-            if moved > 0:
+            if not isinstance(moved, (int, float)) or moved > 0:
                 object.__setattr__(self, "arithmetic_intensity", Quantity(self.flops / moved, "flop/byte"))
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -9,7 +10,7 @@ from pydantic import Field
 from mlsysim.models.base import Workload, choose_phase, positive_number, whole_number
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.passes import Pass
-from mlsysim.models.stack import Stack
+from mlsysim.models.stack import Stack, training_operators
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
@@ -126,7 +127,13 @@ class VisionLanguageWorkload(Workload):
             context = (
                 whole_number(seq_len, "seq_len", zero=True) if seq_len is not None else 0
             ) + images * self.image_tokens
-            return self.language.lower("decode", batch_size=batch_size, seq_len=context, precision=precision, **options)
+            step = self.language.lower("decode", batch_size=batch_size, seq_len=context, precision=precision, **options)
+            return replace(
+                step,
+                name=self.name,
+                parameter_count=self.parameter_count,
+                weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
+            )
         length = (
             whole_number(seq_len, "seq_len", zero=True) if seq_len is not None else (self.language.max_context or 77)
         ) + images * self.image_tokens
@@ -154,7 +161,8 @@ class VisionLanguageWorkload(Workload):
                 flops=2 * tokens * width,
                 weight_bytes=width * bytes_per_element(precision),
             )
-            operators = [*tower.operators, projector, *operators]
+            projection = training_operators([projector]) if phase == "training" else [projector]
+            operators = [*tower.operators, *projection, *operators]
         return ComputationGraph(
             name=self.name,
             parameter_count=self.parameter_count,

@@ -8,7 +8,7 @@ the result through the top layers. Capacity is set by the tables, traffic by the
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ __all__ = ["RecommendationWorkload"]
 
 class RecommendationWorkload(Workload):
     """A deep-learning recommendation model."""
+
+    fixed_shape: ClassVar[bool] = True
 
     architecture: str = "dlrm"
     embedding_rows: tuple[int, ...]

@@ -113,6 +113,19 @@ class StateSpace:
     active_parameters = parameters
 
     @property
+    def pair_operations(self) -> float:
+        return 0.0
+
+    @property
+    def reach(self) -> float:
+        return 0.0
+
+    @property
+    def saved_elements(self) -> float:
+        """Elements per token kept for the backward pass: projected inputs, convolved inputs and the scan's output."""
+        return 4 * self.inner + 2 * self.spec.groups * self.spec.state_size
+
+    @property
     def cache_per_token(self) -> float:
         return 0.0
 
@@ -174,6 +187,18 @@ class GatedDeltaNet:
         return projections + convolution + 2 * s.value_heads + s.value_head_dim + self._values * h
 
     active_parameters = parameters
+
+    @property
+    def pair_operations(self) -> float:
+        return 0.0
+
+    @property
+    def reach(self) -> float:
+        return 0.0
+
+    @property
+    def saved_elements(self) -> float:
+        return 4 * self._keys + 4 * self._values
 
     @property
     def cache_per_token(self) -> float:

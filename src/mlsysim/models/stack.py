@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
+from mlsysim.errors import unknown_name
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
@@ -24,6 +25,12 @@ class Mixer(Protocol):
 
     @property
     def parameters(self) -> float: ...
+    @property
+    def pair_operations(self) -> float: ...
+    @property
+    def reach(self) -> float: ...
+    @property
+    def saved_elements(self) -> float: ...
     @property
     def cache_per_token(self) -> float: ...
     @property
@@ -86,6 +93,18 @@ class Stack:
         if block.ffn is not None:
             total += block.ffn.active_parameters if active else block.ffn.parameters
         return block.count * total
+
+    @property
+    def saved_elements(self) -> tuple[float, float]:
+        """Elements per token that the average layer keeps for the backward pass: of full width, and split by tensors."""
+        layers = self.layers
+        whole = split = 0.0
+        for block in self.blocks:
+            sublayers = len(block.mixers) + (block.ffn is not None)
+            whole += block.count * 2 * sublayers * self.hidden
+            split += block.count * sum(m.saved_elements for m in block.mixers)
+            split += block.count * (block.ffn.saved_elements if block.ffn is not None else 0.0)
+        return whole / layers, split / layers
 
     def cache_elements(self, length: Any) -> Any:
         """Elements that one sequence of ``length`` tokens keeps: growing caches and fixed states."""
@@ -188,6 +207,8 @@ def backward(ops: Iterable[Operator]) -> list[Operator]:
 
 def training_operators(forward: list[Operator], recompute: Recompute = "none") -> list[Operator]:
     """Forward, recomputed and backward operators of one training step."""
+    if recompute not in get_args(Recompute):
+        raise unknown_name("recompute mode", recompute, get_args(Recompute))
     again: list[Operator] = []
     if recompute == "full":
         again = [

@@ -22,6 +22,7 @@ from pydantic import Field
 from mlsysim.errors import DataWarning, InputError, unknown_name
 from mlsysim.models.attention import CSA, MLA, UNBOUNDED, Attention, CompressedAttention, LatentAttention, SparseIndexer
 from mlsysim.models.base import Workload, choose_phase, element_bytes, positive_number, sharding, whole_number
+from mlsysim.models.demand import AttentionKind, Demand, StackTotals, sequence_demand
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.passes import Pass
@@ -29,11 +30,12 @@ from mlsysim.models.recurrent import GatedDeltaNet, LinearAttention, Mamba, Stat
 from mlsysim.models.stack import Block, Mixer, Recompute, Stack, training_operators
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Count, Flops, Record
-from mlsysim.units.registry import Quantity
+from mlsysim.units.ops import maximum
+from mlsysim.units.registry import Quantity, to_si
 
 __all__ = ["BlockKind", "HybridWorkload", "SSMWorkload", "SparseTransformerWorkload", "TransformerWorkload"]
 
-_USUAL_FFN_RATIO = (1.0, 12.0)
+_USUAL_FFN_RATIO = (1.0, 8.0)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -242,7 +244,7 @@ class TransformerWorkload(Workload):
 
     @property
     def derived_parameters(self) -> float | None:
-        if not self.has_dimensions or (self.ffn_dim is None and self.parameters is None):
+        if not self.has_dimensions or (self._wants_dense_width() and self.ffn_dim is None and self.parameters is None):
             return None
         return self.stack.parameters
 
@@ -260,6 +262,59 @@ class TransformerWorkload(Workload):
         batch_size = positive_number(batch_size, "batch_size", zero=True)
         elements = self.stack.cache_elements(seq_len) * batch_size
         return Quantity(elements * element_bytes(None, precision), "byte")
+
+    # --- first-order demand -----------------------------------------------------------------------------------
+
+    @cached_property
+    def totals(self) -> StackTotals:
+        """What first-order demand needs to know."""
+        attention: list[AttentionKind] = []
+        elements = 0.0
+        if self.has_dimensions:
+            for block in self.stack.blocks:
+                for mixer in block.mixers:
+                    if mixer.pair_operations:
+                        operations = block.count * mixer.pair_operations
+                        attention.append(AttentionKind(operations, mixer.reach, self.structure != "encoder"))
+            p = Pass("prefill", 1, 1, 0, 1.0, 1.0, 0.0, sharding())
+            ops = self.stack.operators(p, "none")
+            elements = sum((op.input_bytes + op.output_bytes) * op.count for op in ops if op.kind != "embedding")
+        return StackTotals(
+            parameters=self.parameter_count,
+            active_parameters=self.active_parameter_count,
+            experts=getattr(self, "experts", 1),
+            experts_per_token=getattr(self, "active_experts_per_token", 1),
+            attention=tuple(attention),
+            activation_elements_per_token=elements,
+        )
+
+    def demand(
+        self,
+        phase: str,
+        *,
+        batch_size: Any = 1,
+        seq_len: Any = None,
+        context: Any = 0,
+        precision: str = "fp16",
+        cache_precision: str | None = None,
+        recompute: str = "none",
+        frozen: bool = False,
+    ) -> Demand:
+        """First-order totals of a pass; an encoder-decoder sums its operators instead."""
+        if self.structure == "encoder-decoder":
+            return super().demand(
+                phase, batch_size=batch_size, seq_len=seq_len, context=context, precision=precision, recompute=recompute
+            )
+        weight = bytes_per_element(precision)
+        activation = weight if weight >= 1 else 2.0
+        new = 1 if phase == "decode" else seq_len
+        cache: Any = 0.0
+        if phase != "training" and self.has_dimensions and (phase == "decode" or context):
+            kept = bytes_per_element(cache_precision) if cache_precision else activation
+            cache = self.stack.cache_elements(context) * batch_size * kept
+        return sequence_demand(
+            self.totals, phase, batch_size, new, context, weight, activation, cache, recompute, frozen
+        )
 
     # --- lowering ---------------------------------------------------------------------------------------------
 
@@ -307,6 +362,8 @@ class TransformerWorkload(Workload):
                 assumptions["context"] = "0 tokens (one decode token with an empty cache)"
         if recompute not in ("none", "selective", "full"):
             raise unknown_name("recompute mode", recompute, ("none", "selective", "full"))
+        if logits not in ("last", "all"):
+            raise unknown_name("choice of logits", logits, ("last", "all"), remedy="use last or all.")
         batch_size = positive_number(batch_size, "batch_size")
         seq_len = whole_number(seq_len, "seq_len", zero=phase == "decode")
         context = whole_number(context, "context", zero=True) if context is not None else 0
@@ -366,7 +423,7 @@ class TransformerWorkload(Workload):
         if encoder is None:
             return self.stack.operators(p, logits if self.structure != "encoder" else "none")
         # Encoder-decoder: the source has the pass's length, the target its own.
-        source = p.new if p.phase != "decode" else (p.context or 1)
+        source = p.new if p.phase != "decode" else maximum(p.context, 1)
         if p.phase == "decode":
             return self.stack.operators(p, logits, encoder_length=source)
         target = (
@@ -406,7 +463,7 @@ class SparseTransformerWorkload(TransformerWorkload):
     def active_parameter_count(self) -> float:
         """Stated active parameters, else those that the dimensions give."""
         if self.active_parameters is not None:
-            return float(self.active_parameters.to("count").magnitude)
+            return to_si(self.active_parameters, "count")
         if self.has_dimensions:
             return self.stack.active_parameters
         raise InputError(f"{self.name} needs 'active_parameters', or dimensions to derive them from.")
@@ -416,7 +473,9 @@ class SparseTransformerWorkload(TransformerWorkload):
         return self.stack.active_parameters if self.has_dimensions else None
 
     def _wants_dense_width(self) -> bool:
-        return self.expert_ffn_dim is None and self.ffn_dim is None
+        if self.ffn_dim is not None:
+            return False
+        return self.expert_ffn_dim is None or self._moe_layers() < (self.layers or 0)
 
     def _moe_layers(self) -> int:
         assert self.layers is not None
@@ -484,7 +543,8 @@ class HybridWorkload(SparseTransformerWorkload):
         return super().active_parameter_count
 
     def _wants_dense_width(self) -> bool:
-        return False
+        wanting = {"dense"} if self.expert_ffn_dim else {"dense", "moe"}
+        return self.ffn_dim is None and any(block.ffn in wanting for block in self.blocks)
 
     def _mixer(self, kind: str) -> Mixer | None:
         assert self.hidden_dim is not None

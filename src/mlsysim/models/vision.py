@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,8 @@ __all__ = ["CNNWorkload", "RowWorkload", "VisionTransformerWorkload"]
 
 class RowWorkload(Workload):
     """A network given by layer rows, or only by its parameters and operations."""
+
+    fixed_shape: ClassVar[bool] = True
 
     rows: tuple[str, ...] = ()
 
@@ -102,6 +104,8 @@ class CNNWorkload(RowWorkload):
 
 class VisionTransformerWorkload(Workload):
     """A vision transformer: patches of an image as a sequence through an encoder."""
+
+    fixed_shape: ClassVar[bool] = True
 
     architecture: str = "vit"
     layers: int = Field(gt=0)

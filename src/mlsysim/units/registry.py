@@ -27,6 +27,7 @@ __all__ = [
     "conversion_factor",
     "format_unit",
     "parse_quantity",
+    "quantity",
     "to_si",
     "ureg",
 ]
@@ -212,6 +213,20 @@ def _reduce_unit(self: Any) -> tuple[Any, ...]:
 # pint pickles into whatever its process-wide application registry is; ours must come back as ours.
 setattr(Quantity, "__reduce__", _reduce_quantity)  # noqa: B010
 setattr(Unit, "__reduce__", _reduce_unit)  # noqa: B010
+
+
+@lru_cache(maxsize=4096)
+def _container(unit: str) -> UnitsContainer:
+    container: UnitsContainer = _unit(unit)._units
+    return container
+
+
+def quantity(value: Any, unit: str) -> Any:
+    """``Q_(value, unit)`` without its checks, thirty times as fast: for results, which are many."""
+    made = object.__new__(Quantity)
+    made._magnitude = value
+    made._units = _container(unit)
+    return made
 
 
 @lru_cache(maxsize=8192)

@@ -1,0 +1,104 @@
+"""First-order demand: what a pass asks for, from a handful of totals instead of a list of operators.
+
+    operations   2 x active parameters x tokens, + 2 (d_qk + d_v) x heads for each attended query-key pair
+    weights      parameters x bytes, embeddings included; of a mixture, the experts that the tokens hit
+    cache        what the context left behind, read once
+    activations  what the operators read and write, in prefill and training; in decode they are below 2 % of the weights
+                 up to batch 128 and are left out
+
+Training is three times the forward work (forward, gradient of inputs, gradient of weights); frozen weights (LoRA) need
+no gradient of weights, which leaves two. Recomputed operations count for the hardware, not for the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.models.ffn import experts_hit
+from mlsysim.physics.memory import causal_pairs
+from mlsysim.units.ops import minimum
+
+__all__ = ["AttentionKind", "Demand", "StackTotals", "sequence_demand"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Totals of one pass over all devices that share the model, in flop and bytes."""
+
+    flops: Any
+    hardware_flops: Any
+    weight_bytes: Any
+    activation_bytes: Any
+    cache_bytes: Any
+    tokens: Any
+
+    @property
+    def bytes(self) -> Any:
+        """All bytes that pass through memory."""
+        return self.weight_bytes + self.activation_bytes + self.cache_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKind:
+    """Layers of one kind of attention: operations per query-key pair, summed over layers, and the window."""
+
+    operations_per_pair: float
+    window: float
+    causal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StackTotals:
+    """What first-order demand needs to know of a network of tokens."""
+
+    parameters: float
+    active_parameters: float
+    experts: int
+    experts_per_token: int
+    attention: tuple[AttentionKind, ...]
+    activation_elements_per_token: float
+
+    def weights_hit(self, tokens: Any) -> Any:
+        """Parameters that ``tokens`` tokens touch: all of a dense model, the experts hit of a mixture."""
+        if self.experts <= self.experts_per_token:
+            return self.parameters
+        idle = 1 - experts_hit(self.experts, self.experts_per_token, tokens) / self.experts
+        pool = (self.parameters - self.active_parameters) / (1 - self.experts_per_token / self.experts)
+        return self.parameters - pool * idle
+
+    def attention_operations(self, phase: str, new: Any, context: Any) -> Any:
+        """Operations of attention for one sequence; a decode token is charged for the keys that it finds cached."""
+        total: Any = 0.0
+        for kind in self.attention:
+            if phase == "decode":
+                pairs = minimum(context, kind.window)
+            else:
+                pairs = causal_pairs(new, context, kind.window) if kind.causal else new * (context + new)
+            total = total + kind.operations_per_pair * pairs
+        return total
+
+
+def sequence_demand(
+    totals: StackTotals,
+    phase: str,
+    batch: Any,
+    new: Any,
+    context: Any,
+    weight: float,
+    activation: float,
+    cache_bytes: Any,
+    recompute: str = "none",
+    frozen: bool = False,
+) -> Demand:
+    """Demand of a pass over ``batch`` sequences of ``new`` tokens that follow ``context`` cached ones."""
+    tokens = batch * new
+    attention = batch * totals.attention_operations(phase, new, context)
+    forward = 2 * totals.active_parameters * tokens + attention
+    weights = totals.weights_hit(tokens) * weight
+    traffic = tokens * totals.activation_elements_per_token * activation
+    if phase != "training":
+        return Demand(forward, forward, weights, traffic if phase != "decode" else 0.0, cache_bytes, tokens)
+    passes = 2 if frozen else 3
+    again = {"none": 0.0, "selective": attention, "full": forward}[recompute]
+    return Demand(passes * forward, passes * forward + again, passes * weights, passes * traffic, 0.0, tokens)

@@ -1,0 +1,105 @@
+"""Collective operations in the alpha-beta model: start-up time of a message plus bytes over bandwidth.
+
+``bandwidth`` is what one rank sends while it receives as much (one direction of a link). A ring all-reduce of M bytes
+over N ranks is a reduce-scatter and an all-gather of N - 1 steps each, moving M/N a step:
+
+    T = 2 (N - 1) / N x M / B + 2 (N - 1) alpha                          (Patarasuk and Yuan, JPDC 69(2), 2009)
+
+A tree sends the whole message up and down log2 N levels; it wins for small messages. With fast links inside nodes of G
+ranks and slow ones between K nodes, the hierarchical all-reduce scatters inside the node, reduces 1/G of the message
+across nodes (each rank on its own adapter), and gathers inside the node. With one rank everything takes no time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import log2, maximum
+
+__all__ = ["all_gather", "all_to_all", "hierarchical_all_reduce", "ring_all_reduce", "send", "tree_all_reduce"]
+
+_MESSAGE = Arg("byte", 1.0, 1e12)
+_RANKS = Arg("", 1, 1e5, whole=True)
+_BANDWIDTH = Arg("byte/s", 1e8, 1e13)
+_LATENCY = Arg("s", 1e-7, 1e-4)
+
+
+@kernel(
+    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
+)
+def ring_all_reduce(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
+    """Sum of ``message`` bytes over all ranks, known to all."""
+    return 2 * (ranks - 1) / ranks * message / bandwidth + 2 * (ranks - 1) * latency
+
+
+@kernel(
+    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
+)
+def all_gather(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
+    """Each rank ends with the whole ``message`` of which it held 1/N; a reduce-scatter takes as long."""
+    return (ranks - 1) / ranks * message / bandwidth + (ranks - 1) * latency
+
+
+@kernel(
+    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
+)
+def all_to_all(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
+    """Each rank sends 1/N of its ``message`` to every other rank."""
+    return (ranks - 1) / ranks * message / bandwidth + (ranks - 1) * latency
+
+
+@kernel(
+    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
+)
+def tree_all_reduce(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
+    """The whole message up and down a binary tree."""
+    levels = log2(ranks)
+    return 2 * levels * (message / bandwidth + latency)
+
+
+@kernel(
+    inputs={
+        "message": _MESSAGE,
+        "nodes": Arg("", 1, 1e4, whole=True),
+        "ranks_per_node": Arg("", 1, 72, whole=True),
+        "intra_bandwidth": _BANDWIDTH,
+        "intra_latency": _LATENCY,
+        "inter_bandwidth": _BANDWIDTH,
+        "inter_latency": _LATENCY,
+    },
+    outputs={"time": "s"},
+)
+def hierarchical_all_reduce(
+    message: Any,
+    nodes: Any,
+    ranks_per_node: Any,
+    intra_bandwidth: Any,
+    intra_latency: Any,
+    inter_bandwidth: Any,
+    inter_latency: Any,
+) -> Any:
+    """Reduce-scatter inside the node, all-reduce of each rank's share between nodes, all-gather inside the node."""
+    inside = 2 * all_gather(message, ranks_per_node, intra_bandwidth, intra_latency)
+    between = ring_all_reduce(message / ranks_per_node, nodes, inter_bandwidth, inter_latency)
+    return inside + between
+
+
+@kernel(inputs={"message": _MESSAGE, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"})
+def send(message: Any, bandwidth: Any, latency: Any) -> Any:
+    """One message from one rank to another."""
+    return message / bandwidth + latency
+
+
+@kernel(
+    inputs={"ranks": Arg("", 4, 1e5, whole=True), "bandwidth": _BANDWIDTH, "latency": _LATENCY},
+    outputs={"message": "byte"},
+)
+def ring_tree_crossover(ranks: Any, bandwidth: Any, latency: Any) -> Any:
+    """Message size above which a ring beats a tree.
+
+    Equal times give M (log2 N - (N - 1)/N) / B = (N - 1 - log2 N) alpha; the bracket is written with a floor against
+    N = 2, where both algorithms move the same bytes.
+    """
+    levels = log2(ranks)
+    return (ranks - 1 - levels) / maximum(levels - (ranks - 1) / ranks, 1e-12) * latency * bandwidth

@@ -1,0 +1,1 @@
+"""Algorithm (11 to 13): how much work there is."""

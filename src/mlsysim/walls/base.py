@@ -1,0 +1,562 @@
+"""What every wall shares: declared inputs, typed results, equations with values, the wall's card.
+
+A resolver declares its inputs as data (:class:`Input`: meaning, unit, range, default). ``solve`` reads them, refuses
+what is out of range with one sentence, notes every default that it used, and hands plain numbers in base units to
+``_solve``. Results are frozen records with quantities; ``explain()`` puts the numbers into the declared equations.
+Resolvers keep no state: the same input gives the same output.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+import pint
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
+from pydantic_core import core_schema
+
+from mlsysim.errors import InputError, UnitError, UnknownNameError, unknown_name
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.infra.registry import Grids
+from mlsysim.infra.types import Datacenter, GridProfile
+from mlsysim.models.base import Workload
+from mlsysim.models.registry import Models
+from mlsysim.physics.precision import precision_name
+from mlsysim.systems.registry import Clusters, Fabrics
+from mlsysim.systems.types import Fleet, NetworkFabric
+from mlsysim.units.fields import quantity_from
+from mlsysim.units.registry import DimensionalityError, Quantity, format_unit, to_si
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "EFFICIENCY",
+    "HARDWARE",
+    "MODEL",
+    "PRECISION",
+    "REQUIRED",
+    "Amount",
+    "Binding",
+    "Domain",
+    "Equation",
+    "Input",
+    "Resolver",
+    "Result",
+    "Wall",
+]
+
+REQUIRED: Any = object()
+"""Default of an input that must be given."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One of the six groups of walls."""
+
+    name: str
+    title: str
+
+
+NODE = Domain("Node", "single-accelerator resources")
+DATA = Domain("Data", "movement and pipelines")
+ALGORITHM = Domain("Algorithm", "scaling and compression")
+FLEET = Domain("Fleet", "multi-node coordination")
+OPERATIONS = Domain("Operations", "economics, sustainability and safety")
+ANALYSIS = Domain("Analysis", "cross-cutting diagnostics")
+
+
+@dataclass(frozen=True)
+class Wall:
+    """The card of a wall."""
+
+    number: int
+    name: str
+    domain: Domain
+    resolver: str
+    bounds: str
+    equation: str
+    reference: str
+    question: str
+
+    def __str__(self) -> str:
+        return f"Wall {self.number}: {self.name}"
+
+
+@dataclass(frozen=True)
+class Input:
+    """One declared input.
+
+    ``kind`` is number, quantity, flag, choice, precision, efficiency, model, hardware, fleet, grid, fabric or object. Numbers and
+    quantities have a range in ``unit``; ``low_open`` excludes the lower end. A default of None means "not given".
+    """
+
+    meaning: str
+    kind: str = "number"
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    low_open: bool = False
+    whole: bool = False
+    choices: tuple[str, ...] = ()
+    default: Any = REQUIRED
+    example: str = ""
+    assumed: str | None = None
+    plain_unit: str | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    @property
+    def default_text(self) -> str:
+        """The default as it is echoed in ``assumptions``."""
+        if self.assumed is not None:
+            return self.assumed
+        if isinstance(self.default, bool):
+            return "yes" if self.default else "no"
+        if isinstance(self.default, (int, float)):
+            return f"{self.default:g} {self.unit}".strip()
+        return str(self.default)
+
+    @property
+    def range_text(self) -> str:
+        """The permitted range in words."""
+        what = (
+            "a whole number"
+            if self.whole
+            else "a number"
+            if self.kind in ("number", "efficiency")
+            else f"a quantity in {self.unit}"
+        )
+        parts = []
+        if self.low is not None:
+            parts.append(f"{'above' if self.low_open else 'of at least'} {self.low:g}")
+        if self.high is not None:
+            parts.append(f"{'and' if parts else 'of'} at most {self.high:g}")
+        return " ".join([what, *parts]) + (f" {self.unit}" if parts and self.unit else "")
+
+
+MODEL = Input("the model: an entry of Models, its name, or a workload of your own", kind="model", example="Llama3_70B")
+HARDWARE = Input("the chip: an entry of Hardware, its name, or a HardwareNode", kind="hardware", example="H100")
+PRECISION = Input("number format of weights and arithmetic", kind="precision", default="fp16")
+EFFICIENCY = Input(
+    "fraction of the peak arithmetic rate that is sustained",
+    kind="efficiency",
+    low=0.0,
+    high=1.0,
+    low_open=True,
+    default=0.5,
+)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One equation of a resolver: which result it gives, as text and LaTeX, and what the symbols are.
+
+    ``symbols`` maps a symbol to the name under which ``_solve`` left its value, and the unit of that value. An equation
+    with ``when`` is shown only where the value of that name is true.
+    """
+
+    gives: str
+    text: str
+    latex: str
+    symbols: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    when: str | None = None
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What binds: the wall, by how much it leads over the next (a factor), and a sentence."""
+
+    wall: int
+    name: str
+    margin: float | None
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"wall": self.wall, "name": self.name, "margin": self.margin, "sentence": self.sentence}
+
+
+class Amount:
+    """Marks a result field that holds a quantity of this unit. Values are made by us and not checked again."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.any_schema(serialization=core_schema.plain_serializer_function_ser_schema(as_plain))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {
+            "type": ["object", "null"],
+            "properties": {"magnitude": {"type": "number"}, "unit": {"type": "string"}},
+            "x-unit": self.unit,
+        }
+
+
+Time = Annotated[Any, Amount("s")]
+Rate = Annotated[Any, Amount("1/s")]
+Memory = Annotated[Any, Amount("byte")]
+MemoryRate = Annotated[Any, Amount("byte/s")]
+Work = Annotated[Any, Amount("flop")]
+WorkRate = Annotated[Any, Amount("flop/s")]
+Intensity = Annotated[Any, Amount("flop/byte")]
+Energy = Annotated[Any, Amount("J")]
+Power = Annotated[Any, Amount("W")]
+Number = Annotated[Any, Amount("")]
+
+
+def as_plain(value: Any) -> Any:
+    """A value as JSON has it: quantities become a magnitude and a unit."""
+    if isinstance(value, Quantity):
+        return {"magnitude": value.magnitude, "unit": format_unit(value.units)}
+    if isinstance(value, (Binding, Result)):
+        return value.to_dict()
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_plain(item) for item in value]
+    return value
+
+
+class Result(BaseModel):
+    """What a resolver answers. ``assumptions`` has every default that was used; ``binding`` says which wall binds."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    feasible: bool = True
+    assumptions: dict[str, str] = {}
+    binding: Any = None
+
+    _context: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _equations: tuple[Equation, ...] = PrivateAttr(default=())
+    _resolver: str = PrivateAttr(default="")
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields; quantities as {"magnitude", "unit"}."""
+        return {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The same as JSON. Raises nothing: results hold no infinities that are not meant, and those become null."""
+        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False)
+
+    def explain(self, style: str = "text") -> str:
+        """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
+        from mlsysim.walls.explanation import render
+
+        return render(self, style)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            shown = _shown(value.sentence if isinstance(value, Binding) else value)
+            rows.append(f"<tr><th>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>")
+        return f"<table><caption>{html.escape(self._resolver or type(self).__name__)}</caption>{''.join(rows)}</table>"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Quantity):
+        return f"{value.magnitude:,.6g} {format_unit(value.units)}".strip()
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return str(value)
+
+
+R = TypeVar("R", bound=Result)
+
+
+class Resolver(Generic[R]):
+    """Base of models, solvers and optimizers.
+
+    A subclass declares ``walls``, ``inputs``, ``result``, ``equations`` and ``_solve``; the signature of ``solve``
+    follows from ``inputs``.
+    """
+
+    tier: ClassVar[str] = "model"
+    walls: ClassVar[tuple[int, ...]] = ()
+    inputs: ClassVar[dict[str, Input]] = {}
+    result: ClassVar[type[Result]] = Result
+    equations: ClassVar[tuple[Equation, ...]] = ()
+    known_fallacies: ClassVar[tuple[str, ...]] = ()
+
+    requires: ClassVar[tuple[str, ...]] = ()
+    produces: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, tuple[Any, str]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "inputs" not in cls.__dict__:
+            return
+        cls.requires = tuple(name for name, spec in cls.inputs.items() if spec.required)
+        cls.produces = tuple(n for n in cls.result.model_fields if n not in Result.model_fields)
+        cls._defaults = {
+            name: (spec.default, spec.default_text) for name, spec in cls.inputs.items() if not spec.required
+        }
+        parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        for name, spec in cls.inputs.items():
+            default = inspect.Parameter.empty if spec.required else spec.default
+            parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
+
+        def solve(self: Any, *args: Any, **given: Any) -> Any:
+            return self._run(args, given)
+
+        solve.__doc__ = cls._solve.__doc__
+        solve.__signature__ = inspect.Signature(parameters, return_annotation=cls.result)  # type: ignore[attr-defined]
+        cls.solve = solve  # type: ignore[method-assign]
+
+    def solve(self, *args: Any, **given: Any) -> R:
+        """Resolve the wall. See ``inputs`` for what each argument means."""
+        raise NotImplementedError
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> R:
+        """Resolve the wall with checked inputs."""
+        raise InputError(f"{type(self).__name__} does not say how to solve; implement _solve().")
+
+    def _run(self, args: tuple[Any, ...], given: dict[str, Any]) -> R:
+        cls = type(self)
+        if args:
+            names = list(cls.inputs)
+            if len(args) > len(names):
+                raise InputError(f"{cls.__name__}.solve takes {len(names)} inputs, got {len(args)}.")
+            for name, value in zip(names, args, strict=False):
+                if name in given:
+                    raise InputError(f"{cls.__name__}.solve got {name!r} twice.", field=name)
+                given[name] = value
+        x = SimpleNamespace()
+        assumed: dict[str, str] = {}
+        values = x.__dict__
+        inputs = cls.inputs
+        for name, value in given.items():
+            spec = inputs.get(name)
+            if spec is None:
+                raise unknown_name(f"input of {cls.__name__}.solve", name, inputs)
+            if value is None and not spec.required and spec.default is None:
+                values[name] = None
+            else:
+                values[name] = read_input(cls.__name__, name, spec, value)
+        for name, (default, text) in cls._defaults.items():
+            if name not in values:
+                values[name] = default
+                if default is not None:
+                    assumed[name] = text
+        for name in cls.requires:
+            if name not in values:
+                spec = inputs[name]
+                raise InputError(f"{cls.__name__}.solve needs {name!r}: {spec.meaning}.", field=name)
+        outcome = self._solve(x, assumed)
+        outcome._equations = cls.equations
+        outcome._resolver = cls.__name__
+        return outcome
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """JSON Schema of the inputs and of the result."""
+        return {
+            "resolver": cls.__name__,
+            "type": cls.resolver_type(),
+            "walls": list(cls.walls),
+            "inputs": {
+                "type": "object",
+                "properties": {name: input_schema(spec) for name, spec in cls.inputs.items()},
+                "required": list(cls.requires),
+                "additionalProperties": False,
+            },
+            "result": cls.result.model_json_schema(mode="serialization"),
+        }
+
+    @classmethod
+    def resolver_type(cls) -> str:
+        """``model``, ``solver`` or ``optimizer``."""
+        return cls.tier
+
+    @classmethod
+    def fallacies(cls) -> list[str]:
+        """Mistakes that this wall is good at exposing."""
+        return list(cls.known_fallacies)
+
+
+def input_schema(spec: Input) -> dict[str, Any]:
+    """JSON Schema of one input."""
+    schema: dict[str, Any] = {"description": spec.meaning}
+    if spec.kind in ("number", "efficiency"):
+        schema["type"] = "integer" if spec.whole else "number"
+        if spec.low is not None:
+            schema["exclusiveMinimum" if spec.low_open else "minimum"] = spec.low
+        if spec.high is not None:
+            schema["maximum"] = spec.high
+    elif spec.kind == "quantity":
+        schema |= {"type": ["string", "object"], "x-unit": spec.unit}
+    elif spec.kind == "flag":
+        schema["type"] = "boolean"
+    elif spec.kind == "choice":
+        schema["enum"] = list(spec.choices)
+    else:
+        schema |= {"type": ["string", "object"], "x-kind": spec.kind}
+    if not spec.required and isinstance(spec.default, (int, float, str, bool, type(None))):
+        schema["default"] = spec.default
+    return schema
+
+
+def read_input(resolver: str, name: str, spec: Input, value: Any) -> Any:
+    """One checked input: numbers in the declared unit, zoo names resolved."""
+    kind = spec.kind
+    if kind == "number":
+        if type(value) is int or type(value) is float:
+            number: float = value
+        else:
+            number = _number(resolver, name, spec, value)
+        return _in_range(resolver, name, spec, number)
+    if kind == "quantity":
+        return _in_range(resolver, name, spec, _magnitude(resolver, name, spec, value))
+    return _READERS[kind](resolver, name, spec, value)
+
+
+def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
+    low, high = spec.low, spec.high
+    fits = (
+        math.isfinite(number)
+        and (low is None or number > low or (number == low and not spec.low_open))
+        and (high is None or number <= high)
+        and (not spec.whole or number == int(number))
+    )
+    if fits:
+        return int(number) if spec.whole else number
+    raise InputError(f"The {name!r} input of {resolver} must be {spec.range_text}, got {number:g}.", field=name)
+
+
+def _number(resolver: str, name: str, spec: Input, value: Any) -> float:
+    if isinstance(value, Quantity):
+        try:
+            return float(value.to("").magnitude)
+        except DimensionalityError:
+            raise UnitError(
+                f"The {name!r} input of {resolver} must be {spec.range_text}, got {value:~P}.", field=name
+            ) from None
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(
+            f"The {name!r} input of {resolver} must be {spec.range_text}, got {str(value)[:60]!r}.", field=name
+        )
+    return value
+
+
+def _magnitude(resolver: str, name: str, spec: Input, value: Any) -> float:
+    if type(value) is Quantity:
+        try:
+            return to_si(value, spec.unit)
+        except DimensionalityError:
+            pass
+    elif spec.plain_unit is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return to_si(Quantity(value, spec.plain_unit), spec.unit)
+    elif isinstance(value, pint.Quantity) and not isinstance(value, Quantity):
+        raise UnitError(
+            f"The {name!r} input of {resolver} is a quantity of another pint registry; build it with mlsysim.Q_.",
+            field=name,
+        )
+    try:
+        return to_si(quantity_from(value, spec.unit, spec.example or f"1 {spec.unit}", name), spec.unit)
+    except UnitError as error:
+        raise UnitError(f"{resolver}: {error}", field=name, expected=spec.unit) from None
+
+
+def _flag(resolver: str, name: str, spec: Input, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise InputError(f"The {name!r} input of {resolver} must be True or False, got {str(value)[:60]!r}.", field=name)
+
+
+def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
+    if isinstance(value, str):
+        folded = value.lower().replace("-", "_").replace(" ", "_")
+        for choice in spec.choices:
+            if folded == choice.lower().replace("-", "_"):
+                return choice
+    remedy = "use one of " + ", ".join(spec.choices) + "."
+    raise unknown_name(f"choice for the {name!r} input of {resolver}", value, spec.choices, remedy)
+
+
+def _efficiency(resolver: str, name: str, spec: Input, value: Any) -> Any:
+    if isinstance(value, str):
+        raise InputError(
+            f"The {name!r} input of {resolver} must be a number above 0 and at most 1, got {value[:40]!r}.", field=name
+        )
+    return _in_range(resolver, name, spec, _number(resolver, name, spec, value))
+
+
+def _entry(registry: Any, kinds: tuple[type, ...], article: str) -> Any:
+    def read(resolver: str, name: str, spec: Input, value: Any) -> Any:
+        if isinstance(value, kinds):
+            return value
+        if isinstance(value, str):
+            return registry.get(value)
+        raise InputError(
+            f"The {name!r} input of {resolver} must be {article} or its name in the zoo, got {type(value).__name__}.",
+            field=name,
+        )
+
+    return read
+
+
+def _grid(resolver: str, name: str, spec: Input, value: Any) -> Any:
+    if isinstance(value, (GridProfile, Datacenter)):
+        return value
+    if isinstance(value, str):
+        return Grids.get(value)
+    raise InputError(
+        f"The {name!r} input of {resolver} must be a GridProfile, a Datacenter or the name of a grid, "
+        f"got {type(value).__name__}.",
+        field=name,
+    )
+
+
+def _anything(resolver: str, name: str, spec: Input, value: Any) -> Any:
+    return value
+
+
+def _precision(resolver: str, name: str, spec: Input, value: Any) -> str:
+    try:
+        return precision_name(value)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{resolver}: {error}", field=name, suggestions=error.suggestions) from None
+
+
+_READERS: dict[str, Any] = {
+    "flag": _flag,
+    "choice": _choice,
+    "precision": _precision,
+    "efficiency": _efficiency,
+    "model": _entry(Models, (Workload,), "a workload"),
+    "hardware": _entry(Hardware, (HardwareNode,), "a HardwareNode"),
+    "fleet": _entry(Clusters, (Fleet,), "a Fleet"),
+    "fabric": _entry(Fabrics, (NetworkFabric,), "a NetworkFabric"),
+    "grid": _grid,
+    "object": _anything,
+}
+
+
+def default_constant(name: str) -> float:
+    """The number behind a dimensionless constant, for defaults of inputs."""
+    return constant(name).number

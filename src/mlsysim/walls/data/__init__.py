@@ -1,0 +1,1 @@
+"""Data (8 to 10): what reaches the accelerator."""

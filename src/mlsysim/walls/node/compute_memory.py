@@ -1,0 +1,412 @@
+"""Walls 1 and 2, compute and memory: the roofline of one device.
+
+    T = max( F / (P eta), B / W ) + dispatch                                   (Williams, Waterman, Patterson 2009)
+
+F operations at a fraction eta of the dense peak P; B bytes (weights, caches, activations) at memory bandwidth W. Without
+``seq_len`` or ``phase`` a language model is asked for one decode token per sequence with an empty cache; with
+``seq_len`` for a prefill of that many tokens; with ``is_training`` for a training step.
+
+A model that does not fit is infeasible, and the answer says what is needed, what there is, and the smallest changes
+that would help. Its time is still given, as if the part that does not fit were streamed from the host: resident bytes at
+memory bandwidth plus spilled bytes over the host link.
+
+Assumed: compute and memory overlap perfectly; all of the peak bandwidth is reached (real kernels reach 0.7 to 0.9, so
+memory-bound times are 10 to 40 % short; ``bandwidth_efficiency`` sets it). Left out: caches on the chip, kernel launches
+beyond one dispatch per pass (small batches on small models are dominated by them), activations in decode (below 2 %).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError, OOMError
+from mlsysim.models.base import Workload
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.power import proportional_power
+from mlsysim.physics.precision import bytes_per_element, compute_precision
+from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import maximum
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import (
+    EFFICIENCY,
+    HARDWARE,
+    MODEL,
+    NODE,
+    PRECISION,
+    Binding,
+    Energy,
+    Equation,
+    Input,
+    Intensity,
+    Memory,
+    MemoryRate,
+    Rate,
+    Resolver,
+    Result,
+    Time,
+    Wall,
+    WorkRate,
+)
+from mlsysim.walls.node.capacity import inference_bytes, remedies, training_state
+from mlsysim.zoo.constants import constant
+
+__all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel", "node_time", "spill_time"]
+
+CARDS = (
+    Wall(
+        1,
+        "Compute",
+        NODE,
+        "SingleNodeModel",
+        "peak FLOP/s",
+        "T = F / (P eta)",
+        "Williams et al. 2009",
+        "How long does the arithmetic take?",
+    ),
+    Wall(
+        2,
+        "Memory",
+        NODE,
+        "SingleNodeModel",
+        "memory bandwidth and capacity",
+        "T = B / W;  bytes <= capacity",
+        "Williams et al. 2009",
+        "How long does it take to feed the arithmetic, and does it fit?",
+    ),
+)
+
+_TRAINING_ONLY = (
+    "zero_stage",
+    "dp_size",
+    "is_lora",
+    "lora_rank",
+    "activation_recomputation",
+    "optimizer",
+    "raise_errors",
+    "is_training",
+)
+
+_BYTES = Arg("byte", 1e3, 1e13)
+_RATE = Arg("byte/s", 1e6, 1e14)
+
+
+@kernel(
+    inputs={"compute": Arg("s", 1e-6, 1e3), "memory": Arg("s", 1e-6, 1e3), "dispatch": Arg("s", 1e-6, 1e-2)},
+    outputs={"time": "s"},
+)
+def node_time(compute: Any, memory: Any, dispatch: Any) -> Any:
+    """The longer of compute and memory, after the dispatch."""
+    return maximum(compute, memory) + dispatch
+
+
+@kernel(inputs={"moved": _BYTES, "spilled": _BYTES, "bandwidth": _RATE, "host_bandwidth": _RATE}, outputs={"time": "s"})
+def spill_time(moved: Any, spilled: Any, bandwidth: Any, host_bandwidth: Any) -> Any:
+    """Bytes of a pass when some of them live with the host: the resident part at memory speed, the rest over the link."""
+    resident = moved - spilled
+    return resident / bandwidth + spilled / host_bandwidth
+
+
+class PerformanceProfile(Result):
+    """What one device makes of one pass."""
+
+    latency: Time
+    latency_compute: Time
+    latency_memory: Time
+    latency_overhead: Time
+    throughput: Rate
+    bottleneck: str
+    arithmetic_intensity: Intensity
+    energy: Energy
+    memory_footprint: Memory
+    memory_capacity: Memory
+    peak_flops_actual: WorkRate
+    peak_bw_actual: MemoryRate
+    mfu: float
+    hfu: float
+    phase: str
+    constraint_trace: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+    offload_spill_bytes: Memory = None
+    offload_effective_bw: MemoryRate = None
+
+    @property
+    def energy_per_inference(self) -> Any:
+        """Energy of one sample, or None where the chip's power is not known."""
+        samples = self._context["samples"]
+        return None if self.energy is None else self.energy / samples
+
+    def summary(self) -> str:
+        """One line."""
+        fit = "fits" if self.feasible else "does not fit"
+        return f"{self.bottleneck}-bound, {self.latency.to('ms'):.4g~P}, {self.throughput:.4g~P}, MFU {self.mfu:.1%}, {fit}"
+
+
+def choose_pass(model: Workload, x: Any, assumed: dict[str, str]) -> tuple[str, Any, Any]:
+    """Phase, new tokens and context of the pass that the inputs ask for."""
+    sequence = isinstance(model, TransformerWorkload) or not model.fixed_shape
+    phase: str | None = x.phase
+    if x.is_training:
+        if phase not in (None, "training"):
+            raise InputError(f"is_training=True contradicts phase={phase!r}.")
+        phase = "training"
+    if not sequence:
+        if x.seq_len is not None:
+            raise InputError(f"{model.name} has a fixed shape and takes no 'seq_len'.", field="seq_len")
+        if phase not in (None, "inference", "training"):
+            raise InputError(f"{model.name} has no {phase}; use phase='inference' or is_training=True.", field="phase")
+        return phase or "inference", None, 0
+    encoder = isinstance(model, TransformerWorkload) and model.structure == "encoder"
+    if phase is None:
+        phase = "decode" if x.seq_len is None and not encoder else "prefill"
+        assumed["phase"] = (
+            "one decode token per sequence" if phase == "decode" else f"prefill of {x.seq_len or 'all'} tokens"
+        )
+    elif phase == "inference":
+        phase = "prefill"
+    if phase == "decode":
+        context = x.seq_len if x.seq_len is not None else 0
+        if x.seq_len is None:
+            assumed["context"] = "0 tokens (empty cache)"
+        return phase, 1, context
+    length = x.seq_len
+    if length is None:
+        length = getattr(model, "max_context", None) if encoder else 2048
+        length = length or 512
+        assumed["seq_len"] = f"{length} tokens"
+    return phase, length, 0
+
+
+class SingleNodeModel(Resolver[PerformanceProfile]):
+    """Roofline of one device: is it compute or memory that binds, and does the model fit?"""
+
+    walls = (1, 2)
+    result = PerformanceProfile
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "hardware": HARDWARE,
+        "batch_size": Input("sequences or samples in the pass", low=1, high=1e9, whole=True, default=1),
+        "precision": PRECISION,
+        "efficiency": EFFICIENCY,
+        "raise_errors": Input("raise OOMError where the model does not fit", kind="flag", default=False),
+        "is_training": Input("a training step instead of inference", kind="flag", default=False),
+        "seq_len": Input("new tokens per sequence; the context in decode", low=0, high=1e8, whole=True, default=None),
+        "phase": Input(
+            "prefill, decode, training or inference",
+            kind="choice",
+            choices=("prefill", "decode", "training", "inference"),
+            default=None,
+        ),
+        "zero_stage": Input("ZeRO stage of training", low=0, high=3, whole=True, default=0),
+        "dp_size": Input("data-parallel group that shares the state", low=1, high=1e6, whole=True, default=1),
+        "is_lora": Input("train low-rank adapters on frozen weights", kind="flag", default=False),
+        "lora_rank": Input("rank of the adapters", low=1, high=4096, whole=True, default=16),
+        "activation_recomputation": Input(
+            "activations that training recomputes",
+            kind="choice",
+            choices=("none", "selective", "full"),
+            default="none",
+        ),
+        "optimizer": Input("optimizer of training", kind="object", default="adam"),
+        "cache_precision": Input("number format of the cache", kind="precision", default=None),
+        "bandwidth_efficiency": Input(
+            "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
+        ),
+    }
+    equations = (
+        Equation(
+            "latency_compute",
+            "T_compute = F / (P eta)",
+            r"T_{\mathrm{compute}} = \frac{F}{P\,\eta}",
+            {"F": ("flops", "flop"), "P": ("peak", "flop/s"), "eta": ("efficiency", "")},
+        ),
+        Equation(
+            "latency_memory",
+            "T_memory = B / W",
+            r"T_{\mathrm{memory}} = \frac{B}{W}",
+            {"B": ("bytes", "byte"), "W": ("bandwidth", "byte/s")},
+            when="fits",
+        ),
+        Equation(
+            "latency_memory",
+            "T_memory = (B - S) / W + S / L, with S spilled to the host",
+            r"T_{\mathrm{memory}} = \frac{B - S}{W} + \frac{S}{L}",
+            {
+                "B": ("bytes", "byte"),
+                "S": ("spilled", "byte"),
+                "W": ("bandwidth", "byte/s"),
+                "L": ("host_link", "byte/s"),
+            },
+            when="spilled",
+        ),
+        Equation(
+            "latency",
+            "T = max(T_compute, T_memory) + T_dispatch",
+            r"T = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{dispatch}}",
+            {
+                "T_compute": ("compute_time", "s"),
+                "T_memory": ("memory_time", "s"),
+                "T_dispatch": ("dispatch", "s"),
+            },
+        ),
+    )
+    known_fallacies = (
+        "More FLOP/s make decode faster: below the ridge point only bandwidth, batching or fewer bytes do.",
+        "Peak FLOP/s rank chips: a workload left of the ridge point ranks them by bandwidth.",
+        "A model that almost fits runs almost as fast: what spills moves at the speed of the host link.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> PerformanceProfile:
+        """Evaluate one pass on one device."""
+        model, chip = x.model, x.hardware
+        phase, new, context = choose_pass(model, x, assumed)
+        training = phase == "training"
+        if not training:
+            for name in _TRAINING_ONLY:
+                assumed.pop(name, None)
+        demand = model.demand(
+            phase,
+            batch_size=x.batch_size,
+            seq_len=new,
+            context=context,
+            precision=x.precision,
+            cache_precision=x.cache_precision,
+            recompute=x.activation_recomputation if training else "none",
+            frozen=x.is_lora,
+        )
+        peak, note = arithmetic_peak(chip, x.precision)
+        if note:
+            assumed["arithmetic"] = note
+        bandwidth = to_si(chip.memory.bandwidth, "byte/s") * x.bandwidth_efficiency
+        capacity = to_si(chip.memory.capacity, "byte")
+        dispatch = to_si(chip.dispatch_tax, "s")
+        if training:
+            state = training_state(
+                model,
+                x.batch_size,
+                new,
+                x.precision,
+                optimizer=x.optimizer,
+                recompute=x.activation_recomputation,
+                zero_stage=x.zero_stage,
+                dp=x.dp_size,
+                lora_rank=x.lora_rank if x.is_lora else None,
+            )
+            footprint = state.total
+        else:
+            footprint = inference_bytes(
+                model, x.batch_size, (context or 0) + (new or 0), x.precision, x.cache_precision
+            )
+        moved = demand.bytes
+        t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
+        fits = footprint <= capacity
+        spilled = 0.0
+        if fits:
+            t_memory = memory_time(moved, bandwidth)
+        else:
+            spilled = moved * (1 - capacity / footprint)
+            t_memory = self._with_spill(chip, moved, spilled, bandwidth)
+        latency = node_time(t_compute, t_memory, dispatch)
+        mfu = demand.flops / (latency * peak)
+        hfu = demand.hardware_flops / (latency * peak)
+        idle = constant("idle_power_fraction").number
+        energy = None
+        if chip.tdp is not None:
+            energy = proportional_power(to_si(chip.tdp, "W"), idle, min(hfu, 1.0)) * latency
+        bound = "Compute" if fits and t_compute >= t_memory else "Memory"
+        binding, trace, help_text = self._binding(x, fits, bound, t_compute, t_memory, footprint, capacity, training)
+        if not fits and x.raise_errors:
+            raise OOMError(binding.sentence, needed=footprint, available=capacity)
+        outcome = PerformanceProfile(
+            feasible=fits,
+            assumptions=assumed,
+            binding=binding,
+            latency=quantity(latency, "s"),
+            latency_compute=quantity(t_compute, "s"),
+            latency_memory=quantity(t_memory, "s"),
+            latency_overhead=quantity(dispatch, "s"),
+            throughput=quantity(x.batch_size / latency, "1/second"),
+            bottleneck=bound,
+            arithmetic_intensity=quantity(demand.flops / moved, "flop/byte"),
+            energy=None if energy is None else quantity(energy, "J"),
+            memory_footprint=quantity(footprint, "byte"),
+            memory_capacity=quantity(capacity, "byte"),
+            peak_flops_actual=quantity(peak * x.efficiency, "flop/s"),
+            peak_bw_actual=quantity(moved / t_memory, "byte/s"),
+            mfu=mfu,
+            hfu=hfu,
+            phase=phase,
+            constraint_trace=trace,
+            remedies=help_text,
+            offload_spill_bytes=None if fits else quantity(spilled, "byte"),
+            offload_effective_bw=None if fits else quantity(moved / t_memory, "byte/s"),
+        )
+        outcome._context = {
+            "flops": demand.hardware_flops,
+            "bytes": moved,
+            "peak": peak,
+            "bandwidth": bandwidth,
+            "efficiency": x.efficiency,
+            "compute_time": t_compute,
+            "memory_time": t_memory,
+            "dispatch": dispatch,
+            "samples": x.batch_size,
+            "fits": fits,
+            "spilled": spilled,
+            "host_link": to_si(chip.interconnect.bandwidth, "byte/s") if spilled else None,
+        }
+        outcome._sources = {"model": _cite(model.metadata), "hardware": _cite(chip.metadata)}
+        return outcome
+
+    @staticmethod
+    def _with_spill(chip: Any, moved: float, spilled: float, bandwidth: float) -> float:
+        if chip.interconnect is None:
+            raise InputError(
+                f"{chip.name} has no host link to stream the rest of the model over, so a pass that does not fit has no "
+                "time; give the chip an 'interconnect'."
+            )
+        link = to_si(chip.interconnect.bandwidth, "byte/s")
+        return float(spill_time(moved, spilled, bandwidth, link))
+
+    @staticmethod
+    def _binding(
+        x: Any, fits: bool, bound: str, compute: float, memory: float, needed: float, available: float, training: bool
+    ) -> tuple[Binding, tuple[str, ...], tuple[str, ...]]:
+        if not fits:
+            found = remedies(needed, available, x.precision, training, x.activation_recomputation, x.zero_stage)
+            sentence = (
+                f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB and {x.hardware.name} has "
+                f"{available / 1e9:.1f} GB; {found[0]}."
+            )
+            return Binding(2, "Memory", needed / available, sentence), (sentence,), tuple(found)
+        longer, shorter = max(compute, memory), min(compute, memory)
+        margin = longer / shorter if shorter > 0 else None
+        number = 1 if bound == "Compute" else 2
+        by = f"{margin:.3g} times" if margin is not None else "more than"
+        other = "memory" if bound == "Compute" else "compute"
+        sentence = f"Wall {number} ({bound}) binds: it takes {by} as long as {other}."
+        return Binding(number, bound, margin, sentence), (sentence,), ()
+
+
+def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
+    """Peak at a precision, and a note where weights in it are computed at a wider one.
+
+    Formats narrower than the chip's arithmetic are expanded on the way in (weight-only quantisation): they save bytes,
+    not operations.
+    """
+    core = chip.compute
+    wanted = compute_precision(precision)
+    if core.supports(wanted):
+        return to_si(core.peak(wanted), "flop/s"), ""
+    width = bytes_per_element(wanted)
+    if width < 2:
+        for wider in ("fp8", "int8", "bf16", "fp16", "fp32"):
+            if bytes_per_element(wider) > width and core.supports(wider) and bytes_per_element(wider) >= 2:
+                note = f"{wanted} weights computed in {wider}: {chip.name} has no {wanted} arithmetic"
+                return to_si(core.peak(wider), "flop/s"), note
+    return to_si(core.peak(precision), "flop/s"), ""
+
+
+def _cite(metadata: Any) -> str:
+    return metadata.source_title or "given by the user"

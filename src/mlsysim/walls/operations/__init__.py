@@ -1,0 +1,1 @@
+"""Operations (17 to 20): what it costs, emits and risks."""
