@@ -5,50 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlsysim.units.registry import Quantity, format_unit
+from mlsysim.units.text import format_value
 
 __all__ = ["banner", "format_value", "info", "table"]
 
 _RULE = "─"
 _HEADER_WIDTH = 44
-
-
-def format_value(value: Any) -> str:
-    """A value as text: quantities and floats with a sensible number of digits, everything else as it is.
-
-    >>> from mlsysim.units.registry import Q_
-    >>> format_value(Q_("8 MB/s").to("GB/s")), format_value(Q_("7 GB/s")), format_value(1.06)
-    ('8.00e-03 GB/s', '7 GB/s', '1.06')
-    """
-    if isinstance(value, Quantity):
-        return f"{_quantity_digits(value.magnitude)} {format_unit(value.units)}".strip()
-    if isinstance(value, float):
-        return _float_digits(value)
-    return str(value)
-
-
-def _quantity_digits(magnitude: Any) -> str:
-    if not isinstance(magnitude, (int, float)):
-        return str(magnitude)
-    size = abs(magnitude)
-    if size == 0:
-        return "0"
-    if size >= 1 and int(magnitude) == magnitude:
-        return f"{int(magnitude):,}"
-    if size >= 100:
-        return f"{magnitude:,.1f}"
-    if size >= 1:
-        return f"{magnitude:.2f}"
-    return f"{magnitude:.3f}" if size >= 0.01 else f"{magnitude:.2e}"
-
-
-def _float_digits(value: float) -> str:
-    size = abs(value)
-    if size >= 1e6:
-        return f"{value:,.0f}"
-    if size >= 100:
-        return f"{value:,.1f}"
-    return f"{value:.2f}" if size >= 1 else f"{value:.4f}"
 
 
 def banner(title: str) -> None:

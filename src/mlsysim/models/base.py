@@ -120,6 +120,11 @@ class Workload(Record):
             self._unit_demand[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
         return self._unit_demand[key]
 
+    def working_bytes(self, batch_size: Any, precision: str = "fp16") -> float:
+        """Bytes that flow through the widest operator: what a device needs beside the weights."""
+        graph = self.lower(batch_size=batch_size, precision=precision)
+        return float(max((op.input_bytes + op.output_bytes for op in graph.operators), default=0.0))
+
     def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> float:
         """Bytes that a training step keeps for its backward pass: what the forward operators write."""
         graph = self.lower("training", batch_size=batch_size, precision=precision)

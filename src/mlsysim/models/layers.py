@@ -209,6 +209,8 @@ def parse_row(row: str) -> Layer:
     layer = Layer(**got)
     if not layer.outputs or (kind in ("conv", "linear") and not layer.inputs) or (kind == "attn" and not layer.heads):
         raise InputError(f"the layer row {row[:80]!r} lacks its channels, as in 'conv 3x3 64->64 @56x56'.")
+    if not all((*layer.kernel, layer.height, layer.width, layer.stride, layer.groups, layer.count)):
+        raise InputError(f"the layer row {row[:80]!r} has a size of zero.")
     if layer.inputs % layer.groups or (layer.outputs % layer.groups):
         raise InputError(f"the layer row {row[:80]!r}: channels do not divide into {layer.groups} groups.")
     return layer

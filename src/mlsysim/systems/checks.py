@@ -25,13 +25,13 @@ def adapters_match_the_fabric(node: Node) -> str | None:
     if node.nic_bandwidth is None:
         return None
     rate = node.nic_bandwidth.to("Gbps").magnitude
-    return None if 1 <= rate <= 3200 else f"adapters of {rate} Gbps are not credible"
+    return None if 1 <= rate <= 3200 else f"adapters of {rate:.4g} Gbps are not credible"
 
 
 def fabric_rate_is_credible(fabric: NetworkFabric) -> str | None:
     """Between gigabit Ethernet and the fastest chip links."""
     rate = fabric.bandwidth.to("Gbps").magnitude
-    return None if 1 <= rate <= 40_000 else f"{rate} Gbps is not credible"
+    return None if 1 <= rate <= 40_000 else f"{rate:.4g} Gbps is not credible"
 
 
 def cluster_size_is_credible(cluster: Fleet) -> str | None:

@@ -115,13 +115,17 @@ class QuantityField:
             dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
             raise UnitError(f"The {field!r} field got {quantity:~P}, which is {dimension}; {expected}.", **details)
         magnitude = quantity.magnitude
-        if isinstance(magnitude, (int, float)):
-            if not math.isfinite(magnitude):
-                raise UnitError(
-                    f"The {field!r} field got {magnitude}, which is not a finite number; {expected}.", **details
-                )
-            if self.positive and magnitude < 0:
-                raise UnitError(f"The {field!r} field got {quantity:~P}, which is negative; {expected}.", **details)
+        if not isinstance(magnitude, (int, float)):
+            if getattr(magnitude, "shape", None) != ():
+                raise UnitError(f"The {field!r} field got more than one number; {expected}.", **details)
+            magnitude = magnitude.item()
+            quantity = Quantity(magnitude, quantity.units)
+        if not math.isfinite(magnitude):
+            raise UnitError(
+                f"The {field!r} field got {magnitude}, which is not a finite number; {expected}.", **details
+            )
+        if self.positive and magnitude < 0:
+            raise UnitError(f"The {field!r} field got {quantity:~P}, which is negative; {expected}.", **details)
         return quantity
 
     def _from_mapping(self, value: dict[Any, Any], field: str, expected: str, details: dict[str, Any]) -> Any:

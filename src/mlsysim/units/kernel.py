@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mlsysim.errors import UnitError
+from mlsysim.errors import UnitError, unknown_name
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si, ureg
 
 __all__ = ["KERNELS", "Arg", "KernelProofError", "Signature", "evaluate", "kernel", "prove"]
@@ -129,6 +129,9 @@ def _dimension(value: Any) -> Any:
 def evaluate(function: Callable[..., Any], **inputs: Any) -> dict[str, Any]:
     """Run a kernel on quantities or strings; the results come back as quantities in the declared units."""
     signature: Signature = function.signature  # type: ignore[attr-defined]
+    for name in inputs:
+        if name not in signature.inputs:
+            raise unknown_name(f"input of {signature.name}", name, signature.inputs)
     numbers = {}
     for name, arg in signature.inputs.items():
         if name not in inputs:

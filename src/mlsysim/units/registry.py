@@ -77,11 +77,31 @@ def _check_unit_text(text: str) -> None:
 class Registry(pint.UnitRegistry):
     """pint's registry with bounded parsing and errors that suggest the nearest unit."""
 
+    _ready = False
+
     def parse_expression(self, input_string: str, *args: Any, **kwargs: Any) -> Any:
         return parse_quantity(input_string)
 
+    # pint binds its own evaluator to the call operator.
+    __call__ = parse_expression
+
+    def __getattr__(self, item: str) -> Any:
+        try:
+            return super().__getattr__(item)
+        except UnitError as error:
+            raise AttributeError(str(error)) from None
+
+    def __contains__(self, item: object) -> bool:
+        return isinstance(item, str) and hasattr(self, item)
+
     def parse_units(self, input_string: str, *args: Any, **kwargs: Any) -> Any:
         return _unit(input_string)
+
+    def parse_units_as_container(self, input_string: str, *args: Any, **kwargs: Any) -> Any:
+        # While the definitions load, units refer to each other and the registry is not ready for `_unit`.
+        if not self._ready:
+            return super().parse_units_as_container(input_string, *args, **kwargs)
+        return _unit(input_string)._units
 
 
 def _load() -> Registry:
@@ -89,6 +109,7 @@ def _load() -> Registry:
     registry = Registry(None, cache_folder=None)
     registry.load_definitions(definitions.splitlines())
     registry._build_cache()
+    registry._ready = True
     return registry
 
 
@@ -100,7 +121,8 @@ def _unit(text: str) -> Any:
         raise UnitError(f"a unit of {len(text)} characters is too long; at most {_LONGEST} are read.")
     _check_unit_text(text)
     try:
-        return pint.UnitRegistry.parse_units(ureg, text.replace("%", "percent").replace("·", "*"))
+        plain = text.replace("%", "percent").replace("·", "*")
+        return ureg.Unit(pint.UnitRegistry.parse_units_as_container(ureg, plain))
     except UndefinedUnitError as error:
         unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
         known = nearest(unknown, _unit_names())
@@ -194,6 +216,25 @@ Unit = ureg.Unit
 Q_ = ureg.Quantity
 
 
+_construct = Quantity.__new__
+
+
+def _new_quantity(cls: Any, value: Any, units: Any = None) -> Any:
+    if isinstance(value, str) and units is not None:
+        raise UnitError(
+            f"the number {value[:_LONGEST]!r} is a string beside the unit {str(units)[:_LONGEST]!r}; "
+            "write both in one string, as in Q_('80 GiB'), or the number as a number."
+        )
+    for part in (value, units):
+        if isinstance(part, (pint.Quantity, pint.Unit)) and part._REGISTRY is not ureg:
+            raise UnitError(f"{part} belongs to another pint registry; build it with mlsysim.Q_ instead.")
+    return _construct(cls, value, units)
+
+
+# pint would keep the string, or the foreign quantity, as the magnitude of a new quantity.
+setattr(Quantity, "__new__", _new_quantity)  # noqa: B010
+
+
 def _restore_quantity(magnitude: Any, units: tuple[tuple[str, Any], ...]) -> Any:
     return Quantity(magnitude, UnitsContainer(dict(units)))
 
@@ -254,7 +295,8 @@ def to_si(value: Any, unit: str) -> float:
         raise UnitError("this quantity belongs to another pint registry; build it with mlsysim.Q_ instead.")
     if isinstance(value, (int, float)) and not isinstance(value, bool) and _unit(unit).dimensionless:
         return value
-    raise UnitError(f"expected a quantity in {unit!r}, such as '1 {unit}', got {value!r}.", expected=unit)
+    wanted = f"a quantity in {unit!r}, such as '1 {unit}'" if unit else "a number without a unit"
+    raise UnitError(f"expected {wanted}, got {value!r}.", expected=unit)
 
 
 def format_unit(unit: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -23,18 +23,18 @@ class Constant(Record):
     meaning: str
     source: Source
 
-    @property
+    @cached_property
     def quantity(self) -> Any:
         """The value as a quantity."""
         return Q_(self.value) if isinstance(self.value, str) else Q_(self.value, "")
 
-    @property
+    @cached_property
     def number(self) -> float:
         """The value of a dimensionless constant."""
         return float(self.quantity.to("").magnitude)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _index() -> dict[str, Slice]:
     text = files("mlsysim.data").joinpath("constants.toml").read_text(encoding="utf-8")
     return {piece.key: piece for piece in slices("constants.toml", text)}

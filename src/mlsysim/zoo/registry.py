@@ -5,9 +5,9 @@
 
 Names are matched exactly first, then by alias, then without case and separators when that is unambiguous; anything
 else raises with the nearest names. A user's own entries come from TOML files in the folder that the environment
-variable ``MLSYSIM_ZOO`` names, ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, systems,
-infra), or from ``Hardware.add(object, key=...)``. A bad entry is refused with file, entry and reason and the rest
-still loads; ``Hardware.problems`` lists what was refused.
+variable ``MLSYSIM_ZOO`` names, ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
+fabrics, clusters, grids, facilities, racks, prices), or from ``Hardware.add(object, key=...)``. A bad entry is refused
+with file, entry and reason and the rest still loads; ``Hardware.problems`` lists what was refused.
 """
 
 from __future__ import annotations
@@ -123,6 +123,8 @@ class Store:
             if key in self.shipped and not override:
                 raise InputError("the zoo has an entry of that name already; choose another, or say override = true")
             namespace, aliases = table.pop("namespace", None), table.pop("aliases", [])
+            if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+                raise InputError("'aliases' must be a list of strings")
             entry = self.build(key, {**table, "namespace": namespace} if namespace else table)
         except Exception as error:
             self._refuse(path, key, str(error))

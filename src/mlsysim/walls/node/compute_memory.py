@@ -279,7 +279,6 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         if note:
             assumed["arithmetic"] = note
         bandwidth = to_si(chip.memory.bandwidth, "byte/s") * x.bandwidth_efficiency
-        capacity = to_si(chip.memory.capacity, "byte")
         dispatch = to_si(chip.dispatch_tax, "s")
         if training:
             state = training_state(
@@ -298,6 +297,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             footprint = inference_bytes(
                 model, x.batch_size, (context or 0) + (new or 0), x.precision, x.cache_precision
             )
+        footprint, capacity = self._room(x, footprint, assumed)
         moved = demand.bytes
         t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
         fits = footprint <= capacity
@@ -306,7 +306,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             t_memory = memory_time(moved, bandwidth)
         else:
             spilled = moved * (1 - capacity / footprint)
-            t_memory = self._with_spill(chip, moved, spilled, bandwidth)
+            t_memory = self._with_spill(chip, moved, spilled, bandwidth, assumed)
         latency = node_time(t_compute, t_memory, dispatch)
         mfu = demand.flops / (latency * peak)
         hfu = demand.hardware_flops / (latency * peak)
@@ -353,21 +353,34 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             "dispatch": dispatch,
             "samples": x.batch_size,
             "fits": fits,
-            "spilled": spilled,
-            "host_link": to_si(chip.interconnect.bandwidth, "byte/s") if spilled else None,
+            "spilled": spilled if chip.interconnect else 0.0,
+            "host_link": to_si(chip.interconnect.bandwidth, "byte/s") if spilled and chip.interconnect else None,
         }
-        outcome._sources = {"model": _cite(model.metadata), "hardware": _cite(chip.metadata)}
+        outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
         return outcome
 
     @staticmethod
-    def _with_spill(chip: Any, moved: float, spilled: float, bandwidth: float) -> float:
+    def _with_spill(chip: Any, moved: float, spilled: float, bandwidth: float, assumed: dict[str, str]) -> float:
         if chip.interconnect is None:
-            raise InputError(
-                f"{chip.name} has no host link to stream the rest of the model over, so a pass that does not fit has no "
-                "time; give the chip an 'interconnect'."
-            )
+            assumed["spill"] = f"{chip.name} has no host link to stream over: times are given as if the model fitted"
+            return float(memory_time(moved, bandwidth))
         link = to_si(chip.interconnect.bandwidth, "byte/s")
         return float(spill_time(moved, spilled, bandwidth, link))
+
+    @staticmethod
+    def _room(x: Any, footprint: float, assumed: dict[str, str]) -> tuple[float, float]:
+        """Bytes needed and available. A microcontroller leaves weights in flash and needs RAM for what flows."""
+        memory = x.hardware.memory
+        capacity = to_si(memory.capacity, "byte")
+        if memory.flash_capacity is None or not x.model.fixed_shape:
+            return footprint, capacity
+        flash = to_si(memory.flash_capacity, "byte")
+        weights = x.model.parameter_count * bytes_per_element(x.precision)
+        working = x.model.working_bytes(x.batch_size, x.precision)
+        assumed["weights"] = "executed in place from flash"
+        if weights > flash:
+            return weights, flash
+        return working, capacity
 
     @staticmethod
     def _binding(
@@ -408,5 +421,5 @@ def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     return to_si(core.peak(precision), "flop/s"), ""
 
 
-def _cite(metadata: Any) -> str:
+def cite(metadata: Any) -> str:
     return metadata.source_title or "given by the user"

@@ -1,0 +1,1 @@
+"""Room 4, composition: scenarios, pipelines of resolvers, explanations."""

@@ -1,0 +1,227 @@
+"""Where to run: cost and carbon of the same run over many grids.
+
+    total = TCO + carbon tax x CO2
+
+Each grid is one solve of wall 17 (cost, with the PUE of the grid's facility) and wall 18 (carbon); the cheapest total wins, or
+the least carbon with ``objective="carbon"``. All grids pay the same price of electricity unless ``kwh_price="region"`` asks
+for each grid's own; grids whose price is not published are then rejected by name, never taken to be free.
+
+Left out: latency to users, capacity and land, water, data that may not leave a country, differing hardware prices. The
+carbon is that of operation; embodied carbon is the same everywhere and does not change the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.infra.registry import Grids
+from mlsysim.infra.types import Datacenter, GridProfile
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.registry import conversion_factor, quantity, to_si
+from mlsysim.walls.base import Amount, Binding, Equation, Input, Resolver, Result
+from mlsysim.walls.operations.capital import EconomicsModel
+from mlsysim.walls.operations.sustainability import AVERAGE_POWER, DURATION_DAYS, FLEET_INPUT, HOST, MFU
+from mlsysim.zoo.constants import constant
+
+__all__ = ["PlacementOptimizer", "PlacementResult", "taxed_cost"]
+
+_TONNE = conversion_factor("kgCO2e", "tCO2e")
+
+DEFAULT_REGIONS = ("US_Avg", "Quebec", "Iowa")
+
+_PASSED_ON = (
+    "unit_cost",
+    "node_cost",
+    "amortization_years",
+    "infrastructure_multiplier",
+    "include_host",
+    "average_power",
+)
+
+
+@kernel(
+    inputs={"cost": Arg("USD", 1.0, 1e10), "carbon": Arg("tCO2e", 0.1, 1e6), "tax": Arg("USD/tCO2e", 1.0, 1e3)},
+    outputs={"total": "USD"},
+)
+def taxed_cost(cost: Any, carbon: Any, tax: Any) -> Any:
+    """Cost with the tax on its carbon."""
+    return cost + carbon * tax
+
+
+class PlacementResult(Result):
+    """The best place, the next best, and what was looked at. Candidates are ordered, best first."""
+
+    best_region: str
+    best_region_name: str
+    objective: str
+    objective_value: float
+    lowest_tco: Annotated[Any, Amount("USD")]
+    carbon_footprint: Annotated[Any, Amount("kgCO2e")]
+    pue: float
+    carbon_tax_usd: float
+    best_config: dict[str, Any]
+    runner_up: dict[str, Any] | None
+    top_candidates: tuple[dict[str, Any], ...]
+    rejected: tuple[dict[str, str], ...]
+    total_searched: int
+    search_space_size: int
+
+
+class PlacementOptimizer(Resolver[PlacementResult]):
+    """The grid on which a run costs, or emits, least."""
+
+    tier = "optimizer"
+    walls = (17, 18)
+    result = PlacementResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "fleet": FLEET_INPUT,
+        "duration_days": DURATION_DAYS,
+        "regions": Input(
+            "grids or datacenters to compare, by name or as objects; 'all' for every grid of the zoo",
+            kind="object",
+            default=DEFAULT_REGIONS,
+            assumed=", ".join(DEFAULT_REGIONS),
+            example="all",
+        ),
+        "carbon_tax_per_ton": Input(
+            "price of a tonne of CO2 equivalent",
+            kind="quantity",
+            unit="USD/tCO2e",
+            plain_unit="USD/tCO2e",
+            low=0,
+            default=to_si(constant("carbon_tax").quantity, "USD/tCO2e"),
+            example="100 USD/tCO2e",
+        ),
+        "mfu": MFU,
+        "kwh_price": EconomicsModel.inputs["kwh_price"],
+        "objective": Input("what to make least", kind="choice", choices=("cost", "carbon"), default="cost"),
+        **{name: EconomicsModel.inputs[name] for name in _PASSED_ON if name not in ("include_host", "average_power")},
+        "include_host": HOST,
+        "average_power": AVERAGE_POWER,
+    }
+    equations = (
+        Equation(
+            "lowest_tco",
+            "total = TCO + tax CO2",
+            r"C = \mathrm{TCO} + p_{\mathrm{CO_2}}\,\mathrm{CO_2}",
+            {"TCO": ("tco", "USD"), "tax": ("tax", "USD/tCO2e"), "CO2": ("carbon", "tCO2e")},
+        ),
+    )
+    known_fallacies = (
+        "The cheapest electricity is the cheapest place: hardware is most of the cost and the same everywhere.",
+        "The cleanest grid is the best site: a carbon tax decides only where the difference in carbon is worth more.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> PlacementResult:
+        """Compare grids for one run."""
+        places = _places(x.regions)
+        model = EconomicsModel()
+        shared = {name: getattr(x, name) for name in _PASSED_ON if getattr(x, name) is not None}
+        by_region = isinstance(x.kwh_price, str) and x.kwh_price.strip().lower() == "region"
+        if x.kwh_price is not None:
+            shared["kwh_price"] = x.kwh_price
+        candidates: list[dict[str, Any]] = []
+        rejected: list[dict[str, str]] = []
+        for key, place in places:
+            grid = place.grid if isinstance(place, Datacenter) else place
+            if by_region and grid.electricity_price is None:
+                rejected.append({"region": key, "reason": f"no electricity price is known for {grid.name}"})
+                continue
+            cost = model.solve(fleet=x.fleet, duration_days=x.duration_days, datacenter=place, mfu=x.mfu, **shared)
+            carbon_kg = grid.carbon_kg(cost.total_energy_kwh)
+            carbon = carbon_kg * _TONNE
+            candidates.append(
+                {
+                    "region": key,
+                    "name": grid.name,
+                    "total_usd": taxed_cost(cost.tco_usd, carbon, x.carbon_tax_per_ton),
+                    "tco_usd": cost.tco_usd,
+                    "opex_energy_usd": cost.opex_energy_usd,
+                    "carbon_tax_usd": carbon * x.carbon_tax_per_ton,
+                    "carbon_footprint_kg": carbon_kg,
+                    "pue": cost.pue,
+                    "kwh_price_usd": cost.kwh_price_usd,
+                }
+            )
+            notes = cost.assumptions
+        if not candidates:
+            raise InputError(
+                "PlacementOptimizer: none of the regions has an electricity price; pass kwh_price=... in USD/kWh, or "
+                "regions that have one.",
+                field="kwh_price",
+            )
+        for name in ("kwh_price", "unit_cost", "node_cost", "maintenance_fraction", "power"):
+            if name in notes and not (name == "kwh_price" and by_region):
+                assumed[name] = notes[name]
+        measure = "total_usd" if x.objective == "cost" else "carbon_footprint_kg"
+        candidates.sort(key=lambda found: (found[measure], found["total_usd"], found["region"]))
+        best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
+        outcome = PlacementResult(
+            assumptions=assumed,
+            binding=_binding(best, second, x.objective, measure),
+            best_region=best["region"],
+            best_region_name=best["name"],
+            objective=x.objective,
+            objective_value=best[measure],
+            lowest_tco=quantity(best["total_usd"], "USD"),
+            carbon_footprint=quantity(best["carbon_footprint_kg"], "kgCO2e"),
+            pue=best["pue"],
+            carbon_tax_usd=best["carbon_tax_usd"],
+            best_config={"region": best["region"]},
+            runner_up=second,
+            top_candidates=tuple(candidates),
+            rejected=tuple(rejected),
+            total_searched=len(candidates),
+            search_space_size=len(places),
+        )
+        outcome._context = {
+            "tco": best["tco_usd"],
+            "tax": x.carbon_tax_per_ton,
+            "carbon": best["carbon_footprint_kg"] * _TONNE,
+        }
+        return outcome
+
+
+def _places(regions: Any) -> list[tuple[str, GridProfile | Datacenter]]:
+    """Keys and places, without repeats."""
+    if isinstance(regions, str):
+        regions = Grids.keys() if regions.strip().lower() == "all" else [regions]
+    elif isinstance(regions, (GridProfile, Datacenter)) or not isinstance(regions, Iterable):
+        regions = [regions]
+    found: dict[str, GridProfile | Datacenter] = {}
+    for region in regions:
+        if isinstance(region, str):
+            found[Grids.key_of(region)] = Grids.get(region)
+        elif isinstance(region, (GridProfile, Datacenter)):
+            found[region.metadata.key or region.name] = region
+        else:
+            raise InputError(
+                "The 'regions' input of PlacementOptimizer must be grids, datacenters or names of grids, "
+                f"got {type(region).__name__}.",
+                field="regions",
+            )
+    if not found:
+        raise InputError(
+            "The 'regions' input of PlacementOptimizer is empty; name a grid, or say 'all'.", field="regions"
+        )
+    return list(found.items())
+
+
+def _binding(best: dict[str, Any], second: dict[str, Any] | None, objective: str, measure: str) -> Binding:
+    if second is None:
+        return Binding(17, "Capital", None, f"{best['name']} is the only region that was compared.")
+    saved = {
+        17: ("Capital", second["tco_usd"] - best["tco_usd"]),
+        18: ("Sustainability", second["carbon_tax_usd"] - best["carbon_tax_usd"]),
+    }
+    number = 18 if objective == "carbon" or saved[18][1] > saved[17][1] else 17
+    margin = second[measure] / best[measure] if best[measure] > 0 else None
+    sentence = (
+        f"{best['name']} leads {second['name']} by {second['total_usd'] - best['total_usd']:,.0f} USD: {saved[17][1]:,.0f} USD in "
+        f"cost and {saved[18][1]:,.0f} USD in carbon tax; it emits {best['carbon_footprint_kg']:,.0f} against "
+        f"{second['carbon_footprint_kg']:,.0f} kgCO2e."
+    )
+    return Binding(number, saved[number][0], margin, sentence)

@@ -1,0 +1,344 @@
+"""Wall 11, complexity: how large a model does a compute budget pay for?
+
+    C = 6 P D,   D* = 20 P*,   P* = sqrt(C / 120)                                          (Hoffmann et al. 2022)
+
+Training P parameters on D tokens costs 6 operations for each pair. At the optimum there are about 20 tokens for each
+parameter. A given ``target_model_size`` leaves D = C / (6 P).
+
+The parametric law (:mod:`mlsysim.walls.algorithm.losslaw`) predicts the loss L(P, D) = E + A / P^alpha + B / D^beta, and
+with ``optimum="loss_law"`` its own optimum replaces the ratio of 20. With ``inference_tokens`` the answer adds the model
+of equal loss with the least 6 P D + 2 P D_inference: a smaller one, trained for longer (Sardana et al. 2024).
+
+Assumed: dense transformers on one pass over fresh text; the parameters that compute (of a mixture of experts the active
+ones). Left out: attention (12 layers h S more operations a token, 3 to 10 % at 8k context), embeddings, repeated data,
+learning-rate schedules cut short. Outside the range of the fits (6e18 to 3e21 operations, 70 M to 16 B parameters, 5 to
+500 B tokens) the answer is an extrapolation and says so: at 1e24 operations the two published fits give P* of 41 B and
+96 B, while a factor of two in P around the optimum changes the loss by 0.5 % only.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar
+
+from mlsysim.errors import InputError, UnitError
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import sqrt
+from mlsysim.units.registry import DimensionalityError, Quantity, quantity, to_si
+from mlsysim.walls.algorithm.losslaw import LAWS, LossLaw, equal_loss_optimum, extrapolations, loss_law
+from mlsysim.walls.base import (
+    ALGORITHM,
+    EFFICIENCY,
+    HARDWARE,
+    PRECISION,
+    Amount,
+    Binding,
+    Equation,
+    Input,
+    Resolver,
+    Result,
+    Wall,
+    Work,
+    default_constant,
+)
+from mlsysim.walls.node.compute_memory import arithmetic_peak
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "CARDS",
+    "ScalingModel",
+    "ScalingResult",
+    "compute_optimal_parameters",
+    "tokens_for_budget",
+    "training_flops",
+]
+
+CARDS = (
+    Wall(
+        11,
+        "Complexity",
+        ALGORITHM,
+        "ScalingModel",
+        "training compute by scaling laws",
+        "C = 6 P D;  P* = sqrt(C / 120)",
+        "Hoffmann et al. 2022",
+        "How large a model, on how many tokens, does a compute budget pay for?",
+    ),
+)
+
+_COUNT = Arg("", 1e6, 1e13)
+_COST = Arg("flop", 1.0, 10.0)
+_BUDGET = Arg("flop", 1e18, 1e27)
+
+
+@kernel(inputs={"cost": _COST, "parameters": _COUNT, "tokens": _COUNT}, outputs={"operations": "flop"})
+def training_flops(cost: Any, parameters: Any, tokens: Any) -> Any:
+    """Operations of training: a cost for each parameter and token."""
+    return cost * parameters * tokens
+
+
+@kernel(inputs={"budget": _BUDGET, "cost": _COST, "parameters": _COUNT}, outputs={"tokens": ""})
+def tokens_for_budget(budget: Any, cost: Any, parameters: Any) -> Any:
+    """Tokens that a budget pays for at a model size."""
+    return budget / (cost * parameters)
+
+
+@kernel(inputs={"budget": _BUDGET, "cost": _COST, "ratio": Arg("", 1.0, 1e3)}, outputs={"parameters": ""})
+def compute_optimal_parameters(budget: Any, cost: Any, ratio: Any) -> Any:
+    """The model size at which a budget gives ``ratio`` tokens to each parameter."""
+    return sqrt(budget / (cost * ratio))
+
+
+class ScalingResult(Result):
+    """A model size and a number of tokens for a budget, and what the loss law says of them."""
+
+    optimal_parameters: Annotated[Any, Amount("param")]
+    optimal_tokens: Annotated[Any, Amount("token")]
+    compute_budget_flops: Work
+    tokens_per_parameter: float
+    compute_optimal_parameters: Annotated[Any, Amount("param")]
+    compute_optimal_tokens: Annotated[Any, Amount("token")]
+    regime: str
+    loss_law: str
+    predicted_loss: float
+    optimal_loss: float
+    extrapolated: bool
+    extrapolation: tuple[str, ...]
+    lifetime_parameters: Annotated[Any, Amount("param")] = None
+    lifetime_tokens: Annotated[Any, Amount("token")] = None
+    lifetime_compute: Work = None
+    lifetime_saving_fraction: float | None = None
+
+
+class ScalingModel(Resolver[ScalingResult]):
+    """The compute-optimal model and its tokens, the loss to expect, and the trade against inference."""
+
+    walls = (11,)
+    result = ScalingResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "compute_budget": Input(
+            "operations of training ('4e24 flop'), or accelerator time ('1000 day') with 'hardware'",
+            kind="object",
+            example="4e24 flop",
+        ),
+        "target_model_size": Input(
+            "parameters of the model to train, instead of the optimum",
+            kind="quantity",
+            unit="count",
+            low=1.0,
+            high=1e18,
+            default=None,
+            plain_unit="count",
+            example="70 Bparam",
+        ),
+        "hardware": Input(HARDWARE.meaning, kind="hardware", default=None),
+        "efficiency": EFFICIENCY,
+        "precision": PRECISION,
+        "tokens_per_parameter": Input(
+            "tokens for each parameter at the optimum",
+            low=0.01,
+            high=1e6,
+            default=default_constant("chinchilla_tokens_per_parameter"),
+        ),
+        "optimum": Input(
+            "where the optimum comes from: the fixed ratio, or the minimum of the loss law",
+            kind="choice",
+            choices=("ratio", "loss_law"),
+            default="ratio",
+        ),
+        "loss_law": Input("coefficients of the loss law", kind="choice", choices=tuple(LAWS), default="besiroglu2024"),
+        "inference_tokens": Input(
+            "tokens that the model will serve in its life",
+            kind="quantity",
+            unit="count",
+            low=0.0,
+            high=1e24,
+            default=None,
+            plain_unit="count",
+            example="2 Ttoken",
+        ),
+    }
+    equations = (
+        Equation(
+            "compute_optimal_parameters",
+            "P* = sqrt(C / (c r))",
+            r"P^* = \sqrt{\frac{C}{c\,r}}",
+            {"C": ("budget", "flop"), "c": ("cost", "flop"), "r": ("ratio", "")},
+            when="by_ratio",
+        ),
+        Equation(
+            "compute_optimal_parameters",
+            "P* = (alpha A / (beta B))^(1/(alpha+beta)) (C / c)^(beta/(alpha+beta))",
+            r"P^* = \left(\frac{\alpha A}{\beta B}\right)^{\frac{1}{\alpha+\beta}} \left(\frac{C}{c}\right)^{\frac{\beta}{\alpha+\beta}}",
+            {
+                "C": ("budget", "flop"),
+                "c": ("cost", "flop"),
+                "A": ("A", ""),
+                "B": ("B", ""),
+                "alpha": ("alpha", ""),
+                "beta": ("beta", ""),
+            },
+            when="by_law",
+        ),
+        Equation(
+            "optimal_tokens",
+            "D = C / (c P)",
+            r"D = \frac{C}{c\,P}",
+            {"C": ("budget", "flop"), "c": ("cost", "flop"), "P": ("parameters", "")},
+        ),
+        Equation(
+            "predicted_loss",
+            "L = E + A / P^alpha + B / D^beta",
+            r"L = E + \frac{A}{P^\alpha} + \frac{B}{D^\beta}",
+            {
+                "E": ("E", ""),
+                "A": ("A", ""),
+                "P": ("parameters", ""),
+                "alpha": ("alpha", ""),
+                "B": ("B", ""),
+                "D": ("tokens", ""),
+                "beta": ("beta", ""),
+            },
+        ),
+        Equation(
+            "lifetime_compute",
+            "C_life = c P D + c_inf P D_inf, at equal loss",
+            r"C_{\mathrm{life}} = c\,P\,D + c_{\mathrm{inf}}\,P\,D_{\mathrm{inf}}",
+            {
+                "P": ("lifetime_parameters", ""),
+                "D": ("lifetime_tokens", ""),
+                "D_inf": ("inference_tokens", ""),
+            },
+            when="inference_tokens",
+        ),
+    )
+    known_fallacies = (
+        "The largest model that a budget can train is the best one: at the optimum half of the growth goes into data.",
+        "More than 20 tokens per parameter are a waste: they are the price of a smaller model that is cheaper to serve.",
+        "C = 6 P D is a scaling law: it only counts operations; the optimum comes from the loss.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ScalingResult:
+        """Split a budget between parameters and tokens."""
+        budget = self._budget(x, assumed)
+        law = loss_law(x.loss_law)
+        cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
+        best_parameters, best_tokens = self._optimum(x, assumed, law, budget, cost)
+        parameters = best_parameters if x.target_model_size is None else x.target_model_size
+        tokens = tokens_for_budget(budget, cost, parameters)
+        ratio, best_ratio = tokens / parameters, best_tokens / best_parameters
+        outside = extrapolations(budget, parameters, tokens)
+        if outside:
+            assumed["extrapolation"] = "; ".join(outside)
+        relative = ratio / best_ratio
+        near = 0.99 < relative < 1.01
+        regime = "compute-optimal" if near else "over-trained" if relative > 1 else "under-trained"
+        sentence = (
+            f"Wall 11 (Complexity): {budget:.3g} operations train {parameters / 1e9:.4g} B parameters on "
+            f"{tokens / 1e9:.4g} B tokens ({ratio:.3g} a parameter); the compute optimum is {best_parameters / 1e9:.4g} B "
+            f"parameters at {best_ratio:.3g}."
+        )
+        loss = law.loss(parameters, tokens)
+        life = self._lifetime(x, law, loss, parameters, tokens, cost)
+        outcome = ScalingResult(
+            assumptions=assumed,
+            binding=Binding(11, "Complexity", relative, sentence),
+            optimal_parameters=quantity(parameters, "param"),
+            optimal_tokens=quantity(tokens, "token"),
+            compute_budget_flops=quantity(budget, "flop"),
+            tokens_per_parameter=ratio,
+            compute_optimal_parameters=quantity(best_parameters, "param"),
+            compute_optimal_tokens=quantity(best_tokens, "token"),
+            regime=regime,
+            loss_law=x.loss_law,
+            predicted_loss=loss,
+            optimal_loss=law.loss(best_parameters, best_tokens),
+            extrapolated=bool(outside),
+            extrapolation=outside,
+            **life,
+        )
+        outcome._context = {
+            "budget": budget,
+            "cost": cost,
+            "ratio": x.tokens_per_parameter,
+            "by_ratio": x.optimum == "ratio",
+            "by_law": x.optimum == "loss_law",
+            "parameters": parameters,
+            "tokens": tokens,
+            "E": law.irreducible,
+            "A": law.parameter_coefficient,
+            "B": law.token_coefficient,
+            "alpha": law.parameter_exponent,
+            "beta": law.token_exponent,
+            "inference_tokens": x.inference_tokens,
+            "lifetime_parameters": None if not life else life["lifetime_parameters"].magnitude,
+            "lifetime_tokens": None if not life else life["lifetime_tokens"].magnitude,
+        }
+        outcome._sources = {
+            "operations": constant("training_flops_per_parameter_token").source.title,
+            "ratio": constant("chinchilla_tokens_per_parameter").source.title,
+            "loss law": law.source,
+        }
+        return outcome
+
+    @staticmethod
+    def _optimum(x: Any, assumed: dict[str, str], law: LossLaw, budget: float, cost: float) -> tuple[float, float]:
+        if x.optimum == "loss_law":
+            assumed.pop("tokens_per_parameter", None)
+            return law.optimum(budget / cost)
+        parameters = compute_optimal_parameters(budget, cost, x.tokens_per_parameter)
+        return parameters, tokens_for_budget(budget, cost, parameters)
+
+    @staticmethod
+    def _lifetime(x: Any, law: LossLaw, loss: float, parameters: float, tokens: float, cost: float) -> dict[str, Any]:
+        """The model of equal loss that trains and serves with the fewest operations."""
+        if x.inference_tokens is None:
+            return {}
+        serving = to_si(constant("inference_flops_per_parameter_token").quantity, "flop")
+        small, longer = equal_loss_optimum(law, loss, parameters, cost, serving, x.inference_tokens)
+        spent = training_flops(cost, parameters, tokens) + training_flops(serving, parameters, x.inference_tokens)
+        total = training_flops(cost, small, longer) + training_flops(serving, small, x.inference_tokens)
+        return {
+            "lifetime_parameters": quantity(small, "param"),
+            "lifetime_tokens": quantity(longer, "token"),
+            "lifetime_compute": quantity(total, "flop"),
+            "lifetime_saving_fraction": 1 - total / spent,
+        }
+
+    @staticmethod
+    def _budget(x: Any, assumed: dict[str, str]) -> float:
+        """Operations, from operations or from accelerator time."""
+        given = x.compute_budget
+        value = Quantity(given) if isinstance(given, str) else given
+        sentence = (
+            "The 'compute_budget' input of ScalingModel must be operations such as '4e24 flop', or accelerator time "
+            f"such as '1000 day' with 'hardware', got {str(given)[:60]!r}."
+        )
+        if not isinstance(value, Quantity):
+            raise UnitError(sentence, field="compute_budget")
+        if value.check("[time]"):
+            if x.hardware is None:
+                raise InputError(
+                    "ScalingModel: a budget in accelerator time needs 'hardware' to become operations.",
+                    field="hardware",
+                )
+            peak, note = arithmetic_peak(x.hardware, x.precision)
+            if note:
+                assumed["arithmetic"] = note
+            operations = to_si(value, "s") * peak * x.efficiency
+        else:
+            if x.hardware is None:
+                assumed.pop("efficiency", None)
+                assumed.pop("precision", None)
+            try:
+                operations = to_si(value, "flop")
+            except DimensionalityError:
+                raise UnitError(sentence, field="compute_budget") from None
+        operations = float(operations)
+        if not (math.isfinite(operations) and operations > 0):
+            raise InputError(
+                f"The 'compute_budget' input of ScalingModel must be above 0, got {str(given)[:60]}.",
+                field="compute_budget",
+            )
+        return operations

@@ -1,0 +1,184 @@
+"""The loss of a language model by its size and its tokens, and what follows from it.
+
+    L(N, D) = E + A / N^alpha + B / D^beta                                       (Hoffmann et al. 2022, approach 3)
+
+Two sets of coefficients are offered. ``hoffmann2022`` are the published ones; they were rounded, stem from an optimizer
+that stopped early, and give 93 tokens per parameter at Chinchilla's budget, against the paper's own 20.
+``besiroglu2024`` are a refit to the same data that agrees with the other two approaches of that paper (Besiroglu et al.
+2024), and is the default. Its standard errors: 0.03 in E, 0.02 in each exponent.
+
+Minimising L under c N D = C gives N* = G (C/c)^(beta/(alpha+beta)), D* = (C/c) / N*, G = (alpha A/(beta B))^(1/(alpha+beta)).
+
+At equal loss a smaller model needs more tokens, D(N) = (B / (L - E - A / N^alpha))^(1/beta). Training and serving cost
+c N D(N) + c_inf N D_inf. In u = ln N this is a sum of exponentials of convex functions (-ln of a concave function is
+convex), hence convex: it has one minimum, which golden-section search finds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import power
+from mlsysim.units.registry import to_si
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "LAWS",
+    "LossLaw",
+    "equal_loss_optimum",
+    "equal_loss_tokens",
+    "extrapolations",
+    "law_optimal_parameters",
+    "loss_law",
+    "predicted_loss",
+]
+
+LAWS = ("besiroglu2024", "hoffmann2022")
+
+_COUNT = Arg("", 1e8, 1e13)
+_COEFFICIENTS = {
+    "parameter_coefficient": Arg("", 100.0, 1e3),
+    "token_coefficient": Arg("", 100.0, 1e4),
+    "parameter_exponent": Arg("", 0.2, 0.5),
+    "token_exponent": Arg("", 0.2, 0.5),
+}
+
+
+@kernel(
+    inputs={"parameters": _COUNT, "tokens": _COUNT, "irreducible": Arg("", 1.0, 3.0), **_COEFFICIENTS},
+    outputs={"loss": ""},
+)
+def predicted_loss(
+    parameters: Any,
+    tokens: Any,
+    irreducible: Any,
+    parameter_coefficient: Any,
+    token_coefficient: Any,
+    parameter_exponent: Any,
+    token_exponent: Any,
+) -> Any:
+    """Loss in nats a token."""
+    by_size = parameter_coefficient / power(parameters, parameter_exponent)
+    return irreducible + by_size + token_coefficient / power(tokens, token_exponent)
+
+
+@kernel(inputs={"pairs": Arg("", 1e17, 1e26), **_COEFFICIENTS}, outputs={"parameters": ""})
+def law_optimal_parameters(
+    pairs: Any, parameter_coefficient: Any, token_coefficient: Any, parameter_exponent: Any, token_exponent: Any
+) -> Any:
+    """The size of least loss for a product of parameters and tokens."""
+    both = parameter_exponent + token_exponent
+    balance = parameter_exponent * parameter_coefficient / (token_exponent * token_coefficient)
+    return power(balance, 1 / both) * power(pairs, token_exponent / both)
+
+
+@kernel(
+    inputs={"parameters": Arg("", 1e9, 1e13), "excess_loss": Arg("", 0.9, 1.5), **_COEFFICIENTS}, outputs={"tokens": ""}
+)
+def equal_loss_tokens(
+    parameters: Any,
+    excess_loss: Any,
+    parameter_coefficient: Any,
+    token_coefficient: Any,
+    parameter_exponent: Any,
+    token_exponent: Any,
+) -> Any:
+    """Tokens that bring a model of this size to a loss, given as its excess over the irreducible one."""
+    left = excess_loss - parameter_coefficient / power(parameters, parameter_exponent)
+    return power(token_coefficient / left, 1 / token_exponent)
+
+
+@dataclass(frozen=True, slots=True)
+class LossLaw:
+    """Coefficients of one published fit."""
+
+    irreducible: float
+    parameter_coefficient: float
+    token_coefficient: float
+    parameter_exponent: float
+    token_exponent: float
+    source: str
+
+    @property
+    def _shape(self) -> tuple[float, float, float, float]:
+        return self.parameter_coefficient, self.token_coefficient, self.parameter_exponent, self.token_exponent
+
+    def loss(self, parameters: float, tokens: float) -> float:
+        """Loss in nats a token."""
+        return float(predicted_loss(parameters, tokens, self.irreducible, *self._shape))
+
+    def optimum(self, pairs: float) -> tuple[float, float]:
+        """Parameters and tokens of least loss whose product is ``pairs``."""
+        parameters = float(law_optimal_parameters(pairs, *self._shape))
+        return parameters, pairs / parameters
+
+    def tokens_at(self, parameters: float, loss: float) -> float:
+        """Tokens that bring a model of this size to a loss."""
+        return float(equal_loss_tokens(parameters, loss - self.irreducible, *self._shape))
+
+    def smallest(self, loss: float) -> float:
+        """The size below which no number of tokens reaches the loss."""
+        return (self.parameter_coefficient / (loss - self.irreducible)) ** (1 / self.parameter_exponent)
+
+
+@cache
+def loss_law(name: str) -> LossLaw:
+    """The law of that name."""
+    return LossLaw(
+        irreducible=constant(f"{name}_irreducible_loss").number,
+        parameter_coefficient=constant(f"{name}_parameter_coefficient").number,
+        token_coefficient=constant(f"{name}_token_coefficient").number,
+        parameter_exponent=constant(f"{name}_parameter_exponent").number,
+        token_exponent=constant(f"{name}_token_exponent").number,
+        source=constant(f"{name}_irreducible_loss").source.title,
+    )
+
+
+def equal_loss_optimum(
+    law: LossLaw, loss: float, parameters: float, training_cost: float, serving_cost: float, served: float
+) -> tuple[float, float]:
+    """Parameters and tokens of the same loss that minimise training and serving operations together."""
+    floor = law.smallest(loss)
+
+    def cost(u: float) -> float:
+        size = math.exp(u)
+        if size <= floor:
+            return math.inf
+        return size * (training_cost * law.tokens_at(size, loss) + serving_cost * served)
+
+    best = _golden(cost, math.log(floor), math.log(max(parameters, floor)) + math.log(1e3))
+    size = math.exp(best)
+    return size, law.tokens_at(size, loss)
+
+
+def _golden(function: Any, low: float, high: float) -> float:
+    """The minimum of a convex function of one variable."""
+    shrink = (math.sqrt(5) - 1) / 2
+    left, right = high - shrink * (high - low), low + shrink * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > 1e-10 * max(1.0, abs(high)):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - shrink * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + shrink * (high - low)
+            at_right = function(right)
+    return (low + high) / 2
+
+
+def extrapolations(budget: float, parameters: float, tokens: float) -> tuple[str, ...]:
+    """What lies outside the runs that the laws were fitted to, in words."""
+    found = []
+    for what, value, unit in (("compute", budget, "flop"), ("parameters", parameters, ""), ("tokens", tokens, "")):
+        low = to_si(constant(f"scaling_fit_{what}_low").quantity, unit)
+        high = to_si(constant(f"scaling_fit_{what}_high").quantity, unit)
+        if not low <= value <= high:
+            side = f"{value / high:.3g} times above" if value > high else f"{low / value:.3g} times below"
+            found.append(f"{what} {value:.3g} {side} the fitted range {low:.3g} to {high:.3g}")
+    return tuple(found)

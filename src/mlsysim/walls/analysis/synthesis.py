@@ -1,0 +1,210 @@
+"""Wall 22, synthesis: the least hardware that meets a target.
+
+    W_req = B / T        P_req = F / (T eta)        memory = what the pass needs                        (inverse roofline)
+
+The roofline turned round: which bandwidth, arithmetic and memory make a pass last exactly T? The target is a latency, a
+throughput (T = batch / rate) or, for training, a deadline: F is then the work of all tokens, and the answer is a fleet's
+aggregate rate. With ``hardware`` the answer also says how many of that chip are needed, by the wall that asks for most.
+
+Assumed: bandwidth, arithmetic and memory can be chosen freely, and work splits evenly without communication; a fleet
+found here is therefore a lower bound (10 to 20 % short at scale).
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import (
+    ANALYSIS,
+    EFFICIENCY,
+    MODEL,
+    PRECISION,
+    Binding,
+    Equation,
+    Input,
+    Intensity,
+    Memory,
+    MemoryRate,
+    Resolver,
+    Result,
+    Time,
+    Wall,
+    Work,
+    WorkRate,
+)
+from mlsysim.walls.node.capacity import inference_bytes, training_state
+from mlsysim.walls.node.compute_memory import arithmetic_peak, choose_pass, cite
+
+__all__ = ["CARDS", "SynthesisResult", "SynthesisSolver"]
+
+CARDS = (
+    Wall(
+        22,
+        "Synthesis",
+        ANALYSIS,
+        "SynthesisSolver",
+        "inverse specification",
+        "W_req = B / T;  P_req = F / (T eta)",
+        "Kwon et al. 2023",
+        "What is the least hardware that meets the target?",
+    ),
+)
+
+
+@kernel(inputs={"moved": Arg("byte", 1e3, 1e13), "target": Arg("s", 1e-4, 1e6)}, outputs={"bandwidth": "byte/s"})
+def required_bandwidth(moved: Any, target: Any) -> Any:
+    """Bandwidth that moves the bytes in time."""
+    return moved / target
+
+
+@kernel(
+    inputs={"operations": Arg("flop", 1e6, 1e25), "target": Arg("s", 1e-4, 1e8), "efficiency": Arg("", 0.01, 1)},
+    outputs={"rate": "flop/s"},
+)
+def required_rate(operations: Any, target: Any, efficiency: Any) -> Any:
+    """Peak rate that finishes the operations in time at this efficiency."""
+    return operations / (target * efficiency)
+
+
+class SynthesisResult(Result):
+    """The least hardware."""
+
+    required_bw: MemoryRate
+    required_flops: WorkRate
+    required_memory: Memory
+    compute_memory_ratio: Intensity
+    target_latency: Time
+    model_size: Memory
+    total_ops: Work
+    phase: str
+    accelerators: int | None = None
+    accelerators_by_wall: dict[str, int]
+
+
+class SynthesisSolver(Resolver[SynthesisResult]):
+    """From a target back to the least bandwidth, arithmetic, memory and number of chips."""
+
+    tier = "solver"
+    walls = (22,)
+    result = SynthesisResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "target_latency": Input(
+            "time of one pass", kind="quantity", unit="s", low=0, low_open=True, default=None, example="200 ms"
+        ),
+        "precision": PRECISION,
+        "efficiency": EFFICIENCY,
+        "batch_size": Input("sequences or samples in the pass", low=1, high=1e9, whole=True, default=1),
+        "seq_len": Input("new tokens per sequence; the context in decode", low=0, high=1e8, whole=True, default=None),
+        "phase": Input(
+            "prefill, decode, training or inference",
+            kind="choice",
+            choices=("prefill", "decode", "training", "inference"),
+            default=None,
+        ),
+        "is_training": Input("a training step instead of inference", kind="flag", default=False),
+        "target_throughput": Input(
+            "samples per time instead of a latency",
+            kind="quantity",
+            unit="1/s",
+            low=0,
+            low_open=True,
+            default=None,
+            example="100 1/s",
+        ),
+        "deadline": Input(
+            "time for all training tokens instead of a latency",
+            kind="quantity",
+            unit="s",
+            low=0,
+            low_open=True,
+            default=None,
+            example="14 day",
+        ),
+        "training_tokens": Input("tokens to train on by the deadline", low=1, high=1e18, default=None),
+        "hardware": Input("chip to count: how many are needed", kind="hardware", default=None),
+    }
+    equations = (
+        Equation("required_bw", "W = B / T", r"W = \frac{B}{T}", {"B": ("bytes", "byte"), "T": ("target", "s")}),
+        Equation(
+            "required_flops",
+            "P = F / (T eta)",
+            r"P = \frac{F}{T\,\eta}",
+            {"F": ("flops", "flop"), "T": ("target", "s"), "eta": ("efficiency", "")},
+        ),
+    )
+    known_fallacies = (
+        "Twice the FLOP/s halve the latency: the target fixes bandwidth too, and one of the two is the larger ask.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> SynthesisResult:
+        """Invert the roofline."""
+        given = [name for name in ("target_latency", "target_throughput", "deadline") if getattr(x, name) is not None]
+        if len(given) != 1:
+            raise InputError(
+                "SynthesisSolver needs exactly one of 'target_latency', 'target_throughput' and 'deadline'."
+            )
+        if x.deadline is not None and x.training_tokens is None:
+            raise InputError("A deadline needs 'training_tokens'.", field="training_tokens")
+        if x.deadline is not None:
+            x.is_training = True
+        model = x.model
+        phase, new, context = choose_pass(model, x, assumed)
+        demand = model.demand(phase, batch_size=x.batch_size, seq_len=new, context=context, precision=x.precision)
+        flops, moved = demand.flops, demand.bytes
+        if x.deadline is not None:
+            passes = x.training_tokens / demand.tokens
+            flops, moved, target = flops * passes, moved * passes, x.deadline
+        else:
+            target = x.target_latency if x.target_latency is not None else x.batch_size / x.target_throughput
+        training = phase == "training"
+        if training:
+            memory = training_state(model, x.batch_size, new or 1, x.precision).total
+        else:
+            memory = inference_bytes(
+                model, x.batch_size, (context or 0) + (new or 0) if context else 0, x.precision, None
+            )
+        bandwidth, rate = required_bandwidth(moved, target), required_rate(flops, target, x.efficiency)
+        counts = self._counts(x, bandwidth, rate, memory, assumed) if x.hardware is not None else {}
+        size = to_si(model.size_in_bytes(precision=x.precision), "byte")
+        sentence = self._sentence(x, counts, bandwidth, rate, memory)
+        outcome = SynthesisResult(
+            assumptions=assumed,
+            binding=Binding(22, "Synthesis", None, sentence),
+            required_bw=quantity(bandwidth, "byte/s"),
+            required_flops=quantity(rate, "flop/s"),
+            required_memory=quantity(memory, "byte"),
+            compute_memory_ratio=quantity(rate / bandwidth, "flop/byte"),
+            target_latency=quantity(target, "s"),
+            model_size=quantity(size, "byte"),
+            total_ops=quantity(flops, "flop"),
+            phase=phase,
+            accelerators=max(counts.values()) if counts else None,
+            accelerators_by_wall=counts,
+        )
+        outcome._context = {"bytes": moved, "flops": flops, "target": target, "efficiency": x.efficiency}
+        outcome._sources = {"model": cite(model.metadata)}
+        return outcome
+
+    @staticmethod
+    def _counts(x: Any, bandwidth: float, rate: float, memory: float, assumed: dict[str, str]) -> dict[str, int]:
+        peak, note = arithmetic_peak(x.hardware, x.precision)
+        if note:
+            assumed["arithmetic"] = note
+        return {
+            "compute": math.ceil(rate / peak - 1e-9),
+            "memory_bandwidth": math.ceil(bandwidth / to_si(x.hardware.memory.bandwidth, "byte/s") - 1e-9),
+            "memory_capacity": math.ceil(memory / to_si(x.hardware.memory.capacity, "byte") - 1e-9),
+        }
+
+    @staticmethod
+    def _sentence(x: Any, counts: dict[str, int], bandwidth: float, rate: float, memory: float) -> str:
+        if counts:
+            wall = max(counts, key=lambda name: counts[name])
+            return f"At least {max(counts.values())} x {x.hardware.name}, asked for by {wall.replace('_', ' ')}."
+        return f"At least {bandwidth / 1e12:.3g} TB/s, {rate / 1e12:.3g} TFLOP/s and {memory / 1e9:.4g} GB."

@@ -1,0 +1,228 @@
+"""Wall 8, ingestion: can storage feed the accelerator?
+
+    rho = BW_demand / BW_supply,   BW_supply = min( storage / (n a (1 - h)), network / (n (1 - h)), host link )
+                                                                                               (Mohan et al. 2021)
+
+The demand is what one accelerator reads. A cache in front of storage answers a fraction h of it; the rest reaches
+storage, which reads a bytes for each byte that is asked for (read amplification) and serves n accelerators. What comes
+over the network is shared in the same way. All bytes, cached or not, cross the accelerator's own host link.
+Above rho = 1 the accelerator waits, and every step takes rho times as long as the step without waiting.
+
+Assumed: steady streaming with enough requests in flight, so that bandwidth and not latency limits; the shares of the
+accelerators are equal. Left out: small random reads (a device may lose a factor of 10 and more on reads of a few kB; put
+that in ``read_amplification`` or give a measured ``storage_bandwidth``), and a cache that is still cold (the first
+epoch has h = 0).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar
+
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import DATA, HARDWARE, Amount, Binding, Equation, Input, Resolver, Result, Wall
+
+__all__ = ["CARDS", "DataModel", "DataResult", "path_supply", "pipeline_utilization"]
+
+CARDS = (
+    Wall(
+        8,
+        "Ingestion",
+        DATA,
+        "DataModel",
+        "storage and input bandwidth",
+        "rho = BW_demand / BW_supply",
+        "Mohan et al. 2021",
+        "Can storage deliver the training data as fast as the accelerator consumes it?",
+    ),
+)
+
+_RATE = Arg("byte/s", 1e5, 1e12)
+_GB = 1e9
+
+
+@kernel(
+    inputs={
+        "bandwidth": _RATE,
+        "sharers": Arg("", 1, 64, whole=True),
+        "miss_fraction": Arg("", 0.01, 1.0),
+        "amplification": Arg("", 1.0, 10.0),
+    },
+    outputs={"supply": "byte/s"},
+)
+def path_supply(bandwidth: Any, sharers: Any, miss_fraction: Any, amplification: Any) -> Any:
+    """What one accelerator gets through a shared path when only misses take it."""
+    return bandwidth / (sharers * miss_fraction * amplification)
+
+
+@kernel(inputs={"demand": _RATE, "supply": _RATE}, outputs={"utilization": ""})
+def pipeline_utilization(demand: Any, supply: Any) -> Any:
+    """Demand over supply; above 1 the accelerator waits."""
+    return demand / supply
+
+
+class DataResult(Result):
+    """Demand and supply of training data. What is not known of the supply is None."""
+
+    demand_bw: Annotated[Any, Amount("GB/s")]
+    supply_bw: Annotated[Any, Amount("GB/s")]
+    utilization: float | None
+    is_stalled: bool | None
+    bottleneck: str
+    margin: Annotated[Any, Amount("GB/s")]
+    slowdown_factor: float | None
+    limits: dict[str, Annotated[Any, Amount("GB/s")]]
+
+
+class DataModel(Resolver[DataResult]):
+    """Demand for training data against what storage, network and host link deliver."""
+
+    walls = (8,)
+    result = DataResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "workload_data_rate": Input(
+            "bytes that one accelerator reads per second", kind="quantity", unit="byte/s", low=0.0, example="8 MB/s"
+        ),
+        "hardware": HARDWARE,
+        "storage_bandwidth": Input(
+            "read bandwidth of the storage, instead of the chip's own entry",
+            kind="quantity",
+            unit="byte/s",
+            low=0.0,
+            low_open=True,
+            default=None,
+            example="7 GB/s",
+        ),
+        "nic_bandwidth": Input(
+            "network bandwidth to remote storage; local storage needs none",
+            kind="quantity",
+            unit="byte/s",
+            low=0.0,
+            low_open=True,
+            default=None,
+            example="400 Gbps",
+        ),
+        "cache_hit_ratio": Input("fraction of reads that a cache answers", low=0.0, high=1.0, default=0.0),
+        "read_amplification": Input("bytes that storage reads for each byte asked for", low=1.0, high=1e4, default=1.0),
+        "accelerators": Input(
+            "accelerators that share the storage and the network adapter", low=1, high=1e6, whole=True, default=1
+        ),
+    }
+    equations = (
+        Equation(
+            "supply_bw",
+            "BW_supply = BW_path / (n a (1 - h)) of the narrowest path",
+            r"BW_{\mathrm{supply}} = \frac{BW_{\mathrm{path}}}{n\,a\,(1 - h)}",
+            {
+                "BW_path": ("path_bandwidth", "byte/s"),
+                "n": ("sharers", ""),
+                "a": ("amplification", ""),
+                "1 - h": ("miss_fraction", ""),
+            },
+        ),
+        Equation(
+            "utilization",
+            "rho = BW_demand / BW_supply",
+            r"\rho = \frac{BW_{\mathrm{demand}}}{BW_{\mathrm{supply}}}",
+            {"BW_demand": ("demand", "byte/s"), "BW_supply": ("supply", "byte/s")},
+        ),
+    )
+    known_fallacies = (
+        "A faster accelerator trains faster: when storage binds it only waits for a larger part of the step.",
+        "Language models need fast storage for their text: tokenised text is a few MB/s; checkpoints are what storage feels.",
+        "A cache with 90 % hits removes the storage problem: the first epoch has no hits.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> DataResult:
+        """Compare the demand for data with the narrowest path that it takes."""
+        chip, demand = x.hardware, x.workload_data_rate
+        miss = 1.0 - x.cache_hit_ratio
+        paths = self._paths(x, assumed)
+        limits = {
+            name: path_supply(bandwidth, sharers, miss if shared else 1.0, amplification)
+            for name, (bandwidth, sharers, amplification, shared) in paths.items()
+            if miss > 0 or not shared
+        }
+        if not limits:
+            return self._unknown(x, assumed)
+        bottleneck = min(limits, key=lambda name: limits[name])
+        supply = limits[bottleneck]
+        rho = pipeline_utilization(demand, supply)
+        stalled = rho > 1
+        if stalled:
+            told = f"the demand of {demand / _GB:.3g} GB/s is {rho:.3g} times that, and the accelerator waits"
+        elif demand:
+            told = f"{1 / rho:.3g} times the demand of {demand / _GB:.3g} GB/s"
+        else:
+            told = "and nothing is asked for"
+        sentence = (
+            f"Wall 8 (Ingestion) {'binds' if stalled else 'does not bind'}: {bottleneck.lower()} delivers "
+            f"{supply / _GB:.3g} GB/s, {told}."
+        )
+        bandwidth, sharers, amplification, shared = paths[bottleneck]
+        outcome = DataResult(
+            feasible=not stalled,
+            assumptions=assumed,
+            binding=Binding(8, "Ingestion", rho, sentence),
+            demand_bw=quantity(demand / _GB, "GB/s"),
+            supply_bw=quantity(supply / _GB, "GB/s"),
+            utilization=rho,
+            is_stalled=stalled,
+            bottleneck=bottleneck,
+            margin=quantity((supply - demand) / _GB, "GB/s"),
+            slowdown_factor=max(1.0, rho),
+            limits={name: quantity(value / _GB, "GB/s") for name, value in limits.items()},
+        )
+        outcome._context = {
+            "demand": demand,
+            "supply": supply,
+            "path_bandwidth": bandwidth,
+            "sharers": sharers,
+            "amplification": amplification,
+            "miss_fraction": miss if shared else 1.0,
+        }
+        outcome._sources = {"hardware": chip.metadata.source_title or "given by the user"}
+        return outcome
+
+    @staticmethod
+    def _paths(x: Any, assumed: dict[str, str]) -> dict[str, tuple[float, float, float, bool]]:
+        """Known paths by name: bandwidth, sharers, read amplification, and whether only misses take it."""
+        chip = x.hardware
+        paths: dict[str, tuple[float, float, float, bool]] = {}
+        storage = x.storage_bandwidth
+        if storage is None and chip.storage is not None:
+            storage = to_si(chip.storage.bandwidth, "byte/s")
+            assumed["storage_bandwidth"] = f"{storage / _GB:.4g} GB/s, of {chip.name}"
+        if storage is not None:
+            paths["Storage"] = (storage, x.accelerators, x.read_amplification, True)
+        if x.nic_bandwidth is not None:
+            paths["Network"] = (x.nic_bandwidth, x.accelerators, 1.0, True)
+        if chip.interconnect is not None:
+            paths["Interconnect"] = (to_si(chip.interconnect.bandwidth, "byte/s"), 1, 1.0, False)
+        return paths
+
+    @staticmethod
+    def _unknown(x: Any, assumed: dict[str, str]) -> DataResult:
+        """Nothing is known of the supply: neither a verdict nor a number is made up."""
+        reason = (
+            f"{x.hardware.name} states neither storage nor host link"
+            if x.cache_hit_ratio < 1
+            else f"all reads hit the cache and {x.hardware.name} states no host link"
+        )
+        sentence = f"Wall 8 (Ingestion) cannot be judged: {reason}; give 'storage_bandwidth'."
+        assumed["supply"] = "not known"
+        outcome = DataResult(
+            assumptions=assumed,
+            binding=Binding(8, "Ingestion", None, sentence),
+            demand_bw=quantity(x.workload_data_rate / _GB, "GB/s"),
+            supply_bw=None,
+            utilization=None,
+            is_stalled=None,
+            bottleneck="Unknown",
+            margin=None,
+            slowdown_factor=None,
+            limits={},
+        )
+        outcome._context = {"demand": x.workload_data_rate}
+        return outcome

@@ -1,0 +1,284 @@
+"""Wall 9, transformation: can the processors prepare the data?
+
+    T_transform = B (1 - g) / R_cpu,   R_cpu = min(workers, cores) x r_worker                  (Murray et al. 2021)
+
+B samples a step, of which the fraction g is decoded and augmented on the accelerator. R_cpu is the rate of all workers
+after the whole pipeline, in samples or bytes a second. With prefetching the processors prepare the next batch while
+the accelerator works on this one and the step takes the longer of the two; without it, their sum.
+
+    T_step = max(T_transform, T_accelerator)   or   T_transform + T_accelerator
+
+A larger batch by itself does not move this wall: the accelerator's step grows with the batch too when it computes, so
+both sides ask for the same samples a second. It moves only while the accelerator's step stays constant.
+
+Assumed: workers scale linearly up to the number of cores; samples on the accelerator are decoded by a unit of their own
+(JPEG engines of data-centre GPUs) unless ``gpu_decode_rate`` says what they cost. Left out: variation between samples
+(a prefetch queue of a few batches hides it) and memory bandwidth of the host, which ends linear scaling at some tens of
+workers (10 to 30 % below linear).
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError, UnitError
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.registry import DimensionalityError, Quantity, quantity, to_si
+from mlsysim.walls.base import DATA, Binding, Equation, Input, Rate, Resolver, Result, Time, Wall
+
+__all__ = ["CARDS", "TransformationModel", "TransformationResult", "pipeline_step", "transform_time", "worker_rate"]
+
+CARDS = (
+    Wall(
+        9,
+        "Transformation",
+        DATA,
+        "TransformationModel",
+        "preprocessing rate of the processors",
+        "T = B / R_cpu",
+        "Murray et al. 2021",
+        "Can the processors decode and augment as fast as the accelerator consumes?",
+    ),
+)
+
+_TIME = Arg("s", 1e-4, 1e2)
+_RATE = Arg("1/s", 1.0, 1e6)
+
+
+@kernel(
+    inputs={"workers": Arg("", 1, 512, whole=True), "cores": Arg("", 1, 512, whole=True), "rate": _RATE},
+    outputs={"rate": "1/s"},
+)
+def worker_rate(workers: Any, cores: Any, rate: Any) -> Any:
+    """Samples per second of all workers; those beyond the cores add nothing."""
+    return minimum(workers, cores) * rate
+
+
+@kernel(
+    inputs={"samples": Arg("", 1, 1e5), "offloaded": Arg("", 0.01, 0.99), "rate": _RATE},
+    outputs={"time": "s"},
+)
+def transform_time(samples: Any, offloaded: Any, rate: Any) -> Any:
+    """Time of the processors for one batch."""
+    return samples * (1 - offloaded) / rate
+
+
+@kernel(
+    inputs={"transform": _TIME, "accelerator": _TIME, "overlap": Arg("", 0.5, 1.0)},
+    outputs={"time": "s"},
+)
+def pipeline_step(transform: Any, accelerator: Any, overlap: Any) -> Any:
+    """The longer of the two with prefetching (overlap 1), their sum without (overlap 0)."""
+    return maximum(transform, accelerator) + (1 - overlap) * minimum(transform, accelerator)
+
+
+class TransformationResult(Result):
+    """A step with its preparation."""
+
+    transform_time: Time
+    accelerator_step_time: Time
+    step_time: Time
+    is_bottleneck: bool
+    accelerator_utilization: float
+    slowdown_factor: float
+    cpu_throughput: Rate
+    demand_rate: Rate
+    delivered_rate: Rate
+    headroom_ratio: float | None
+    workers_needed: int | None
+
+
+class TransformationModel(Resolver[TransformationResult]):
+    """Preparation of a batch against the accelerator's step."""
+
+    walls = (9,)
+    result = TransformationResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "batch_size": Input("samples in a step", low=1, high=1e9, whole=True),
+        "sample_size_bytes": Input(
+            "bytes of one sample; needed where the throughput is in bytes",
+            kind="quantity",
+            unit="byte",
+            low=0.0,
+            low_open=True,
+            default=None,
+            plain_unit="byte",
+            example="150 kB",
+        ),
+        "cpu_throughput": Input(
+            "rate of all processors together, in samples/s or bytes/s",
+            kind="object",
+            default=None,
+            example="54400 sample/s",
+        ),
+        "accelerator_step_time": Input(
+            "step of the accelerator when it never waits",
+            kind="quantity",
+            unit="s",
+            low=0.0,
+            low_open=True,
+            default=None,
+            example="48 ms",
+        ),
+        "workers": Input("worker processes, instead of 'cpu_throughput'", low=1, high=1e6, whole=True, default=None),
+        "worker_throughput": Input(
+            "rate of one worker, in samples/s or bytes/s", kind="object", default=None, example="850 sample/s"
+        ),
+        "cores": Input("processor cores; workers beyond them add nothing", low=1, high=1e6, whole=True, default=None),
+        "prefetch": Input("the next batch is prepared while the accelerator works", kind="flag", default=True),
+        "gpu_decode_fraction": Input(
+            "fraction of the samples prepared on the accelerator", low=0.0, high=1.0, default=0.0
+        ),
+        "gpu_decode_rate": Input(
+            "samples per second that the accelerator prepares in place of training",
+            kind="quantity",
+            unit="1/s",
+            low=0.0,
+            low_open=True,
+            default=None,
+            example="20000 sample/s",
+        ),
+    }
+    equations = (
+        Equation(
+            "cpu_throughput",
+            "R_cpu = min(workers, cores) x r_worker",
+            r"R_{\mathrm{cpu}} = \min(N_{\mathrm{workers}}, N_{\mathrm{cores}})\, r_{\mathrm{worker}}",
+            {"workers": ("workers", ""), "cores": ("cores", ""), "r_worker": ("worker_rate", "1/s")},
+            when="by_worker",
+        ),
+        Equation(
+            "transform_time",
+            "T_transform = B (1 - g) / R_cpu",
+            r"T_{\mathrm{transform}} = \frac{B\,(1 - g)}{R_{\mathrm{cpu}}}",
+            {"B": ("samples", ""), "g": ("offloaded", ""), "R_cpu": ("rate", "1/s")},
+        ),
+        Equation(
+            "step_time",
+            "T_step = max(T_transform, T_accelerator)",
+            r"T_{\mathrm{step}} = \max(T_{\mathrm{transform}}, T_{\mathrm{accelerator}})",
+            {"T_transform": ("transform", "s"), "T_accelerator": ("accelerator", "s")},
+            when="prefetch",
+        ),
+        Equation(
+            "step_time",
+            "T_step = T_transform + T_accelerator",
+            r"T_{\mathrm{step}} = T_{\mathrm{transform}} + T_{\mathrm{accelerator}}",
+            {"T_transform": ("transform", "s"), "T_accelerator": ("accelerator", "s")},
+            when="no_prefetch",
+        ),
+    )
+    known_fallacies = (
+        "A larger batch overloads the processors: when the accelerator computes, its step grows with the batch and the demand in samples a second stays.",
+        "Fast storage keeps the accelerator busy: decoding and augmenting may be slower than reading.",
+        "More workers always help: beyond the cores, and beyond the host's memory bandwidth, they do not.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TransformationResult:
+        """Compare preparing a batch with using it."""
+        if x.accelerator_step_time is None:
+            raise InputError(
+                "TransformationModel.solve needs 'accelerator_step_time': the step when the accelerator never waits.",
+                field="accelerator_step_time",
+            )
+        per_worker, rate = self._rates(x)
+        batch, offloaded = x.batch_size, x.gpu_decode_fraction
+        prepare = transform_time(batch, offloaded, rate)
+        accelerator = x.accelerator_step_time
+        if offloaded > 0:
+            if x.gpu_decode_rate is None:
+                assumed["gpu_decode_rate"] = "a unit of its own, at no cost to the step"
+            else:
+                accelerator += batch * offloaded / x.gpu_decode_rate
+        step = pipeline_step(prepare, accelerator, 1.0 if x.prefetch else 0.0)
+        demand = batch / accelerator
+        bound = prepare > accelerator
+        headroom = accelerator / prepare if prepare > 0 else None
+        needed = None if per_worker is None else math.ceil(demand * (1 - offloaded) / per_worker)
+        by = f"{max(prepare, accelerator) / min(prepare, accelerator):.3g} times" if prepare > 0 else "more than"
+        longer, shorter = ("preparing a batch", "using it") if bound else ("using a batch", "preparing it")
+        sentence = f"Wall 9 (Transformation) {'binds' if bound else 'does not bind'}: {longer} takes {by} as long as {shorter}."
+        outcome = TransformationResult(
+            feasible=not bound,
+            assumptions=assumed,
+            binding=Binding(9, "Transformation", None if headroom is None else 1 / headroom, sentence),
+            transform_time=quantity(prepare, "s"),
+            accelerator_step_time=quantity(accelerator, "s"),
+            step_time=quantity(step, "s"),
+            is_bottleneck=bound,
+            accelerator_utilization=accelerator / step,
+            slowdown_factor=step / accelerator,
+            cpu_throughput=quantity(rate, "1/second"),
+            demand_rate=quantity(demand, "1/second"),
+            delivered_rate=quantity(batch / step, "1/second"),
+            headroom_ratio=headroom,
+            workers_needed=needed,
+        )
+        outcome._context = {
+            "samples": batch,
+            "offloaded": offloaded,
+            "rate": rate,
+            "worker_rate": per_worker,
+            "workers": x.workers,
+            "cores": x.cores,
+            "by_worker": per_worker is not None,
+            "transform": prepare,
+            "accelerator": accelerator,
+            "prefetch": x.prefetch,
+            "no_prefetch": not x.prefetch,
+        }
+        return outcome
+
+    @staticmethod
+    def _rates(x: Any) -> tuple[float | None, float]:
+        """Samples per second of one worker (where stated) and of all."""
+        if (x.cpu_throughput is None) == (x.worker_throughput is None):
+            raise InputError(
+                "TransformationModel.solve needs either 'cpu_throughput' of all processors or 'workers' with 'worker_throughput'.",
+                field="cpu_throughput",
+            )
+        if x.cpu_throughput is not None:
+            if x.workers is not None:
+                raise InputError(
+                    "TransformationModel.solve: 'workers' goes with 'worker_throughput'; 'cpu_throughput' is of all together.",
+                    field="workers",
+                )
+            return None, samples_per_second("cpu_throughput", x.cpu_throughput, x.sample_size_bytes)
+        if x.workers is None:
+            raise InputError("TransformationModel.solve needs 'workers' with 'worker_throughput'.", field="workers")
+        one = samples_per_second("worker_throughput", x.worker_throughput, x.sample_size_bytes)
+        cores = x.workers if x.cores is None else x.cores
+        return one, worker_rate(x.workers, cores, one)
+
+
+def samples_per_second(name: str, given: Any, sample_bytes: float | None) -> float:
+    """A rate in samples per second, from samples per second or from bytes per second and the size of a sample."""
+    try:
+        rate = given if isinstance(given, Quantity) else Quantity(given) if isinstance(given, str) else None
+        if rate is not None and rate.check("1/[time]"):
+            value = to_si(rate, "1/s")
+        elif rate is not None and sample_bytes is not None:
+            value = to_si(rate, "byte/s") / sample_bytes
+        elif rate is not None:
+            to_si(rate, "byte/s")
+            raise InputError(
+                f"TransformationModel: {name!r} in bytes per second needs 'sample_size_bytes'.",
+                field="sample_size_bytes",
+            )
+        else:
+            raise UnitError(_rate_sentence(name, given), field=name)
+    except (DimensionalityError, UnitError):
+        raise UnitError(_rate_sentence(name, given), field=name) from None
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"The {name!r} input of TransformationModel must be above 0, got {given!s}.", field=name)
+    return value
+
+
+def _rate_sentence(name: str, given: Any) -> str:
+    return (
+        f"The {name!r} input of TransformationModel must be a rate such as '850 sample/s' or '120 MB/s', "
+        f"got {str(given)[:60]!r}."
+    )

@@ -1,0 +1,557 @@
+"""Wall 14, communication: what a fleet loses to its own coordination.
+
+    T_ring = 2 (N - 1) / N x M / B + 2 (N - 1) alpha                           (Patarasuk and Yuan 2009; Shoeybi et al. 2019)
+    T_step = (m + phi) (T_compute + T_tensor + T_expert + T_pipeline) + exposed T_data
+
+One optimizer step of a model split over tensors (TP), stages (PP), experts (EP), the sequence (CP) and data (DP). DP is
+what is left: N / (TP PP CP); experts live on the TP and DP ranks of a stage and take no accelerators of their own.
+Scaling efficiency is the time that N accelerators would need if they only computed, over the time of the step.
+
+Placement follows the hardware: a ring inside a node has one direction of the link (half of the 900 GB/s that NVLink is
+sold with); between nodes each accelerator has the fabric's bandwidth to itself, or its share of the node's adapters
+where their number is stated. Layers may split unevenly; the longest stage sets the pace.
+
+A layout that does not fit into memory still gets its times, marked infeasible, with the smallest change that would make
+it fit. Left out: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
+given, memory fragmentation (2 to 10 %), and communication that slows the computing it hides behind.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction, idle_slots
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import (
+    EFFICIENCY,
+    FLEET,
+    MODEL,
+    PRECISION,
+    Binding,
+    Equation,
+    Input,
+    Memory,
+    Rate,
+    Resolver,
+    Result,
+    Time,
+    Wall,
+)
+from mlsysim.walls.data.locality import TopologyModel
+from mlsysim.walls.fleet.layout import Layout, place, plan_layout
+from mlsysim.walls.fleet.memory import fitting_change, in_flight
+from mlsysim.walls.fleet.step import Network, StepTerms, step_terms
+from mlsysim.walls.node.capacity import TrainingState, training_state
+from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak, cite
+from mlsysim.zoo.constants import constant
+
+__all__ = ["CARDS", "DistributedModel", "DistributedResult"]
+
+CARDS = (
+    Wall(
+        14,
+        "Communication",
+        FLEET,
+        "DistributedModel",
+        "collective bandwidth",
+        "T = 2 (N-1)/N M/B + 2 (N-1) alpha",
+        "Shoeybi et al. 2019",
+        "What does the fleet lose to its own coordination?",
+    ),
+)
+
+
+class DistributedResult(Result):
+    """One optimizer step on a fleet."""
+
+    node_profile: Any
+    step_latency_total: Time
+    compute_latency: Time
+    dp_communication_latency: Time
+    dp_exposed_latency: Time
+    tp_communication_latency: Time
+    ep_communication_latency: Time
+    cp_communication_latency: Time
+    pp_communication_latency: Time
+    communication_latency: Time
+    pipeline_bubble_latency: Time
+    bubble_fraction: float
+    scaling_efficiency: float
+    effective_throughput: Rate
+    tokens_per_second: Rate
+    mfu: float
+    hfu: float
+    parallelism: dict[str, int]
+    microbatch_count: int
+    memory_per_accelerator: Memory
+    memory_breakdown: dict[str, Any]
+    memory_capacity: Memory
+    constraint_trace: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+class DistributedModel(Resolver[DistributedResult]):
+    """A training step under tensor, pipeline, expert, context and data parallelism."""
+
+    walls = (14,)
+    result = DistributedResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "fleet": Input("the fleet: a Fleet or the name of a cluster in the zoo", kind="fleet", example="Frontier_8K"),
+        "batch_size": Input(
+            "sequences (or samples) per micro-step, over the whole fleet", low=1, high=1e9, whole=True, default=1
+        ),
+        "precision": PRECISION,
+        "efficiency": EFFICIENCY,
+        "tp_size": Input("tensor-parallel degree", low=1, high=65536, whole=True, default=1),
+        "pp_size": Input("pipeline stages", low=1, high=4096, whole=True, default=1),
+        "ep_size": Input("expert-parallel degree", low=1, high=65536, whole=True, default=1),
+        "cp_size": Input("context-parallel degree", low=1, high=4096, whole=True, default=1),
+        "v_stages": Input("virtual stages per device", low=1, high=128, whole=True, default=1),
+        "microbatch_count": Input("micro-batches of each replica", low=1, high=1e7, whole=True, default=None),
+        "schedule": Input(
+            "pipeline schedule",
+            kind="choice",
+            choices=SCHEDULES,
+            default=None,
+            assumed="1f1b, interleaved with v_stages",
+        ),
+        "topology_override": Input("topology to assume instead of the fabric's", kind="object", default=None),
+        "zero_stage": Input("ZeRO stage", low=0, high=3, whole=True, default=0),
+        "is_lora": Input("train low-rank adapters on frozen weights", kind="flag", default=False),
+        "lora_rank": Input("rank of the adapters", low=1, high=4096, whole=True, default=16),
+        "activation_recomputation": Input(
+            "activations that are recomputed", kind="choice", choices=("none", "selective", "full"), default="none"
+        ),
+        "sequence_parallel": Input("split norms and dropouts over the tensor group", kind="flag", default=True),
+        "optimizer": Input("optimizer", kind="object", default="adam"),
+        "overlap_comm": Input("hide gradient synchronisation behind the backward pass", kind="flag", default=False),
+        "overlap_efficiency": Input("fraction of it that can hide", low=0, high=1, default=0.85),
+        "overlap_tp": Input("fraction of tensor-parallel communication that hides", low=0, high=1, default=0.0),
+        "overlap_ep": Input("fraction of expert communication that hides", low=0, high=1, default=0.0),
+        "overlap_cp": Input("fraction of context-parallel communication that hides", low=0, high=1, default=0.85),
+        "overlap_pp": Input("fraction of pipeline sends that hides", low=0, high=1, default=0.85),
+        "congestion_factor": Input("slow-down of the fabric", low=1, high=1000, default=1.0),
+        "straggler_factor": Input("slow-down of the slowest device", low=1, high=1000, default=1.0),
+        "moe_routing_imbalance_factor": Input(
+            "load of the busiest expert device over the mean", low=1, high=1000, default=1.0
+        ),
+        "gradient_accumulation_steps": Input(
+            "micro-steps of batch_size before one synchronisation", low=1, high=1e6, whole=True, default=1
+        ),
+        "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
+        "memory_headroom": Input(
+            "memory that allocator and libraries take beyond what is counted, as a fraction of it",
+            low=0,
+            high=1,
+            default=constant("allocator_overhead_fraction").number,
+        ),
+    }
+    equations = (
+        Equation(
+            "tp_communication_latency",
+            "T_tp = m L_stage s x ring(TP, tokens x h x bytes)",
+            r"T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)",
+            {
+                "m": ("micro_batches", ""),
+                "L_stage": ("stage_layers", ""),
+                "s": ("tensor_sums", ""),
+                "M": ("tensor_message", "byte"),
+                "B": ("intra_bandwidth", "byte/s"),
+                "T": ("tp", ""),
+            },
+        ),
+        Equation(
+            "dp_communication_latency",
+            "T_dp = 2 (D-1)/D M/B + 2 (D-1) alpha",
+            r"T_{\mathrm{dp}} = \frac{2(D-1)}{D}\frac{M}{B} + 2(D-1)\alpha",
+            {
+                "D": ("dp", ""),
+                "M": ("gradient_bytes", "byte"),
+                "B": ("inter_bandwidth", "byte/s"),
+                "alpha": ("inter_latency", "s"),
+            },
+        ),
+        Equation(
+            "bubble_fraction",
+            "phi / (m + phi)",
+            r"\frac{\varphi}{m + \varphi}",
+            {"phi": ("idle", ""), "m": ("micro_batches", "")},
+        ),
+        Equation(
+            "step_latency_total",
+            "T = (m + phi) (T_compute + T_comm) / m + exposed T_dp",
+            r"T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{dp}}^{\mathrm{exposed}}",
+            {
+                "T_compute": ("compute", "s"),
+                "T_comm": ("inside", "s"),
+                "exposed T_dp": ("exposed_data", "s"),
+                "phi": ("idle", ""),
+                "m": ("micro_batches", ""),
+            },
+        ),
+        Equation(
+            "scaling_efficiency",
+            "eta_scale = T_ideal / T, with T_ideal the compute of evenly split layers",
+            r"\eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T",
+            {"T_ideal": ("ideal", "s"), "T": ("step", "s")},
+        ),
+    )
+    known_fallacies = (
+        "Tensor parallelism moves weights: it moves activations, four times a layer and micro-batch.",
+        "NVLink's 900 GB/s is what a ring gets: it is the sum of both directions, a ring gets half.",
+        "More GPUs at the same batch keep efficiency: communication stays while the work of each shrinks.",
+        "A pipeline bubble is paid once: it is paid in micro-batch times, communication included.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> DistributedResult:
+        """Evaluate one optimizer step."""
+        model, fleet = x.model, x.fleet
+        chip = fleet.node.accelerator
+        sequence = not model.fixed_shape
+        if not sequence and "seq_len" in assumed:
+            del assumed["seq_len"]
+        layout = plan_layout(
+            model,
+            fleet.total_accelerators,
+            x.batch_size,
+            x.seq_len if sequence else 1,
+            tp=x.tp_size,
+            pp=x.pp_size,
+            ep=x.ep_size,
+            cp=x.cp_size,
+            virtual_stages=x.v_stages,
+            micro_batches=x.microbatch_count,
+            assumed=assumed,
+        )
+        schedule = x.schedule or ("interleaved" if x.v_stages > 1 else "1f1b")
+        if schedule == "dualpipe" and layout.pp % 2:
+            raise InputError(f"DualPipe needs an even number of stages, got PP {layout.pp}.", field="schedule")
+        if schedule != "interleaved" and x.v_stages > 1:
+            raise InputError(f"Virtual stages belong to the interleaved schedule, not to {schedule}.", field="v_stages")
+        if layout.pp == 1:
+            schedule = "1f1b"
+        assumed.setdefault("schedule", schedule)
+        peak, note = arithmetic_peak(chip, x.precision)
+        if note:
+            assumed["arithmetic"] = note
+        net = network(fleet, x.topology_override, assumed)
+        terms, context = distributed_step(x, layout, schedule, peak, net)
+        state = self._state(x, layout, schedule)
+        return self._answer(x, assumed, layout, schedule, peak, terms, context, state)
+
+    @staticmethod
+    def _state(x: Any, layout: Layout, schedule: str) -> TrainingState:
+        return training_state(
+            x.model,
+            layout.micro_batch,
+            x.seq_len,
+            x.precision,
+            optimizer=x.optimizer,
+            recompute=x.activation_recomputation,
+            zero_stage=x.zero_stage,
+            dp=layout.dp,
+            tp=layout.tp,
+            pp=layout.pp,
+            ep=layout.ep,
+            cp=layout.cp,
+            lora_rank=x.lora_rank if x.is_lora else None,
+            sequence_parallel=x.sequence_parallel,
+            stages_in_flight=in_flight(schedule, layout),
+        )
+
+    def _answer(
+        self,
+        x: Any,
+        assumed: dict[str, str],
+        layout: Layout,
+        schedule: str,
+        peak: float,
+        terms: StepTerms,
+        context: dict[str, Any],
+        state: TrainingState,
+    ) -> DistributedResult:
+        chip = x.fleet.node.accelerator
+        capacity = to_si(chip.memory.capacity, "byte")
+        steps = x.gradient_accumulation_steps
+        # Micro-steps repeat everything but the synchronisation.
+        pipeline_time = terms.step - terms.exposed_data
+        step = steps * pipeline_time + terms.exposed_data
+        compute = steps * terms.compute
+        ideal = compute * context["balance"] / x.straggler_factor
+        fits = state.total * (1 + x.memory_headroom) <= capacity
+        accelerators = x.fleet.total_accelerators
+        model_flops = context["model_flops"] * steps
+        mfu = model_flops / (step * accelerators * peak)
+        hfu = context["hardware_flops"] * steps / (step * accelerators * peak)
+        binding, trace, remedies = self._binding(x, layout, schedule, terms, step, compute, state, capacity, fits)
+        outcome = DistributedResult(
+            feasible=fits,
+            assumptions=assumed,
+            binding=binding,
+            node_profile=self._profile(x, layout, peak, terms, context, state, capacity, fits),
+            step_latency_total=quantity(step, "s"),
+            compute_latency=quantity(compute, "s"),
+            dp_communication_latency=quantity(terms.data, "s"),
+            dp_exposed_latency=quantity(terms.exposed_data, "s"),
+            tp_communication_latency=quantity(steps * terms.tensor, "s"),
+            ep_communication_latency=quantity(steps * terms.expert, "s"),
+            cp_communication_latency=quantity(steps * terms.context, "s"),
+            pp_communication_latency=quantity(steps * terms.pipeline, "s"),
+            communication_latency=quantity(
+                terms.data + steps * (terms.tensor + terms.expert + terms.context + terms.pipeline), "s"
+            ),
+            pipeline_bubble_latency=quantity(steps * terms.bubble, "s"),
+            bubble_fraction=float(bubble_fraction(context["idle"], layout.micro_batches)),
+            scaling_efficiency=ideal / step,
+            effective_throughput=quantity(x.batch_size * steps / step, "1/second"),
+            tokens_per_second=quantity(context["tokens"] * steps / step, "1/second"),
+            mfu=mfu,
+            hfu=hfu,
+            parallelism={"dp": layout.dp, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "cp": layout.cp},
+            microbatch_count=layout.micro_batches,
+            memory_per_accelerator=quantity(state.total, "byte"),
+            memory_breakdown={
+                "weights": quantity(state.weights, "byte"),
+                "gradients": quantity(state.gradients, "byte"),
+                "optimizer_state": quantity(state.optimizer, "byte"),
+                "activations": quantity(state.activations, "byte"),
+                "buffers": quantity(state.buffers, "byte"),
+            },
+            memory_capacity=quantity(capacity, "byte"),
+            constraint_trace=trace,
+            remedies=remedies,
+        )
+        inside = step - terms.exposed_data - steps * terms.bubble - compute
+        outcome._context = {
+            **context,
+            "step": step,
+            "compute": compute,
+            "ideal": ideal,
+            "inside": inside,
+            "exposed_data": terms.exposed_data,
+        }
+        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(chip.metadata)}
+        return outcome
+
+    @staticmethod
+    def _profile(
+        x: Any,
+        layout: Layout,
+        peak: float,
+        terms: StepTerms,
+        context: dict[str, Any],
+        state: TrainingState,
+        capacity: float,
+        fits: bool,
+    ) -> PerformanceProfile:
+        """What one device computes in a step, without communication."""
+        chip = x.fleet.node.accelerator
+        dispatch = to_si(chip.dispatch_tax, "s")
+        latency = terms.compute
+        flops = context["device_flops"] * layout.micro_batches
+        moved = context["device_bytes"] * layout.micro_batches
+        bound = "Compute" if context["compute_micro"] >= context["memory_micro"] else "Memory"
+        profile = PerformanceProfile(
+            feasible=fits,
+            latency=quantity(latency, "s"),
+            latency_compute=quantity(context["compute_micro"] * layout.micro_batches, "s"),
+            latency_memory=quantity(context["memory_micro"] * layout.micro_batches, "s"),
+            latency_overhead=quantity(dispatch, "s"),
+            throughput=quantity(layout.local_batch / latency, "1/second"),
+            bottleneck=bound if fits else "Memory",
+            arithmetic_intensity=quantity(flops / moved, "flop/byte"),
+            energy=None,
+            memory_footprint=quantity(state.total, "byte"),
+            memory_capacity=quantity(capacity, "byte"),
+            peak_flops_actual=quantity(peak * x.efficiency, "flop/s"),
+            peak_bw_actual=quantity(to_si(chip.memory.bandwidth, "byte/s"), "byte/s"),
+            mfu=context["model_flops"] / x.fleet.total_accelerators / (latency * peak),
+            hfu=flops / (latency * peak),
+            phase="training",
+        )
+        profile._context = {"samples": layout.local_batch}
+        return profile
+
+    @staticmethod
+    def _binding(
+        x: Any,
+        layout: Layout,
+        schedule: str,
+        terms: StepTerms,
+        step: float,
+        compute: float,
+        state: TrainingState,
+        capacity: float,
+        fits: bool,
+    ) -> tuple[Binding, tuple[str, ...], tuple[str, ...]]:
+        if not fits:
+            change = fitting_change(x, layout, schedule, capacity / (1 + x.memory_headroom))
+            sentence = (
+                f"Wall 2 (Memory): each accelerator needs {state.total * (1 + x.memory_headroom) / 1e9:.1f} GB and has {capacity / 1e9:.1f} GB; "
+                f"{change or 'no smaller change than more accelerators or a smaller batch helps'}. Times are given as if it fitted."
+            )
+            return Binding(2, "Memory", state.total / capacity, sentence), (sentence,), (change,) if change else ()
+        steps = x.gradient_accumulation_steps
+        lost = {
+            "tensor parallelism": steps * (1 - x.overlap_tp) * terms.tensor,
+            "expert parallelism": steps * (1 - x.overlap_ep) * terms.expert,
+            "context parallelism": steps * terms.exposed_context,
+            "pipeline sends": steps * (1 - x.overlap_pp) * terms.pipeline,
+            "the pipeline bubble": steps * terms.bubble,
+            "gradient synchronisation": terms.exposed_data,
+        }
+        cause = max(lost, key=lambda name: lost[name])
+        total = sum(lost.values())
+        if total > compute:
+            sentence = f"Wall 14 (Communication) binds: {total / step:.1%} of the step, most of it {cause}."
+            return Binding(14, "Communication", total / compute, sentence), (sentence,), ()
+        share = (
+            f"; the next wall is 14 (Communication): {total / step:.1%} of the step, most of it {cause}"
+            if total
+            else ""
+        )
+        sentence = f"Wall 1 (Compute) binds: {compute / step:.1%} of the step{share}."
+        return Binding(1, "Compute", compute / total if total else None, sentence), (sentence,), ()
+
+
+def network(fleet: Any, topology: Any, assumed: dict[str, str]) -> Network:
+    """What one accelerator has of the links inside its node and of the fabric."""
+    fabric = fleet.fabric
+    latency = fabric.latency
+    if latency is None:
+        latency = constant("fabric_latency").quantity
+        assumed["fabric latency"] = f"{latency:~P}"
+    share = 1.0 / fabric.oversubscription_ratio
+    if topology is not None:
+        shape = TopologyModel().solve(fabric=fabric, topology=topology, num_nodes=fleet.count)
+        share = shape.bisection_bw_fraction
+        assumed["topology"] = f"{topology}, {share:.3g} of the port bandwidth across the bisection"
+    link = fleet.node.accelerator.link
+    intra_latency = (
+        link.latency if link is not None and link.latency is not None else constant("intra_node_latency").quantity
+    )
+    return Network(
+        intra_bandwidth=to_si(fleet.node.intra_node_bw, "byte/s") / 2,
+        intra_latency=to_si(intra_latency, "s"),
+        inter_bandwidth=to_si(fleet.bandwidth_per_accelerator, "byte/s") * share,
+        inter_latency=to_si(latency, "s"),
+    )
+
+
+def distributed_step(
+    x: Any, layout: Layout, schedule: str, peak: float, net: Network
+) -> tuple[StepTerms, dict[str, Any]]:
+    """The terms of a step, and the numbers that went into them."""
+    model, chip = x.model, x.fleet.node.accelerator
+    sequence = not model.fixed_shape
+    demand = model.demand(
+        "training",
+        batch_size=x.batch_size,
+        seq_len=x.seq_len if sequence else None,
+        precision=x.precision,
+        recompute=x.activation_recomputation,
+        frozen=x.is_lora,
+    )
+    micro = model.demand(
+        "training",
+        batch_size=layout.micro_batch,
+        seq_len=x.seq_len if sequence else None,
+        precision=x.precision,
+        recompute=x.activation_recomputation,
+        frozen=x.is_lora,
+    )
+    layers = getattr(model, "layers", None) or 1
+    chunks = layout.pp * layout.virtual_stages
+    stage_layers = math.ceil(layers / chunks) * layout.virtual_stages
+    balance = layers / (stage_layers * layout.pp)
+    shards = layout.tp * layout.pp * layout.cp * balance
+    imbalance = 1 + expert_share(model) * (x.moe_routing_imbalance_factor - 1)
+    device_flops = micro.hardware_flops / shards * imbalance
+    device_bytes = micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards
+    compute_micro = compute_time(device_flops, peak, x.efficiency)
+    memory_micro = memory_time(device_bytes, to_si(chip.memory.bandwidth, "byte/s"))
+    compute = max(compute_micro, memory_micro) * x.straggler_factor
+    element = bytes_per_element(x.precision)
+    activation = element if element >= 1 else 2.0
+    hidden = getattr(model, "hidden_dim", None) or 0
+    tokens = layout.micro_batch * (x.seq_len if sequence else 1) / layout.cp
+    recomputed = x.activation_recomputation == "full"
+    per_token = getattr(model, "active_experts_per_token", 0)
+    moe_layers = stage_layers * moe_fraction(model)
+    gradient_element = element if element >= 2 else 2.0
+    trained = model.parameter_count if not x.is_lora else 0.0
+    context: dict[str, Any] = {
+        "model_flops": demand.flops,
+        "hardware_flops": demand.hardware_flops,
+        "tokens": demand.tokens,
+        "device_flops": device_flops,
+        "device_bytes": device_bytes,
+        "compute_micro": compute_micro,
+        "memory_micro": memory_micro,
+        "balance": balance,
+        "micro_batches": layout.micro_batches,
+        "stage_layers": stage_layers,
+        "tensor_sums": 6 if recomputed else 4,
+        "tensor_message": tokens * hidden * activation,
+        "gradient_bytes": trained * gradient_element / (layout.tp * layout.pp),
+        "idle": idle_slots(schedule, layout.pp, layout.virtual_stages),
+        "intra_bandwidth": net.intra_bandwidth,
+        "inter_bandwidth": net.inter_bandwidth,
+        "inter_latency": net.inter_latency,
+        "tp": layout.tp,
+        "dp": layout.dp,
+    }
+    cache = getattr(model, "kv_elements_per_token", 0.0) if layout.cp > 1 else 0.0
+    terms = step_terms(
+        compute=compute,
+        micro_batches=layout.micro_batches,
+        idle=context["idle"],
+        stage_layers=stage_layers,
+        tensor_message=context["tensor_message"],
+        tensor_sums=context["tensor_sums"],
+        tensor_ranks=layout.tp,
+        expert_message=tokens * per_token * hidden * activation / layout.tp,
+        expert_layers=moe_layers,
+        expert_ranks=layout.ep,
+        context_message=tokens * cache / layers * activation / layout.tp,
+        context_ranks=layout.cp,
+        boundary_message=tokens * hidden * activation / (layout.tp if x.sequence_parallel else 1),
+        boundaries=layout.virtual_stages if layout.pp > 1 else 0,
+        gradient_bytes=context["gradient_bytes"],
+        zero_stage=x.zero_stage,
+        place=place(x.fleet.node.accelerators_per_node, layout.tp, layout.pp, layout.ep, layout.cp, layout.dp),
+        net=net,
+        hide_data=x.overlap_efficiency if x.overlap_comm else 0.0,
+        hide_tensor=x.overlap_tp,
+        hide_expert=x.overlap_ep,
+        hide_context=x.overlap_cp,
+        hide_pipeline=x.overlap_pp,
+        congestion=x.congestion_factor,
+    )
+    return terms, context
+
+
+def expert_share(model: Any) -> float:
+    """Share of the active parameters that sit in routed experts."""
+    experts, per_token = getattr(model, "experts", 1), getattr(model, "active_experts_per_token", 1)
+    if experts <= per_token:
+        return 0.0
+    pool = (model.parameter_count - model.active_parameter_count) / (1 - per_token / experts)
+    return float(pool * per_token / experts / model.active_parameter_count)
+
+
+def moe_fraction(model: Any) -> float:
+    """Share of the layers that route tokens to experts."""
+    layers = getattr(model, "layers", None)
+    if getattr(model, "experts", 1) <= 1 or not layers:
+        return 0.0
+    blocks = getattr(model, "blocks", None)
+    if blocks:
+        return float(sum(b.count for b in blocks if b.ffn == "moe") / sum(b.count for b in blocks))
+    return float((layers - model.dense_layers) // model.moe_every / layers)

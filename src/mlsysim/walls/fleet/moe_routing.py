@@ -1,0 +1,114 @@
+"""Companion of wall 14: what routing tokens to experts costs.
+
+A pass of n tokens, k experts each, touches E (1 - (1 - k/E)^n) of E experts: k for one token, all for many. Each layer
+sends every token to its experts and back, an all-to-all of n k h elements each way. Skewed routing loads the busiest
+device ``routing_imbalance_factor`` times the mean, and everybody waits for it. Left out: capacity limits that drop
+tokens, and routing that prefers experts of the same node.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.models.ffn import experts_hit
+from mlsysim.models.transformer import SparseTransformerWorkload
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.units.registry import quantity
+from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result, Time
+from mlsysim.walls.fleet.communication import moe_fraction, network
+from mlsysim.walls.fleet.step import exchange_time
+from mlsysim.walls.node.compute_memory import cite
+
+__all__ = ["MoERoutingModel", "MoERoutingResult"]
+
+
+class MoERoutingResult(Result):
+    """Experts that a pass touches, and what it takes to reach them."""
+
+    effective_active_experts: float
+    effective_active_parameters: float
+    active_parameter_multiplier: float
+    routing_imbalance_factor: float
+    token_dispatch_bytes: Memory
+    all_to_all_latency: Time
+    ep_size: int
+
+
+class MoERoutingModel(Resolver[MoERoutingResult]):
+    """How many experts does a pass touch, and how long do its tokens travel?"""
+
+    walls = (14,)
+    result = MoERoutingResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "batch_size": Input("sequences on each device", low=1, high=1e9, whole=True, default=1),
+        "seq_len": Input("new tokens of each sequence; 1 is a decode step", low=1, high=1e8, whole=True, default=1),
+        "precision": PRECISION,
+        "ep_size": Input("expert-parallel degree", low=1, high=65536, whole=True, default=1),
+        "routing_imbalance_factor": Input("load of the busiest device over the mean", low=1, high=1000, default=1.0),
+        "fleet": Input("where the experts live; without it no time is given", kind="fleet", default=None),
+    }
+    equations = (
+        Equation(
+            "effective_active_experts",
+            "E (1 - (1 - k/E)^n)",
+            r"E\left(1 - (1 - k/E)^n\right)",
+            {"E": ("experts", ""), "k": ("per_token", ""), "n": ("tokens", "")},
+        ),
+        Equation(
+            "token_dispatch_bytes",
+            "n k h b",
+            r"n\,k\,h\,b",
+            {"n": ("tokens", ""), "k": ("per_token", ""), "h": ("hidden", ""), "b": ("element", "byte")},
+        ),
+    )
+    known_fallacies = (
+        "A mixture decodes as fast as its active parameters: a batch touches far more experts than one token.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> MoERoutingResult:
+        """Count the experts hit and the bytes sent."""
+        model = x.model
+        if not isinstance(model, SparseTransformerWorkload) or model.experts <= 1:
+            raise InputError(f"{model.name} has no experts to route to; use a mixture-of-experts model.", field="model")
+        if model.experts % x.ep_size:
+            raise InputError(f"{model.experts} experts do not divide over EP {x.ep_size}.", field="ep_size")
+        tokens = x.batch_size * x.seq_len
+        weight = bytes_per_element(x.precision)
+        element = weight if weight >= 1 else 2.0
+        hidden = model.expert_latent_dim or model.hidden_dim or 0
+        hit = experts_hit(model.experts, model.active_experts_per_token, tokens * x.ep_size)
+        touched = model.totals.weights_hit(tokens * x.ep_size)
+        message = tokens * model.active_experts_per_token * hidden * element
+        latency = None
+        if x.fleet is not None:
+            net = network(x.fleet, None, assumed)
+            layers = (model.layers or 1) * moe_fraction(model)
+            once = exchange_time(message, x.ep_size, min(x.ep_size, x.fleet.node.accelerators_per_node), net)
+            latency = 2 * layers * once * x.routing_imbalance_factor if x.ep_size > 1 else 0.0
+        share = hit / model.experts
+        sentence = (
+            f"A pass of {tokens * x.ep_size:,} tokens touches {hit:.1f} of {model.experts} experts ({share:.0%})."
+        )
+        outcome = MoERoutingResult(
+            assumptions=assumed,
+            binding=Binding(14, "Communication", None, sentence),
+            effective_active_experts=hit,
+            effective_active_parameters=touched,
+            active_parameter_multiplier=touched / model.active_parameter_count,
+            routing_imbalance_factor=x.routing_imbalance_factor,
+            token_dispatch_bytes=quantity(message, "byte"),
+            all_to_all_latency=None if latency is None else quantity(latency, "s"),
+            ep_size=x.ep_size,
+        )
+        outcome._context = {
+            "experts": model.experts,
+            "per_token": model.active_experts_per_token,
+            "tokens": tokens * x.ep_size,
+            "hidden": hidden,
+            "element": element,
+        }
+        outcome._sources = {"model": cite(model.metadata)}
+        return outcome

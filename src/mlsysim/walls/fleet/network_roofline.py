@@ -1,0 +1,111 @@
+"""Companion of wall 14: the roofline with the network as its slope.
+
+A data-parallel step of F operations synchronises M bytes of gradient. Its network intensity is F/M operations a byte;
+below P eta / B_ring the network binds, above it arithmetic. Perfect overlap of the two is assumed, as in the memory
+roofline; :class:`DistributedModel` gives the step with everything else in it.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.roofline import compute_time
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Resolver
+from mlsysim.walls.fleet.communication import network
+from mlsysim.walls.fleet.layout import place
+from mlsysim.walls.fleet.step import all_reduce_time
+from mlsysim.walls.node.capacity import training_state
+from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak, cite, node_time
+
+__all__ = ["NetworkRooflineModel"]
+
+
+class NetworkRooflineModel(Resolver[PerformanceProfile]):
+    """Is a data-parallel step bound by arithmetic or by the network?"""
+
+    walls = (14,)
+    result = PerformanceProfile
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "fleet": Input("the fleet: a Fleet or the name of a cluster in the zoo", kind="fleet"),
+        "precision": PRECISION,
+        "efficiency": EFFICIENCY,
+        "batch_size": Input("samples of each accelerator", low=1, high=1e9, whole=True, default=1),
+        "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
+    }
+    equations = (
+        Equation(
+            "latency",
+            "T = max(F / (P eta), 2 (N-1)/N M/B)",
+            r"T = \max\left(\frac{F}{P\eta}, \frac{2(N-1)}{N}\frac{M}{B}\right)",
+            {
+                "F": ("flops", "flop"),
+                "P": ("peak", "flop/s"),
+                "eta": ("efficiency", ""),
+                "M": ("bytes", "byte"),
+                "N": ("ranks", ""),
+            },
+        ),
+    )
+    known_fallacies = ("A faster GPU speeds up data parallelism: where the network binds it only waits longer.",)
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> PerformanceProfile:
+        """Compare arithmetic with gradient synchronisation."""
+        model, fleet = x.model, x.fleet
+        chip = fleet.node.accelerator
+        sequence = not model.fixed_shape
+        demand = model.demand(
+            "training", batch_size=x.batch_size, seq_len=x.seq_len if sequence else None, precision=x.precision
+        )
+        peak, note = arithmetic_peak(chip, x.precision)
+        if note:
+            assumed["arithmetic"] = note
+        ranks = fleet.total_accelerators
+        where_ranks_sit = place(fleet.node.accelerators_per_node, 1, 1, 1, 1, ranks)
+        gradient = model.parameter_count * max(bytes_per_element(x.precision), 2.0)
+        t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
+        t_network = all_reduce_time(
+            gradient, where_ranks_sit.dp_per_node, where_ranks_sit.dp_nodes, network(fleet, None, assumed)
+        )
+        dispatch = to_si(chip.dispatch_tax, "s")
+        latency = node_time(t_compute, t_network, dispatch)
+        footprint = training_state(model, x.batch_size, x.seq_len, x.precision).total
+        capacity = to_si(chip.memory.capacity, "byte")
+        bound = "Compute" if t_compute >= t_network else "Network"
+        margin = max(t_compute, t_network) / min(t_compute, t_network) if min(t_compute, t_network) > 0 else None
+        number = 1 if bound == "Compute" else 14
+        name = "Compute" if bound == "Compute" else "Communication"
+        lead = f"{margin:.3g} times as long as the other" if margin is not None else "the only one"
+        outcome = PerformanceProfile(
+            feasible=footprint <= capacity,
+            assumptions=assumed,
+            binding=Binding(number, name, margin, f"Wall {number} ({name}) binds: it takes {lead}."),
+            latency=quantity(latency, "s"),
+            latency_compute=quantity(t_compute, "s"),
+            latency_memory=quantity(t_network, "s"),
+            latency_overhead=quantity(dispatch, "s"),
+            throughput=quantity(x.batch_size * ranks / latency, "1/second"),
+            bottleneck=bound,
+            arithmetic_intensity=quantity(demand.flops / gradient, "flop/byte"),
+            energy=None,
+            memory_footprint=quantity(footprint, "byte"),
+            memory_capacity=quantity(capacity, "byte"),
+            peak_flops_actual=quantity(peak * x.efficiency, "flop/s"),
+            peak_bw_actual=quantity(gradient / t_network if t_network > 0 else 0.0, "byte/s"),
+            mfu=demand.flops / (latency * peak),
+            hfu=demand.hardware_flops / (latency * peak),
+            phase="training",
+        )
+        outcome._context = {
+            "flops": demand.hardware_flops,
+            "peak": peak,
+            "efficiency": x.efficiency,
+            "bytes": gradient,
+            "ranks": ranks,
+            "samples": x.batch_size,
+        }
+        outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
+        return outcome

@@ -1,0 +1,297 @@
+"""Wall 16, multi-tenancy: how long jobs wait for a shared cluster.
+
+    W = rho D / (2 (1 - rho)),  rho = lambda D                       M/D/1, exact (Pollaczek 1930, Khinchine 1932)
+    L = lambda W                                                                                     (Little 1961)
+
+Jobs arrive at random at rate lambda and each runs for about the same time D. Where a job takes the whole cluster there is
+one server; where the cluster runs ``num_servers`` jobs side by side the wait is that of M/D/c, half of the M/M/c wait with
+Cosmetatos' correction. Where durations vary, with coefficient of variation cv, the wait lies between constant and
+exponential durations: W = cv^2 W(M/M/c) + (1 - cv^2) W(M/D/c) (Page 1972), which is exact for one server.
+
+From 50 % to 90 % load the M/D/1 wait grows 9 times and the queue 16.2 times.
+
+Assumed: every job takes the same share of the cluster, first come first served, a steady state. Left out: jobs of different
+sizes (a wide job waits until enough slices are free at once; without backfilling this idles 10 to 30 % of a cluster),
+priorities and preemption (they move waiting from one job to another and leave the total as it is), failures (wall 15).
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.physics.queueing import (
+    constant_service_ratio,
+    erlang_c,
+    little_queue,
+    load,
+    md1_load_for_wait,
+    md1_wait,
+    mmc_wait,
+)
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.walls.base import FLEET, Binding, Equation, Input, Resolver, Result, Wall
+
+__all__ = ["CARDS", "OrchestrationModel", "OrchestrationResult", "job_wait"]
+
+CARDS = (
+    Wall(
+        16,
+        "Multi-tenant",
+        FLEET,
+        "OrchestrationModel",
+        "wait in the queue of a shared cluster",
+        "W = rho D / (2 (1 - rho))",
+        "Little 1961",
+        "How long does a job wait before it starts, and how full may the cluster be?",
+    ),
+)
+
+
+@kernel(
+    inputs={
+        "arrival_rate": Arg("1/s", 1e-6, 1e-4),
+        "duration": Arg("s", 1e3, 1e5),
+        "servers": Arg("", 1, 1e3, whole=True),
+        "cv": Arg("", 0.1, 3.0),
+    },
+    outputs={"wait": "s"},
+)
+def job_wait(arrival_rate: Any, duration: Any, servers: Any, cv: Any) -> Any:
+    """Mean wait of jobs, between constant (cv = 0) and exponential (cv = 1) durations and beyond; infinite if unstable."""
+    ratio = constant_service_ratio(servers, load(arrival_rate, duration, servers))
+    return mmc_wait(arrival_rate, duration, servers) * (ratio + cv * cv * (1 - ratio))
+
+
+class OrchestrationResult(Result):
+    """Waits and queue of a shared cluster. Waits are None where the queue is unstable.
+
+    ``cluster_utilization`` is the offered load rho and exceeds 1 where more work arrives than the cluster can do.
+    """
+
+    cluster_utilization: float
+    avg_wait_time_days: float | None
+    avg_queue_length: float | None
+    is_stable: bool
+    avg_turnaround_days: float | None
+    wait_ratio: float | None
+    wait_probability: float
+    num_servers: int
+    accelerators_per_job: float
+    busy_accelerators: float
+    backlog_jobs_per_day: float
+    target_wait_days: float | None = None
+    utilization_for_target: float | None = None
+    arrival_rate_for_target: float | None = None
+    servers_for_target: int | None = None
+
+
+class OrchestrationModel(Resolver[OrchestrationResult]):
+    """Wait, queue and utilisation of a cluster that many jobs share, and the load that a wait target allows."""
+
+    walls = (16,)
+    result = OrchestrationResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "fleet": Input("the cluster: an entry of Systems.Clusters, its name, or a Fleet", kind="fleet"),
+        "arrival_rate_jobs_per_day": Input(
+            "jobs submitted per day", kind="quantity", unit="1/day", plain_unit="1/day", low=0, low_open=True, high=1e9
+        ),
+        "avg_job_duration_days": Input(
+            "time that a job runs once it has started, in days",
+            kind="quantity",
+            unit="day",
+            plain_unit="day",
+            low=0,
+            low_open=True,
+            high=1e5,
+            example="2 day",
+        ),
+        "num_servers": Input("jobs that run side by side", low=1, high=1e6, whole=True, default=None),
+        "accelerators_per_job": Input(
+            "accelerators of one job, instead of 'num_servers'", low=1, high=1e9, whole=True, default=None
+        ),
+        "job_duration_cv": Input(
+            "standard deviation of the duration over its mean: 0 constant, 1 exponential", low=0, high=10, default=0.0
+        ),
+        "target_wait_days": Input(
+            "mean wait that is acceptable, in days",
+            kind="quantity",
+            unit="day",
+            plain_unit="day",
+            low=0,
+            low_open=True,
+            high=1e6,
+            default=None,
+            example="4 h",
+        ),
+    }
+    equations = (
+        Equation(
+            "cluster_utilization",
+            "rho = lambda D / c",
+            r"\rho = \frac{\lambda D}{c}",
+            {"lambda": ("arrival_rate", "1/day"), "D": ("duration", "day"), "c": ("servers", "")},
+        ),
+        Equation(
+            "avg_wait_time_days",
+            "W = rho D / (2 (1 - rho)) x (1 + cv^2)",
+            r"W = \frac{\rho D}{2(1-\rho)}\,(1 + c_v^2)",
+            {"rho": ("rho", ""), "D": ("duration", "day"), "cv": ("cv", "")},
+            when="one_server",
+        ),
+        Equation(
+            "avg_wait_time_days",
+            "W = cv^2 W(M/M/c) + (1 - cv^2) W(M/D/c), W(M/M/c) = C D / (c (1 - rho))",
+            r"W = c_v^2 W_{M/M/c} + (1 - c_v^2) W_{M/D/c},\quad W_{M/M/c} = \frac{C\,D}{c\,(1-\rho)}",
+            {
+                "C": ("wait_probability", ""),
+                "D": ("duration", "day"),
+                "c": ("servers", ""),
+                "rho": ("rho", ""),
+                "cv": ("cv", ""),
+            },
+            when="many_servers",
+        ),
+        Equation(
+            "avg_queue_length",
+            "L = lambda W",
+            r"L = \lambda W",
+            {"lambda": ("arrival_rate", "1/day"), "W": ("wait", "day")},
+        ),
+    )
+    known_fallacies = (
+        "An idle cluster is a wasted cluster: from 50 % to 90 % load the wait grows 9 times and the queue 16 times.",
+        "Two small clusters serve as well as one large: pooling the same load shortens the wait.",
+        "More users at the same load wait as long: the wait follows the load and the job's length, not their number.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> OrchestrationResult:
+        """Mean wait and queue of jobs on a shared cluster."""
+        rate, duration, cv = x.arrival_rate_jobs_per_day, x.avg_job_duration_days, x.job_duration_cv
+        accelerators = x.fleet.total_accelerators
+        servers = _servers(x, accelerators, assumed)
+        rho = load(rate, duration, servers)
+        stable = rho < 1
+        wait = _wait(rate, duration, servers, cv) if stable else None
+        allowed = enough = None
+        if x.target_wait_days is not None:
+            allowed = _load_for_wait(x.target_wait_days, duration, servers, cv)
+            enough = _servers_for_wait(rate, x.target_wait_days, duration, cv)
+        waits = float(erlang_c(servers, rho)) if stable and servers > 1 else min(rho, 1.0)
+        met = wait is not None and (x.target_wait_days is None or wait <= x.target_wait_days)
+        outcome = OrchestrationResult(
+            feasible=met,
+            assumptions=assumed,
+            binding=_binding(x, rho, servers, wait, allowed, enough),
+            cluster_utilization=rho,
+            avg_wait_time_days=wait,
+            avg_queue_length=None if wait is None else float(little_queue(rate, wait)),
+            is_stable=stable,
+            avg_turnaround_days=None if wait is None else wait + duration,
+            wait_ratio=None if wait is None else wait / duration,
+            wait_probability=waits,
+            num_servers=servers,
+            accelerators_per_job=x.accelerators_per_job or accelerators / servers,
+            busy_accelerators=min(rho, 1.0) * servers * (x.accelerators_per_job or accelerators / servers),
+            backlog_jobs_per_day=max(0.0, rate - servers / duration),
+            target_wait_days=x.target_wait_days,
+            utilization_for_target=allowed,
+            arrival_rate_for_target=None if allowed is None else allowed * servers / duration,
+            servers_for_target=enough,
+        )
+        outcome._context = {
+            "arrival_rate": rate,
+            "duration": duration,
+            "servers": servers,
+            "rho": rho,
+            "cv": cv,
+            "wait": wait,
+            "wait_probability": waits,
+            "one_server": servers == 1,
+            "many_servers": servers > 1,
+        }
+        outcome._sources = {"fleet": x.fleet.metadata.source_title or "given by the user"}
+        return outcome
+
+
+def _servers(x: Any, accelerators: int, assumed: dict[str, str]) -> int:
+    if x.accelerators_per_job is not None:
+        if x.num_servers is not None:
+            raise InputError("OrchestrationModel takes 'num_servers' or 'accelerators_per_job', not both.")
+        if x.accelerators_per_job > accelerators:
+            raise InputError(
+                f"A job of {x.accelerators_per_job:,} accelerators does not fit on {x.fleet.name}, which has "
+                f"{accelerators:,}; use at most that many.",
+                field="accelerators_per_job",
+            )
+        return int(accelerators // x.accelerators_per_job)
+    if x.num_servers is None:
+        assumed["num_servers"] = "1: each job takes the whole cluster"
+        return 1
+    if x.num_servers > accelerators:
+        raise InputError(
+            f"{x.fleet.name} has {accelerators:,} accelerators and cannot run {x.num_servers:,} jobs side by side; use at "
+            f"most {accelerators:,}.",
+            field="num_servers",
+        )
+    return int(x.num_servers)
+
+
+def _wait(rate: float, duration: float, servers: int, cv: float) -> float:
+    if servers == 1:
+        return float(md1_wait(rate, duration) * (1 + cv * cv))
+    return float(job_wait(rate, duration, servers, cv))
+
+
+def _load_for_wait(target: float, duration: float, servers: int, cv: float) -> float:
+    """The load at which the mean wait is ``target``; closed form for one server, else by bisection."""
+    if servers == 1:
+        return float(md1_load_for_wait(target / (1 + cv * cv), duration))
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if job_wait(middle * servers / duration, duration, servers, cv) <= target:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _servers_for_wait(rate: float, target: float, duration: float, cv: float) -> int:
+    """The fewest jobs side by side, each as long as now, with which the mean wait is at most ``target``."""
+    least = math.floor(rate * duration) + 1
+    few, many = least - 1, least
+    while _wait(rate, duration, many, cv) > target:
+        few, many = many, 2 * many - least + 1
+    while many - few > 1:
+        middle = (few + many) // 2
+        if _wait(rate, duration, middle, cv) <= target:
+            many = middle
+        else:
+            few = middle
+    return many
+
+
+def _binding(
+    x: Any, rho: float, servers: int, wait: float | None, allowed: float | None, enough: int | None
+) -> Binding:
+    if wait is None:
+        sentence = (
+            f"Wall 16 (Multi-tenant): the queue is unstable at a load of {rho:.4g}: {x.arrival_rate_jobs_per_day:.4g} jobs "
+            f"a day of {x.avg_job_duration_days:.4g} days ask for more than {servers} at a time; accept fewer than "
+            f"{servers / x.avg_job_duration_days:.4g} jobs a day, shorten them, or enlarge the cluster."
+        )
+        return Binding(16, "Multi-tenant", rho, sentence)
+    ratio = wait / x.avg_job_duration_days
+    said = (
+        f"Wall 16 (Multi-tenant): at a load of {rho:.3g} a job waits {wait:.4g} days, {ratio:.3g} times its own length"
+    )
+    if x.target_wait_days is None:
+        return Binding(16, "Multi-tenant", ratio, said + ".")
+    if wait <= x.target_wait_days:
+        rest = f"; a wait of {x.target_wait_days:.4g} days allows a load of {allowed:.3g}."
+    else:
+        rest = f"; for {x.target_wait_days:.4g} days keep the load at {allowed:.3g} or run {enough} jobs side by side."
+    return Binding(16, "Multi-tenant", wait / x.target_wait_days, said + rest)

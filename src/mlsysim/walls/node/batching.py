@@ -1,0 +1,290 @@
+"""Wall 5, batching: how many requests share the weights, when their caches are handed out in pages.
+
+    KV_paged = 2 L H_kv D ceil(S / p) p N b                                             (Kwon et al. 2023)
+    N = floor( (memory - weights) / KV_paged(one request) )
+    tokens/s = N / ITL(N),   ITL(N) = max( compute, (weights + N KV) / W ) + collectives + dispatch
+
+Continuous batching lets requests join and leave at every step, so that N of them are always active; pages of p tokens
+leave at most one partly empty page for each request. The static baseline reserves a contiguous block for the longest
+sequence: of ``max_seq_len`` tokens where that is given, else so long that the fraction ``static_waste_fraction`` of it
+stays empty (0.5, as the paper has it; Kwon et al. measured 0.62 to 0.80 in earlier systems).
+
+Assumed: every active request holds ``seq_len`` tokens (prompt and what it has written so far); all memory that the
+weights leave is for caches, unless ``memory_fraction`` keeps some back. TTFT is the prefill of one request alone. Left
+out: the time that prefill takes from decode (with as many prompt as answer tokens often 10 to 30 %), requests that wait,
+and the second loss of static batching, slots that idle until the longest answer ends (half of them, if lengths are
+spread evenly up to the maximum), so the speed-up given here is a lower bound.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import ceil, floor, maximum
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import (
+    EFFICIENCY,
+    HARDWARE,
+    MODEL,
+    NODE,
+    PRECISION,
+    Binding,
+    Equation,
+    Input,
+    Memory,
+    Rate,
+    Resolver,
+    Result,
+    Time,
+    Wall,
+)
+from mlsysim.walls.node.layout import build_replica, cite, language_model
+from mlsysim.walls.node.phases import prefill, remedies
+from mlsysim.walls.node.replica import Replica
+
+__all__ = ["CARDS", "BatchingResult", "ContinuousBatchingModel", "paged_tokens", "requests_that_fit"]
+
+CARDS = (
+    Wall(
+        5,
+        "Batching",
+        NODE,
+        "ContinuousBatchingModel",
+        "requests that share an accelerator",
+        "KV = 2 L H D ceil(S/p) p B b",
+        "Kwon et al. 2023",
+        "How many requests fit at once, and how many tokens a second is that?",
+    ),
+)
+
+_BYTES = Arg("byte", 1e3, 1e13)
+
+
+@kernel(inputs={"tokens": Arg("", 1, 1e6), "page": Arg("", 1, 256, whole=True)}, outputs={"held": ""})
+def paged_tokens(tokens: Any, page: Any) -> Any:
+    """Tokens' worth of memory that a sequence holds in whole pages."""
+    return ceil(tokens / page) * page
+
+
+@kernel(inputs={"capacity": _BYTES, "weights": _BYTES, "request": _BYTES}, outputs={"requests": ""})
+def requests_that_fit(capacity: Any, weights: Any, request: Any) -> Any:
+    """Requests whose caches fit beside the weights."""
+    return floor(maximum(capacity - weights, 0 * weights) / request)
+
+
+class BatchingResult(Result):
+    """A replica under continuous batching. ``max_active_requests`` is what memory allows, whatever was asked for."""
+
+    throughput_tokens_per_sec: Rate
+    max_active_requests: int
+    active_requests: int
+    memory_fragmentation_pct: float
+    paged_kv_cache_size: Memory
+    kv_cache_per_request: Memory
+    ttft: Time
+    itl: Time
+    speedup_vs_static: float | None
+    static_active_requests: int
+    static_throughput_tokens_per_sec: Rate
+    static_waste_pct: float
+    memory_for_cache: Memory
+    bottleneck: str
+    remedies: tuple[str, ...] = ()
+
+
+class ContinuousBatchingModel(Resolver[BatchingResult]):
+    """Throughput of decode with paged caches, beside a static baseline."""
+
+    walls = (5,)
+    result = BatchingResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "hardware": HARDWARE,
+        "seq_len": Input("tokens that each active request holds", low=1, high=1e8, whole=True, example="2048"),
+        "max_batch_size": Input("requests that want to be served at once", low=1, high=1e6, whole=True, default=1),
+        "page_size": Input("tokens of a page of cache", low=1, high=1e6, whole=True, default=16),
+        "precision": PRECISION,
+        "efficiency": EFFICIENCY,
+        "tp_size": Input("tensor-parallel devices of a replica", low=1, high=1e4, whole=True, default=1),
+        "pp_size": Input("pipeline stages of a replica", low=1, high=1e4, whole=True, default=1),
+        "ep_size": Input("devices that share the experts of a mixture", low=1, high=1e4, whole=True, default=1),
+        "cache_precision": Input("number format of the cache", kind="precision", default=None),
+        "max_seq_len": Input(
+            "tokens that static batching reserves for each request", low=1, high=1e8, whole=True, default=None
+        ),
+        "static_waste_fraction": Input(
+            "part of a static reservation that stays empty, where max_seq_len is not given",
+            low=0,
+            high=0.99,
+            default=0.5,
+        ),
+        "memory_fraction": Input(
+            "fraction of the memory for weights and caches", low=0, low_open=True, high=1, default=1.0
+        ),
+        "bandwidth_efficiency": Input(
+            "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
+        ),
+        "fabric": Input(
+            "network between nodes, for groups wider than the chip's own links", kind="fabric", default=None
+        ),
+    }
+    equations = (
+        Equation(
+            "max_active_requests",
+            "N = floor((memory - weights) / KV of one request), on the fullest device",
+            r"N = \left\lfloor \frac{M - |W|}{KV_{\mathrm{paged}}} \right\rfloor",
+            {
+                "memory": ("capacity", "byte"),
+                "weights": ("weights", "byte"),
+                "KV of one request": ("request", "byte"),
+            },
+        ),
+        Equation(
+            "memory_fragmentation_pct",
+            "fragmentation = 1 - S / (ceil(S / p) p)",
+            r"f = 1 - \frac{S}{\lceil S / p \rceil\, p}",
+            {"S": ("tokens", ""), "p": ("page", "")},
+        ),
+        Equation(
+            "throughput_tokens_per_sec",
+            "tokens/s = N / ITL(N)",
+            r"\mathrm{tokens/s} = \frac{N}{\mathrm{ITL}(N)}",
+            {"N": ("active", ""), "ITL": ("itl", "s")},
+        ),
+        Equation(
+            "speedup_vs_static",
+            "speed-up = (tokens/s) / (tokens/s of N_static requests)",
+            r"s = \frac{\mathrm{tokens/s}(N)}{\mathrm{tokens/s}(N_{\mathrm{static}})}",
+            {"N": ("active", ""), "N_static": ("static", "")},
+        ),
+    )
+    known_fallacies = (
+        "A larger batch makes every request slower in proportion: until caches outweigh weights, ITL hardly moves.",
+        "Throughput grows with the batch for ever: each request adds its cache to every step, and compute binds in the end.",
+        "Smaller pages are always better: beyond a few tokens per page the last page is already a rounding error.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> BatchingResult:
+        """Fill the memory beside the weights with paged caches and decode with as many requests."""
+        model = language_model(x.model, "ContinuousBatchingModel")
+        if not model.has_dimensions:
+            raise InputError(
+                f"ContinuousBatchingModel needs the size of the cache, and {model.name} states no layers, hidden_dim and "
+                "heads.",
+                field="model",
+            )
+        replica = build_replica(
+            model,
+            x.hardware,
+            assumed,
+            precision=x.precision,
+            cache_precision=x.cache_precision,
+            efficiency=x.efficiency,
+            bandwidth_efficiency=x.bandwidth_efficiency,
+            tp=x.tp_size,
+            pp=x.pp_size,
+            ep=x.ep_size,
+            fabric=x.fabric,
+        )
+        held = paged_tokens(x.seq_len, x.page_size)
+        capacity = to_si(x.hardware.memory.capacity, "byte") * x.memory_fraction
+        request = replica.device_cache(1, held)
+        limit = self._limit(replica, capacity, request)
+        reserved, waste = self._static_request(x, replica, assumed)
+        static_limit = self._limit(replica, capacity, reserved)
+        active, static = min(x.max_batch_size, limit), min(x.max_batch_size, static_limit)
+        fits = limit >= 1
+        if not fits:
+            assumed["active_requests"] = "times are those of one request, if it fitted"
+        parts, itl = replica.decode(max(active, 1), x.seq_len)
+        throughput = max(active, 1) / itl
+        static_throughput = static / replica.decode(static, x.seq_len)[1] if static else 0.0
+        found = () if fits else remedies(replica, 1, int(held), None, capacity)
+        exact = replica.cache(x.seq_len)
+        outcome = BatchingResult(
+            feasible=fits,
+            assumptions=assumed,
+            binding=self._binding(x, replica, fits, limit, parts, capacity, request, found),
+            throughput_tokens_per_sec=quantity(throughput, "1/second"),
+            max_active_requests=limit,
+            active_requests=active,
+            memory_fragmentation_pct=100 * (1 - exact / replica.cache(held)) if exact else 0.0,
+            paged_kv_cache_size=quantity(active * replica.cache(held), "byte"),
+            kv_cache_per_request=quantity(replica.cache(held), "byte"),
+            ttft=quantity(prefill(replica, 1, x.seq_len, 0, None).time, "s"),
+            itl=quantity(itl, "s"),
+            speedup_vs_static=throughput / static_throughput if fits and static else None,
+            static_active_requests=static,
+            static_throughput_tokens_per_sec=quantity(static_throughput, "1/second"),
+            static_waste_pct=100 * waste,
+            memory_for_cache=quantity(max(capacity - replica.device_weights, 0.0) * replica.devices, "byte"),
+            bottleneck=parts.bound,
+            remedies=found,
+        )
+        outcome._context = {
+            "capacity": capacity,
+            "weights": replica.device_weights,
+            "request": request,
+            "tokens": x.seq_len,
+            "page": x.page_size,
+            "active": active,
+            "static": static,
+            "itl": itl,
+        }
+        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
+        return outcome
+
+    @staticmethod
+    def _limit(replica: Replica, capacity: float, request: float) -> int:
+        """Requests of a replica that fit; each attention group has its own."""
+        if capacity < replica.device_weights:
+            return 0
+        groups = replica.attention_groups
+        return int(requests_that_fit(capacity, replica.device_weights, request)) * groups
+
+    @staticmethod
+    def _static_request(x: Any, replica: Replica, assumed: dict[str, str]) -> tuple[float, float]:
+        """Bytes that a static reservation takes on the fullest device, and the fraction of it that stays empty."""
+        used = replica.device_cache(1, x.seq_len)
+        if x.max_seq_len is None:
+            return used / (1 - x.static_waste_fraction), x.static_waste_fraction
+        if x.max_seq_len < x.seq_len:
+            raise InputError(
+                f"max_seq_len={x.max_seq_len} is shorter than the {x.seq_len} tokens that a request holds.",
+                field="max_seq_len",
+            )
+        assumed.pop("static_waste_fraction", None)
+        reserved = replica.device_cache(1, x.max_seq_len)
+        return reserved, 1 - used / reserved
+
+    @staticmethod
+    def _binding(
+        x: Any,
+        replica: Replica,
+        fits: bool,
+        limit: int,
+        parts: Any,
+        capacity: float,
+        request: float,
+        found: tuple[str, ...],
+    ) -> Binding:
+        if not fits:
+            needed = replica.device_weights + request
+            sentence = (
+                f"Wall 2 (Memory): {x.model.name} with one request of {x.seq_len} tokens needs {needed / 1e9:.1f} GB on "
+                f"each {x.hardware.name}, which gives {capacity / 1e9:.1f} GB; {found[0]}."
+            )
+            return Binding(2, "Memory", needed / capacity, sentence)
+        if limit < x.max_batch_size:
+            sentence = f"Wall 5 (Batching) binds: caches leave room for {limit} of {x.max_batch_size} requests."
+            return Binding(5, "Batching", x.max_batch_size / limit, sentence)
+        number = {"Compute": 1, "Memory": 2, "Communication": 14}[parts.bound]
+        _, second, longest = sorted((parts.compute, parts.memory, parts.communication))
+        sentence = (
+            f"Wall {number} ({parts.bound}) binds decode: it takes {longest / second:.3g} times as long as the next; "
+            f"memory would hold {limit / x.max_batch_size:.3g} times as many requests."
+        )
+        return Binding(number, parts.bound, longest / second, sentence)

@@ -1,0 +1,284 @@
+"""Serving capacity: how many replicas a stream of requests needs, from the roofline of wall 4 and the queue of wall 7.
+
+    S = TTFT(B) + n_out ITL(B)                  a request holds one of B slots of a replica for so long
+    rho = lambda S / (R B),  P(T > target) <= 1 %                       M/G/c with c = R B slots (walls 4 and 7)
+
+A replica works on B requests at a time. TTFT(B) is the prefill of B prompts: with continuous batching a request waits for the
+prefills of the B - 1 others that start while it is served, with static batching for those that start with it; the sum is
+the same. The smallest R for which the P99 of wait and service stays within the target is the answer. Without
+``batch_size`` the batch that needs the fewest replicas is chosen among powers of two and the largest that fits.
+
+Assumed: one queue for all replicas; all B slots are busy when a request is served (at low load batches are emptier and
+requests faster: this errs on the safe side); answers vary as much as ``service_time_cv`` says, 1 (exponential) unless given.
+Left out: bursts, uneven routing, failures of replicas (wall 15).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.physics.queueing import load
+from mlsysim.physics.sojourn import Sojourn
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
+from mlsysim.walls.node.compute_memory import cite
+from mlsysim.walls.node.serving import ServingModel, ServingResult
+from mlsysim.walls.node.tail import TailLatencyModel, replicas_for_percentile
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "REPLICA_INPUTS",
+    "ServedBatch",
+    "ServingCapacityModel",
+    "ServingCapacityResult",
+    "serve_batch",
+    "service_time",
+]
+
+P99 = 0.99
+
+_MOST_SLOTS = 4096
+
+REPLICA_INPUTS: dict[str, Input] = {
+    "output_len": Input(
+        "tokens of the answer",
+        low=1,
+        high=1e8,
+        whole=True,
+        default=int(constant("serving_output_tokens").number),
+    ),
+    "service_time_cv": TailLatencyModel.inputs["service_time_cv"],
+    **{
+        name: ServingModel.inputs[name]
+        for name in ("tp_size", "pp_size", "ep_size", "cache_precision", "bandwidth_efficiency", "fabric")
+    },
+}
+"""Inputs of resolvers that serve requests on replicas."""
+
+_PASSED_ON = ("precision", "efficiency", *(name for name in REPLICA_INPUTS if name != "service_time_cv"))
+
+
+@kernel(
+    inputs={"ttft": Arg("s", 1e-3, 10), "itl": Arg("s", 1e-3, 1), "output_tokens": Arg("", 1, 1e4, whole=True)},
+    outputs={"time": "s"},
+)
+def service_time(ttft: Any, itl: Any, output_tokens: Any) -> Any:
+    """How long a request holds its slot: the prefill, then a step for each token of the answer."""
+    return ttft + itl * output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ServedBatch:
+    """A replica that works on ``size`` requests at a time; times in seconds."""
+
+    size: int
+    ttft: float
+    itl: float
+    service: float
+    fits: bool
+    detail: ServingResult
+
+    @property
+    def rate(self) -> float:
+        """Requests per second of one replica whose slots are all busy."""
+        return self.size / self.service
+
+
+def serve_batch(x: Any, size: int) -> ServedBatch:
+    """Wall 4 for a batch of ``size`` requests."""
+    options = {name: getattr(x, name) for name in _PASSED_ON}
+    served = ServingModel().solve(model=x.model, hardware=x.hardware, seq_len=x.seq_len, batch_size=size, **options)
+    ttft, itl = to_si(served.ttft, "s"), to_si(served.itl, "s")
+    return ServedBatch(size, ttft, itl, float(service_time(ttft, itl, x.output_len)), served.feasible, served)
+
+
+def notes(served: ServedBatch) -> dict[str, str]:
+    """What wall 4 had to assume beyond its inputs."""
+    return {name: text for name, text in served.detail.assumptions.items() if name not in ServingModel.inputs}
+
+
+class ServingCapacityResult(Result):
+    """Replicas for a stream of requests. Without a number of replicas that is enough, ``required_replicas`` is None
+    and ``estimated_p99_latency`` is that of the service alone.
+    """
+
+    required_replicas: int | None
+    required_devices: int | None
+    qps_target: Rate
+    qps_capacity: Rate
+    per_replica_qps_capacity: Rate
+    utilization: float | None
+    target_p99_latency: Time
+    estimated_p99_latency: Time
+    base_request_latency: Time
+    queue_wait_p99: Time
+    active_batch_size: int
+    max_batch_size: int | None
+    ttft: Time
+    itl: Time
+    bottleneck: str
+
+
+class ServingCapacityModel(Resolver[ServingCapacityResult]):
+    """Replicas that a request rate and a P99 target need."""
+
+    walls = (4, 7)
+    result = ServingCapacityResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "hardware": HARDWARE,
+        "qps": TailLatencyModel.inputs["arrival_rate_qps"],
+        "target_p99_latency_ms": Input(
+            "latency of a whole request that 99 % must not exceed, in milliseconds",
+            kind="quantity",
+            unit="ms",
+            plain_unit="ms",
+            low=0,
+            low_open=True,
+            high=1e12,
+            example="5 s",
+        ),
+        "seq_len": Input("tokens of the prompt", low=1, high=1e8, whole=True, default=2048),
+        "batch_size": Input("requests that a replica works on at once", low=1, high=1e6, whole=True, default=None),
+        "precision": ServingModel.inputs["precision"],
+        "efficiency": ServingModel.inputs["efficiency"],
+        **REPLICA_INPUTS,
+    }
+    equations = (
+        Equation(
+            "base_request_latency",
+            "S = TTFT + n_out ITL",
+            r"S = \mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}",
+            {"TTFT": ("ttft", "s"), "n_out": ("output_tokens", ""), "ITL": ("itl", "s")},
+        ),
+        Equation(
+            "per_replica_qps_capacity",
+            "q = B / S",
+            r"q = B / S",
+            {"B": ("batch", ""), "S": ("service", "s")},
+        ),
+        Equation(
+            "utilization",
+            "rho = lambda S / (R B)",
+            r"\rho = \frac{\lambda S}{R\,B}",
+            {"lambda": ("qps", "1/s"), "S": ("service", "s"), "R": ("replicas", ""), "B": ("batch", "")},
+        ),
+        Equation(
+            "estimated_p99_latency",
+            "P(T > t) = 0.01 for c = R B slots",
+            r"P(T > t) = 0.01,\quad c = R\,B",
+            {"rho": ("rho", ""), "R": ("replicas", ""), "B": ("batch", ""), "cv": ("cv", "")},
+        ),
+    )
+    known_fallacies = (
+        "Replicas = rate x latency: at full load the queue grows without end, and P99 needs room to spare.",
+        "A larger batch is free throughput: it lengthens every request that shares it.",
+        "More replicas fix a latency target: they remove the wait, never the service time.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ServingCapacityResult:
+        """The fewest replicas that keep the P99 of requests within a target."""
+        target = x.target_p99_latency_ms / 1e3
+        served, replicas = self._choose(x, target, assumed)
+        assumed.update(notes(served))
+        offered = x.qps * served.service
+        queue = rho = None
+        if replicas is not None:
+            rho = load(x.qps, served.service, replicas * served.size)
+            queue = Sojourn(replicas * served.size, rho, x.service_time_cv)
+        alone = Sojourn(_MOST_SLOTS, 1e-6, x.service_time_cv)
+        p99 = served.service * (queue or alone).percentile(P99)
+        least = int(offered // served.size) + 1
+        bound = self._bound(served, replicas, least)
+        outcome = ServingCapacityResult(
+            feasible=served.fits and replicas is not None,
+            assumptions=assumed,
+            binding=_binding(x, bound, served, replicas, least, p99, target),
+            required_replicas=replicas,
+            required_devices=None if replicas is None else replicas * served.detail.devices,
+            qps_target=quantity(x.qps, "1/second"),
+            qps_capacity=None if replicas is None else quantity(replicas * served.rate, "1/second"),
+            per_replica_qps_capacity=quantity(served.rate, "1/second"),
+            utilization=rho,
+            target_p99_latency=quantity(target, "s"),
+            estimated_p99_latency=quantity(p99, "s"),
+            base_request_latency=quantity(served.service, "s"),
+            queue_wait_p99=None if queue is None else quantity(served.service * queue.wait_percentile(P99), "s"),
+            active_batch_size=served.size,
+            max_batch_size=served.detail.max_batch_size,
+            ttft=quantity(served.ttft, "s"),
+            itl=quantity(served.itl, "s"),
+            bottleneck=bound,
+        )
+        outcome._context = {
+            "ttft": served.ttft,
+            "itl": served.itl,
+            "output_tokens": x.output_len,
+            "batch": served.size,
+            "service": served.service,
+            "qps": x.qps,
+            "replicas": replicas,
+            "rho": rho,
+            "cv": x.service_time_cv,
+        }
+        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
+        return outcome
+
+    @staticmethod
+    def _choose(x: Any, target: float, assumed: dict[str, str]) -> tuple[ServedBatch, int | None]:
+        """The batch and the replicas: as given, or the batch that needs the fewest."""
+
+        def needed(served: ServedBatch) -> int | None:
+            return replicas_for_percentile(x.qps, served.service, x.service_time_cv, target, P99, served.size)
+
+        if x.batch_size is not None:
+            served = serve_batch(x, x.batch_size)
+            return served, needed(served)
+        best = serve_batch(x, 1)
+        fewest = needed(best)
+        most = min(best.detail.max_batch_size or 1, _MOST_SLOTS)
+        sizes = sorted({most, *(2**i for i in range(1, most.bit_length()))})
+        for size in sizes if most > 1 else ():
+            served = serve_batch(x, size)
+            count = needed(served)
+            if count is None:
+                break
+            if fewest is None or count < fewest:
+                best, fewest = served, count
+        assumed["batch_size"] = f"{best.size}: it needs the fewest replicas"
+        return best, fewest
+
+    @staticmethod
+    def _bound(served: ServedBatch, replicas: int | None, least: int) -> str:
+        if not served.fits:
+            return "Memory"
+        if replicas is None:
+            return "Service"
+        return "Throughput" if replicas == least else "Queueing"
+
+
+def _binding(
+    x: Any, bound: str, served: ServedBatch, replicas: int | None, least: int, p99: float, target: float
+) -> Binding:
+    if bound == "Memory":
+        return Binding(2, "Memory", served.detail.memory_utilization, served.detail.binding.sentence)
+    if replicas is None:
+        sentence = (
+            f"Wall 4 (Serving): a request takes {served.service:.4g} s at batch {served.size} and 1 % of them "
+            f"{p99:.4g} s or more without any queue, so no number of replicas meets {target:.4g} s: use smaller batches, "
+            "faster or more devices per replica, or shorter answers."
+        )
+        return Binding(4, "Serving", p99 / target, sentence)
+    why = (
+        "as many as the load itself needs"
+        if bound == "Throughput"
+        else f"{least} would carry the load, the tail needs more"
+    )
+    sentence = (
+        f"Wall 7 (Tail Latency): {replicas} replicas of {served.size} requests at a time hold P99 at {p99:.4g} s "
+        f"(target {target:.4g} s); {why}."
+    )
+    return Binding(7, "Tail Latency", p99 / target, sentence)

@@ -1,0 +1,334 @@
+"""Wall 6, weight streaming: activations stay on the chip, and the weights pass through it.
+
+    T_layer = max( |W_l| / BW_inject, F_l / (P eta) )                                              (Lie 2022)
+    B*      = |W| P eta / (2 P_active BW_inject) = b P eta / (2 BW_inject) for a dense model
+
+A wafer keeps activations and caches in SRAM and receives each layer's weights over an injection link, once for a whole
+batch. Below B* tokens a pass the link binds, above it the arithmetic does. B* depends on neither the model's size nor its
+depth; whether so many sequences fit beside each other does, and mostly they do not: the largest batch that caches and
+activations allow is given next to it. For a 180 B model with 2,048 tokens of context on 44 GB, B* is 41,667 sequences and
+the memory holds 117.
+
+Assumed: injection and compute overlap perfectly within a layer; layers are equally large; embeddings are streamed with them;
+a tenth of the memory is reserved for buffers. Activations are those of one layer, all tensors at once, which is an upper
+bound (0.1 % of the cache in decode at 2,048 tokens, 2.5 times the cache in prefill). Left out: reading the
+cache from SRAM (2 us for 40 GB at 21 PB/s), the host's own limit on reading weights, the dispatch (0.01 ms).
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.roofline import compute_time
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import maximum
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import (
+    EFFICIENCY,
+    HARDWARE,
+    MODEL,
+    NODE,
+    PRECISION,
+    Binding,
+    Equation,
+    Input,
+    Memory,
+    MemoryRate,
+    Rate,
+    Resolver,
+    Result,
+    Time,
+    Wall,
+)
+from mlsysim.walls.node.compute_memory import arithmetic_peak
+from mlsysim.walls.node.layout import cite, language_model
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "CARDS",
+    "WeightStreamingModel",
+    "WeightStreamingResult",
+    "balanced_tokens",
+    "injection_time",
+    "streamed_time",
+]
+
+CARDS = (
+    Wall(
+        6,
+        "Streaming",
+        NODE,
+        "WeightStreamingModel",
+        "injection bandwidth",
+        "T = max(W_l / BW, 2 P_l B / (F eta))",
+        "Lie 2022",
+        "Do weights that pass through the chip arrive as fast as they are used?",
+    ),
+)
+
+_RATE = Arg("byte/s", 1e8, 1e13)
+
+
+@kernel(inputs={"weights": Arg("byte", 1e6, 1e13), "bandwidth": _RATE}, outputs={"time": "s"})
+def injection_time(weights: Any, bandwidth: Any) -> Any:
+    """Time to bring weights onto the chip."""
+    return weights / bandwidth
+
+
+@kernel(inputs={"injection": Arg("s", 1e-6, 10), "compute": Arg("s", 1e-6, 10)}, outputs={"time": "s"})
+def streamed_time(injection: Any, compute: Any) -> Any:
+    """A layer whose weights arrive while the layer before is computed: the longer of the two."""
+    return maximum(injection, compute)
+
+
+@kernel(
+    inputs={
+        "weights": Arg("byte", 1e6, 1e13),
+        "work_per_token": Arg("flop", 1e6, 1e13),
+        "peak": Arg("flop/s", 1e12, 1e18),
+        "efficiency": Arg("", 0.01, 1.0),
+        "bandwidth": _RATE,
+    },
+    outputs={"tokens": ""},
+)
+def balanced_tokens(weights: Any, work_per_token: Any, peak: Any, efficiency: Any, bandwidth: Any) -> Any:
+    """B*: tokens of a pass for which arithmetic takes as long as the injection of the weights."""
+    return weights * peak * efficiency / (work_per_token * bandwidth)
+
+
+class WeightStreamingResult(Result):
+    """A pass with streamed weights. ``optimal_batch_size`` is B* in sequences; ``max_batch_size`` is what memory holds.
+
+    ``wafer_memory_utilization`` is caches and activations over the memory that is not reserved.
+    """
+
+    throughput_tokens_per_sec: Rate
+    bottleneck: str
+    layer_compute_time: Time
+    layer_injection_time: Time
+    layer_time: Time
+    pass_time: Time
+    optimal_batch_size: int
+    optimal_tokens: float
+    max_batch_size: int | None
+    max_throughput_tokens_per_sec: Rate
+    wafer_memory_utilization: float | None
+    cache_size: Memory
+    activation_size: Memory
+    memory_available: Memory
+    injection_bandwidth: MemoryRate
+    phase: str
+
+
+class WeightStreamingModel(Resolver[WeightStreamingResult]):
+    """Injection or compute: which binds when weights are streamed, and how many sequences fit at once?"""
+
+    walls = (6,)
+    result = WeightStreamingResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "hardware": HARDWARE,
+        "seq_len": Input("context of decode, or new tokens of prefill", low=1, high=1e8, whole=True, example="2048"),
+        "batch_size": Input("sequences in the pass", low=1, high=1e9, whole=True, default=1),
+        "precision": PRECISION,
+        "efficiency": EFFICIENCY,
+        "phase": Input("decode or prefill", kind="choice", choices=("decode", "prefill"), default="decode"),
+        "injection_bandwidth": Input(
+            "rate at which weights reach the chip; that of the chip's interconnect unless given",
+            kind="quantity",
+            unit="byte/s",
+            low=0,
+            low_open=True,
+            high=1e18,
+            default=None,
+            example="1.2 TB/s",
+        ),
+        "cache_precision": Input("number format of the cache", kind="precision", default=None),
+    }
+    equations = (
+        Equation(
+            "layer_injection_time",
+            "T_inject = |W| / (L BW)",
+            r"T_{\mathrm{inject}} = \frac{|W|}{L\,BW_{\mathrm{inject}}}",
+            {"|W|": ("weights", "byte"), "L": ("layers", ""), "BW": ("bandwidth", "byte/s")},
+        ),
+        Equation(
+            "layer_compute_time",
+            "T_compute = F / (L P eta)",
+            r"T_{\mathrm{compute}} = \frac{F}{L\,P\,\eta}",
+            {"F": ("flops", "flop"), "L": ("layers", ""), "P": ("peak", "flop/s"), "eta": ("efficiency", "")},
+        ),
+        Equation(
+            "pass_time",
+            "T = L max(T_inject, T_compute)",
+            r"T = L\,\max(T_{\mathrm{inject}}, T_{\mathrm{compute}})",
+            {"L": ("layers", ""), "T_inject": ("injection", "s"), "T_compute": ("compute", "s")},
+        ),
+        Equation(
+            "optimal_tokens",
+            "B* = |W| P eta / (2 P_active BW)",
+            r"B^* = \frac{|W|\,P\,\eta}{2\,P_{\mathrm{active}}\,BW_{\mathrm{inject}}}",
+            {
+                "|W|": ("all_weights", "byte"),
+                "P": ("peak", "flop/s"),
+                "eta": ("efficiency", ""),
+                "2 P_active": ("work_per_token", "flop"),
+                "BW": ("bandwidth", "byte/s"),
+            },
+        ),
+        Equation(
+            "max_batch_size",
+            "B_max = (1 - r) M / (KV + A)",
+            r"B_{\max} = \left\lfloor\frac{(1 - r)\,M}{|KV| + |A|}\right\rfloor",
+            {
+                "(1 - r) M": ("available", "byte"),
+                "KV": ("cache_each", "byte"),
+                "A": ("activations_each", "byte"),
+            },
+        ),
+    )
+    known_fallacies = (
+        "Run it at B*: the caches of so many sequences exceed on-wafer memory by two orders of magnitude.",
+        "A wafer at batch 41,667 beats 3,000 GPUs at batch 1: compare both at the batch that each can hold.",
+        "On-chip bandwidth makes single requests fast: at batch 1 the injection link sets the pace.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> WeightStreamingResult:
+        """One pass of a batch with weights streamed layer by layer."""
+        model, chip = language_model(x.model, "WeightStreamingModel"), x.hardware
+        peak, note = arithmetic_peak(chip, x.precision)
+        if note:
+            assumed["arithmetic"] = note
+        bandwidth = _injection(x, assumed)
+        decode = x.phase == "decode"
+        new, context = (1, x.seq_len) if decode else (x.seq_len, 0)
+        demand = model.demand(
+            x.phase,
+            batch_size=x.batch_size,
+            seq_len=new,
+            context=context,
+            precision=x.precision,
+            cache_precision=x.cache_precision,
+        )
+        layers = model.layers or 1
+        if model.layers is None:
+            assumed["layers"] = f"1: {model.name} does not state its layers"
+        injection = injection_time(demand.weight_bytes, bandwidth) / layers
+        compute = compute_time(demand.flops, peak, x.efficiency) / layers
+        layer = streamed_time(injection, compute)
+        total = layer * layers
+
+        all_weights = model.parameter_count * bytes_per_element(x.precision)
+        work = to_si(constant("inference_flops_per_parameter_token").quantity, "flop") * model.active_parameter_count
+        tokens = balanced_tokens(all_weights, work, peak, x.efficiency, bandwidth)
+
+        capacity = to_si(chip.memory.capacity, "byte")
+        available = capacity * (1 - constant("streaming_memory_reserve_fraction").number)
+        cache, activations = _bytes_each(model, x, new, assumed)
+        each = None if cache is None or activations is None else cache + activations
+        needed = None if each is None else each * x.batch_size
+        largest = None if not each else math.floor(available / each)
+        fits = needed is None or needed <= available
+        peak_rate = None
+        if largest:
+            at_most = model.demand(
+                x.phase,
+                batch_size=largest,
+                seq_len=new,
+                context=context,
+                precision=x.precision,
+                cache_precision=x.cache_precision,
+            )
+            fastest = max(
+                injection_time(at_most.weight_bytes, bandwidth), compute_time(at_most.flops, peak, x.efficiency)
+            )
+            peak_rate = quantity(largest * new / fastest, "1/second")
+        bound = "Injection" if injection >= compute else "Compute"
+        outcome = WeightStreamingResult(
+            feasible=fits,
+            assumptions=assumed,
+            binding=_binding(x, bound, injection, compute, needed, available, largest),
+            throughput_tokens_per_sec=quantity(x.batch_size * new / total, "1/second"),
+            bottleneck=bound,
+            layer_compute_time=quantity(compute, "s"),
+            layer_injection_time=quantity(injection, "s"),
+            layer_time=quantity(layer, "s"),
+            pass_time=quantity(total, "s"),
+            optimal_batch_size=math.ceil(tokens / new),
+            optimal_tokens=tokens,
+            max_batch_size=largest,
+            max_throughput_tokens_per_sec=peak_rate,
+            wafer_memory_utilization=None if needed is None else needed / available,
+            cache_size=None if cache is None else quantity(cache * x.batch_size, "byte"),
+            activation_size=None if activations is None else quantity(activations * x.batch_size, "byte"),
+            memory_available=quantity(available, "byte"),
+            injection_bandwidth=quantity(bandwidth, "byte/s"),
+            phase=x.phase,
+        )
+        outcome._context = {
+            "weights": demand.weight_bytes,
+            "all_weights": all_weights,
+            "flops": demand.flops,
+            "work_per_token": work,
+            "layers": layers,
+            "bandwidth": bandwidth,
+            "peak": peak,
+            "efficiency": x.efficiency,
+            "injection": injection,
+            "compute": compute,
+            "available": available,
+            "cache_each": cache,
+            "activations_each": activations,
+        }
+        outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
+        return outcome
+
+
+def _injection(x: Any, assumed: dict[str, str]) -> float:
+    if x.injection_bandwidth is not None:
+        return float(x.injection_bandwidth)
+    link = x.hardware.interconnect
+    if link is None:
+        raise InputError(
+            f"{x.hardware.name} has no interconnect to stream weights over; give 'injection_bandwidth' (for example '1.2 TB/s').",
+            field="injection_bandwidth",
+        )
+    assumed["injection_bandwidth"] = f"{link.bandwidth:g~P} ({link.name} of {x.hardware.name})"
+    return to_si(link.bandwidth, "byte/s")
+
+
+def _bytes_each(model: Any, x: Any, new: int, assumed: dict[str, str]) -> tuple[float | None, float | None]:
+    """Cache and activations of one sequence, or None where the model's dimensions are not stated."""
+    if not model.has_dimensions:
+        assumed["memory"] = f"unknown: {model.name} states no layers, hidden_dim and heads, so batches have no size"
+        return None, None
+    weight = bytes_per_element(x.precision)
+    element = weight if weight >= 1 else 2.0
+    kept = bytes_per_element(x.cache_precision) if x.cache_precision else element
+    whole, split = model.stack.saved_elements
+    return float(model.stack.cache_elements(x.seq_len) * kept), (whole + split) * element * new
+
+
+def _binding(
+    x: Any,
+    bound: str,
+    injection: float,
+    compute: float,
+    needed: float | None,
+    available: float,
+    largest: int | None,
+) -> Binding:
+    if needed is not None and needed > available:
+        sentence = (
+            f"Wall 2 (Memory): {x.batch_size:,} sequences of {x.model.name} need {needed / 1e9:,.1f} GB for caches and "
+            f"activations and {x.hardware.name} has {available / 1e9:,.1f} GB for them; at most {largest:,} fit."
+        )
+        return Binding(2, "Memory", needed / available, sentence)
+    ratio = max(injection, compute) / min(injection, compute)
+    number, name, other = (6, "Streaming", "compute") if bound == "Injection" else (1, "Compute", "injection")
+    sentence = f"Wall {number} ({name}) binds: {bound.lower()} takes {ratio:.3g} times as long as {other}."
+    return Binding(number, name, ratio, sentence)

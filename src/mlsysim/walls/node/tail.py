@@ -1,0 +1,262 @@
+"""Wall 7, tail latency: what the slowest requests see once requests queue for replicas.
+
+    rho = lambda S / c
+    P(T > t) = e^(-mu t) + C mu t e^(-min(mu, theta) t) phi(|theta - mu| t)        (Erlang C; Dean and Barroso 2013)
+
+c replicas with mean service time S = 1/mu serve requests that arrive at random at rate lambda. A request waits with
+probability C(c, rho); its wait is then exponential with rate theta = c mu - lambda, and its service is exponential too.
+phi(y) = (1 - e^-y) / y. Percentiles of the sum are exact for M/M/c. They are not the percentile of the wait plus the mean
+service: for ten replicas P99 is 4.95 service times at rho = 0.8 and already 4.61 at rho = 0.5, where nobody waits.
+
+With a coefficient of variation other than 1 the service is gamma distributed and the wait is scaled by (1 + cv^2) / 2
+(Allen and Cunneen); cv = 0 is constant service.
+
+Assumed: one queue for all replicas, first come first served, Poisson arrivals, a steady state. Left out: bursts (a peak hour
+at twice the mean rate needs its own solve), one queue per replica (random routing makes each replica an M/M/1 queue:
+P99 at rho = 0.8 is 23 service times instead of 4.95), timeouts and retries, slow replicas. All of them lengthen the tail.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.physics.queueing import load
+from mlsysim.physics.sojourn import Sojourn
+from mlsysim.units.registry import quantity
+from mlsysim.walls.base import NODE, Binding, Equation, Input, Resolver, Result, Time, Wall
+
+__all__ = ["CARDS", "TailLatencyModel", "TailLatencyResult", "replicas_for_percentile"]
+
+CARDS = (
+    Wall(
+        7,
+        "Tail Latency",
+        NODE,
+        "TailLatencyModel",
+        "latency percentiles under load",
+        "P(T > t) of M/M/c (Erlang C)",
+        "Dean and Barroso 2013",
+        "How long do the slowest requests take when others queue before them?",
+    ),
+)
+
+_MOST_REPLICAS = 10**9
+
+
+def replicas_for_percentile(
+    arrival_rate: float, service_time: float, cv: float, limit: float, fraction: float, slots: int = 1
+) -> int | None:
+    """The fewest replicas of ``slots`` servers with which ``fraction`` of the requests stay within ``limit``.
+
+    None where the service alone takes longer than that, so that no number of replicas is enough.
+    """
+    rest, x = 1 - fraction, limit / service_time
+    offered = arrival_rate * service_time
+    least = int(offered // slots) + 1
+
+    def enough(replicas: int) -> bool:
+        servers = replicas * slots
+        return offered < servers and Sojourn(servers, offered / servers, cv).tail(x) <= rest
+
+    if Sojourn(slots, 0.5, cv).service_tail(x) > rest:
+        return None
+    few, many = least - 1, least
+    while not enough(many):
+        few, many = many, 2 * many - least + 1
+        if many > _MOST_REPLICAS:
+            return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        if enough(middle):
+            many = middle
+        else:
+            few = middle
+    return many
+
+
+class TailLatencyResult(Result):
+    """Percentiles of wait and service together. Times are None where the queue is unstable.
+
+    ``queue_utilization`` is the offered load rho and exceeds 1 where more arrives than can be served.
+    ``slo_headroom_ratio`` is the SLO over the latency at ``percentile``: above 1 it is met.
+    """
+
+    p50_latency: Time
+    p95_latency: Time
+    p99_latency: Time
+    percentile: float
+    percentile_latency: Time
+    mean_latency: Time
+    mean_wait: Time
+    wait_probability: float
+    mean_queue_length: float | None
+    queue_utilization: float
+    is_stable: bool
+    replicas_for_stability: int
+    slo_latency: Time = None
+    slo_headroom_ratio: float | None = None
+    slo_violation_probability: float | None = None
+    replicas_for_slo: int | None = None
+
+
+class TailLatencyModel(Resolver[TailLatencyResult]):
+    """Latency percentiles of requests that share replicas, and the replicas that an SLO needs."""
+
+    walls = (7,)
+    result = TailLatencyResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "arrival_rate_qps": Input(
+            "requests per second", kind="quantity", unit="1/s", plain_unit="1/s", low=0, low_open=True, high=1e9
+        ),
+        "service_latency_ms": Input(
+            "mean time to serve one request without waiting, in milliseconds",
+            kind="quantity",
+            unit="ms",
+            plain_unit="ms",
+            low=0,
+            low_open=True,
+            high=1e9,
+            example="50 ms",
+        ),
+        "num_replicas": Input("replicas that share the queue", low=1, high=1e7, whole=True, default=1),
+        "service_time_cv": Input(
+            "standard deviation of the service time over its mean: 0 constant, 1 exponential",
+            low=0,
+            high=10,
+            default=1.0,
+        ),
+        "slo_latency_ms": Input(
+            "latency that the percentile must not exceed, in milliseconds",
+            kind="quantity",
+            unit="ms",
+            plain_unit="ms",
+            low=0,
+            low_open=True,
+            high=1e12,
+            default=None,
+            example="200 ms",
+        ),
+        "percentile": Input(
+            "percentile that the SLO is about", low=0, low_open=True, high=99.999999, default=99.0, assumed="99"
+        ),
+    }
+    equations = (
+        Equation(
+            "queue_utilization",
+            "rho = lambda S / c",
+            r"\rho = \frac{\lambda S}{c}",
+            {"lambda": ("arrival_rate", "1/s"), "S": ("service_time", "s"), "c": ("replicas", "")},
+        ),
+        Equation(
+            "wait_probability",
+            "C = Erlang C(c, rho)",
+            r"C = \frac{(c\rho)^c/c!\,(1-\rho)^{-1}}{\sum_{k<c}(c\rho)^k/k! + (c\rho)^c/c!\,(1-\rho)^{-1}}",
+            {"c": ("replicas", ""), "rho": ("rho", "")},
+            when="is_stable",
+        ),
+        Equation(
+            "percentile_latency",
+            "P(T > t) = 1 - p, T = wait (0, or with probability C exponential at rate theta) + service",
+            r"P(T > t) = e^{-\mu t} + C\,\frac{\mu\,(e^{-\mu t} - e^{-\theta t})}{\theta - \mu} = 1 - p",
+            {
+                "p": ("fraction", ""),
+                "C": ("wait_probability", ""),
+                "theta": ("theta", "1/s"),
+                "mu": ("service_rate", "1/s"),
+                "cv": ("cv", ""),
+            },
+        ),
+    )
+    known_fallacies = (
+        "P99 is a little more than the mean: exponential service alone puts it at 4.6 service times.",
+        "A queue at 95 % load is nearly as fast as at 80 %: the tail of ten replicas doubles.",
+        "Twice the replicas halve the latency: they shorten the wait, never the service.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TailLatencyResult:
+        """Percentiles of the latency of requests that queue for replicas."""
+        rate, service, replicas = x.arrival_rate_qps, x.service_latency_ms / 1e3, x.num_replicas
+        fraction = x.percentile / 100
+        slo = None if x.slo_latency_ms is None else x.slo_latency_ms / 1e3
+        rho = load(rate, service, replicas)
+        stable = rho < 1
+        if x.service_time_cv not in (0, 1):
+            assumed["service_distribution"] = f"gamma with coefficient of variation {x.service_time_cv:g}"
+        queue = Sojourn(replicas, rho, x.service_time_cv) if stable else None
+        enough = None if slo is None else replicas_for_percentile(rate, service, x.service_time_cv, slo, fraction)
+        fields: dict[str, Any] = dict.fromkeys(
+            ("p50_latency", "p95_latency", "p99_latency", "percentile_latency", "mean_latency", "mean_wait")
+        )
+        at_percentile = None
+        if queue is not None:
+            at_percentile = service * queue.percentile(fraction)
+            p99 = at_percentile if fraction == 0.99 else service * queue.percentile(0.99)
+            fields = {
+                "p50_latency": quantity(service * queue.percentile(0.5), "s"),
+                "p95_latency": quantity(service * queue.percentile(0.95), "s"),
+                "p99_latency": quantity(p99, "s"),
+                "percentile_latency": quantity(at_percentile, "s"),
+                "mean_latency": quantity(service * (1 + queue.mean_wait), "s"),
+                "mean_wait": quantity(service * queue.mean_wait, "s"),
+            }
+        violation = headroom = None
+        if slo is not None:
+            violation = 1.0 if queue is None else queue.tail(slo / service)
+            headroom = 0.0 if at_percentile is None else slo / at_percentile
+        least = math.floor(rate * service) + 1
+        waits = 1.0 if queue is None else queue.wait_probability
+        outcome = TailLatencyResult(
+            feasible=stable and (headroom is None or headroom >= 1),
+            assumptions=assumed,
+            binding=_binding(x, rho, least, at_percentile, slo, enough),
+            percentile=x.percentile,
+            wait_probability=waits,
+            mean_queue_length=None if queue is None else rate * service * queue.mean_wait,
+            queue_utilization=rho,
+            is_stable=stable,
+            replicas_for_stability=least,
+            slo_latency=None if slo is None else quantity(slo, "s"),
+            slo_headroom_ratio=headroom,
+            slo_violation_probability=violation,
+            replicas_for_slo=enough,
+            **fields,
+        )
+        outcome._context = {
+            "arrival_rate": rate,
+            "service_time": service,
+            "service_rate": 1 / service,
+            "replicas": replicas,
+            "rho": rho,
+            "is_stable": stable,
+            "fraction": fraction,
+            "wait_probability": waits,
+            "theta": None if queue is None else queue.drain / service,
+            "cv": x.service_time_cv,
+        }
+        return outcome
+
+
+def _binding(x: Any, rho: float, least: int, latency: float | None, slo: float | None, enough: int | None) -> Binding:
+    if latency is None:
+        sentence = (
+            f"Wall 7 (Tail Latency): the queue is unstable at a load of {rho:.4g}: {x.arrival_rate_qps:.4g} requests/s "
+            f"ask for more than {x.num_replicas} replicas can serve; at least {least} are needed."
+        )
+        return Binding(7, "Tail Latency", rho, sentence)
+    name = f"P{x.percentile:g}"
+    times = latency * 1e3 / x.service_latency_ms
+    said = f"{name} is {latency * 1e3:.4g} ms, {times:.3g} service times, at a load of {rho:.3g}"
+    if slo is None:
+        return Binding(7, "Tail Latency", times, f"Wall 7 (Tail Latency): {said}.")
+    if latency <= slo:
+        sentence = f"Wall 7 (Tail Latency): {said}; the SLO of {slo * 1e3:.4g} ms holds with {enough} replicas or more."
+    elif enough is None:
+        sentence = (
+            f"Wall 7 (Tail Latency): {said}; no number of replicas meets {slo * 1e3:.4g} ms, because the service alone "
+            "takes longer at this percentile: make the service faster or steadier."
+        )
+    else:
+        sentence = f"Wall 7 (Tail Latency): {said}; the SLO of {slo * 1e3:.4g} ms needs {enough} replicas."
+    return Binding(7, "Tail Latency", latency / slo, sentence)

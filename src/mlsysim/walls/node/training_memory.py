@@ -1,0 +1,147 @@
+"""Companion of wall 2: what a training step keeps in the memory of one device, item by item.
+
+Mixed precision with Adam keeps 2 + 2 + 12 bytes a parameter; see :mod:`mlsysim.physics.training_memory` for the
+derivation of state and activations, and :mod:`mlsysim.walls.fleet.communication` for the same inside a layout. Left out:
+allocator fragmentation (2 to 10 %) and the framework's own context (about 1 GB).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.base import HARDWARE, MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result
+from mlsysim.walls.node.capacity import remedies, training_state
+from mlsysim.walls.node.compute_memory import cite
+
+__all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
+
+_DEGREE = Input("degree of parallelism", low=1, high=1e6, whole=True, default=1)
+
+
+class TrainingMemoryResult(Result):
+    """Bytes on the fullest device."""
+
+    total_memory: Memory
+    available_memory: Memory
+    memory_utilization: float
+    weights: Memory
+    gradients: Memory
+    optimizer_state: Memory
+    activations: Memory
+    communication_buffers: Memory
+    precision: str
+    optimizer: str
+    activation_checkpointing: str
+    parallelism: dict[str, int]
+
+
+class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
+    """Does a training step fit, and what fills the memory?"""
+
+    walls = (2,)
+    result = TrainingMemoryResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "hardware": HARDWARE,
+        "batch_size": Input("samples of one micro-batch", low=1, high=1e9, whole=True, default=1),
+        "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
+        "precision": PRECISION,
+        "optimizer": Input("optimizer", kind="object", default="adam"),
+        "activation_checkpointing": Input(
+            "activations that are recomputed", kind="choice", choices=("none", "selective", "full"), default="none"
+        ),
+        "tp_size": _DEGREE,
+        "pp_size": _DEGREE,
+        "dp_size": _DEGREE,
+        "ep_size": _DEGREE,
+        "zero_stage": Input("ZeRO stage", low=0, high=3, whole=True, default=0),
+        "gradient_accumulation_steps": Input(
+            "micro-batches before an update; each keeps its activations only while it runs",
+            low=1,
+            high=1e6,
+            whole=True,
+            default=1,
+        ),
+        "trainable_fraction": Input(
+            "share of the parameters that is trained", low=0, low_open=True, high=1, default=1.0
+        ),
+        "communication_buffer_fraction": Input("buffers over weights and gradients", low=0, high=1, default=0.0),
+    }
+    equations = (
+        Equation(
+            "total_memory",
+            "M = weights + gradients + optimizer + activations + buffers",
+            r"M = M_w + M_g + M_o + M_a + M_b",
+            {
+                "weights": ("weights", "byte"),
+                "gradients": ("gradients", "byte"),
+                "optimizer": ("optimizer", "byte"),
+                "activations": ("activations", "byte"),
+                "buffers": ("buffers", "byte"),
+            },
+        ),
+    )
+    known_fallacies = (
+        "A model that fits for inference fits for training: Adam keeps eight times the 16-bit weights.",
+        "ZeRO shards activations: it shards state; activations need recomputation, tensors or shorter micro-batches.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TrainingMemoryResult:
+        """Add up what one device keeps."""
+        state = training_state(
+            x.model,
+            x.batch_size,
+            x.seq_len,
+            x.precision,
+            optimizer=x.optimizer,
+            recompute=x.activation_checkpointing,
+            zero_stage=x.zero_stage,
+            dp=x.dp_size,
+            tp=x.tp_size,
+            pp=x.pp_size,
+            ep=x.ep_size,
+            buffer_fraction=x.communication_buffer_fraction,
+            trainable_fraction=x.trainable_fraction,
+        )
+        capacity = to_si(x.hardware.memory.capacity, "byte")
+        fits = state.total <= capacity
+        items = {
+            "weights": state.weights,
+            "gradients": state.gradients,
+            "optimizer state": state.optimizer,
+            "activations": state.activations,
+        }
+        largest = max(items, key=lambda name: items[name])
+        sentence = f"Wall 2 (Memory): {state.total / 1e9:.1f} GB of {capacity / 1e9:.1f} GB, most of it {largest}" + (
+            "."
+            if fits
+            else f"; {remedies(state.total, capacity, x.precision, True, x.activation_checkpointing, x.zero_stage)[0]}."
+        )
+        outcome = TrainingMemoryResult(
+            feasible=fits,
+            assumptions=assumed,
+            binding=Binding(2, "Memory", state.total / capacity, sentence),
+            total_memory=quantity(state.total, "byte"),
+            available_memory=quantity(capacity, "byte"),
+            memory_utilization=state.total / capacity,
+            weights=quantity(state.weights, "byte"),
+            gradients=quantity(state.gradients, "byte"),
+            optimizer_state=quantity(state.optimizer, "byte"),
+            activations=quantity(state.activations, "byte"),
+            communication_buffers=quantity(state.buffers, "byte"),
+            precision=x.precision,
+            optimizer=str(x.optimizer),
+            activation_checkpointing=x.activation_checkpointing,
+            parallelism={"tp": x.tp_size, "pp": x.pp_size, "dp": x.dp_size, "ep": x.ep_size},
+        )
+        outcome._context = {
+            "weights": state.weights,
+            "gradients": state.gradients,
+            "optimizer": state.optimizer,
+            "activations": state.activations,
+            "buffers": state.buffers,
+        }
+        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
+        return outcome

@@ -1,0 +1,291 @@
+"""Wall 19, checkpoint: how long it takes to save a model in training, and how much of the machine that costs.
+
+    size = P (b_weight + b_optimizer)                                           14 byte each for Adam in mixed precision
+    T_write = size / min(n B_writer, B_filesystem)
+    penalty = T_stall / interval                                                (Eisenman et al., NSDI 2022)
+
+P parameters, n writers that each send at B_writer, a file system that takes in B_filesystem. Gradients are not saved. A
+synchronous checkpoint stalls the run for the whole write; an asynchronous one only for the copy to host memory, size / n over
+each writer's host link, while the write goes on in the background and must end before the next one begins.
+
+Assumed: the state is spread evenly over the writers and each byte is written once (no data-parallel copies). Left out: the
+time to open files (it dominates where shares are below some 10 MB), compression, the state of the data loader, host memory
+for the copy, and the slow-down of training by the background write. Reading a checkpoint after a failure takes about as
+long as writing it; that belongs to the recovery time of wall 15.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.errors import InputError
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.training_memory import OPTIMIZERS, optimizer_bytes
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import minimum
+from mlsysim.units.registry import conversion_factor, quantity, to_si
+from mlsysim.walls.base import (
+    HARDWARE,
+    MODEL,
+    OPERATIONS,
+    PRECISION,
+    Binding,
+    Equation,
+    Input,
+    Memory,
+    MemoryRate,
+    Resolver,
+    Result,
+    Time,
+    Wall,
+)
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "CARDS",
+    "CheckpointModel",
+    "CheckpointResult",
+    "checkpoint_size",
+    "stall_share",
+    "storage_rate",
+    "write_time",
+]
+
+CARDS = (
+    Wall(
+        19,
+        "Checkpoint",
+        OPERATIONS,
+        "CheckpointModel",
+        "storage bandwidth in bursts",
+        "penalty = T_write / T_interval",
+        "Eisenman et al. 2022",
+        "How long does saving the run take, and what does that cost?",
+    ),
+)
+
+_HOUR = conversion_factor("h", "s")
+_SIZE = Arg("byte", 1e6, 1e14)
+_RATE = Arg("byte/s", 1e8, 1e13)
+_TRAINED_WEIGHT = 2.0
+"""Bytes of the narrowest weight that training keeps: 8-bit training holds 16-bit weights, as in wall 2."""
+
+
+@kernel(
+    inputs={"parameters": Arg("", 1e6, 1e13), "weight": Arg("byte", 1.0, 8.0), "optimizer": Arg("byte", 1.0, 12.0)},
+    outputs={"size": "byte"},
+)
+def checkpoint_size(parameters: Any, weight: Any, optimizer: Any) -> Any:
+    """Weights and optimizer state."""
+    return parameters * (weight + optimizer)
+
+
+@kernel(
+    inputs={"writers": Arg("", 1, 1e5, whole=True), "writer": _RATE, "filesystem": _RATE},
+    outputs={"rate": "byte/s"},
+)
+def storage_rate(writers: Any, writer: Any, filesystem: Any) -> Any:
+    """What writers send together, up to what the file system takes in."""
+    return minimum(writers * writer, filesystem)
+
+
+@kernel(inputs={"size": _SIZE, "rate": _RATE}, outputs={"time": "s"})
+def write_time(size: Any, rate: Any) -> Any:
+    """Time to write a checkpoint."""
+    return size / rate
+
+
+@kernel(inputs={"stall": Arg("s", 0.01, 1e3), "interval": Arg("s", 60.0, 1e5)}, outputs={"share": ""})
+def stall_share(stall: Any, interval: Any) -> Any:
+    """Part of the time that a run stands still to be saved."""
+    return stall / interval
+
+
+class CheckpointResult(Result):
+    """Size and time of a checkpoint, and what it costs."""
+
+    checkpoint_size: Memory
+    bytes_per_parameter: float
+    write_time_seconds: Time
+    stall_time: Time
+    snapshot_time: Time
+    write_bandwidth: MemoryRate
+    max_bandwidth_required: MemoryRate
+    storage_bottleneck: bool
+    bottleneck: str
+    mfu_penalty_pct: float
+
+
+class CheckpointModel(Resolver[CheckpointResult]):
+    """Size of a checkpoint, time to write it, and the share of the run that it takes."""
+
+    walls = (19,)
+    result = CheckpointResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "hardware": HARDWARE,
+        "optimizer": Input(
+            "optimizer whose state is saved; none for weights alone",
+            kind="choice",
+            choices=(*OPTIMIZERS, "none"),
+            default="adam",
+        ),
+        "checkpoint_interval_hours": Input(
+            "time between two checkpoints",
+            kind="quantity",
+            unit="h",
+            plain_unit="h",
+            low=0,
+            low_open=True,
+            default=to_si(constant("checkpoint_interval").quantity, "h"),
+            example="4 h",
+        ),
+        "n_writers": Input("accelerators or hosts that write at once", low=1, high=1e7, whole=True, default=1),
+        "filesystem_limit_gbs": Input(
+            "what the file system takes in from all writers",
+            kind="quantity",
+            unit="byte/s",
+            plain_unit="GB/s",
+            low=0,
+            low_open=True,
+            default=to_si(constant("filesystem_bandwidth").quantity, "byte/s"),
+            assumed=str(constant("filesystem_bandwidth").value),
+            example="500 GB/s",
+        ),
+        "precision": PRECISION,
+        "asynchronous": Input("write in the background after a copy to host memory", kind="flag", default=False),
+        "writer_bandwidth": Input(
+            "what one writer sends; the storage bandwidth of the chip where none is given",
+            kind="quantity",
+            unit="byte/s",
+            plain_unit="GB/s",
+            low=0,
+            low_open=True,
+            default=None,
+            example="7 GB/s",
+        ),
+        "bytes_per_parameter": Input(
+            "bytes saved for each parameter, instead of optimizer and precision",
+            low=0,
+            low_open=True,
+            high=64,
+            default=None,
+        ),
+    }
+    equations = (
+        Equation(
+            "checkpoint_size",
+            "size = P (b_weight + b_optimizer)",
+            r"S = P\,(b_w + b_o)",
+            {"P": ("parameters", ""), "b_weight": ("weight", "byte"), "b_optimizer": ("optimizer", "byte")},
+        ),
+        Equation(
+            "write_time_seconds",
+            "T_write = size / min(n B_writer, B_filesystem)",
+            r"T_{\mathrm{write}} = \frac{S}{\min(n\,B_w, B_{\mathrm{fs}})}",
+            {
+                "size": ("size", "byte"),
+                "n": ("writers", ""),
+                "B_writer": ("writer", "byte/s"),
+                "B_filesystem": ("filesystem", "byte/s"),
+            },
+        ),
+        Equation(
+            "mfu_penalty_pct",
+            "penalty = 100 T_stall / interval",
+            r"\mathrm{penalty} = 100\,\frac{T_{\mathrm{stall}}}{T_{\mathrm{interval}}}",
+            {"T_stall": ("stall", "s"), "interval": ("interval", "s")},
+        ),
+    )
+    known_fallacies = (
+        "More writers make checkpoints faster: only until the file system is full.",
+        "A checkpoint is as large as the model: with Adam it is seven times as large.",
+        "Asynchronous checkpoints are free: the copy stalls the run, and the write must end before the next begins.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> CheckpointResult:
+        """Size, write time and cost of checkpoints."""
+        chip = x.hardware
+        if x.bytes_per_parameter is not None:
+            weight, optimizer = float(x.bytes_per_parameter), 0.0
+            assumed.pop("optimizer", None)
+            assumed.pop("precision", None)
+        elif x.optimizer == "none":
+            weight, optimizer = bytes_per_element(x.precision), 0.0
+        else:
+            weight = max(bytes_per_element(x.precision), _TRAINED_WEIGHT)
+            optimizer = optimizer_bytes(x.optimizer, weight)
+        size = checkpoint_size(x.model.parameter_count, weight, optimizer)
+        writer = x.writer_bandwidth
+        if writer is None:
+            if chip.storage is None:
+                raise InputError(
+                    f"{chip.name} does not state a storage bandwidth; pass writer_bandwidth=... (such as '7 GB/s').",
+                    field="writer_bandwidth",
+                )
+            writer = to_si(chip.storage.bandwidth, "byte/s")
+            assumed["writer_bandwidth"] = f"{writer / 1e9:g} GB/s (storage of {chip.name})"
+        filesystem = x.filesystem_limit_gbs
+        burst = x.n_writers * writer
+        rate = storage_rate(x.n_writers, writer, filesystem)
+        writing = write_time(size, rate)
+        snapshot = None
+        if x.asynchronous:
+            if chip.interconnect is None:
+                raise InputError(
+                    f"{chip.name} has no host link to copy the state over; give the chip an 'interconnect', or write "
+                    "synchronously.",
+                    field="asynchronous",
+                )
+            snapshot = write_time(size, x.n_writers * to_si(chip.interconnect.bandwidth, "byte/s"))
+        stall = writing if snapshot is None else snapshot
+        interval = x.checkpoint_interval_hours * _HOUR
+        full = burst > filesystem
+        outcome = CheckpointResult(
+            feasible=writing < interval,
+            assumptions=assumed,
+            binding=_binding(writing, stall, interval, burst, filesystem),
+            checkpoint_size=quantity(size, "byte"),
+            bytes_per_parameter=weight + optimizer,
+            write_time_seconds=quantity(writing, "s"),
+            stall_time=quantity(stall, "s"),
+            snapshot_time=None if snapshot is None else quantity(snapshot, "s"),
+            write_bandwidth=quantity(rate, "byte/s"),
+            max_bandwidth_required=quantity(burst, "byte/s"),
+            storage_bottleneck=full,
+            bottleneck="Filesystem" if full else "Writers",
+            mfu_penalty_pct=100 * stall_share(stall, interval),
+        )
+        outcome._context = {
+            "parameters": x.model.parameter_count,
+            "weight": weight,
+            "optimizer": optimizer,
+            "size": size,
+            "writers": x.n_writers,
+            "writer": writer,
+            "filesystem": filesystem,
+            "stall": stall,
+            "interval": interval,
+        }
+        outcome._sources = {
+            "model": x.model.metadata.source_title or "given by the user",
+            "hardware": chip.metadata.source_title or "given by the user",
+        }
+        return outcome
+
+
+def _binding(writing: float, stall: float, interval: float, burst: float, filesystem: float) -> Binding:
+    side = "the file system" if burst > filesystem else "the writers"
+    margin = max(burst, filesystem) / min(burst, filesystem)
+    if writing >= interval:
+        sentence = (
+            f"Wall 19 (Checkpoint) binds: a write takes {writing:,.0f} s and the next begins after {interval:,.0f} s; "
+            f"save less often, or widen {side}."
+        )
+    else:
+        sentence = (
+            f"Wall 19 (Checkpoint): {side} set{'s' if burst > filesystem else ''} a write of {writing:,.3g} s, which stalls "
+            f"the run for {stall:,.3g} s, {stall / interval:.2%} of an interval."
+        )
+    return Binding(19, "Checkpoint", margin, sentence)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mlsysim import Hardware, Infra, Models, Systems
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (DOCS / "zoo.md").read_text(encoding="utf-8")
+
+
+def test_the_committed_page_is_what_the_data_gives(generator: ModuleType, page: str) -> None:
+    assert page == generator.zoo_page(), "docs/zoo.md is stale; run `make docs`"
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [
+        Hardware,
+        Models,
+        Systems.Nodes,
+        Systems.Fabrics,
+        Systems.Clusters,
+        Infra.Grids,
+        Infra.Facilities,
+        Infra.Racks,
+        Infra.Prices,
+    ],
+    ids=lambda r: r._name,
+)
+def test_every_entry_has_a_row_with_its_source(registry, page: str) -> None:
+    rows = page.splitlines()
+    for entry in registry:
+        meta = entry.metadata
+        ending = f"| {meta.kind} | {meta.last_verified} |"
+        assert any(
+            r.startswith(f"| `{meta.key}` |") and f"](<{meta.source_url}>)" in r and r.endswith(ending) for r in rows
+        ), meta.key
+
+
+def test_tables_are_well_formed(page: str) -> None:
+    width = 0
+    for line in page.splitlines():
+        if not line.startswith("|"):
+            width = 0
+            continue
+        cells = line.replace("\\|", "").count("|")
+        assert cells == (width or cells), line
+        width = cells
+
+
+def test_cells(generator: ModuleType) -> None:
+    assert generator.count(70.6e9) == "70.6 B"
+    assert generator.count(25_557_032) == "25.56 M"
+    assert generator.count(999_700) == "0.9997 M"
+    assert generator.quantity(None) == generator.cell(None) == "–"
+    assert generator.quantity(Hardware.H100.memory.bandwidth) == "3.35 TB/s"
+    assert generator.cell("a|b") == "a\\|b"
