@@ -78,6 +78,11 @@ class UnitError(InputError):
 class UnknownNameError(InputError, AttributeError, KeyError):
     """No such entry, field or precision. ``suggestions`` holds the nearest valid names."""
 
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message, **details)
+        # AttributeError has a `name` of its own, which would hide ours.
+        self.name = details.get("name")
+
 
 class ZooFileError(InputError):
     """A data file has a bad entry. Attributes: ``file``, ``entry``, ``reason``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mlsysim.errors import InputError
 from mlsysim.units.text import format_value
 
 __all__ = ["banner", "format_value", "info", "table"]
@@ -35,6 +36,9 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], align: str | No
     columns = len(headers)
     align = "<".ljust(columns, ">") if align is None else align.ljust(columns, ">")
     cells = [[format_value(cell) for cell in row] for row in rows]
+    for number, row in enumerate(cells, 1):
+        if len(row) != columns:
+            raise InputError(f"row {number} has {len(row)} cells, but the table has {columns} columns.")
     widths = [max(len(str(headers[i])), *(len(row[i]) for row in cells), 0) for i in range(columns)]
 
     def line(row: Sequence[str]) -> str:

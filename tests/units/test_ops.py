@@ -49,6 +49,7 @@ def test_where_agrees(a, b, condition):
         ("log", POSITIVE, math.log),
         ("log2", POSITIVE, math.log2),
         ("exp", SMALL, math.exp),
+        ("expm1", SMALL, math.expm1),
         ("sqrt", POSITIVE, math.sqrt),
         ("absolute", NUMBERS, abs),
     ],
@@ -63,7 +64,7 @@ def test_functions_of_one_argument_agree(name, domain, oracle, data):
     assert magnitude(function(Q_(np.array([x])))).tolist() == [expected]
 
 
-@pytest.mark.parametrize("name", ["ceil", "floor", "log", "log2", "exp"])
+@pytest.mark.parametrize("name", ["ceil", "floor", "log", "log2", "exp", "expm1"])
 def test_functions_of_counts_refuse_a_dimension_and_see_through_prefixes(name):
     function = getattr(ops, name)
     with pytest.raises(DimensionalityError):
@@ -96,6 +97,16 @@ def test_power_agrees(x, exponent):
     assert ops.power(Q_(x), Q_(exponent)) == expected
 
 
+def test_root_of_a_negative_number_is_not_a_number_either_way():
+    assert math.isnan(ops.power(-2.0, 0.5))
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(ops.power(np.array([-2.0]), 0.5)).all()
+
+
+def test_small_exponents_keep_their_digits():
+    assert ops.expm1(1e-18) == 1e-18
+
+
 def test_power_refuses_dimensions():
     with pytest.raises(DimensionalityError):
         ops.power(Q_("2 s"), 2)
@@ -109,5 +120,5 @@ def test_floats_stay_floats():
 
 
 def test_every_exported_name_is_tested_here():
-    tested = {"ceil", "floor", "log", "log2", "exp", "sqrt", "absolute", "maximum", "minimum", "where", "power"}
-    assert set(ops.__all__) == tested
+    tested = {"ceil", "floor", "log", "log2", "exp", "expm1", "sqrt", "absolute"}
+    assert set(ops.__all__) == tested | {"maximum", "minimum", "where", "power"}

@@ -44,6 +44,7 @@ class Workload(Record):
     fixed_shape: ClassVar[bool] = False
     """Whether every sample costs the same, so that work is proportional to the batch."""
     _unit_demand: dict[tuple[str, str, str], Demand] = PrivateAttr(default_factory=dict)
+    _unit_saved: dict[str, float] = PrivateAttr(default_factory=dict)
 
     @property
     def parameter_count(self) -> float:
@@ -80,7 +81,7 @@ class Workload(Record):
         copy = super().model_copy(update=update, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields:
             del copy.__dict__[name]
-        copy._unit_demand = {}
+        copy._unit_demand, copy._unit_saved = {}, {}
         return copy
 
     def demand(
@@ -127,8 +128,11 @@ class Workload(Record):
 
     def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> float:
         """Bytes that a training step keeps for its backward pass: what the forward operators write."""
-        graph = self.lower("training", batch_size=batch_size, precision=precision)
-        return float(sum(op.output_bytes * op.count for op in graph.operators if op.direction == "forward"))
+        if precision not in self._unit_saved:
+            graph = self.lower("training", batch_size=1, precision=precision)
+            written = sum(op.output_bytes * op.count for op in graph.operators if op.direction == "forward")
+            self._unit_saved[precision] = float(written)
+        return self._unit_saved[precision] * float(batch_size)
 
     def _check_stated(self) -> None:
         derived = self.derived_parameters

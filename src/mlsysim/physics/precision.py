@@ -51,6 +51,8 @@ _COMPUTES_AS = {"mxfp4": "fp4", "nvfp4": "fp4"}
 def precision_name(name: str) -> str:
     """The canonical name of a precision; raises with the nearest valid one."""
     if isinstance(name, str):
+        if name in BYTES_PER_ELEMENT:
+            return name
         key = name.lower().replace("-", "").replace("_", "").replace(" ", "")
         key = _ALIASES.get(key, key)
         if key in BYTES_PER_ELEMENT:
@@ -64,7 +66,8 @@ def bytes_per_element(name: str) -> float:
     >>> bytes_per_element("bf16"), bytes_per_element("int4")
     (2.0, 0.5)
     """
-    return BYTES_PER_ELEMENT.get(name) or BYTES_PER_ELEMENT[precision_name(name)]
+    size = BYTES_PER_ELEMENT.get(name) if isinstance(name, str) else None
+    return size or BYTES_PER_ELEMENT[precision_name(name)]
 
 
 def compute_precision(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlsysim.units.registry import Quantity
 
-__all__ = ["absolute", "ceil", "exp", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "where"]
+__all__ = ["absolute", "ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "where"]
 
 _SCALARS = (float, int)
 
@@ -95,6 +95,12 @@ def exp(x: Any) -> Any:
     return math.exp(x) if isinstance(x, _SCALARS) else _numpy().exp(x)
 
 
+def expm1(x: Any) -> Any:
+    """Exponential minus one of a dimensionless argument, exact where the argument is small."""
+    x = _dimensionless(x)
+    return math.expm1(x) if isinstance(x, _SCALARS) else _numpy().expm1(x)
+
+
 def sqrt(x: Any) -> Any:
     """Square root; of a quantity it has the square root of the unit."""
     if isinstance(x, Quantity):
@@ -103,8 +109,12 @@ def sqrt(x: Any) -> Any:
 
 
 def power(x: Any, exponent: Any) -> Any:
-    """``x`` to a dimensionless exponent; a base with a dimension needs a constant exponent, so it is refused here."""
-    return _dimensionless(x) ** _dimensionless(exponent)
+    """``x`` to a dimensionless exponent; a base with a dimension needs a constant exponent, so it is refused here.
+
+    A root of a negative number is not a number, on floats as on arrays.
+    """
+    result = _dimensionless(x) ** _dimensionless(exponent)
+    return math.nan if isinstance(result, complex) else result
 
 
 def absolute(x: Any) -> Any:

@@ -29,7 +29,7 @@ def _quantity_digits(magnitude: Any) -> str:
     size = abs(magnitude)
     if size == 0:
         return "0"
-    if size >= 1 and int(magnitude) == magnitude:
+    if size >= 1 and float(magnitude).is_integer():
         return f"{int(magnitude):,}"
     if size >= 100:
         return f"{magnitude:,.1f}"

@@ -19,7 +19,7 @@ __all__ = ["Slice", "parse_slice", "slices"]
 
 _HEADER = re.compile(r"^\[\[?\s*([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\][ \t]*(?:#.*)?$", re.MULTILINE | re.DOTALL)
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_STRING_OR_COMMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|#[^\n]*')
 _NAMESPACE = re.compile(r'^namespace\s*=\s*"([^"]*)"', re.MULTILINE)
 
 
@@ -36,8 +36,8 @@ class Slice:
         found = _ALIASES.search(self.text)
         if not found:
             return []
-        lines = (line.split("#")[0] if '"' not in line else line for line in found[1].splitlines())
-        return [m[1].replace('\\"', '"').replace("\\\\", "\\") for m in _STRING.finditer("\n".join(lines))]
+        strings = (match[1] for match in _STRING_OR_COMMENT.finditer(found[1]) if match[1] is not None)
+        return [text.replace('\\"', '"').replace("\\\\", "\\") for text in strings]
 
     @property
     def namespace(self) -> str | None:

@@ -44,6 +44,8 @@ def provenance(key: str, table: dict[str, Any]) -> Metadata:
         raise InputError(f"entry {key!r} has no 'source'.")
     if isinstance(sources, dict):
         sources = [sources]
+    if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
+        raise InputError("'source' must be a table, or a list of tables, with title, url, checked and kind.")
     return Metadata.of(key, tuple(Source(**source) for source in sources), table.pop("description", None))
 
 
@@ -122,7 +124,11 @@ class Store:
             override = bool(table.pop("override", False))
             if key in self.shipped and not override:
                 raise InputError("the zoo has an entry of that name already; choose another, or say override = true")
+            if key in self._user:
+                raise InputError("another file of the folder has an entry of that name already")
             namespace, aliases = table.pop("namespace", None), table.pop("aliases", [])
+            if namespace is not None and not isinstance(namespace, str):
+                raise InputError("'namespace' must be a string")
             if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
                 raise InputError("'aliases' must be a list of strings")
             entry = self.build(key, {**table, "namespace": namespace} if namespace else table)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim import Hardware, HardwareNode, InputError, Q_, UnitError
+from mlsysim import Q_, Hardware, HardwareNode, InputError, UnitError
 from mlsysim.show import format_value
 from mlsysim.walls.data.ingestion import DataModel
 
@@ -110,7 +110,7 @@ def test_no_demand_uses_nothing():
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        ({"rate": "-1 GB/s"}, "at least 0"),
+        ({"rate": "-1 GB/s"}, "negative"),
         ({"cache_hit_ratio": 1.5}, "at most 1"),
         ({"read_amplification": 0.5}, "at least 1"),
         ({"accelerators": 1.5}, "whole number"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim import InputError, Q_, UnitError
+from mlsysim import Q_, InputError, UnitError
 from mlsysim.walls.data.transform import TransformationModel
 
 

@@ -214,7 +214,7 @@ def test_the_fleet_tco_formula():
         ({"kwh_price": -0.1}, InputError, "at least 0"),
         ({"kwh_price": float("nan")}, InputError, "at least 0"),
         ({"kwh_price": "5 kg"}, UnitError, "USD/kWh"),
-        ({"kwh_price": "regoin"}, InputError, "kwh_price|regoin"),
+        ({"kwh_price": "regoin"}, InputError, "or 'region'"),
         ({"duration_days": -1}, InputError, "above 0"),
         ({"infrastructure_multiplier": 0.5}, InputError, "at least 1"),
         ({"utilization": 0}, InputError, "above 0"),

@@ -13,7 +13,7 @@ The baseline has 16 bits. What becomes faster follows from the roofline of each 
 Attention between activations keeps 16 bits and its dense arithmetic, and caches keep their bytes. Activations shrink with
 their format.
 
-Assumed: all weights are compressed, embeddings included (in practice they stay at 16 bits: 2 to 13 % of the weights).
+Assumed: all weights are compressed, embeddings included (in practice they stay at 16 bits: 1 to 13 % of the weights).
 Left out: unpacking narrow weights (free while memory binds, 10 to 30 % of a compute-bound pass), scales (``group_size``
 counts them: 16 bits for 128 weights are 3 % at 4 bits), positions of the kept weights (``count_indices``: 1 bit
 for each original weight, 12 % of what is kept at half sparsity), and sparse kernels that reach less of their peak than dense ones.
@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar
 
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
+from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
@@ -208,9 +209,7 @@ class CompressionModel(Resolver[CompressionResult]):
         outcome = CompressionResult(
             feasible=fits,
             assumptions=assumed,
-            binding=Binding(
-                13, "Fidelity", speedup, self._sentence(x, ratio, passes, compressed + cache, capacity, fits)
-            ),
+            binding=self._binding(x, ratio, speedup, passes, compressed + cache, capacity),
             original_size_gb=quantity(original / 1e9, "GB"),
             compressed_size_gb=quantity(compressed / 1e9, "GB"),
             compression_ratio=ratio,
@@ -321,11 +320,12 @@ class CompressionModel(Resolver[CompressionResult]):
         precision, width = name, float(x.baseline_bitwidth)
         if x.method != "pruning" and x.quantize_activations and bits < x.baseline_bitwidth:
             for bits_of_format in (4, 8):
-                if bits_of_format >= bits and core.supports(f"{kind}{bits_of_format}"):
-                    precision, width = f"{kind}{bits_of_format}", float(bits_of_format)
+                narrow = f"{kind}{bits_of_format}"
+                if bits_of_format >= bits and core.supports(narrow) and to_si(core.peak(narrow), "flop/s") >= dense:
+                    precision, width = narrow, float(bits_of_format)
                     break
             if precision != f"{kind}{bits:g}":
-                assumed["arithmetic"] = f"in {precision}: {x.hardware.name} has no {kind}{bits:g} arithmetic"
+                assumed["arithmetic"] = f"in {precision}: {x.hardware.name} has no faster {kind}{bits:g} arithmetic"
         if pattern == "2:4":
             if precision in core.sparse_flops:
                 return to_si(core.sparse_flops[precision], "flop/s"), width
@@ -359,14 +359,17 @@ class CompressionModel(Resolver[CompressionResult]):
         return found
 
     @staticmethod
-    def _sentence(x: Any, ratio: float, passes: dict[str, Any], needed: float, available: float, fits: bool) -> str:
-        if not fits:
-            return (
+    def _binding(
+        x: Any, ratio: float, speedup: float, passes: dict[str, Any], needed: float, available: float
+    ) -> Binding:
+        if needed > available:
+            sentence = (
                 f"Wall 2 (Memory) still binds: {x.model.name} needs {needed / 1e9:.1f} GB after compression and "
                 f"{x.hardware.name} has {available / 1e9:.1f} GB."
             )
-        gains = " and ".join(f"{phase} {_ratio(times):.3g} times" for phase, times in passes.items())
-        return f"Wall 13 (Fidelity): {ratio:.3g} times smaller; speed of {gains} what it was."
+            return Binding(2, "Memory", needed / available, sentence)
+        gains = " and ".join(f"{phase} {_ratio(times):.3g} times as fast" for phase, times in passes.items())
+        return Binding(13, "Fidelity", speedup, f"Wall 13 (Fidelity): {ratio:.3g} times smaller, {gains}.")
 
 
 def _ratio(times: dict[str, Any] | None) -> float | None:
@@ -375,8 +378,9 @@ def _ratio(times: dict[str, Any] | None) -> float | None:
 
 def _phases(model: Workload, seq_len: int | None, assumed: dict[str, str]) -> tuple[tuple[str, Any, Any], ...]:
     """Kinds of passes of a model, with their new tokens and context."""
-    if model.fixed_shape:
-        return (("inference", None, 0),)
+    towers = isinstance(model, VisionLanguageWorkload) and model.image_tokens == 0
+    if model.fixed_shape or towers:
+        return (("inference", None if model.fixed_shape else seq_len, 0),)
     new = seq_len
     if new is None:
         new = _PREFILL_TOKENS

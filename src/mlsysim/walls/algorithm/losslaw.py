@@ -41,10 +41,10 @@ LAWS = ("besiroglu2024", "hoffmann2022")
 
 _COUNT = Arg("", 1e8, 1e13)
 _COEFFICIENTS = {
-    "parameter_coefficient": Arg("", 100.0, 1e3),
-    "token_coefficient": Arg("", 100.0, 1e4),
-    "parameter_exponent": Arg("", 0.2, 0.5),
-    "token_exponent": Arg("", 0.2, 0.5),
+    "parameter_coefficient": Arg("", 100.0, 600.0),
+    "token_coefficient": Arg("", 100.0, 3000.0),
+    "parameter_exponent": Arg("", 0.3, 0.4),
+    "token_exponent": Arg("", 0.25, 0.4),
 }
 
 
@@ -77,7 +77,8 @@ def law_optimal_parameters(
 
 
 @kernel(
-    inputs={"parameters": Arg("", 1e9, 1e13), "excess_loss": Arg("", 0.9, 1.5), **_COEFFICIENTS}, outputs={"tokens": ""}
+    inputs={"parameters": Arg("", 1e10, 1e13), "excess_loss": Arg("", 0.9, 1.5), **_COEFFICIENTS},
+    outputs={"tokens": ""},
 )
 def equal_loss_tokens(
     parameters: Any,

@@ -41,7 +41,8 @@ from mlsysim.walls.base import (
     Wall,
     default_constant,
 )
-from mlsysim.walls.node.layout import build_replica, cite, language_model
+from mlsysim.walls.node.compute_memory import cite
+from mlsysim.walls.node.layout import build_replica, language_model
 from mlsysim.walls.node.phases import Decoder, prefill, sum_over_steps
 from mlsysim.walls.node.replica import Replica
 from mlsysim.walls.node.serving import ServingModel, ServingResult

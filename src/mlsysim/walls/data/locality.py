@@ -19,8 +19,8 @@ none above 1. Uniform traffic sends only half of its bytes across the cut, so it
 level l of a fat-tree, one local, one global, one local in a dragonfly, k/4 along a ring of k nodes.
 
 Assumed: minimal routing spread evenly over all paths. Left out: congestion, adaptive detours (a dragonfly under
-adversarial traffic loses another half), cabling that leaves switch ports empty. Static routing on a fat-tree loses 20 to
-50 % to collisions of flows; adaptive routing most of that again.
+adversarial traffic loses another half), cabling that leaves switch ports empty. Static routing on full fat-trees keeps
+55 to 60 % of the bisection (Hoefler et al. 2008), adaptive routing 77 to 100 % (Geoffray and Hoefler 2008).
 """
 
 from __future__ import annotations

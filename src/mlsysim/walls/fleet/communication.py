@@ -69,7 +69,6 @@ CARDS = (
 class DistributedResult(Result):
     """One optimizer step on a fleet."""
 
-    node_profile: Any
     step_latency_total: Time
     compute_latency: Time
     dp_communication_latency: Time
@@ -93,6 +92,36 @@ class DistributedResult(Result):
     memory_capacity: Memory
     constraint_trace: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+
+    @property
+    def node_profile(self) -> PerformanceProfile:
+        """What one device computes in a step, without communication."""
+        c = self._context
+        parts, latency = c["micro_batches"], c["compute"]
+        flops = c["device_flops"] * parts
+        bound = "Compute" if self.feasible and c["compute_micro"] >= c["memory_micro"] else "Memory"
+        profile = PerformanceProfile(
+            feasible=self.feasible,
+            assumptions=self.assumptions,
+            binding=self.binding,
+            latency=quantity(latency, "s"),
+            latency_compute=quantity(c["compute_micro"] * parts, "s"),
+            latency_memory=quantity(c["memory_micro"] * parts, "s"),
+            latency_overhead=quantity(c["dispatch"], "s"),
+            throughput=quantity(c["local_batch"] / latency, "1/second"),
+            bottleneck=bound,
+            arithmetic_intensity=quantity(c["device_flops"] / c["device_bytes"], "flop/byte"),
+            energy=None,
+            memory_footprint=self.memory_per_accelerator,
+            memory_capacity=self.memory_capacity,
+            peak_flops_actual=quantity(c["peak"] * c["efficiency"], "flop/s"),
+            peak_bw_actual=quantity(c["bandwidth"], "byte/s"),
+            mfu=c["model_flops"] / c["accelerators"] / (latency * c["peak"]),
+            hfu=flops / (latency * c["peak"]),
+            phase="training",
+        )
+        profile._context = {"samples": c["local_batch"]}
+        return profile
 
 
 class DistributedModel(Resolver[DistributedResult]):
@@ -294,7 +323,6 @@ class DistributedModel(Resolver[DistributedResult]):
             feasible=fits,
             assumptions=assumed,
             binding=binding,
-            node_profile=self._profile(x, layout, peak, terms, context, state, capacity, fits),
             step_latency_total=quantity(step, "s"),
             compute_latency=quantity(compute, "s"),
             dp_communication_latency=quantity(terms.data, "s"),
@@ -335,48 +363,14 @@ class DistributedModel(Resolver[DistributedResult]):
             "ideal": ideal,
             "inside": inside,
             "exposed_data": terms.exposed_data,
+            "local_batch": layout.local_batch * steps,
+            "accelerators": accelerators,
+            "peak": peak,
+            "efficiency": x.efficiency,
+            "dispatch": to_si(chip.dispatch_tax, "s"),
         }
         outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(chip.metadata)}
         return outcome
-
-    @staticmethod
-    def _profile(
-        x: Any,
-        layout: Layout,
-        peak: float,
-        terms: StepTerms,
-        context: dict[str, Any],
-        state: TrainingState,
-        capacity: float,
-        fits: bool,
-    ) -> PerformanceProfile:
-        """What one device computes in a step, without communication."""
-        chip = x.fleet.node.accelerator
-        dispatch = to_si(chip.dispatch_tax, "s")
-        latency = terms.compute
-        flops = context["device_flops"] * layout.micro_batches
-        moved = context["device_bytes"] * layout.micro_batches
-        bound = "Compute" if context["compute_micro"] >= context["memory_micro"] else "Memory"
-        profile = PerformanceProfile(
-            feasible=fits,
-            latency=quantity(latency, "s"),
-            latency_compute=quantity(context["compute_micro"] * layout.micro_batches, "s"),
-            latency_memory=quantity(context["memory_micro"] * layout.micro_batches, "s"),
-            latency_overhead=quantity(dispatch, "s"),
-            throughput=quantity(layout.local_batch / latency, "1/second"),
-            bottleneck=bound if fits else "Memory",
-            arithmetic_intensity=quantity(flops / moved, "flop/byte"),
-            energy=None,
-            memory_footprint=quantity(state.total, "byte"),
-            memory_capacity=quantity(capacity, "byte"),
-            peak_flops_actual=quantity(peak * x.efficiency, "flop/s"),
-            peak_bw_actual=quantity(to_si(chip.memory.bandwidth, "byte/s"), "byte/s"),
-            mfu=context["model_flops"] / x.fleet.total_accelerators / (latency * peak),
-            hfu=flops / (latency * peak),
-            phase="training",
-        )
-        profile._context = {"samples": layout.local_batch}
-        return profile
 
     @staticmethod
     def _binding(
@@ -450,14 +444,6 @@ def distributed_step(
     """The terms of a step, and the numbers that went into them."""
     model, chip = x.model, x.fleet.node.accelerator
     sequence = not model.fixed_shape
-    demand = model.demand(
-        "training",
-        batch_size=x.batch_size,
-        seq_len=x.seq_len if sequence else None,
-        precision=x.precision,
-        recompute=x.activation_recomputation,
-        frozen=x.is_lora,
-    )
     micro = model.demand(
         "training",
         batch_size=layout.micro_batch,
@@ -466,6 +452,8 @@ def distributed_step(
         recompute=x.activation_recomputation,
         frozen=x.is_lora,
     )
+    # Operations and tokens are proportional to the samples; the bytes of weights are not.
+    parts = layout.dp * layout.micro_batches
     layers = getattr(model, "layers", None) or 1
     chunks = layout.pp * layout.virtual_stages
     stage_layers = math.ceil(layers / chunks) * layout.virtual_stages
@@ -475,7 +463,8 @@ def distributed_step(
     device_flops = micro.hardware_flops / shards * imbalance
     device_bytes = micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards
     compute_micro = compute_time(device_flops, peak, x.efficiency)
-    memory_micro = memory_time(device_bytes, to_si(chip.memory.bandwidth, "byte/s"))
+    bandwidth = to_si(chip.memory.bandwidth, "byte/s")
+    memory_micro = memory_time(device_bytes, bandwidth)
     compute = max(compute_micro, memory_micro) * x.straggler_factor
     element = bytes_per_element(x.precision)
     activation = element if element >= 1 else 2.0
@@ -487,11 +476,12 @@ def distributed_step(
     gradient_element = element if element >= 2 else 2.0
     trained = model.parameter_count if not x.is_lora else 0.0
     context: dict[str, Any] = {
-        "model_flops": demand.flops,
-        "hardware_flops": demand.hardware_flops,
-        "tokens": demand.tokens,
+        "model_flops": micro.flops * parts,
+        "hardware_flops": micro.hardware_flops * parts,
+        "tokens": micro.tokens * parts,
         "device_flops": device_flops,
         "device_bytes": device_bytes,
+        "bandwidth": bandwidth,
         "compute_micro": compute_micro,
         "memory_micro": memory_micro,
         "balance": balance,

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import exp, maximum, minimum, power, sqrt, where
+from mlsysim.units.ops import exp, expm1, maximum, minimum, power, sqrt, where
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import FLEET, Binding, Equation, Input, Resolver, Result, Time, Wall
 from mlsysim.zoo.constants import constant
@@ -96,7 +96,7 @@ def expected_failures(duration: Any, mtbf: Any) -> Any:
 @kernel(inputs={"duration": Arg("h", 1, 1e3), "mtbf": Arg("h", 10, 1e5)}, outputs={"probability": ""})
 def failure_probability(duration: Any, mtbf: Any) -> Any:
     """Probability of at least one failure in a time."""
-    return 1 - exp(-(duration / mtbf))
+    return -expm1(-(duration / mtbf))
 
 
 @kernel(inputs={"write": _WRITE, "mtbf": _MTBF}, outputs={"interval": "s"})
@@ -133,9 +133,7 @@ def exact_goodput(write: Any, interval: Any, mtbf: Any, recovery: Any) -> Any:
     The exponents stop at 600, where the goodput is below 1e-250 and a float would overflow.
     """
     exposed = minimum((interval + write) / mtbf, 600.0)
-    # e^x - 1 loses its digits where x is tiny; the series does not.
-    failing = where(exposed < 1e-5, exposed * (1 + exposed / 2), exp(exposed) - 1)
-    return interval / (mtbf * exp(minimum(recovery / mtbf, 600.0)) * failing)
+    return interval / (mtbf * exp(minimum(recovery / mtbf, 600.0)) * expm1(exposed))
 
 
 @kernel(

@@ -41,7 +41,8 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.layout import build_replica, cite, language_model
+from mlsysim.walls.node.compute_memory import cite
+from mlsysim.walls.node.layout import build_replica, language_model
 from mlsysim.walls.node.phases import prefill, remedies
 from mlsysim.walls.node.replica import Replica
 

@@ -85,7 +85,6 @@ _TRAINING_ONLY = (
     "activation_recomputation",
     "optimizer",
     "raise_errors",
-    "is_training",
 )
 
 _BYTES = Arg("byte", 1e3, 1e13)

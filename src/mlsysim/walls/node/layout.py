@@ -9,16 +9,11 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.registry import to_si
-from mlsysim.walls.node.compute_memory import arithmetic_peak
+from mlsysim.walls.node.compute_memory import arithmetic_peak, cite
 from mlsysim.walls.node.replica import Replica
 from mlsysim.zoo.constants import constant
 
 __all__ = ["build_replica", "check_degrees", "cite", "language_model"]
-
-
-def cite(metadata: Any) -> str:
-    """Where an entry's numbers come from."""
-    return metadata.source_title or "given by the user"
 
 
 def language_model(model: Workload, resolver: str) -> TransformerWorkload:

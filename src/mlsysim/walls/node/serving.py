@@ -48,7 +48,8 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.layout import build_replica, cite, language_model
+from mlsysim.walls.node.compute_memory import cite
+from mlsysim.walls.node.layout import build_replica, language_model
 from mlsysim.walls.node.phases import Decoder, device_need, largest_batch, prefill, remedies
 from mlsysim.walls.node.replica import PassTime, Replica
 from mlsysim.zoo.constants import constant

@@ -40,8 +40,7 @@ from mlsysim.walls.base import (
     Wall,
     WorkRate,
 )
-from mlsysim.walls.node.compute_memory import arithmetic_peak
-from mlsysim.walls.node.layout import cite
+from mlsysim.walls.node.compute_memory import arithmetic_peak, cite
 from mlsysim.zoo.files import Slice, parse_slice, slices
 from mlsysim.zoo.provenance import Source
 
@@ -266,14 +265,19 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
         if kind != "transformer":
             found = efficiency_class(kind)
             return found.low, found.typical, found.high, tuple(source.title for source in found.sources)
-        if not isinstance(x.model, TransformerWorkload) or not x.model.has_dimensions:
+        model = x.model
+        if (
+            not isinstance(model, TransformerWorkload)
+            or not model.has_dimensions
+            or model.structure == "encoder-decoder"
+        ):
             raise InputError(
-                f"workload_type='transformer' needs a transformer with layers, hidden_dim and heads, and {x.model.name} "
-                "has none; name a class of work such as 'ffn'.",
+                f"workload_type='transformer' needs a transformer of one stack with layers, hidden_dim and heads, and "
+                f"{model.name} is none; name a class of work such as 'ffn'.",
                 field="workload_type",
             )
-        demand = x.model.demand("prefill", seq_len=x.seq_len, precision=x.precision)
-        attention = x.model.totals.attention_operations("prefill", x.seq_len, 0)
+        demand = model.demand("prefill", seq_len=x.seq_len, precision=x.precision)
+        attention = model.totals.attention_operations("prefill", x.seq_len, 0)
         products = demand.flops - attention
         matrix, plain, fused = (efficiency_class(name) for name in ("ffn", "attention", "flash_attention"))
         inner = fused if x.use_flash_attention else plain

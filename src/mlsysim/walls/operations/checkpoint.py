@@ -9,7 +9,7 @@ synchronous checkpoint stalls the run for the whole write; an asynchronous one o
 each writer's host link, while the write goes on in the background and must end before the next one begins.
 
 Assumed: the state is spread evenly over the writers and each byte is written once (no data-parallel copies). Left out: the
-time to open files (it dominates where shares are below some 10 MB), compression, the state of the data loader, host memory
+time to open files (it counts where shares are small), compression, the state of the data loader, host memory
 for the copy, and the slow-down of training by the background write. Reading a checkpoint after a failure takes about as
 long as writing it; that belongs to the recovery time of wall 15.
 """

@@ -32,6 +32,11 @@ def electricity_price(resolver: str, value: Any, site: Site, assumed: dict[str, 
             )
         assumed["kwh_price"] = f"{site.price:g} USD/kWh, the price of {site.name}"
         return site.price
+    if isinstance(value, str) and not any(ch.isdigit() for ch in value):
+        raise InputError(
+            f"The 'kwh_price' input of {resolver} must be a price such as '0.12 USD/kWh', or 'region', got {value[:40]!r}.",
+            field="kwh_price",
+        )
     return _rate(resolver, "kwh_price", value, "USD/kWh", "0.12 USD/kWh")
 
 

@@ -1,0 +1,250 @@
+"""BatchingOptimizer: the batch with the highest throughput whose P99 stays within a latency target.
+
+    max over B of  R B n_out / S(B),   S(B) = TTFT(B) + n_out ITL(B)
+    subject to     caches fit (wall 2),  lambda S(B) < R B (wall 7, stable),  P(T > SLA) <= 1 - p (wall 7)
+
+Every batch from 1 to ``max_search_batch`` is evaluated with walls 4 and 7, as :mod:`mlsysim.walls.node.serving_capacity`
+describes them, and each rejected batch is counted under the wall that rejected it. Larger batches read the weights once for
+more requests, so throughput grows with the batch; so does the time of each request. Too small a batch cannot carry the
+load at all: the feasible batches lie between the two.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from mlsysim.physics.queueing import load
+from mlsysim.physics.sojourn import Sojourn
+from mlsysim.units.registry import quantity
+from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
+from mlsysim.walls.node.compute_memory import cite
+from mlsysim.walls.node.serving import ServingModel
+from mlsysim.walls.node.serving_capacity import REPLICA_INPUTS, ServedBatch, notes, serve_batch
+from mlsysim.walls.node.tail import TailLatencyModel
+
+__all__ = ["BatchingOptimizer", "BatchingResult"]
+
+_KEPT = 5
+_MEMORY, _LOAD, _LATENCY = "Wall 2 (Memory)", "Wall 7 (unstable queue)", "Wall 7 (latency target)"
+
+
+class BatchingResult(Result):
+    """The best batch, what came next and what rejected the others.
+
+    ``max_throughput`` is in output tokens per second with all slots busy, over all replicas; ``offered_throughput`` is what
+    the arriving requests ask for. Without a batch that meets the target, the fields of the best are None and ``closest`` is
+    the stable batch that violates it least.
+    """
+
+    is_feasible: bool
+    objective_value: float | None
+    best_batch_size: int | None
+    best_config: dict[str, Any]
+    max_throughput: Rate
+    offered_throughput: Rate
+    p99_latency: Time
+    slo_violation_probability: float | None
+    request_latency: Time
+    ttft: Time
+    itl: Time
+    utilization: float | None
+    smallest_feasible_batch: int | None
+    largest_fitting_batch: int | None
+    rejected: dict[str, int]
+    top_candidates: tuple[dict[str, Any], ...]
+    runner_up: dict[str, Any] | None
+    closest: dict[str, Any] | None
+    total_searched: int
+    search_space_size: int
+
+
+class BatchingOptimizer(Resolver[BatchingResult]):
+    """Search batch sizes for the highest throughput under a latency target."""
+
+    tier = "optimizer"
+    walls = (4, 7)
+    result = BatchingResult
+    inputs: ClassVar[dict[str, Input]] = {
+        "model": MODEL,
+        "hardware": HARDWARE,
+        "seq_len": ServingModel.inputs["seq_len"],
+        "sla_latency_ms": Input(
+            "latency of a whole request that the percentile must not exceed, in milliseconds",
+            kind="quantity",
+            unit="ms",
+            plain_unit="ms",
+            low=0,
+            low_open=True,
+            high=1e12,
+            example="5 s",
+        ),
+        "arrival_rate_qps": TailLatencyModel.inputs["arrival_rate_qps"],
+        "num_replicas": TailLatencyModel.inputs["num_replicas"],
+        "precision": ServingModel.inputs["precision"],
+        "efficiency": ServingModel.inputs["efficiency"],
+        "max_search_batch": Input("largest batch to try", low=1, high=65536, whole=True, default=256),
+        "percentile": TailLatencyModel.inputs["percentile"],
+        **REPLICA_INPUTS,
+    }
+    equations = (
+        Equation(
+            "max_throughput",
+            "X = R B n_out / (TTFT + n_out ITL)",
+            r"X = \frac{R\,B\,n_{\mathrm{out}}}{\mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}}",
+            {
+                "R": ("replicas", ""),
+                "B": ("batch", ""),
+                "n_out": ("output_tokens", ""),
+                "TTFT": ("ttft", "s"),
+                "ITL": ("itl", "s"),
+            },
+        ),
+        Equation(
+            "p99_latency",
+            "P(T > t) = 0.01 for R B slots at load rho",
+            r"P(T > t) = 0.01,\quad c = R\,B",
+            {"rho": ("rho", ""), "R": ("replicas", ""), "B": ("batch", ""), "cv": ("cv", "")},
+        ),
+    )
+    known_fallacies = (
+        "The largest batch that fits is best: the latency target is usually reached before the memory is full.",
+        "Small batches are the safe choice: below a certain size they cannot carry the load, and the queue never ends.",
+    )
+
+    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> BatchingResult:
+        """Evaluate every batch size and keep the one with the highest throughput within the target."""
+        rejected = {_MEMORY: 0, _LOAD: 0, _LATENCY: 0}
+        rest = 1 - x.percentile / 100
+        found: list[tuple[ServedBatch, Sojourn]] = []
+        close: list[tuple[float, ServedBatch, Sojourn]] = []
+        fits = 0
+        for size in range(1, x.max_search_batch + 1):
+            served = serve_batch(x, size)
+            if size == 1:
+                assumed.update(notes(served))
+            if not served.fits:
+                # Caches only grow with the batch: none of the larger ones fits either.
+                rejected[_MEMORY] += x.max_search_batch + 1 - size
+                break
+            fits = size
+            slots = x.num_replicas * size
+            rho = load(x.arrival_rate_qps, served.service, slots)
+            if rho >= 1:
+                rejected[_LOAD] += 1
+                continue
+            queue = Sojourn(slots, rho, x.service_time_cv)
+            violation = queue.tail(x.sla_latency_ms / (served.service * 1e3))
+            if violation > rest:
+                rejected[_LATENCY] += 1
+                close.append((violation, served, queue))
+            else:
+                found.append((served, queue))
+        found.sort(key=lambda pair: (-pair[0].rate, -pair[0].size))
+        candidates = tuple(_describe(x, served, queue) for served, queue in found[:_KEPT])
+        nearest = min(close, key=lambda entry: entry[0]) if close and not found else None
+        closest = None if nearest is None else _describe(x, nearest[1], nearest[2])
+        smallest = min((served.size for served, _ in found), default=None)
+        return self._answer(x, assumed, found, candidates, closest, rejected, fits, smallest)
+
+    @staticmethod
+    def _answer(
+        x: Any,
+        assumed: dict[str, str],
+        found: list[tuple[ServedBatch, Sojourn]],
+        candidates: tuple[dict[str, Any], ...],
+        closest: dict[str, Any] | None,
+        rejected: dict[str, int],
+        fits: int,
+        smallest: int | None,
+    ) -> BatchingResult:
+        best: dict[str, Any] = candidates[0] if candidates else {}
+        served, queue = found[0] if found else (None, None)
+
+        def time(name: str) -> Any:
+            return quantity(best[name], "s") if best else None
+
+        outcome = BatchingResult(
+            feasible=bool(best),
+            assumptions=assumed,
+            binding=_binding(x, best, closest, rejected, fits),
+            is_feasible=bool(best),
+            objective_value=best.get("throughput_tokens_per_s"),
+            best_batch_size=best.get("batch_size"),
+            best_config=best,
+            max_throughput=quantity(best["throughput_tokens_per_s"], "1/second") if best else None,
+            offered_throughput=quantity(x.arrival_rate_qps * x.output_len, "1/second"),
+            p99_latency=None
+            if queue is None or served is None
+            else quantity(served.service * queue.percentile(0.99), "s"),
+            slo_violation_probability=best.get("violation_probability"),
+            request_latency=time("request_latency_s"),
+            ttft=time("ttft_s"),
+            itl=time("itl_s"),
+            utilization=best.get("utilization"),
+            smallest_feasible_batch=smallest,
+            largest_fitting_batch=fits or None,
+            rejected=rejected,
+            top_candidates=candidates,
+            runner_up=candidates[1] if len(candidates) > 1 else None,
+            closest=closest,
+            total_searched=x.max_search_batch,
+            search_space_size=x.max_search_batch,
+        )
+        outcome._context = {
+            "replicas": x.num_replicas,
+            "batch": best.get("batch_size"),
+            "output_tokens": x.output_len,
+            "ttft": best.get("ttft_s"),
+            "itl": best.get("itl_s"),
+            "rho": best.get("utilization"),
+            "cv": x.service_time_cv,
+        }
+        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
+        return outcome
+
+
+def _describe(x: Any, served: ServedBatch, queue: Sojourn) -> dict[str, Any]:
+    return {
+        "batch_size": served.size,
+        "throughput_tokens_per_s": x.num_replicas * served.rate * x.output_len,
+        "percentile_latency_s": served.service * queue.percentile(x.percentile / 100),
+        "violation_probability": queue.tail(x.sla_latency_ms / (served.service * 1e3)),
+        "violation_without_queue": queue.service_tail(x.sla_latency_ms / (served.service * 1e3)),
+        "request_latency_s": served.service,
+        "ttft_s": served.ttft,
+        "itl_s": served.itl,
+        "utilization": load(x.arrival_rate_qps, served.service, x.num_replicas * served.size),
+    }
+
+
+def _binding(
+    x: Any, best: dict[str, Any], closest: dict[str, Any] | None, rejected: dict[str, int], fits: int
+) -> Binding:
+    sla, name = x.sla_latency_ms / 1e3, f"P{x.percentile:g}"
+    counts = ", ".join(f"{wall} {count}" for wall, count in rejected.items() if count)
+    if best:
+        said = f"batch {best['batch_size']} gives {best['throughput_tokens_per_s']:,.4g} tokens/s at {name} "
+        said += f"{best['percentile_latency_s']:.4g} s (target {sla:.4g} s)"
+        said += f"; rejected by {counts}." if counts else "; no batch was rejected, so try a larger 'max_search_batch'."
+        larger = best["batch_size"] < fits
+        wall, title = (7, "Tail Latency") if larger or not rejected[_MEMORY] else (2, "Memory")
+        return Binding(wall, title, best["percentile_latency_s"] / sla, f"Wall {wall} ({title}): {said}")
+    if not fits:
+        sentence = (
+            f"Wall 2 (Memory): {x.model.name} does not fit on a replica at any batch; use more devices (tp_size)."
+        )
+        return Binding(2, "Memory", None, sentence)
+    if closest is None:
+        sentence = (
+            f"Wall 7 (Tail Latency): no batch up to {x.max_search_batch} carries {x.arrival_rate_qps:.4g} requests/s on "
+            f"{x.num_replicas} replicas ({counts}); use more replicas."
+        )
+        return Binding(7, "Tail Latency", None, sentence)
+    slow = closest["violation_without_queue"] > 1 - x.percentile / 100
+    remedy = "even without a queue; use faster replicas or shorter answers" if slow else "use more replicas"
+    sentence = (
+        f"Wall 7 (Tail Latency): no batch keeps {name} within {sla:.4g} s ({counts}); the closest, batch "
+        f"{closest['batch_size']}, has {closest['percentile_latency_s']:.4g} s: {remedy}."
+    )
+    return Binding(7, "Tail Latency", closest["percentile_latency_s"] / sla, sentence)

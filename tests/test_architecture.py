@@ -1,0 +1,182 @@
+"""The rooms: who may import whom, read off the source with ast."""
+
+from __future__ import annotations
+
+import ast
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(str(files("mlsysim")))
+
+_LAYERS = {"hardware", "models", "infra"}
+_BASE = {"errors", "units", "physics", "zoo"}
+
+# Which rooms a room may import from, besides itself. None: anything.
+ROOMS: dict[str, set[str] | None] = {
+    "errors": set(),
+    "units": {"errors"},
+    "physics": {"errors", "units"},
+    "zoo": {"errors", "units"},
+    "hardware": _BASE,
+    "models": _BASE,
+    "infra": _BASE,
+    "systems": _BASE | _LAYERS,
+    "walls": _BASE | _LAYERS | {"systems"},
+    "engine": _BASE | _LAYERS | {"systems", "walls"},
+    "search": _BASE | _LAYERS | {"systems", "walls", "engine"},
+    "calibrate": _BASE | _LAYERS | {"systems", "walls", "engine", "search"},
+    "importers": _BASE | _LAYERS | {"systems", "walls", "engine", "search"},
+    "show": {"errors", "units"},
+    "data": set(),
+    "core": None,
+    "plot": None,
+    "report": None,
+    "cli": None,
+    "labs": None,
+}
+
+# Packages from outside that only some modules may import.
+GUARDED = {
+    "numpy": ("search/", "calibrate/", "units/ops.py"),
+    "typer": ("cli/",),
+    "rich": ("cli/",),
+}
+
+
+def imports(path: Path, package: Path) -> list[tuple[int, str]]:
+    """Line and dotted name of everything a module imports, wherever in it; relative imports made absolute."""
+    here = (package.name, *path.relative_to(package).parts[:-1])
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(here[: len(here) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if function in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                found.append((node.lineno, node.args[0].value))
+    return found
+
+
+def room_of(path: Path, package: Path) -> str:
+    return path.relative_to(package).parts[0].removesuffix(".py")
+
+
+def bad_arrows(package: Path) -> list[str]:
+    """One sentence for each import that goes against the rooms."""
+    problems = []
+    for path in sorted(package.rglob("*.py")):
+        room, where = room_of(path, package), path.relative_to(package).as_posix()
+        if room == "__init__":
+            continue
+        if room not in ROOMS:
+            problems.append(f"{where}: {room!r} is no room of the design")
+            continue
+        allowed = ROOMS[room]
+        for line, name in imports(path, package):
+            top, *rest = name.split(".")
+            if top == package.name:
+                target = rest[0] if rest else ""
+                if allowed is not None and target not in {room, *allowed}:
+                    problems.append(f"{where}:{line}: {room} may not import {name}")
+            elif top in GUARDED and not where.startswith(GUARDED[top]):
+                problems.append(f"{where}:{line}: {top} may be imported by {', '.join(GUARDED[top])} only")
+    return problems
+
+
+def test_no_arrow_goes_against_the_rooms():
+    assert bad_arrows(PACKAGE) == []
+
+
+def test_the_graph_was_read():
+    graph = {
+        (room_of(path, PACKAGE), name.split(".")[1])
+        for path in PACKAGE.rglob("*.py")
+        for _, name in imports(path, PACKAGE)
+        if name.startswith("mlsysim.")
+    }
+    assert {("units", "errors"), ("zoo", "units"), ("hardware", "physics"), ("systems", "hardware")} <= graph
+
+
+def test_numpy_is_imported_lazily_where_the_core_may_import_it():
+    tree = ast.parse((PACKAGE / "units" / "ops.py").read_text(encoding="utf-8"))
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [alias.name for node in top for alias in node.names]
+    assert "numpy" not in names
+
+
+def test_the_package_itself_imports_nothing_of_ours():
+    assert [name for _, name in imports(PACKAGE / "__init__.py", PACKAGE) if name.startswith("mlsysim")] == []
+
+
+def test_rooms_are_ordered():
+    """The table of rooms has no cycle, so that left to right means something."""
+    for room, allowed in ROOMS.items():
+        for other in allowed or ():
+            assert room not in (ROOMS[other] or ()), f"{room} and {other} may import each other"
+
+
+# --- the checker itself -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A small package that obeys the rooms; the function adds a module to it and checks it."""
+    package = tmp_path / "mlsysim"
+
+    def plant(where: str, text: str) -> list[str]:
+        path = package / where
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return bad_arrows(package)
+
+    plant("__init__.py", "from mlsysim.engine import anything\n")
+    plant("errors.py", "import json\n")
+    plant("units/registry.py", "import pint\nfrom mlsysim.errors import UnitError\n")
+    plant("units/ops.py", "def f():\n    import numpy\n")
+    plant("search/sweep.py", "import numpy as np\nfrom mlsysim.engine.engine import Engine\n")
+    plant("cli/main.py", "import typer\nfrom mlsysim.search import sweep\n")
+    plant("core/solver.py", "from mlsysim.walls import anything\n")
+    return plant
+
+
+def test_an_obedient_package_passes(planted):
+    assert planted("physics/roofline.py", "from mlsysim.units.kernel import kernel\n") == []
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "problem"),
+    [
+        ("errors.py", "from mlsysim.units.registry import Q_\n", "errors may not import mlsysim.units.registry.Q_"),
+        ("units/text.py", "import mlsysim.physics.roofline\n", "units may not import mlsysim.physics.roofline"),
+        ("units/a.py", "def f():\n    from mlsysim import zoo\n", "a.py:2: units may not import mlsysim.zoo"),
+        ("units/a.py", "from ..physics import roofline\n", "units may not import mlsysim.physics.roofline"),
+        ("units/sub/a.py", "from ... import walls\n", "units may not import mlsysim.walls"),
+        ("units/a.py", "from mlsysim import Q_\n", "units may not import mlsysim.Q_"),
+        ("units/a.py", "import mlsysim\n", "units may not import mlsysim"),
+        ("physics/a.py", "from mlsysim.zoo.constants import constant\n", "physics may not import mlsysim.zoo"),
+        ("zoo/a.py", "from mlsysim.physics import roofline\n", "zoo may not import mlsysim.physics"),
+        ("hardware/a.py", "from mlsysim.models.types import Workload\n", "hardware may not import mlsysim.models"),
+        ("models/a.py", "if True:\n    import mlsysim.infra\n", "models may not import mlsysim.infra"),
+        ("systems/a.py", "from mlsysim.walls.base import Result\n", "systems may not import mlsysim.walls"),
+        ("walls/node/a.py", "from mlsysim.engine import x\n", "walls may not import mlsysim.engine"),
+        ("engine/a.py", "from mlsysim.search import sweep\n", "engine may not import mlsysim.search"),
+        ("search/a.py", "from mlsysim.calibrate import fit\n", "search may not import mlsysim.calibrate"),
+        ("show.py", "from mlsysim.hardware.registry import Hardware\n", "show may not import mlsysim.hardware"),
+        ("engine/a.py", "from mlsysim.core.constants import Q_\n", "engine may not import mlsysim.core"),
+        ("units/a.py", "import_module('mlsysim.walls.base')\n", "units may not import mlsysim.walls.base"),
+        ("cellar/a.py", "", "'cellar' is no room of the design"),
+        ("walls/a.py", "import numpy as np\n", "numpy may be imported by search/, calibrate/, units/ops.py only"),
+        ("units/registry.py", "from numpy import array\n", "numpy may be imported by"),
+        ("core/a.py", "from rich.table import Table\n", "rich may be imported by cli/ only"),
+        ("show.py", "import typer\n", "typer may be imported by cli/ only"),
+    ],
+)
+def test_a_planted_bad_arrow_is_caught(planted, where, text, problem):
+    (found,) = planted(where, text)
+    assert problem in found and found.startswith(where)
