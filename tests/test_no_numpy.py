@@ -10,7 +10,20 @@ from pathlib import Path
 
 import mlsysim
 
-CORE = ["errors", "units", "physics", "zoo", "hardware", "models", "infra", "systems", "walls", "engine", "core", "show"]
+CORE = [
+    "errors",
+    "units",
+    "physics",
+    "zoo",
+    "hardware",
+    "models",
+    "infra",
+    "systems",
+    "walls",
+    "engine",
+    "core",
+    "show",
+]
 
 SCRIPT = """
 import importlib, importlib.abc, json, pkgutil, sys

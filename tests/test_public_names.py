@@ -62,6 +62,16 @@ from mlsysim.infra.registry import Grids; Grids.Quebec, Grids.Poland
 from mlsysim.core.constants import Q_, NVLINK_H100_BW, INFINIBAND_NDR_BW
 from mlsysim.core.constants import ureg, MB, GB, TB
 from mlsysim.core.exceptions import MLSysError, OOMError, SLAViolation, ThermalThrottleWarning
+from mlsysim.core.solver import SingleNodeModel, DistributedModel, ServingModel, SustainabilityModel
+from mlsysim.core.solver import EconomicsModel, ReliabilityModel
+from mlsysim.core.formulas import calc_transformer_training_flops, calc_failure_probability, calc_effective_flops
+from mlsysim.core.engine import Engine, PerformanceProfile
+from mlsysim import SingleNodeModel, DataModel, ScalingModel, DistributedModel, ReliabilityModel, EconomicsModel
+from mlsysim import SustainabilityModel, SensitivitySolver, SynthesisSolver, Scenario, SystemEvaluation
+from mlsysim import EfficiencyModel, ServingModel, ContinuousBatchingModel, WeightStreamingModel, TailLatencyModel
+from mlsysim import TransformationModel, TopologyModel, InferenceScalingModel, CompressionModel, OrchestrationModel
+from mlsysim import CheckpointModel, ResponsibleEngineeringModel, NetworkRooflineModel
+from mlsysim import ParallelismOptimizer, BatchingOptimizer, PlacementOptimizer
 from mlsysim.show import table, info, banner
 from mlsysim.hardware.types import *; HardwareNode, ComputeCore, MemoryHierarchy
 """.strip().splitlines()
@@ -69,7 +79,7 @@ from mlsysim.hardware.types import *; HardwareNode, ComputeCore, MemoryHierarchy
 
 @pytest.mark.parametrize("line", DOCUMENTED)
 def test_import_lines_of_the_documents(line):
-    exec(line, {})
+    exec(line, {"mlsysim": mlsysim})
 
 
 def test_names_and_values_that_the_documents_print():

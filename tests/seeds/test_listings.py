@@ -135,7 +135,7 @@ def test_listing_2_as_it_was_meant_needs_no_warning() -> None:
     printed, names, warned = execute(meant)
     _, misplaced, _ = execute(LISTING_2)
     assert not warned and printed.startswith("125")
-    assert names["node"] == misplaced["node"]
+    assert names["node"].model_dump() == misplaced["node"].model_dump()
 
 
 def test_the_node_of_listing_2_is_a_full_member_of_the_zoo() -> None:

@@ -44,7 +44,7 @@ def test_a_number_is_not_parsed_as_text():
 def test_names_of_the_documents():
     assert f"{documented.NVLINK_H100_BW.to('GB/s'):.0f~}" == "900 GB / s"
     assert f"{documented.INFINIBAND_NDR_BW.to('Gbps'):.0f~}" == "400 Gbps"
-    assert documented.H100_MEM_BW == Q_("3.35 TB/s")
+    assert Q_("3.35 TB/s") == documented.H100_MEM_BW
     assert 80 * documented.GiB == Q_("80 GiB")
     assert [name for name in dir(documented) if getattr(documented, name, None) is None] == []
     with pytest.raises(UnknownNameError, match="There is no constant named 'NVLINK_H10_BW'; did you mean 'NVLINK_H100"):

@@ -115,9 +115,7 @@ def test_keys_of_different_files_do_not_hide_each_other(registry):
 
     store = registry._store
     folder = files(store.package).joinpath("data")
-    counted = [
-        piece.key for name in store.files_of for piece in slices(name, folder.joinpath(name).read_text("utf-8"))
-    ]
+    counted = [piece.key for name in store.files_of for piece in slices(name, folder.joinpath(name).read_text("utf-8"))]
     assert sorted(counted) == sorted(registry.keys())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -41,10 +41,13 @@ class Workload(Record):
     data_rate: ByteRate | None = None
     release_year: int | None = None
 
-    fixed_shape: ClassVar[bool] = False
-    """Whether every sample costs the same, so that work is proportional to the batch."""
     _unit_demand: dict[tuple[str, str, str], Demand] = PrivateAttr(default_factory=dict)
     _unit_saved: dict[str, float] = PrivateAttr(default_factory=dict)
+
+    @property
+    def fixed_shape(self) -> bool:
+        """Whether every sample costs the same, so that work is proportional to the batch."""
+        return False
 
     @property
     def parameter_count(self) -> float:

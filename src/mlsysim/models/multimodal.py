@@ -91,6 +91,11 @@ class VisionLanguageWorkload(Workload):
         self._check_stated()
 
     @property
+    def fixed_shape(self) -> bool:
+        """Two towers side by side take one image and one text each; a language model with eyes takes tokens."""
+        return self.image_tokens == 0
+
+    @property
     def derived_parameters(self) -> float | None:
         language = self.language.derived_parameters
         if language is None:

@@ -8,7 +8,7 @@ the result through the top layers. Capacity is set by the tables, traffic by the
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -26,8 +26,6 @@ __all__ = ["RecommendationWorkload"]
 class RecommendationWorkload(Workload):
     """A deep-learning recommendation model."""
 
-    fixed_shape: ClassVar[bool] = True
-
     architecture: str = "dlrm"
     embedding_rows: tuple[int, ...]
     embedding_dim: int = Field(gt=0)
@@ -39,6 +37,10 @@ class RecommendationWorkload(Workload):
     dcn_layers: int = Field(default=0, ge=0)
     dcn_rank: int = Field(default=0, ge=0)
     embedding_precision: str = "fp32"
+
+    @property
+    def fixed_shape(self) -> bool:
+        return True
 
     def model_post_init(self, context: Any) -> None:
         if not isinstance(self.pooling, int) and len(self.pooling) != len(self.embedding_rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -24,9 +24,11 @@ __all__ = ["CNNWorkload", "RowWorkload", "VisionTransformerWorkload"]
 class RowWorkload(Workload):
     """A network given by layer rows, or only by its parameters and operations."""
 
-    fixed_shape: ClassVar[bool] = True
-
     rows: tuple[str, ...] = ()
+
+    @property
+    def fixed_shape(self) -> bool:
+        return True
 
     def model_post_init(self, context: Any) -> None:
         if self.rows:
@@ -105,8 +107,6 @@ class CNNWorkload(RowWorkload):
 class VisionTransformerWorkload(Workload):
     """A vision transformer: patches of an image as a sequence through an encoder."""
 
-    fixed_shape: ClassVar[bool] = True
-
     architecture: str = "vit"
     layers: int = Field(gt=0)
     hidden_dim: int = Field(gt=0)
@@ -121,6 +121,10 @@ class VisionTransformerWorkload(Workload):
     classes: int = Field(default=1000, ge=0)
     class_token: bool = True
     extra_parameters: float = Field(default=0.0, ge=0)
+
+    @property
+    def fixed_shape(self) -> bool:
+        return True
 
     def model_post_init(self, context: Any) -> None:
         if self.patch_size > self.image_size:

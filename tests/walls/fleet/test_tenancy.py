@@ -1,5 +1,6 @@
 """Wall 16: waiting for a shared cluster."""
 
+import heapq
 import random
 
 import pytest
@@ -64,18 +65,23 @@ def test_parallel_jobs():
     assert MODEL.solve(FLEET, 9, 1.0, accelerators_per_job=819).num_servers == 10
 
 
+def simulated_wait(servers, rho, cv, seed):
+    draw = random.Random(seed)
+    free, now, waits, count = [0.0] * servers, 0.0, 0.0, 200_000
+    for _ in range(count):
+        now += draw.expovariate(servers * rho)
+        start = max(now, heapq.heappop(free))
+        heapq.heappush(free, start + (draw.gammavariate(1 / cv**2, cv**2) if cv else 1.0))
+        waits += start - now
+    return waits / count
+
+
 @pytest.mark.parametrize("cv", [0.0, 0.5, 1.0])
 def test_parallel_jobs_against_simulation(cv):
-    draw = random.Random(5)
-    free, now, waits, count = [0.0] * 8, 0.0, 0.0, 200_000
-    for _ in range(count):
-        now += draw.expovariate(8 * 0.8)
-        soonest = min(range(8), key=free.__getitem__)
-        start = max(now, free[soonest])
-        free[soonest] = start + (draw.gammavariate(1 / cv**2, cv**2) if cv else 1.0)
-        waits += start - now
+    # The mean wait of one run scatters by 2 to 5 %, the mean of four by half of that.
+    expected = sum(simulated_wait(8, 0.8, cv, seed) for seed in range(4)) / 4
     result = MODEL.solve(FLEET, 8 * 0.8, 1.0, num_servers=8, job_duration_cv=cv)
-    assert result.avg_wait_time_days == pytest.approx(waits / count, rel=0.06)
+    assert result.avg_wait_time_days == pytest.approx(expected, rel=0.06)
 
 
 def test_variation_doubles_the_wait_of_one_server():
