@@ -253,5 +253,5 @@ def test_alignment_is_padded_and_an_empty_table_has_a_head(printed):
 
 @pytest.mark.parametrize("rows", [[["a"]], [["a", 1, 2]]])
 def test_ragged_rows_are_refused(rows):
-    with pytest.raises(ValueError, match="row 1 has [13] cells, but the table has 2 columns"):
+    with pytest.raises(ValueError, match=r"row 1 has [13] cells, but the table has 2 columns"):
         table(["A", "B"], rows)

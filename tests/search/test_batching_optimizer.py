@@ -63,7 +63,9 @@ def test_every_batch_is_accounted_for():
 
 
 def test_memory_rejects():
-    result = MODEL.solve(**BASE | {"sla_latency_ms": "1000 s", "max_search_batch": 1024, "seq_len": 4096})
+    result = MODEL.solve(
+        **BASE | {"sla_latency_ms": "1000 s", "max_search_batch": 1024, "seq_len": 4096, "arrival_rate_qps": 2}
+    )
     assert result.rejected["Wall 2 (Memory)"] == 1024 - result.largest_fitting_batch
     assert result.best_batch_size == result.largest_fitting_batch and result.binding.wall == 2
 

@@ -100,7 +100,7 @@ def test_counts_take_plain_numbers_too():
     assert chip(parameters="70.6 Bparam").parameters.to("").magnitude == pytest.approx(70.6e9)
     with pytest.raises(InputError, match="'parameters' field got True"):
         chip(parameters=True)
-    with pytest.raises(InputError, match="expected a quantity in counts such as '70.6 Bparam'"):
+    with pytest.raises(InputError, match=r"expected a quantity in counts such as '70\.6 Bparam'"):
         chip(parameters="70 GB")
 
 

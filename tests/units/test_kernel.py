@@ -116,7 +116,7 @@ def test_an_incoherent_unit_is_caught(declare):
     def incoherent(energy, factor):
         return energy * factor
 
-    with pytest.raises(KernelProofError, match="'heat' is .* on numbers but .* the declared units are not coherent"):
+    with pytest.raises(KernelProofError, match=r"'heat' is .* on numbers but .* the declared units are not coherent"):
         prove(incoherent.signature)
 
 

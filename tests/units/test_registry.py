@@ -6,14 +6,19 @@ import copy
 import math
 import multiprocessing
 import operator
+import os
 import pickle
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pint
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mlsysim
 from mlsysim.errors import UnitError
 from mlsysim.units.registry import (
     Q_,
@@ -140,10 +145,10 @@ def test_whole_numbers_stay_whole():
 # --- strings that are refused, at once ----------------------------------------------------------------------------
 
 HOSTILE = {
-    "tower": "9**9**9**9",
-    "tower of carets": "9^9^9^9",
-    "huge power": "2**99999999",
-    "tower on a unit": "1 m**9**9**9",
+    "tower": "9**9**7",
+    "tower of carets": "9^9^7",
+    "huge power": "2**9999999",
+    "tower on a unit": "1 m**9**7",
     "two-digit exponent": "1 m**99",
     "fractional exponent": "1 m**0.5",
     "power of a bracket": "1 (m**9)**9",
@@ -202,7 +207,7 @@ def test_hostile_strings_are_refused_at_once(entrance, text):
 
 
 @pytest.mark.parametrize(
-    "unit", ["9**9**9**9", "m**9**9**9", "m" * 10_000, "(" * 10_000, "__import__('os')", "2", "m + s", "m/"]
+    "unit", ["9**9**7", "m**9**7", "m" * 10_000, "(" * 10_000, "__import__('os')", "2", "m + s", "m/"]
 )
 @pytest.mark.parametrize(
     "entrance",
@@ -223,6 +228,28 @@ def test_hostile_units_are_refused_at_once_wherever_they_enter(entrance, unit):
     with pytest.raises(UnitError):
         entrance(unit)
     assert time.process_time() - start < 0.05
+
+
+TOWERS = """
+from mlsysim.units.fields import quantity_from
+from mlsysim.units.registry import Q_, to_si, ureg
+tower = "9**9**9**9"
+entrances = [Q_, ureg, ureg.parse_expression, ureg.parse_units, ureg.Unit, Q_("1 m").to, lambda t: Q_(1, t + " m"),
+             lambda t: Q_(1, "m**" + t), lambda t: to_si("1 m", t), lambda t: quantity_from(t, "W", "700 W", "tdp")]
+for entrance in entrances:
+    try:
+        entrance(tower)
+    except ValueError:
+        print("refused")
+"""
+
+
+def test_exponent_towers_are_never_evaluated():
+    """In a process of its own, so that an evaluator is stopped by the clock."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(mlsysim.__file__).parents[1])}
+    command = [sys.executable, "-c", TOWERS]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
+    assert run.stdout.split() == ["refused"] * 10
 
 
 UNIT_SOUP = st.text(alphabet="0123456789eE+-*/^().,_% GBTibpsmkWhFLOPnaf\n", max_size=60)
@@ -275,7 +302,7 @@ def test_number_and_unit_survive_being_written_and_read(number, unit):
     ],
 )
 def test_unknown_unit_suggests_the_nearest(text, suggestion):
-    with pytest.raises(UnitError, match="There is no unit .* did you mean") as caught:
+    with pytest.raises(UnitError, match=r"There is no unit .* did you mean") as caught:
         Q_(text)
     assert suggestion in caught.value.suggestions
     assert repr(suggestion) in str(caught.value)

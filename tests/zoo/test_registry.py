@@ -137,7 +137,7 @@ def test_every_name_leads_to_its_entry(registry):
 def test_namespaces_share_out_the_entries(registry):
     spaces = registry._namespaces
     if spaces:
-        counted = [key for space in spaces.values() for key in space.keys()]
+        counted = [key for space in spaces.values() for key in Registry.keys(space)]
         assert sorted(counted) == sorted(registry.keys())
 
 

@@ -11,8 +11,8 @@ exponential durations: W = cv^2 W(M/M/c) + (1 - cv^2) W(M/D/c) (Page 1972), whic
 From 50 % to 90 % load the M/D/1 wait grows 9 times and the queue 16.2 times.
 
 Assumed: every job takes the same share of the cluster, first come first served, a steady state. Left out: jobs of different
-sizes (a wide job waits until enough slices are free at once; without backfilling this idles 10 to 30 % of a cluster),
-priorities and preemption (they move waiting from one job to another and leave the total as it is), failures (wall 15).
+sizes (a wide job waits until enough slices are free at once, while those already free stand idle: waits are then longer than
+here), priorities and preemption (they move waiting from one job to another and leave the total as it is), failures (wall 15).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Fits of measured silicon to efficiency profiles, and validation against published measurements."""

@@ -1,0 +1,45 @@
+"""What a table's reader gives for a row: predictions to be scored, or the reason why there is none.
+
+A reader is a module of ``mlsysim.calibrate.tables`` with ``COLUMNS``, the column names that identify its table, and
+``predict(row)``, which returns one :class:`Prediction` for each measured value of the row. It raises :class:`Skipped` when
+the row is a measurement that cannot be predicted (an unknown chip, a model without a public configuration, a missing
+setting), and :class:`Excluded` when it is not a measurement to be scored (a duplicate, a row marked unusable).
+
+The physics lives in the walls; a reader only understands the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Excluded", "Prediction", "Skipped"]
+
+
+class Skipped(Exception):
+    """The row cannot be predicted; the message says why."""
+
+
+class Excluded(Exception):
+    """The row is not a measurement to be scored; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One predicted value beside the measured one, in the row's own unit.
+
+    ``regime`` names the kind of work whose residuals give the error bar (such as "training dense", "decode", "timm eager");
+    ``chip_measured`` says whether the chip has a profile of its own; ``inferred`` lists settings that the row did not give.
+    """
+
+    metric: str
+    measured: float
+    predicted: float
+    regime: str
+    chip_measured: bool
+    inferred: tuple[str, ...] = ()
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def error(self) -> float:
+        """Signed relative error, predicted over measured minus one."""
+        return self.predicted / self.measured - 1
