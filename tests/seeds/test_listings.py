@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlsysim import DistributedModel, Hardware, Models, SensitivitySolver, SingleNodeModel, Systems, SynthesisSolver
+from mlsysim import DistributedModel, Hardware, Models, SensitivitySolver, SingleNodeModel, SynthesisSolver, Systems
 from mlsysim.core.formulas import calc_training_time_days
 from mlsysim.errors import DataWarning
 from mlsysim.units.registry import DimensionalityError
@@ -131,7 +134,7 @@ def test_listing_2_runs_with_its_misplaced_tdp() -> None:
 
 
 def test_listing_2_as_it_was_meant_needs_no_warning() -> None:
-    meant = LISTING_2.replace('bandwidth=Q_("4 TB/s"),\n', 'bandwidth=Q_("4 TB/s")),\n').replace("W\")))", 'W"))')
+    meant = LISTING_2.replace('bandwidth=Q_("4 TB/s"),\n', 'bandwidth=Q_("4 TB/s")),\n').replace('W")))', 'W"))')
     printed, names, warned = execute(meant)
     _, misplaced, _ = execute(LISTING_2)
     assert not warned and printed.startswith("125")
@@ -196,9 +199,11 @@ def test_listing_3_layout_does_not_fit_and_says_what_would(listing_3: tuple[str,
     assert not perf.feasible and perf.binding.wall == 2
     assert perf.remedies == ("it fits with zero_stage=1",)
     names = listing_3[1]
-    assert DistributedModel().solve(
-        names["model"], names["fleet"], batch_size=4096, tp_size=8, pp_size=4, zero_stage=1
-    ).feasible
+    assert (
+        DistributedModel()
+        .solve(names["model"], names["fleet"], batch_size=4096, tp_size=8, pp_size=4, zero_stage=1)
+        .feasible
+    )
 
 
 def test_listing_3_charges_every_step_with_one_token_a_sequence(
@@ -285,3 +290,18 @@ def test_the_fleet_of_listing_3_is_what_its_name_says() -> None:
     fleet = Systems.Clusters.Frontier_8K
     assert fleet.total_accelerators == 8192
     assert fleet.node.accelerator.compute.peak_flops.to("TFLOPs/s").magnitude == 989
+
+
+def squeezed(text: str) -> str:
+    """Without line numbers and white space, since the page numbers and wraps its lines."""
+    return re.sub(r"\s+", "", re.sub(r"^\d+( |$)", "", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_the_listing_is_that_of_the_paper(number: int) -> None:
+    folder = os.environ.get("MLSYSIM_SEEDS")
+    if not folder or not (Path(folder) / "paper.txt").is_file():
+        pytest.skip("MLSYSIM_SEEDS names no folder with paper.txt: the listings were not compared with it")
+    paper = (Path(folder) / "paper.txt").read_text(encoding="utf-8")
+    blocks = [squeezed(block) for block in re.findall(r"^```\n(.*?)^```", paper, flags=re.MULTILINE | re.DOTALL)]
+    assert squeezed((LISTING_1, LISTING_2, LISTING_3, LISTING_4)[number - 1]) in blocks

@@ -40,9 +40,7 @@ def h100_fleet(nodes: int, **changes: object) -> Fleet:
 
 def seventy_billion() -> TransformerWorkload:
     """The page's round 70 B with the dimensions that it gives."""
-    return TransformerWorkload(
-        name="70B", parameters="70 Bparam", layers=80, hidden_dim=8192, heads=64, kv_heads=8
-    )
+    return TransformerWorkload(name="70B", parameters="70 Bparam", layers=80, hidden_dim=8192, heads=64, kv_heads=8)
 
 
 def test_the_page_names_these_paths() -> None:
@@ -66,9 +64,7 @@ def test_1_dense_layer_on_h100() -> None:
     chip = Hardware.H100
     work, weights = 2 * 2048 * 512, 2048 * 512 * 2
     assert work / weights == 1
-    answer = formulas.calc_bottleneck(
-        f"{work} flop", f"{weights} byte", chip.compute.peak_flops, chip.memory.bandwidth
-    )
+    answer = formulas.calc_bottleneck(f"{work} flop", f"{weights} byte", chip.compute.peak_flops, chip.memory.bandwidth)
     assert answer["bottleneck"] == "Memory"
     utilisation = answer["compute_time"].to("s").magnitude / answer["memory_time"].to("s").magnitude
     assert utilisation == pytest.approx(3.35 / 989)
@@ -187,7 +183,9 @@ def test_2_3_from_100_gb_ethernet_to_ndr() -> None:
 
     def efficiency(bandwidth: str, overlap: bool) -> float:
         fleet = h100_fleet(64, bandwidth=bandwidth)
-        return DistributedModel().solve(seventy_billion(), fleet, 2048, tp_size=8, overlap_comm=overlap).scaling_efficiency
+        return (
+            DistributedModel().solve(seventy_billion(), fleet, 2048, tp_size=8, overlap_comm=overlap).scaling_efficiency
+        )
 
     assert 0.10 < efficiency("400 Gbps", False) - efficiency("100 Gbps", False) < 0.30
     assert 0.01 < efficiency("400 Gbps", True) - efficiency("100 Gbps", True) < 0.05
@@ -392,7 +390,7 @@ def test_6_an_owned_node() -> None:
     assert answer.opex_energy_usd == pytest.approx(energy)
     assert round(answer.tco_usd, -3) == 122_000
     assert answer.cost_per_accelerator_hour_usd == pytest.approx((350_000 / 3 + energy) / (8 * 8760 * 0.8))
-    assert 122_000 / (8 * 8760 * 0.8) == pytest.approx(2.18, abs=0.005)
+    assert pytest.approx(2.18, abs=0.005) == 122_000 / (8 * 8760 * 0.8)
     assert answer.cost_per_accelerator_hour_usd == pytest.approx(2.18, abs=0.01)
 
 
@@ -403,7 +401,7 @@ def test_6_renting() -> None:
 
 def test_6_owning_pays_from_43_per_cent_not_55() -> None:
     """Fixed 122,000 against 280,320 a year of rent is 43.5 %; with power that follows use, 42.8 %."""
-    assert 122_000 / (8 * 8760 * 4) == pytest.approx(0.435, abs=5e-4)
+    assert pytest.approx(0.435, abs=5e-4) == 122_000 / (8 * 8760 * 4)
     answer = on_premises()
     idle, swing = (8 * 0.7 * share * 8760 * 0.12 for share in (0.3, 0.7))
     assert answer.break_even_utilization == pytest.approx((350_000 / 3 + idle) / (8 * 8760 * 4 - swing))
@@ -412,7 +410,7 @@ def test_6_owning_pays_from_43_per_cent_not_55() -> None:
 
 def test_6_at_20_per_cent_an_hour_costs_more_than_8_dollars() -> None:
     """8.70 USD on a bill of 122,000; the page has 6."""
-    assert 122_000 / (8 * 8760 * 0.2) == pytest.approx(8.70, abs=0.005)
+    assert pytest.approx(8.70, abs=0.005) == 122_000 / (8 * 8760 * 0.2)
     answer = on_premises(utilization=0.2)
     assert answer.cost_per_accelerator_hour_usd == pytest.approx(8.5, abs=0.1)
     assert answer.cost_per_accelerator_hour_usd > 2 * answer.cloud_price_per_hour_usd
@@ -442,7 +440,7 @@ def test_7_1_mtbf_table(gpus: int, hours: float) -> None:
 
 def test_7_1_eight_gpus_run_for_eight_months_and_llama_3_agrees() -> None:
     assert formulas.calc_mtbf_cluster("50000 h", 8).to("day").magnitude / (365 / 12) == pytest.approx(8.6, abs=0.1)
-    assert 54 * 24 / 419 == pytest.approx(formulas.calc_mtbf_cluster("50000 h", 16_384).to("h").magnitude, rel=0.02)
+    assert pytest.approx(formulas.calc_mtbf_cluster("50000 h", 16_384).to("h").magnitude, rel=0.02) == 54 * 24 / 419
 
 
 def llama_scale(interval: str | None = None) -> object:
@@ -463,7 +461,9 @@ def test_7_2_optimal_interval() -> None:
     assert llama_scale().optimal_checkpoint_interval.to("min").magnitude == pytest.approx(interval)
 
 
-@pytest.mark.parametrize(("interval", "right", "printed"), [("10 min", "22.8%", "17%"), (None, "14.9%", "7%"), ("60 min", "20.0%", "15%")])
+@pytest.mark.parametrize(
+    ("interval", "right", "printed"), [("10 min", "22.8%", "17%"), (None, "14.9%", "7%"), ("60 min", "20.0%", "15%")]
+)
 def test_7_3_waste_is_writes_and_half_an_interval_of_rework(interval: str | None, right: str, printed: str) -> None:
     """delta / tau + tau / (2 M); the page halves the writes and prints figures that neither form gives."""
     answer = llama_scale(interval)
@@ -514,7 +514,9 @@ def test_9_effective_flops_multiplies_kernel_efficiency_scaling_and_goodput() ->
 
 def test_9_a_published_mfu_contains_scaling_already() -> None:
     """The MFU of a distributed step is kernel efficiency times scaling: multiplying by scaling again counts it twice."""
-    answer = DistributedModel().solve(seventy_billion(), h100_fleet(64), 2048, tp_size=8, overlap_comm=True, efficiency=0.5)
+    answer = DistributedModel().solve(
+        seventy_billion(), h100_fleet(64), 2048, tp_size=8, overlap_comm=True, efficiency=0.5
+    )
     assert answer.mfu == pytest.approx(0.5 * answer.scaling_efficiency, rel=1e-9)
     goodput = llama_scale().goodput_ratio
     fleet_peak = 512 * 989e12

@@ -297,9 +297,7 @@ def test_the_self_check() -> None:
     from mlsysim import ReliabilityModel
 
     node = Node(name="n", accelerator=Hardware.H100, accelerators_per_node=8, intra_node_bw="900 GB/s")
-    fleet = Fleet(
-        name="f", node=node, count=8, fabric=NetworkFabric(name="x", bandwidth="400 Gbps"), mtbf_hours=4
-    )
+    fleet = Fleet(name="f", node=node, count=8, fabric=NetworkFabric(name="x", bandwidth="400 Gbps"), mtbf_hours=4)
     answer = ReliabilityModel().solve(fleet=fleet, job_duration_hours=100, checkpoint_time_s=120)
     assert f"{answer.checkpoint_overhead_fraction:.1%} {answer.rework_overhead_fraction:.1%}" == "6.5% 6.5%"
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from mlsysim.engine.layouts import first_fitting_layout
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
@@ -156,7 +156,10 @@ class Scenario(Record):
     def _system_by_name(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        return Hardware.get(value) if value in Hardware else Clusters.get(value)
+        for registry in (Hardware, Clusters):
+            if value in registry:
+                return registry.get(value)
+        raise unknown_name("chip or cluster", value, [*Hardware.keys(), *Clusters.keys()])
 
     @field_validator("region", mode="before")
     @classmethod
@@ -394,8 +397,6 @@ class _Scenarios:
         if name not in self._built:
             entries = self._entries()
             if name not in entries:
-                from mlsysim.errors import unknown_name
-
                 raise unknown_name("scenario", name, entries)
             table = parse_slice(entries[name])
             chip, cluster = table.pop("hardware", None), table.pop("cluster", None)

@@ -2,15 +2,18 @@
 
 Every form has a start-up time t0 (launch, ramp, drain), which decides small operators, and achieved instead of peak rates.
 
-    GEMM               t0 + |F/R, B/(e W)|_4 + Q/(q W)      R achieved rate, e share of memory bandwidth, Q bytes quantised
-    attention          t0 + F (1 + S0/S) / A                short sequences do not fill the chip
-    decode attention   t0 + |K/(e W), F/A|_4                keys and values read once; latent attention may be compute bound
+    GEMM               t0 + ||F/R, B/(e W)|_c, L k^g|_4 + Q/(q W)    R achieved rate, e share of memory bandwidth, Q bytes quantised
+    attention          t0 + |F (1 + S0/S) / A, B/(e W)|_c   short sequences do not fill the chip; the shortest only move bytes
+    decode attention   t0 + ||K/(e W), F/A|_4, r n|_2, L s^g|_4      keys and values read once; latent attention may be compute bound
     memory bound       t0 + B / (e W)
     host               max(device time, n x cost per operator)   when operators are launched one by one
     collective         start + steps + bytes over the share of the link, two protocols, in-switch reduction
 
-|a, b|_4 is the 4-norm: the larger of the two, with a soft corner where both matter. Derivations, fits and what was found
-not worth a term (wave quantisation, tile padding) are in ``docs/accuracy.md``.
+|a, b|_c is the c-norm: the larger of the two, with a soft corner where both matter (c = 1 is their sum: no overlap). L k^g
+is the chain of one tile: a product with few output tiles leaves most of the chip idle, and its time is that of walking the
+reduction k, however small m and n are; g below 1 is split-k at work. In decode r n are the n rows (sequence and key head)
+that cost r each however short they are, and L s^g is the walk along s cached tokens. Derivations, fits and what was found not
+worth a term (wave quantisation, tile padding) are in ``docs/accuracy.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.ops import maximum, minimum, power
 
 __all__ = [
     "attention_decode_time",
@@ -37,13 +40,17 @@ _RATE = Arg("flop/s", 1e12, 1e16)
 _BANDWIDTH = Arg("byte/s", 1e10, 1e13)
 _START = Arg("s", 1e-7, 1e-4)
 _SHARE = Arg("", 0.05, 1.0)
-_CORNER = 4
+_CHAIN = Arg("s", 1e-7, 1e-4)
+_EXPONENT = Arg("", 0.1, 1.5)
+_CORNER = Arg("", 1.0, 12.0)
+_SHARP = 4.0
+_ROUND = 2.0
 
 
-def soft_maximum(a: Any, b: Any) -> Any:
-    """The 4-norm of two times: the larger, and up to 19 % more where both are equal."""
+def soft_maximum(a: Any, b: Any, corner: Any = _SHARP) -> Any:
+    """The norm of two times: the larger, and up to 19 % more (with a corner of 4) where both are equal."""
     longer, shorter = maximum(a, b), minimum(a, b)
-    return longer * (1 + (shorter / longer) ** _CORNER) ** (1 / _CORNER)
+    return longer * power(1 + power(shorter / longer, corner), 1 / corner)
 
 
 @kernel(
@@ -56,6 +63,10 @@ def soft_maximum(a: Any, b: Any) -> Any:
         "memory_share": _SHARE,
         "quantise_share": _SHARE,
         "start": _START,
+        "reduction": Arg("", 0.01, 16.0),
+        "chain": _CHAIN,
+        "growth": _EXPONENT,
+        "corner": _CORNER,
     },
     outputs={"time": "s"},
 )
@@ -68,9 +79,15 @@ def gemm_time(
     memory_share: Any,
     quantise_share: Any,
     start: Any,
+    reduction: Any = 1.0,
+    chain: Any = 0.0,
+    growth: Any = 1.0,
+    corner: Any = _SHARP,
 ) -> Any:
-    """A matrix product: arithmetic against memory, and the conversion of its input to a narrower format."""
-    product = soft_maximum(operations / rate, moved / (memory_share * bandwidth))
+    """A matrix product: arithmetic against memory, the walk along ``reduction`` (in units of the length at which ``chain`` is
+    given), and the conversion of its input to a narrower format."""
+    filled = soft_maximum(operations / rate, moved / (memory_share * bandwidth), corner)
+    product = soft_maximum(filled, chain * power(reduction, growth))
     return start + product + quantised / (quantise_share * bandwidth)
 
 
@@ -113,12 +130,23 @@ def grouped_gemm_time(
         "rate": _RATE,
         "ramp": Arg("", 10, 3000),
         "start": _START,
+        "streaming": Arg("s", 1e-6, 1e-2),
+        "corner": _CORNER,
     },
     outputs={"time": "s"},
 )
-def attention_prefill_time(operations: Any, tokens: Any, rate: Any, ramp: Any, start: Any) -> Any:
-    """Fused attention over a sequence; ``ramp`` is the length at which half of the rate is reached."""
-    return start + operations * (1 + ramp / tokens) / rate
+def attention_prefill_time(
+    operations: Any,
+    tokens: Any,
+    rate: Any,
+    ramp: Any,
+    start: Any,
+    streaming: Any = 0.0,
+    corner: Any = _ROUND,
+) -> Any:
+    """Fused attention over a sequence; ``ramp`` is the length at which half of the rate is reached, ``streaming`` the time
+    that queries, keys, values and results take through memory."""
+    return start + soft_maximum(operations * (1 + ramp / tokens) / rate, streaming, corner)
 
 
 @kernel(
@@ -129,14 +157,31 @@ def attention_prefill_time(operations: Any, tokens: Any, rate: Any, ramp: Any, s
         "bandwidth": _BANDWIDTH,
         "memory_share": _SHARE,
         "start": _START,
+        "rows": Arg("", 1, 1e5),
+        "row_time": Arg("s", 1e-9, 1e-7),
+        "reach": Arg("", 0.01, 16.0),
+        "chain": _CHAIN,
+        "growth": _EXPONENT,
     },
     outputs={"time": "s"},
 )
 def attention_decode_time(
-    cached: Any, operations: Any, rate: Any, bandwidth: Any, memory_share: Any, start: Any
+    cached: Any,
+    operations: Any,
+    rate: Any,
+    bandwidth: Any,
+    memory_share: Any,
+    start: Any,
+    rows: Any = 0.0,
+    row_time: Any = 0.0,
+    reach: Any = 1.0,
+    chain: Any = 0.0,
+    growth: Any = 1.0,
 ) -> Any:
-    """One query per sequence against its cache."""
-    return start + soft_maximum(operations / rate, cached / (memory_share * bandwidth))
+    """One query per sequence against its cache: reading it, a fixed cost for each of the ``rows``, the walk along ``reach``
+    (cached tokens in units of the length at which ``chain`` is given)."""
+    reading = soft_maximum(operations / rate, cached / (memory_share * bandwidth))
+    return start + soft_maximum(soft_maximum(reading, rows * row_time, _ROUND), chain * power(reach, growth))
 
 
 @kernel(

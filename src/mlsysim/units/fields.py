@@ -115,16 +115,18 @@ class QuantityField:
             dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
             raise UnitError(f"The {field!r} field got {quantity:~P}, which is {dimension}; {expected}.", **details)
         magnitude = quantity.magnitude
-        if not isinstance(magnitude, (int, float)):
-            if getattr(magnitude, "shape", None) != ():
-                raise UnitError(f"The {field!r} field got more than one number; {expected}.", **details)
+        if getattr(magnitude, "shape", None) == ():
             magnitude = magnitude.item()
             quantity = Quantity(magnitude, quantity.units)
-        if not math.isfinite(magnitude):
+        if isinstance(magnitude, (int, float)):
+            finite, negative = math.isfinite(magnitude), magnitude < 0
+        else:
+            finite, negative = bool((abs(magnitude) < math.inf).all()), bool((magnitude < 0).any())
+        if not finite:
             raise UnitError(
                 f"The {field!r} field got {magnitude}, which is not a finite number; {expected}.", **details
             )
-        if self.positive and magnitude < 0:
+        if self.positive and negative:
             raise UnitError(f"The {field!r} field got {quantity:~P}, which is negative; {expected}.", **details)
         return quantity
 

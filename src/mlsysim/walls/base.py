@@ -407,12 +407,13 @@ def input_schema(spec: Input) -> dict[str, Any]:
         if spec.high is not None:
             schema["maximum"] = spec.high
     elif spec.kind == "quantity":
-        schema |= {"type": ["string", "object"], "x-unit": spec.unit}
+        forms = ["string", "object"] if spec.plain_unit is None else ["string", "object", "number"]
+        schema |= {"type": forms, "x-unit": spec.unit}
     elif spec.kind == "flag":
         schema["type"] = "boolean"
     elif spec.kind == "choice":
         schema["enum"] = list(spec.choices)
-    else:
+    elif spec.kind != "object":
         schema |= {"type": ["string", "object"], "x-kind": spec.kind}
     if not spec.required and isinstance(spec.default, (int, float, str, bool, type(None))):
         schema["default"] = spec.default

@@ -1,0 +1,5 @@
+"""``python -m mlsysim``."""
+
+from mlsysim.cli.main import main
+
+main()

@@ -1,0 +1,71 @@
+"""Writes ``data/intervals.toml`` from the residuals of validated tables.
+
+    python -m mlsysim.calibrate.intervals OUT.toml TABLE.csv ...
+
+For each regime, on chips with a profile of their own and on chips of a class, the 5th and 95th percentile of measured over
+predicted. Where a regime has few rows the band is widened by the spread that so few rows cannot show (a factor of
+1 + 2/rows on its logarithm).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from mlsysim.calibrate.validate import FileReport, percentile, validate
+
+__all__ = ["bands", "render"]
+
+_FEWEST = 5
+
+
+def bands(reports: list[FileReport]) -> dict[tuple[str, bool], tuple[float, float, int]]:
+    """Low and high factor and number of values, by regime and whether the chip was measured."""
+    residuals: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for report in reports:
+        for scored in report.scored:
+            p = scored.prediction
+            if p.measured > 0 and p.predicted > 0:
+                residuals[p.regime, p.chip_measured].append(math.log(p.measured / p.predicted))
+    table = {}
+    for key, values in residuals.items():
+        if len(values) < _FEWEST:
+            continue
+        ordered = sorted(values)
+        widen = 1 + 2 / len(values)
+        low, high = percentile(ordered, 0.05) * widen, percentile(ordered, 0.95) * widen
+        table[key] = (math.exp(min(low, -0.005)), math.exp(max(high, 0.005)), len(values))
+    return table
+
+
+def render(table: dict[tuple[str, bool], tuple[float, float, int]]) -> str:
+    """The bands as TOML."""
+    lines = [
+        "# Error bars by regime: 5th and 95th percentile of measured over predicted on the published rows of that kind.",
+        "# Written by mlsysim.calibrate.intervals.",
+    ]
+    for (regime, measured), (low, high, rows) in sorted(table.items()):
+        key = re.sub(r"\W+", "_", regime) + ("" if measured else "_class")
+        lines += [
+            "",
+            f"[{key}]",
+            f'regime = "{regime}"',
+            f"chip_measured = {'true' if measured else 'false'}",
+            f"low = {low:.4f}",
+            f"high = {high:.4f}",
+            f"rows = {rows}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> None:
+    """Validate the tables and write their bands."""
+    out, *tables = arguments
+    Path(out).write_text(render(bands(validate(*tables))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,234 @@
+"""``validate``: predict every row of measurement tables and say how far off we are.
+
+    mlsysim.calibrate.validate.validate("training.csv", "serving_runs.csv")
+
+Tables are recognised by their header. Each file's report counts rows, predicted and skipped rows with reasons, and gives
+median and mean absolute percentage error, the 90th percentile, the share within 10 and 25 %, the bias (median signed
+error), and the share of values inside the stated interval; the same by source and by metric. All errors are in per cent.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.errors import InputError, MLSysError
+from mlsysim.zoo.intervals import interval
+
+__all__ = ["READERS", "FileReport", "Scored", "score", "validate"]
+
+READERS = ("serving_runs", "training", "inference", "vision", "operators", "collectives", "energy", "silicon")
+
+_LARGEST_FILE = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One predicted value of a row, with its interval."""
+
+    row: str
+    source: str
+    prediction: Prediction
+    low: float
+    high: float
+
+    @property
+    def ape(self) -> float:
+        return abs(self.prediction.error) * 100
+
+    @property
+    def inside(self) -> bool:
+        return self.low <= self.prediction.measured <= self.high
+
+
+@dataclass
+class FileReport:
+    """The score of one file."""
+
+    file: str
+    table: str
+    rows: int = 0
+    predicted: int = 0
+    excluded: int = 0
+    skipped_reasons: Counter[str] = field(default_factory=Counter)
+    scored: list[Scored] = field(default_factory=list)
+    unscored: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def skipped(self) -> int:
+        return self.rows - self.predicted
+
+    @property
+    def coverage(self) -> float:
+        return self.predicted / self.rows if self.rows else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        sources = sorted({s.source for s in self.scored})
+        metrics = sorted({s.prediction.metric for s in self.scored})
+        return {
+            "file": self.file,
+            "table": self.table,
+            "rows": self.rows,
+            "predicted": self.predicted,
+            "skipped": self.skipped,
+            "excluded": self.excluded,
+            "coverage": self.coverage,
+            "skipped_reasons": dict(self.skipped_reasons.most_common()),
+            **score(self.scored),
+            "by_source": {s: score([x for x in self.scored if x.source == s]) for s in sources},
+            "by_metric": {m: score([x for x in self.scored if x.prediction.metric == m]) for m in metrics},
+        }
+
+
+def score(scored: Iterable[Scored]) -> dict[str, Any]:
+    """Errors of a set of predictions, in per cent; empty sets have no figures."""
+    values = list(scored)
+    if not values:
+        return {"values": 0}
+    errors = sorted(s.ape for s in values)
+    signed = sorted(s.prediction.error * 100 for s in values)
+    count = len(values)
+    return {
+        "values": count,
+        "median_ape": percentile(errors, 0.5),
+        "mape": sum(errors) / count,
+        "p90_ape": percentile(errors, 0.9),
+        "within_10": 100 * sum(e <= 10 for e in errors) / count,
+        "within_25": 100 * sum(e <= 25 for e in errors) / count,
+        "bias": percentile(signed, 0.5),
+        "interval_coverage": 100 * sum(s.inside for s in values) / count,
+    }
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """A percentile of sorted values, linear between neighbours."""
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def reader_for(header: Iterable[str], file: str) -> tuple[str, ModuleType]:
+    """The reader whose columns the header has."""
+    columns = set(header)
+    for name in READERS:
+        module = import_module(f"mlsysim.calibrate.tables.{name}")
+        if set(module.COLUMNS) <= columns:
+            return name, module
+    shown = ", ".join(sorted(columns)[:8])
+    raise InputError(f"{file}: no known table has the columns {shown} ...; known are {', '.join(READERS)}.")
+
+
+def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Header and rows of a CSV file."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file.")
+    if path.stat().st_size > _LARGEST_FILE:
+        raise InputError(f"{path} is larger than {_LARGEST_FILE:,} bytes.")
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            reader = csv.DictReader(stream)
+            rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
+            return list(reader.fieldnames or []), rows
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is not a CSV table: {error}.") from None
+
+
+def validate(*paths: str | Path) -> list[FileReport]:
+    """Score each file."""
+    if not paths:
+        raise InputError("validate needs at least one CSV file.")
+    return [validate_file(Path(path)) for path in paths]
+
+
+def validate_file(path: Path) -> FileReport:
+    """Score one file."""
+    header, rows = read_rows(path)
+    name, module = reader_for(header, path.name)
+    report = FileReport(file=str(path), table=name)
+    for number, row in enumerate(rows, 2):
+        key = row.get("id") or f"line {number}"
+        source = row.get("source") or row.get("section") or ""
+        _score_row(report, module, row, key, source)
+    return report
+
+
+def _score_row(report: FileReport, module: ModuleType, row: Mapping[str, str], key: str, source: str) -> None:
+    try:
+        predictions = module.predict(row)
+    except Excluded as reason:
+        report.excluded += 1
+        report.unscored.append((key, "excluded", str(reason)))
+        return
+    except Skipped as reason:
+        _skip(report, key, str(reason))
+        return
+    except MLSysError as error:
+        _skip(report, key, str(error))
+        return
+    report.rows += 1
+    if not predictions:
+        report.skipped_reasons["no measured value"] += 1
+        report.unscored.append((key, "skipped", "no measured value"))
+        return
+    report.predicted += 1
+    for prediction in predictions:
+        band = interval(prediction.regime, prediction.chip_measured)
+        low, high = band.around(prediction.predicted)
+        report.scored.append(Scored(key, source, prediction, low, high))
+
+
+def _skip(report: FileReport, key: str, reason: str) -> None:
+    report.rows += 1
+    report.skipped_reasons[reason] += 1
+    report.unscored.append((key, "skipped", reason))
+
+
+def write_predictions(reports: Iterable[FileReport], path: Path) -> None:
+    """Every row with prediction, interval and error, as CSV."""
+    columns = (
+        "file",
+        "row",
+        "source",
+        "metric",
+        "measured",
+        "predicted",
+        "low",
+        "high",
+        "error_pct",
+        "regime",
+        "inferred",
+        "status",
+    )
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns)
+        for report in reports:
+            for s in report.scored:
+                p = s.prediction
+                writer.writerow(
+                    [
+                        report.file,
+                        s.row,
+                        s.source,
+                        p.metric,
+                        repr(p.measured),
+                        repr(p.predicted),
+                        repr(s.low),
+                        repr(s.high),
+                        f"{p.error * 100:.2f}",
+                        p.regime,
+                        " ".join(p.inferred),
+                        "predicted",
+                    ]
+                )
+            for key, status, reason in report.unscored:
+                writer.writerow([report.file, key, "", "", "", "", "", "", "", "", "", f"{status}: {reason}"])

@@ -1,0 +1,142 @@
+"""Kernels of a calibrated training step: what a product, a stream of bytes, a ring and a pipeline take.
+
+    product        t0 + max(F / R, B / (e W))                     R the rate that long products sustain
+    attention      t0 + F (1 + S0/S) / A
+    stream         B / (e W)                                       norms, activations, conversions, the optimizer
+    ring           start + hops x latency + (n - 1)/n M / B        all-gather and reduce-scatter; twice the volume for an all-reduce
+    exchange       (n - 1)/n M / B inside a link domain; one copy per distinct domain across them
+    overlap        max(a, b) + kappa min(a, b)                     kappa 0: hidden for free; 1: nothing is gained
+    pipeline       m t_longest + (p - 1)/v (t_mean + t_send)
+
+All are pure, closed and array-capable; :mod:`mlsysim.walls.fleet.calibrated_step` puts them together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import maximum, minimum
+
+__all__ = [
+    "attention_time",
+    "capped_rate",
+    "distinct_domains",
+    "overlapped",
+    "pipelined",
+    "product_time",
+    "ring_time",
+    "stream_time",
+]
+
+_FLOPS = Arg("flop", 1e6, 1e15)
+_BYTES = Arg("byte", 1e3, 1e12)
+_RATE = Arg("flop/s", 1e12, 1e16)
+_BANDWIDTH = Arg("byte/s", 1e10, 1e13)
+_TIME = Arg("s", 1e-5, 10)
+_START = Arg("s", 1e-7, 1e-4)
+_SHARE = Arg("", 0.05, 1.0)
+
+
+@kernel(
+    inputs={
+        "operations": _FLOPS,
+        "moved": _BYTES,
+        "rate": _RATE,
+        "bandwidth": _BANDWIDTH,
+        "share": _SHARE,
+        "start": _START,
+    },
+    outputs={"time": "s"},
+)
+def product_time(operations: Any, moved: Any, rate: Any, bandwidth: Any, share: Any, start: Any) -> Any:
+    """A matrix product: arithmetic or memory, whichever is longer."""
+    return start + maximum(operations / rate, moved / (share * bandwidth))
+
+
+@kernel(
+    inputs={
+        "operations": _FLOPS,
+        "tokens": Arg("", 16, 1e6),
+        "rate": _RATE,
+        "ramp": Arg("", 10, 3000),
+        "start": _START,
+    },
+    outputs={"time": "s"},
+)
+def attention_time(operations: Any, tokens: Any, rate: Any, ramp: Any, start: Any) -> Any:
+    """Fused attention; short sequences do not fill the chip."""
+    return start + operations * (1 + ramp / tokens) / rate
+
+
+@kernel(inputs={"moved": _BYTES, "bandwidth": _BANDWIDTH, "share": _SHARE}, outputs={"time": "s"})
+def stream_time(moved: Any, bandwidth: Any, share: Any) -> Any:
+    """Bytes at a share of the memory bandwidth."""
+    return moved / (share * bandwidth)
+
+
+@kernel(
+    inputs={
+        "message": _BYTES,
+        "ranks": Arg("", 1, 1e4, whole=True),
+        "inside": Arg("", 1, 72, whole=True),
+        "link": _BANDWIDTH,
+        "adapter": _BANDWIDTH,
+        "start": _START,
+        "hop": _START,
+    },
+    outputs={"time": "s"},
+)
+def ring_time(message: Any, ranks: Any, inside: Any, link: Any, adapter: Any, start: Any, hop: Any) -> Any:
+    """An all-gather (or reduce-scatter) of a message over a ring of ``ranks``, ``inside`` of which share a domain.
+
+    The ring leaves a domain over as many adapters as it has ranks there. One rank alone takes no time.
+    """
+    domains = maximum(ranks / inside, 1.0)
+    across = minimum(domains - 1, 1.0)
+    crossing = (1 / link) * (1 - across) + maximum(1 / link, 1 / (inside * adapter)) * across
+    some = minimum(ranks - 1, 1.0)
+    return some * (start + across * domains * hop) + (ranks - 1) / ranks * message * crossing
+
+
+@kernel(inputs={"domains": Arg("", 1, 100), "choices": Arg("", 1, 64)}, outputs={"others": ""})
+def distinct_domains(domains: Any, choices: Any) -> Any:
+    """Expected number of other link domains that a token with ``choices`` uniform experts must visit."""
+    return (domains - 1) * (1 - (1 - 1 / domains) ** choices)
+
+
+@kernel(inputs={"a": _TIME, "b": _TIME, "kappa": Arg("", 0.01, 1.0)}, outputs={"time": "s"})
+def overlapped(a: Any, b: Any, kappa: Any) -> Any:
+    """Two activities at the same time, each of which slows the other: the longer, and a part of the shorter."""
+    return maximum(a, b) + kappa * minimum(a, b)
+
+
+@kernel(
+    inputs={
+        "longest": _TIME,
+        "mean": _TIME,
+        "send": _TIME,
+        "micro_batches": Arg("", 1, 1e4),
+        "stages": Arg("", 1, 128),
+        "chunks": Arg("", 1, 32),
+    },
+    outputs={"busy": "s", "bubble": "s"},
+)
+def pipelined(longest: Any, mean: Any, send: Any, micro_batches: Any, stages: Any, chunks: Any) -> Any:
+    """Micro-batches at the pace of the longest stage, and what the first waits for the last; ``chunks`` per stage."""
+    return micro_batches * longest, (stages - 1) / chunks * (mean + send)
+
+
+@kernel(
+    inputs={
+        "rate": _RATE,
+        "cap": Arg("W", 200, 1000),
+        "full": Arg("W", 300, 1400),
+        "fixed": Arg("W", 50, 150),
+        "exponent": Arg("", 0.2, 1.0),
+    },
+    outputs={"rate": "flop/s"},
+)
+def capped_rate(rate: Any, cap: Any, full: Any, fixed: Any, exponent: Any) -> Any:
+    """The rate under a power cap below the chip's own: dynamic power over its full value, to an exponent."""
+    return rate * ((cap - fixed) / (full - fixed)) ** exponent

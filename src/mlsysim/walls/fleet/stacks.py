@@ -1,0 +1,94 @@
+"""Software stacks for training: what a framework fused, hid and kept, as named data.
+
+``stack(name)`` gives one; ``nearest_stack(year, sharded)`` the one whose year is nearest, for software that has no entry.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from mlsysim.errors import ZooFileError, unknown_name
+
+__all__ = ["DEFAULT_STACK", "Stack", "nearest_stack", "stack", "stack_names"]
+
+DEFAULT_STACK = "bridge"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A framework generation.
+
+    ``attention`` is the kernel: unfused, fa1, fa2 or cudnn. ``elementwise`` is the fusion level: eager, megatron (fused
+    dropout, bias and softmax) or fused. ``recompute`` is the default: none, selective (attention core), half (every other
+    product), modules (norms and activations), full, or fit (none if it fits, else modules). ``kappa`` is the share of
+    hidden communication that slows computing anyway. ``host`` scales the launches of a mixture-of-experts layer,
+    ``expert_fusion`` the bytes of permutation and conversion around experts.
+    """
+
+    name: str
+    year: int
+    title: str
+    attention: str
+    elementwise: str
+    elementwise_share: float
+    sequence_parallel: bool
+    tensor_exposed: float
+    data_overlap: bool
+    gradient_bytes: float
+    zero: int
+    recompute: str
+    loss_bytes: float
+    kappa: float
+    step_overhead: float
+    source: str
+    recompute_in_pipeline: str = ""
+    exchange_exposed: float = 0.55
+    host: float = 1.0
+    expert_fusion: float = 1.0
+    device_share: float = 1.0
+    virtual_stages: str = "one"
+    context_loss: float = 0.0
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files("mlsysim.data").joinpath("stacks.toml").read_text(encoding="utf-8"))
+
+
+def stack_names() -> tuple[str, ...]:
+    """Names of all stacks."""
+    return tuple(_tables())
+
+
+def _table(name: str) -> dict[str, Any]:
+    own = dict(_tables()[name])
+    parent = own.pop("like", None)
+    return {**_table(parent), **own} if parent else own
+
+
+@cache
+def stack(name: str) -> Stack:
+    """The stack of that name."""
+    folded = name.lower().replace("_", "-")
+    if folded not in _tables():
+        raise unknown_name("training stack", name, stack_names())
+    table = _table(folded)
+    unknown = set(table) - {field.name for field in fields(Stack)}
+    if unknown:
+        raise ZooFileError(
+            f"stacks.toml, entry {folded!r}: unknown field {sorted(unknown)[0]!r}.",
+            file="stacks.toml",
+            entry=folded,
+            reason="unknown field",
+        )
+    return Stack(name=folded, **table)
+
+
+def nearest_stack(year: int, sharded: bool = False) -> Stack:
+    """The stack nearest in time: of fully sharded data parallelism, or of Megatron's lineage."""
+    names = ("fsdp23", "titan") if sharded else ("megatron21", "megatron22", "nemo23", "mcore24", "bridge")
+    return min((stack(name) for name in names), key=lambda entry: abs(entry.year - year))
