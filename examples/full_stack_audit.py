@@ -1,13 +1,13 @@
 """The full-stack audit of Llama-70B training on 512 H100 in Quebec: six domains, eight resolvers, one table."""
 
 from mlsysim import (
+    Q_,
     DataModel,
     DistributedModel,
     EconomicsModel,
     Grids,
     Hardware,
     Models,
-    Q_,
     ReliabilityModel,
     ScalingModel,
     SensitivitySolver,

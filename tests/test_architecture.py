@@ -34,6 +34,7 @@ ROOMS: dict[str, set[str] | None] = {
     "plot": None,
     "report": None,
     "cli": None,
+    "__main__": None,
     "labs": None,
 }
 

@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+import tomllib
 import traceback
 import warnings
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from urllib.parse import unquote
 import pytest
 
 from mlsysim.errors import DataWarning
+from mlsysim.hardware.checks import CHECKS
+from mlsysim.hardware.registry import build
 from mlsysim.walls.catalog import walls
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +142,15 @@ def test_a_walls_page_has_its_sections_and_a_worked_number(page: Path) -> None:
 def test_the_index_lists_every_wall_page() -> None:
     index = (DOCS / "walls" / "index.md").read_text(encoding="utf-8")
     assert re.findall(r"\]\((\d\d-[\w-]+\.md)\)", index) == [page.name for page in WALL_PAGES]
+
+
+def test_the_chip_in_contributing_is_one_that_the_zoo_accepts() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (example,) = [block.body for block in blocks(text) if block.language == "toml"]
+    ((key, table),) = tomllib.loads(example).items()
+    chip = build(key, table)
+    assert chip.metadata.sources
+    assert [problem for check in CHECKS if (problem := check(chip))] == []
 
 
 def test_readme_commands_exist() -> None:

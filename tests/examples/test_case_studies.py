@@ -79,6 +79,7 @@ def test_s2_step_and_headroom() -> None:
     compute = 3 * 2 * 4.089e9 * 256 / (312e12 * 0.42)
     assert small.accelerator_step_time.to("s").magnitude == pytest.approx(compute, rel=1e-3)
     assert round(small.accelerator_step_time.to("ms").magnitude) == 48
+    assert small.demand_rate.to("1/s").magnitude == pytest.approx(2048 / compute, rel=1e-3)
     assert small.cpu_throughput.magnitude == 64 * 850
     assert f"{small.headroom_ratio:.2f}" == "1.27"
     assert not small.is_bottleneck

@@ -54,7 +54,7 @@ def test_all_grids_at_one_price():
 def test_regional_prices_reject_grids_without_one_by_name():
     result = solve(regions="all", kwh_price="region")
     without = {key for key in Grids.keys() if Grids.get(key).electricity_price is None}  # noqa: SIM118
-    assert "Poland" in without
+    assert "Norway" in without
     assert {gone["region"] for gone in result.rejected} == without
     assert result.total_searched + len(result.rejected) == result.search_space_size == len(Grids)
     assert all("no electricity price" in gone["reason"] for gone in result.rejected)
@@ -64,7 +64,7 @@ def test_regional_prices_reject_grids_without_one_by_name():
 
 def test_nothing_left_is_an_error_with_the_remedy():
     with pytest.raises(InputError, match="pass kwh_price"):
-        solve(regions=["Poland"], kwh_price="region")
+        solve(regions=["Norway"], kwh_price="region")
 
 
 def test_a_tax_can_change_the_choice():

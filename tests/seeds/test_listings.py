@@ -40,7 +40,7 @@ node = HardwareNode(
    memory=MemoryHierarchy(
        capacity=Q_("96 GiB"),
        bandwidth=Q_("4 TB/s"),
-       tdp=Q_("500 W")))
+       tdp=Q_("500 W"))
 print(node.ridge_point()) # -> 125 flop/byte
 """
 
@@ -123,9 +123,20 @@ def test_nothing_but_a_rate_of_operations_adds_to_one(other: str) -> None:
 # Listing 2
 
 
-def test_listing_2_runs_with_its_misplaced_tdp() -> None:
-    """The listing closes a parenthesis late, so the power lands in the memory; it is handed on, with a warning."""
-    printed, names, warned = execute(LISTING_2)
+CLOSED_AT_THE_END = LISTING_2.replace('"500 W"))', '"500 W")))')
+AS_MEANT = LISTING_2.replace('"4 TB/s"),', '"4 TB/s")),')
+
+
+def test_listing_2_lacks_a_parenthesis() -> None:
+    """It closes the memory nowhere else than after the power, and the node not at all."""
+    assert LISTING_2.count("(") == LISTING_2.count(")") + 1
+    with pytest.raises(SyntaxError):
+        execute(LISTING_2)
+
+
+def test_listing_2_closed_at_its_end_hands_the_misplaced_tdp_on() -> None:
+    """The power then lands in the memory; it is handed on to the node, with a warning."""
+    printed, names, warned = execute(CLOSED_AT_THE_END)
     assert printed.startswith("125")
     node = names["node"]
     assert node.ridge_point().to("flop/byte").magnitude == pytest.approx(125)
@@ -134,16 +145,15 @@ def test_listing_2_runs_with_its_misplaced_tdp() -> None:
 
 
 def test_listing_2_as_it_was_meant_needs_no_warning() -> None:
-    meant = LISTING_2.replace('bandwidth=Q_("4 TB/s"),\n', 'bandwidth=Q_("4 TB/s")),\n').replace('W")))', 'W"))')
-    printed, names, warned = execute(meant)
-    _, misplaced, _ = execute(LISTING_2)
+    printed, names, warned = execute(AS_MEANT)
+    _, misplaced, _ = execute(CLOSED_AT_THE_END)
     assert not warned and printed.startswith("125")
     assert names["node"].model_dump() == misplaced["node"].model_dump()
 
 
 def test_the_node_of_listing_2_is_a_full_member_of_the_zoo() -> None:
     """At fp8 it computes twice as fast, and its 4 TB/s read 70 B parameters of 1 byte in 17.5 ms."""
-    _, names, _ = execute(LISTING_2)
+    _, names, _ = execute(AS_MEANT)
     answer = SingleNodeModel().solve("Llama3_70B", names["node"], precision="fp8")
     assert answer.latency_compute.to("s").magnitude == pytest.approx(2 * 70.6e9 / (1000e12 * 0.5))
     assert answer.latency_memory.to("ms").magnitude == pytest.approx(70.6e9 / 4e12 * 1e3, rel=1e-4)

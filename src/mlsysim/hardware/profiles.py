@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -20,13 +20,37 @@ from mlsysim.errors import InputError, ZooFileError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import compute_precision
 from mlsysim.units.fields import Record, Seconds
+from mlsysim.units.registry import to_si
 from mlsysim.zoo.provenance import Source
 
-__all__ = ["Attention", "Collective", "Gemm", "MemoryBound", "Power", "Profile", "profile", "profile_names"]
+__all__ = [
+    "REACH",
+    "Attention",
+    "Collective",
+    "ContextKernel",
+    "DecodeKernel",
+    "EngineAttention",
+    "Gemm",
+    "MemoryBound",
+    "MemoryKernel",
+    "Power",
+    "ProductKernel",
+    "Profile",
+    "profile",
+    "profile_names",
+]
+
+REACH = 4096
+"""Length (of a reduction, of a cache) at which the ``chain`` of a kernel is given."""
+
+_NONE = "0 us"
 
 
 class Gemm(Record):
-    """Matrix products at one precision. ``rate_share`` is of the dense peak, in short bursts."""
+    """Matrix products at one precision, as a roof: what long products reach, and the start of short ones.
+
+    ``rate_share`` is of the dense peak, in short bursts.
+    """
 
     rate_share: float = Field(gt=0, le=1.2)
     memory_share: float = Field(gt=0, le=1)
@@ -35,13 +59,53 @@ class Gemm(Record):
     quantise_share: float = Field(default=0.5, gt=0, le=1, description="bandwidth share of converting inputs")
     fit_error_pct: float | None = None
 
+    @cached_property
+    def kernel(self) -> ProductKernel:
+        """The same constants in the finer form."""
+        return ProductKernel(
+            rate_share=self.rate_share,
+            memory_share=self.memory_share,
+            start=self.start,
+            sustained=self.sustained,
+            quantise_share=self.quantise_share,
+            fit_error_pct=self.fit_error_pct,
+        )
+
+
+class ProductKernel(Record):
+    """Matrix products of every shape at one precision; see :func:`mlsysim.physics.operators.gemm_time`.
+
+    ``chain`` is the time to walk a reduction of 4096 when there are too few tiles to fill the chip; it grows with the reduction
+    to the power ``growth``. Inputs that must be converted to a narrower format first pay ``quantise_start`` and move their
+    bytes (and ``quantise_row`` elements more for each row) at ``quantise_share`` of the bandwidth.
+    """
+
+    rate_share: float = Field(gt=0, le=1.2)
+    memory_share: float = Field(gt=0, le=1)
+    start: Seconds
+    sustained: float | None = Field(default=None, gt=0, le=1, description="rate over seconds over that of the table")
+    chain: Seconds = Field(default=_NONE, validate_default=True)
+    growth: float = Field(default=1.0, gt=0, le=2)
+    corner: float = Field(default=4.0, ge=1, le=12, description="exponent of the norm over arithmetic and memory")
+    quantise_share: float = Field(default=0.5, gt=0, le=1, description="bandwidth share of converting inputs")
+    quantise_row: float = Field(default=0.0, ge=0)
+    quantise_start: Seconds = Field(default=_NONE, validate_default=True)
+    fit_error_pct: float | None = None
+    points: int | None = None
+
+    @cached_property
+    def times(self) -> tuple[float, float, float]:
+        """Seconds: start, chain, start of the conversion."""
+        return to_si(self.start, "s"), to_si(self.chain, "s"), to_si(self.quantise_start, "s")
+
 
 class Attention(Record):
-    """Fused attention. Rates are shares of the dense 16-bit peak, of causal operations."""
+    """Fused attention of the chip's best library. Rates are shares of the dense 16-bit peak, of causal operations."""
 
     rate_share: float = Field(gt=0, le=1)
     ramp_tokens: float = Field(ge=0)
     start: Seconds
+    head_exponent: float = Field(default=0.5, ge=0, le=2, description="rate grows so with the head's size, up to 128")
     fp8_gain: float = Field(default=1.0, ge=1)
     backward_share: float = Field(default=0.853, gt=0, le=1, description="backward rate over forward rate")
     decode_memory_share: float = Field(gt=0, le=1)
@@ -49,19 +113,85 @@ class Attention(Record):
     latent_memory_share: float = Field(default=0.8, gt=0, le=1)
     latent_rate_share: float = Field(default=0.53, gt=0, le=1)
     fit_error_pct: float | None = None
+    points: int | None = None
+
+    @cached_property
+    def times(self) -> tuple[float, float]:
+        """Seconds: start over a sequence, and of a decode."""
+        return to_si(self.start, "s"), to_si(self.decode_start, "s")
+
+
+class ContextKernel(Record):
+    """A serving engine's attention over a prompt, writing of the cache included."""
+
+    start: Seconds
+    rate_share: float = Field(gt=0, le=1.2, description="of the dense 16-bit peak, of causal operations")
+    ramp_tokens: float = Field(ge=0)
+    head_exponent: float = Field(ge=0, le=2)
+    stream_share: float = Field(gt=0, le=1.2, description="bandwidth share of queries, keys, values and results")
+    corner: float = Field(ge=1, le=12)
+    fit_error_pct: float | None = None
+    points: int | None = None
+
+
+class DecodeKernel(Record):
+    """A serving engine's attention of one query per sequence.
+
+    ``memory_share`` may pass 1: part of what the measured kernels read stays on the chip. ``reuse`` is the exponent with which
+    query heads that read the same keys one by one find them on the chip.
+    """
+
+    start: Seconds
+    memory_share: float = Field(gt=0, le=1.6)
+    row_time: Seconds
+    chain: Seconds
+    growth: float = Field(gt=0, le=1.5)
+    reuse: float = Field(default=0.0, ge=0, le=1)
+    fit_error_pct: float | None = None
+    points: int | None = None
+
+
+class EngineAttention(Record):
+    """Attention kernels of one serving engine, by the format of arithmetic and cache ("bf16/fp8").
+
+    Up to ``group_limit`` query heads share the reading of their keys (``grouped``); one head alone, or more than that, go one
+    by one (``single``).
+    """
+
+    group_limit: int = Field(gt=0)
+    context: dict[str, ContextKernel]
+    single: dict[str, DecodeKernel]
+    grouped: dict[str, DecodeKernel]
+
+
+class MemoryKernel(Record):
+    """One memory-bound kernel, over the smallest number of bytes that it must move: a chain of small ones has a small share."""
+
+    start: Seconds
+    share: float = Field(gt=0, le=1)
+    fit_error_pct: float | None = None
+    points: int | None = None
 
 
 class MemoryBound(Record):
-    """Everything that only moves bytes."""
+    """Everything that only moves bytes; ``kernels`` that were measured by name ("rms_norm/eager")."""
 
     eager_share: float = Field(gt=0, le=1)
     fused_share: float = Field(gt=0, le=1)
     start: Seconds
     optimizer_share: float = Field(default=0.72, gt=0, le=1)
+    optimizer_share_16bit: float = Field(default=0.57, gt=0, le=1, description="with parameters and moments in 16 bits")
     gather_share: float = Field(default=0.35, gt=0, le=1)
     graph_launch: Seconds
     eager_launch: Seconds
+    kernels: dict[str, MemoryKernel] = Field(default_factory=dict)
     fit_error_pct: float | None = None
+    points: int | None = None
+
+    @cached_property
+    def times(self) -> tuple[float, float, float]:
+        """Seconds: start, launch in a graph, launch by the host."""
+        return to_si(self.start, "s"), to_si(self.graph_launch, "s"), to_si(self.eager_launch, "s")
 
 
 class Collective(Record):
@@ -97,10 +227,12 @@ class Profile(Record):
     name: str
     basis: Literal["measured", "generation", "family"]
     gemm: dict[str, Gemm]
+    products: dict[str, ProductKernel] = Field(default_factory=dict)
     attention: Attention
     memory_bound: MemoryBound
     collective: Collective
     power: Power
+    engines: dict[str, EngineAttention] = Field(default_factory=dict)
     usable_memory: float = Field(default=1.0, gt=0, le=1.1, description="memory that the driver offers over capacity")
     source: tuple[Source, ...] = ()
 
@@ -115,6 +247,19 @@ class Profile(Record):
             if name in self.gemm:
                 return self.gemm[name]
         raise InputError(f"the profile {self.name!r} has no constants for {precision}.")
+
+    def product_for(self, precision: str, variant: str | None = None) -> ProductKernel:
+        """Constants in the finer form; those of the roof where the precision was not measured shape by shape.
+
+        ``variant`` names a way of scaling or storing that was measured apart: "block" (a scale for each block) or "weight"
+        (narrow weights, 16-bit arithmetic).
+        """
+        wanted = compute_precision(precision)
+        same = {"fp16": "bf16", "bf16": "fp16"}.get(wanted, wanted)
+        for name in (f"{wanted}_{variant}", wanted, same):
+            if name in self.products:
+                return self.products[name]
+        return self.gemm_for(precision).kernel
 
 
 _WIDER = {
@@ -132,16 +277,16 @@ _WIDER = {
 
 @cache
 def _tables(user_folder: str) -> dict[str, dict[str, Any]]:
-    """Every profile table: shipped ones, then the user's, which may replace them."""
+    """Every profile table: shipped ones, then the user's. A later file adds to a table or replaces values of it."""
     tables: dict[str, dict[str, Any]] = {}
     shipped = files("mlsysim.hardware").joinpath("data", "profiles")
     for entry in sorted(shipped.iterdir(), key=lambda item: item.name):
         if entry.name.endswith(".toml"):
-            tables.update(tomllib.loads(entry.read_text(encoding="utf-8")))
+            tables = _merge(tables, tomllib.loads(entry.read_text(encoding="utf-8")))
     if user_folder:
         for path in sorted(Path(user_folder).glob("profiles/*.toml")):
             try:
-                tables.update(tomllib.loads(path.read_text(encoding="utf-8")))
+                tables = _merge(tables, tomllib.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError) as error:
                 raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
     return tables

@@ -263,6 +263,36 @@ class TransformerWorkload(Workload):
         elements = self.stack.cache_elements(seq_len) * batch_size
         return Quantity(elements * element_bytes(None, precision), "byte")
 
+    def training_memory(
+        self,
+        batch_size: Any = 1,
+        seq_len: Any = 2048,
+        precision: str = "fp16",
+        optimizer: str = "adam",
+        strategy: str = "selective",
+        zero_stage: int = 0,
+        dp_size: int = 1,
+        is_lora: bool = False,
+        lora_rank: int = 16,
+    ) -> Any:
+        """Bytes of a training step on one device; ``strategy`` is the recomputation: none, selective or full."""
+        from mlsysim.models.footprint import training_state
+
+        if strategy not in ("none", "selective", "full"):
+            raise unknown_name("recomputation strategy", strategy, ("none", "selective", "full"))
+        state = training_state(
+            self,
+            positive_number(batch_size, "batch_size"),
+            whole_number(seq_len, "seq_len"),
+            precision,
+            optimizer=optimizer,
+            recompute=strategy,
+            zero_stage=zero_stage,
+            dp=dp_size,
+            lora_rank=lora_rank if is_lora else None,
+        )
+        return Quantity(state.total, "byte")
+
     # --- first-order demand -----------------------------------------------------------------------------------
 
     @cached_property

@@ -214,7 +214,7 @@ def layouts(x: Any, modes: tuple[str, ...]) -> Iterator[tuple[Layout, int, str]]
                 local = x.batch_size // dp
                 ranks = dp * tp * cp
                 eps = [e for e in divisors(experts) if e <= x.max_ep and ranks % e == 0]
-                stages = [v for v in (1, 2, 3, 4, 6, 8, 12, 16) if v <= x.max_v_stages and pp * v <= layers]
+                stages = [v for v in (1, 2, 3, 4, 6, 8, 12, 16) if v <= x.max_v_stages and pp * (v - 1) < layers]
                 if pp == 1 or x.schedule not in (None, "interleaved"):
                     stages = [1]
                 # A single replica has nothing to share its state with.

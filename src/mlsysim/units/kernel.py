@@ -114,7 +114,8 @@ def prove(signature: Signature) -> None:
         foreign = dict(quantities, **{name: quantities[name] * ureg.kelvin})
         try:
             outcome = signature.unpack(signature.function(**foreign))
-        except (DimensionalityError, UnitError):
+        except (DimensionalityError, UnitError, ValueError):
+            # ValueError is pint's refusal to compare a quantity with a plain number.
             continue
         if all(_dimension(outcome[out]) == _dimension(carried[out]) for out in signature.outputs):
             raise KernelProofError(

@@ -77,7 +77,7 @@ def test_the_regions_price_must_be_asked_for():
 
 def test_a_region_without_price_is_an_error_with_the_remedy():
     with pytest.raises(InputError, match="pass kwh_price="):
-        tutorial(grid=Grids.Poland, kwh_price="region")
+        tutorial(grid=Grids.Norway, kwh_price="region")
     with pytest.raises(InputError, match="pass kwh_price="):
         EconomicsModel().solve(fleet(), 30, kwh_price="region")
 

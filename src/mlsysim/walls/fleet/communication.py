@@ -489,7 +489,7 @@ def distributed_step(
         "stage_layers": stage_layers,
         "tensor_sums": 6 if recomputed else 4,
         "tensor_message": tokens * hidden * activation,
-        "gradient_bytes": trained * gradient_element / (layout.tp * layout.pp),
+        "gradient_bytes": trained * gradient_element / (layout.tp * layout.pp * balance),
         "idle": idle_slots(schedule, layout.pp, layout.virtual_stages),
         "intra_bandwidth": net.intra_bandwidth,
         "inter_bandwidth": net.inter_bandwidth,

@@ -95,9 +95,9 @@ def plan_layout(
             field="tp_size",
         )
     layers = getattr(model, "layers", None)
-    if layers and pp * virtual_stages > layers:
+    if layers and (pp > layers or pp * (virtual_stages - 1) >= layers):
         raise InputError(
-            f"{model.name} has {layers} layers, fewer than PP {pp} x {virtual_stages} virtual stages; use fewer stages.",
+            f"{model.name} has {layers} layers, too few for PP {pp} x {virtual_stages} virtual stages; use fewer stages.",
             field="pp_size",
         )
     experts = getattr(model, "experts", 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
 
-__all__ = ["DEFAULT_STACK", "Stack", "nearest_stack", "stack", "stack_names"]
+__all__ = ["DEFAULT_STACK", "Stack", "nearest_stack", "stack", "stack_names", "stack_of_source"]
 
 DEFAULT_STACK = "bridge"
 
@@ -52,6 +52,7 @@ class Stack:
     device_share: float = 1.0
     virtual_stages: str = "one"
     context_loss: float = 0.0
+    sources: tuple[str, ...] = ()
 
 
 @cache
@@ -67,7 +68,8 @@ def stack_names() -> tuple[str, ...]:
 def _table(name: str) -> dict[str, Any]:
     own = dict(_tables()[name])
     parent = own.pop("like", None)
-    return {**_table(parent), **own} if parent else own
+    inherited = {key: value for key, value in _table(parent).items() if key != "sources"} if parent else {}
+    return {**inherited, **own}
 
 
 @cache
@@ -85,7 +87,14 @@ def stack(name: str) -> Stack:
             entry=folded,
             reason="unknown field",
         )
-    return Stack(name=folded, **table)
+    return Stack(name=folded, **{**table, "sources": tuple(table.get("sources", ()))})
+
+
+def stack_of_source(source: str) -> Stack | None:
+    """The stack whose published results carry this name, by the longest part of the name that an entry lists."""
+    folded = source.lower().replace("_", "-")
+    found = [(len(part), name) for name in _tables() for part in _tables()[name].get("sources", ()) if part in folded]
+    return stack(max(found)[1]) if found else None
 
 
 def nearest_stack(year: int, sharded: bool = False) -> Stack:

@@ -35,6 +35,10 @@ class Constants:
     attention_start: float
     attention_backward_rate: float
     attention_backward_work: float
+    flash1_rate: float
+    unfused_rate: float
+    unfused_forward_bytes: float
+    unfused_backward_bytes: float
     quantise_share: float
     block_scale_cost: float
     optimizer_bytes: float
@@ -164,7 +168,7 @@ def training_chip(
     )
     return TrainingChip(
         name=chip.name,
-        measured=known and shares.measured,
+        measured=known and entry.get("measured", True),
         half_rate=half,
         product_rate=product,
         product_bytes=bytes_per_element(wanted),

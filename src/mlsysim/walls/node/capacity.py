@@ -1,179 +1,84 @@
-"""How much memory a model needs on one device, and the smallest changes that would make it fit.
-
-Inference needs weights, the caches of all sequences and one layer's working set. Training needs weights, gradients,
-optimizer state and the activations that wait for the backward pass (:mod:`mlsysim.physics.training_memory`).
-"""
+"""The smallest changes that would make a model fit, and the memory it needs, gathered for the walls."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 from mlsysim.models.base import Workload
-from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.models.footprint import (
+    TrainingState,
+    adapter_parameters,
+    inference_bytes,
+    local_parameters,
+    saved_activations,
+    training_state,
+)
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.training_memory import activation_bytes_per_layer, optimizer_bytes, sharded_state
 
-__all__ = ["TrainingState", "inference_bytes", "remedies", "saved_activations", "training_state"]
-
-_LOGIT_BYTES = 8
-"""Logits of a training step in fp32, with their gradient, for each token and vocabulary entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingState:
-    """Bytes on one device."""
-
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    buffers: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+__all__ = [
+    "TrainingState",
+    "adapter_parameters",
+    "inference_bytes",
+    "local_parameters",
+    "remedies",
+    "saved_activations",
+    "training_remedies",
+    "training_state",
+]
 
 
-def inference_bytes(model: Workload, batch: Any, length: Any, precision: str, cache_precision: str | None) -> float:
-    """Weights and caches."""
-    weights = model.parameter_count * bytes_per_element(precision)
-    if not isinstance(model, TransformerWorkload) or not model.has_dimensions or model.structure == "encoder":
-        return weights
-    weight = bytes_per_element(precision)
-    kept = bytes_per_element(cache_precision) if cache_precision else (weight if weight >= 1 else 2.0)
-    return float(weights + model.stack.cache_elements(length) * batch * kept)
-
-
-def saved_activations(
-    model: Workload,
-    batch: Any,
-    seq_len: Any,
-    precision: str,
-    recompute: str,
-    tp: int = 1,
-    pp: int = 1,
-    cp: int = 1,
-    sequence_parallel: bool = True,
-    stages_in_flight: float | None = None,
-) -> float:
-    """Activations that wait for the backward pass on the fullest device.
-
-    ``batch`` is one micro-batch. A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one
-    stage's layers is the whole network once), unless the schedule says otherwise.
-    """
-    if not isinstance(model, TransformerWorkload) or not model.has_dimensions:
-        return model.saved_bytes(batch, precision) if model.fixed_shape else 0.0
-    weight = bytes_per_element(precision)
-    element = weight if weight >= 2 else 2.0
-    tokens = batch * seq_len / cp
-    layers = model.stack.layers
-    depth = stages_in_flight if stages_in_flight is not None else float(pp)
-    resident_layers = math.ceil(layers / pp) * depth
-    h = model.stack.hidden
-    whole, split = model.stack.saved_elements
-    if sequence_parallel:
-        whole, split = 0.0, split + whole
-    if recompute == "full":
-        kept = activation_bytes_per_layer(
-            tokens, 0.0 if sequence_parallel else h, h if sequence_parallel else 0.0, tp, element
-        )
-        # While one layer is recomputed its full set exists beside the checkpoints.
-        working = activation_bytes_per_layer(tokens, whole, split, tp, element)
-        blocks = resident_layers * kept + working
-    else:
-        blocks = resident_layers * activation_bytes_per_layer(tokens, whole, split, tp, element)
-    logits = tokens * (model.vocab_size or 0) / tp * _LOGIT_BYTES
-    return float(blocks + (logits if pp == 1 else 0.0))
-
-
-def training_state(
-    model: Workload,
-    micro_batch: Any,
-    seq_len: Any,
-    precision: str,
-    *,
-    optimizer: str = "adam",
-    recompute: str = "none",
-    zero_stage: int = 0,
-    dp: int = 1,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    cp: int = 1,
-    lora_rank: int | None = None,
-    sequence_parallel: bool = True,
-    stages_in_flight: float | None = None,
-    buffer_fraction: float = 0.0,
-    trainable_fraction: float = 1.0,
-) -> TrainingState:
-    """Bytes of a training step on the fullest device."""
-    weight = bytes_per_element(precision)
-    kept = weight if weight >= 2 else 2.0
-    local = local_parameters(model, tp, pp, ep)
-    group = dp * cp
-    states = optimizer_bytes(optimizer, kept)
-    trained = local * trainable_fraction
-    if lora_rank is not None:
-        trained = adapter_parameters(model, lora_rank) / (tp * pp)
-    frozen = local - trained if lora_rank is None else local
-    weights, gradients, optimizer_state = sharded_state(
-        trained,
-        kept,
-        kept,
-        states,
-        group if zero_stage >= 3 else 1,
-        group if zero_stage >= 2 else 1,
-        group if zero_stage >= 1 else 1,
-    )
-    weights += frozen * weight / (group if zero_stage >= 3 else 1)
-    activations = saved_activations(
-        model, micro_batch, seq_len, precision, recompute, tp, pp, cp, sequence_parallel, stages_in_flight
-    )
-    buffers = buffer_fraction * (weights + gradients)
-    return TrainingState(weights, gradients, optimizer_state, activations, buffers)
-
-
-def local_parameters(model: Workload, tp: int, pp: int, ep: int) -> float:
-    """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any."""
-    total = model.parameter_count
-    layers = getattr(model, "layers", None) or 1
-    stage = math.ceil(layers / pp) / layers if pp > 1 else 1.0
-    experts = getattr(model, "experts", 1)
-    if ep <= 1 or experts <= 1:
-        return total / tp * stage
-    per_token = getattr(model, "active_experts_per_token", 1)
-    pool = (total - model.active_parameter_count) / (1 - per_token / experts) if per_token < experts else total
-    # Experts are split over the larger of the expert and the tensor group; the rest over tensors alone.
-    return (pool / max(ep, tp) + (total - pool) / tp) * stage
-
-
-def adapter_parameters(model: Workload, rank: int) -> float:
-    """Parameters of rank-r adapters on the attention projections: 2 r h for each square-ish matrix."""
-    layers, hidden = getattr(model, "layers", None), getattr(model, "hidden_dim", None)
-    if not layers or not hidden:
-        return 0.01 * model.parameter_count
-    return 4.0 * layers * 2 * rank * hidden
-
-
-def remedies(
-    needed: float, available: float, precision: str, training: bool, recompute: str, zero_stage: int
-) -> list[str]:
-    """The smallest changes that would make it fit, cheapest first."""
-    ratio = needed / available
+def remedies(needed: float, available: float, precision: str) -> list[str]:
+    """The smallest changes that would make inference fit, cheapest first."""
     found = []
-    if not training:
-        weight = bytes_per_element(precision)
-        for name in ("fp8", "int4"):
-            if bytes_per_element(name) < weight and needed * bytes_per_element(name) / weight <= available:
-                found.append(f"store the weights in {name}")
-                break
-    else:
-        if recompute != "full":
-            found.append("recompute activations (activation_recomputation='full')")
-        if zero_stage < 3:
-            found.append(f"shard the state over the data-parallel group (zero_stage={zero_stage + 1} or higher)")
-        found.append("train adapters only (is_lora=True)")
-    found.append(f"use {math.ceil(ratio)} devices")
+    weight = bytes_per_element(precision)
+    for name in ("fp8", "int4"):
+        if bytes_per_element(name) < weight and needed * bytes_per_element(name) / weight <= available:
+            found.append(f"store the weights in {name}")
+            break
+    found.append(f"use {math.ceil(needed / available)} devices")
     return found
+
+
+def training_remedies(
+    model: Workload,
+    batch: int,
+    seq_len: int,
+    precision: str,
+    available: float,
+    *,
+    optimizer: str,
+    recompute: str,
+    zero_stage: int,
+    dp: int,
+    lora_rank: int | None,
+) -> list[str]:
+    """The smallest changes that would make a training step fit, cheapest first; only those that do."""
+
+    def fits(mode: str = recompute, stage: int = zero_stage, rank: int | None = lora_rank, group: int = dp) -> bool:
+        state = training_state(
+            model,
+            batch,
+            seq_len,
+            precision,
+            optimizer=optimizer,
+            recompute=mode,
+            zero_stage=stage,
+            dp=group,
+            lora_rank=rank,
+        )
+        return state.total <= available
+
+    found = []
+    if recompute != "full" and fits(mode="full"):
+        found.append("recompute activations (activation_recomputation='full')")
+    for stage in range(zero_stage + 1, 4):
+        if dp > 1 and fits(stage=stage):
+            found.append(f"share the state over the {dp} data-parallel devices (zero_stage={stage})")
+            break
+    if lora_rank is None and fits(rank=16):
+        found.append("train adapters only (is_lora=True)")
+    for devices in (2**n for n in range(1, 17)):
+        if devices > dp and fits(mode="full", stage=3, group=devices):
+            found.append(f"use {devices} devices with ZeRO 3 and full recomputation")
+            break
+    return found or ["use a smaller batch or sequence: its activations alone do not fit"]

@@ -49,7 +49,7 @@ from mlsysim.walls.base import (
     Wall,
     WorkRate,
 )
-from mlsysim.walls.node.capacity import inference_bytes, remedies, training_state
+from mlsysim.walls.node.capacity import inference_bytes, remedies, training_remedies, training_state
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel", "node_time", "spill_time"]
@@ -314,7 +314,9 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         if chip.tdp is not None:
             energy = proportional_power(to_si(chip.tdp, "W"), idle, min(hfu, 1.0)) * latency
         bound = "Compute" if fits and t_compute >= t_memory else "Memory"
-        binding, trace, help_text = self._binding(x, fits, bound, t_compute, t_memory, footprint, capacity, training)
+        binding, trace, help_text = self._binding(
+            x, fits, bound, t_compute, t_memory, footprint, capacity, new if training else None
+        )
         if not fits and x.raise_errors:
             raise OOMError(binding.sentence, needed=footprint, available=capacity)
         outcome = PerformanceProfile(
@@ -383,10 +385,25 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
 
     @staticmethod
     def _binding(
-        x: Any, fits: bool, bound: str, compute: float, memory: float, needed: float, available: float, training: bool
+        x: Any, fits: bool, bound: str, compute: float, memory: float, needed: float, available: float, length: Any
     ) -> tuple[Binding, tuple[str, ...], tuple[str, ...]]:
         if not fits:
-            found = remedies(needed, available, x.precision, training, x.activation_recomputation, x.zero_stage)
+            found = (
+                training_remedies(
+                    x.model,
+                    x.batch_size,
+                    length or 1,
+                    x.precision,
+                    available,
+                    optimizer=x.optimizer,
+                    recompute=x.activation_recomputation,
+                    zero_stage=x.zero_stage,
+                    dp=x.dp_size,
+                    lora_rank=x.lora_rank if x.is_lora else None,
+                )
+                if x.is_training or x.phase == "training"
+                else remedies(needed, available, x.precision)
+            )
             sentence = (
                 f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB and {x.hardware.name} has "
                 f"{available / 1e9:.1f} GB; {found[0]}."

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import HARDWARE, MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result
-from mlsysim.walls.node.capacity import remedies, training_state
+from mlsysim.walls.node.capacity import training_remedies, training_state
 from mlsysim.walls.node.compute_memory import cite
 
 __all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
@@ -88,6 +88,21 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         "ZeRO shards activations: it shards state; activations need recomputation, tensors or shorter micro-batches.",
     )
 
+    @staticmethod
+    def _remedy(x: SimpleNamespace, capacity: float) -> str:
+        return training_remedies(
+            x.model,
+            x.batch_size,
+            x.seq_len,
+            x.precision,
+            capacity,
+            optimizer=x.optimizer,
+            recompute=x.activation_checkpointing,
+            zero_stage=x.zero_stage,
+            dp=x.dp_size,
+            lora_rank=None,
+        )[0]
+
     def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TrainingMemoryResult:
         """Add up what one device keeps."""
         state = training_state(
@@ -115,9 +130,7 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         }
         largest = max(items, key=lambda name: items[name])
         sentence = f"Wall 2 (Memory): {state.total / 1e9:.1f} GB of {capacity / 1e9:.1f} GB, most of it {largest}" + (
-            "."
-            if fits
-            else f"; {remedies(state.total, capacity, x.precision, True, x.activation_checkpointing, x.zero_stage)[0]}."
+            "." if fits else f"; {self._remedy(x, capacity)}."
         )
         outcome = TrainingMemoryResult(
             feasible=fits,

@@ -1,0 +1,165 @@
+"""The machine at hand, through PyTorch: which chip of the zoo it is, and how to time work on it.
+
+A time is the median over repetitions after a warm-up. On a GPU work is captured in a CUDA graph where it can be, so that
+launches do not show, and timed with events; on a CPU it is timed with the clock.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+
+__all__ = ["Device", "here", "torch_or_sentence"]
+
+_REPETITIONS = (3, 40)
+_BOARD = re.compile(r"^(NVIDIA|AMD|Intel|Tesla|GeForce|Virtualized)\s+", re.IGNORECASE)
+_CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|@.*$|\b\d+-Core\b|\bProcessor\b|\bwith .*$", re.IGNORECASE)
+
+
+def torch_or_sentence() -> Any:
+    """The torch module, or one sentence."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError("measuring needs PyTorch, which is not installed; say pip install torch.") from None
+    return torch
+
+
+class Device:
+    """CUDA device 0, or the CPU."""
+
+    def __init__(self, kind: str | None = None) -> None:
+        self.torch = torch_or_sentence()
+        available = self.torch.cuda.is_available()
+        self.kind = kind or ("cuda" if available else "cpu")
+        if self.kind == "cuda" and not available:
+            raise InputError("PyTorch sees no GPU here; leave out --device cuda.")
+        if self.kind not in ("cuda", "cpu"):
+            raise InputError(f"the device must be cuda or cpu, got {self.kind!r}.")
+
+    @property
+    def gpu(self) -> bool:
+        return self.kind == "cuda"
+
+    @property
+    def name(self) -> str:
+        """What the driver or the operating system calls it."""
+        return str(self.torch.cuda.get_device_name(0)) if self.gpu else cpu_name()
+
+    @property
+    def memory(self) -> float:
+        """Bytes that are free."""
+        if self.gpu:
+            return float(self.torch.cuda.mem_get_info(0)[0])
+        try:
+            text = Path("/proc/meminfo").read_text(encoding="utf-8")
+            return float(re.findall(r"MemAvailable:\s+(\d+) kB", text)[0]) * 1024
+        except (OSError, IndexError):
+            return 4e9
+
+    @property
+    def cache(self) -> float:
+        """Bytes of the last cache before memory, so that inputs can be kept cold."""
+        if self.gpu:
+            return float(getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20))
+        return float(64 << 20)
+
+    def chip(self, name: str | None = None) -> HardwareNode:
+        """The zoo's entry: by the name given, else by what the machine calls itself."""
+        found: HardwareNode | None
+        if name:
+            found = Hardware.get(name)
+            assert found is not None
+            return found
+        own = self.name
+        short = _BOARD.sub("", own)
+        for candidate in (own, short, _BOARD.sub("", short)):
+            found = Hardware.get(candidate, None)
+            if found is not None:
+                return found
+        family = "gpu" if self.gpu else "cpu"
+        known = ", ".join(h.metadata.key or h.name for h in Hardware.list(family=family)[:12])
+        raise UnknownNameError(
+            f"This machine calls its {family.upper()} {own!r}, which the zoo does not know; name one with --chip (such as {known}).",
+            name=own,
+        )
+
+    def synchronise(self) -> None:
+        if self.gpu:
+            self.torch.cuda.synchronize()
+
+    def release(self) -> None:
+        """Give freed memory back."""
+        if self.gpu:
+            self.torch.cuda.empty_cache()
+
+    # --- timing -----------------------------------------------------------------------------------------------
+
+    def time(self, work: Callable[[], Any], budget: float, graph: bool = True, calls: int = 1) -> tuple[float, bool]:
+        """Median seconds of one of the ``calls`` in ``work``, and whether a graph was used."""
+        captured = self._capture(work) if graph and self.gpu else None
+        run = captured.replay if captured is not None else work
+        once = self._clock(run)
+        few, many = _REPETITIONS
+        count = int(min(max(budget / max(once, 1e-7), few), many))
+        self._clock(run)
+        seconds = statistics.median(self._clock(run) for _ in range(count))
+        return seconds / calls, captured is not None
+
+    def _clock(self, run: Callable[[], Any]) -> float:
+        if not self.gpu:
+            start = time.perf_counter()
+            run()
+            return time.perf_counter() - start
+        first, last = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        run()
+        last.record()
+        last.synchronize()
+        return float(first.elapsed_time(last)) / 1e3
+
+    def _capture(self, work: Callable[[], Any]) -> Any:
+        """A CUDA graph of the work, or None where it cannot be captured."""
+        torch = self.torch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                work()
+        torch.cuda.current_stream().wait_stream(side)
+        self.synchronise()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                work()
+        except RuntimeError:
+            self.synchronise()
+            return None
+        graph.replay()
+        self.synchronise()
+        return graph
+
+
+def here(kind: str | None = None) -> Device:
+    """The machine at hand."""
+    return Device(kind)
+
+
+def cpu_name() -> str:
+    """The processor's name as the operating system gives it, without trademarks and core counts."""
+    name = platform.processor() or platform.machine()
+    try:
+        found = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        name = found[0] if found else name
+    except OSError:
+        pass
+    return " ".join(_CPU_NOISE.sub(" ", name).split())

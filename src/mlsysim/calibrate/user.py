@@ -1,0 +1,460 @@
+"""``calibrate``: a profile fitted to a user's own 3 to 50 measurements.
+
+The chip's shipped profile (its own, or that of its class) is the prior. A constant is its prior value times exp(x); x has
+mean 0 and a spread that says how much such constants differ between machines (``calibration_*`` in the constants). The fit
+minimises
+
+    sum_j w_j (log predicted_j - log measured_j)^2 / s^2  +  sum_i x_i^2 / spread_i^2
+
+by Gauss-Newton steps, with Huber weights w against stray rows and s the scatter, at least the expected one. Only constants
+that the rows say something about are moved: they are picked one after the other by what the rows still tell about each
+once the picked ones are known (a pivoted Cholesky factorisation of the information matrix), while that is more than the
+prior knows, and at most one for every two rows. The choice looks at sizes, not at times, so that leaving one row out and
+predicting it from the others is an honest test; the profile is written only where it passes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mlsysim.calibrate.samples import FEWEST, Sample
+from mlsysim.errors import InputError
+from mlsysim.hardware.profiles import Profile, profile
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.physics.precision import compute_precision
+from mlsysim.units.registry import Quantity, quantity, to_si
+from mlsysim.zoo.constants import constant
+
+__all__ = ["Adjusted", "Calibration", "Constant", "calibrate", "rebuilt", "shipped_profile"]
+
+_HUBER = 2.0
+_STEPS = 8
+_SMALLEST_STEP = 1e-4
+_NUDGE = 0.02
+_STRAY = 4.0
+_MOVABLE = ("_share", "_tokens", "_gain", "sustained")
+"""Endings of fields that are achieved shares and sizes; exponents shape a form and stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One number of a profile that may be moved."""
+
+    group: str
+    name: str
+    value: float
+    spread: float
+    low: float
+    high: float
+    is_time: bool
+
+    @property
+    def path(self) -> str:
+        return f"{self.group}.{self.name}"
+
+    def at(self, x: float) -> float:
+        """The value at ``x``, inside what the field permits."""
+        return min(max(self.value * math.exp(x), self.low), self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Adjusted:
+    """A constant before and after, and how much of the prior's uncertainty the rows removed."""
+
+    path: str
+    before: float
+    after: float
+    unit: str
+    learned: float
+    at_limit: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fitted profile and how much better it predicts rows that it has not seen."""
+
+    chip: HardwareNode
+    name: str
+    prior: Profile
+    profile: Profile
+    rows: int
+    adjusted: tuple[Adjusted, ...]
+    kept: tuple[str, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    fitted: tuple[float, ...]
+    samples: tuple[Sample, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def before_pct(self) -> float:
+        """Median absolute error of the prior, in per cent."""
+        return _median_error(self.before)
+
+    @property
+    def after_pct(self) -> float:
+        """The same where each row is predicted from the others."""
+        return _median_error(self.after)
+
+    @property
+    def before_mean_pct(self) -> float:
+        return _mean_error(self.before)
+
+    @property
+    def after_mean_pct(self) -> float:
+        return _mean_error(self.after)
+
+    @property
+    def improves(self) -> bool:
+        """Whether unseen rows are predicted better than by the prior."""
+        return bool(self.adjusted) and _log_error(self.after) < _log_error(self.before)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The calibration as JSON has it."""
+        return {
+            "name": self.name,
+            "chip": self.chip.metadata.key or self.chip.name,
+            "prior": {"profile": self.prior.name, "basis": self.prior.basis},
+            "rows": self.rows,
+            "before": {"median_ape": self.before_pct, "mape": self.before_mean_pct},
+            "after_leave_one_out": {"median_ape": self.after_pct, "mape": self.after_mean_pct},
+            "in_sample": {"median_ape": _median_error(self.fitted), "mape": _mean_error(self.fitted)},
+            "improves": self.improves,
+            "adjusted": [
+                {
+                    "constant": a.path,
+                    "before": a.before,
+                    "after": a.after,
+                    "unit": a.unit,
+                    "learned": a.learned,
+                    "at_limit": a.at_limit,
+                }
+                for a in self.adjusted
+            ],
+            "kept": list(self.kept),
+            "notes": list(self.notes),
+            "measurements": [
+                {
+                    "what": sample.label,
+                    "seconds": sample.seconds,
+                    "before_pct": 100 * math.expm1(b),
+                    "after_leave_one_out_pct": 100 * math.expm1(a),
+                }
+                for sample, b, a in zip(self.samples, self.before, self.after, strict=True)
+            ],
+        }
+
+
+def _median_error(errors: Sequence[float]) -> float:
+    return float(np.median([100 * abs(math.expm1(e)) for e in errors]))
+
+
+def _mean_error(errors: Sequence[float]) -> float:
+    return float(np.mean([100 * abs(math.expm1(e)) for e in errors]))
+
+
+def _log_error(errors: Sequence[float]) -> float:
+    return float(np.mean([abs(e) for e in errors]))
+
+
+@contextmanager
+def _without_user_zoo() -> Any:
+    folder = os.environ.pop("MLSYSIM_ZOO", None)
+    try:
+        yield
+    finally:
+        if folder is not None:
+            os.environ["MLSYSIM_ZOO"] = folder
+
+
+def shipped_profile(chip: HardwareNode) -> Profile:
+    """The profile of a chip or of its class as shipped, so that a second fit does not start from the first."""
+    with _without_user_zoo():
+        return profile(chip)
+
+
+def calibrate(samples: Sequence[Sample], chip: HardwareNode, name: str | None = None) -> Calibration:
+    """Fit a chip's profile to measurements."""
+    if len(samples) < FEWEST:
+        raise InputError(f"a calibration takes at least {FEWEST} measurements, got {len(samples)}.")
+    key = chip.metadata.key or chip.name
+    prior = _with_precisions(shipped_profile(chip), samples)
+    name = name or f"My_{key}"
+    if not name.isidentifier():
+        raise InputError(f"the name {name!r} must be a Python identifier, such as My_{key}.")
+    problem = _Problem(samples, chip, prior)
+    before = problem.errors(np.zeros(len(problem.constants)))
+    everything = tuple(range(len(samples)))
+    chosen, x, scatter = problem.fit(everything)
+    after = []
+    for left_out in everything:
+        rest = tuple(j for j in everything if j != left_out)
+        _, other, _ = problem.fit(rest)
+        after.append(problem.error(left_out, other))
+    fitted = problem.errors(x)
+    adjusted = problem.adjusted(chosen, x, scatter)
+    notes = problem.notes(chosen, x, fitted, scatter)
+    moved = {a.path for a in adjusted}
+    kept = tuple(c.path for c in problem.constants if c.path not in moved)
+    result = rebuilt(problem.profile(x), {"name": name, "basis": "measured"})
+    return Calibration(
+        chip, name, prior, result, len(samples), adjusted, kept, tuple(before), tuple(after), tuple(fitted),
+        tuple(samples), notes,
+    )  # fmt: skip
+
+
+def _with_precisions(prior: Profile, samples: Sequence[Sample]) -> Profile:
+    """The profile with a table of its own for each precision that the rows multiply in."""
+    wanted = {
+        compute_precision(s.precision)
+        for s in samples
+        if any(op.kind.endswith("gemm") or op.kind == "conv" for op in s.operators)
+    }
+    tables = {p: prior.gemm_for(p) for p in sorted(wanted) if p not in prior.gemm}
+    return rebuilt(prior, {"gemm": {**prior.gemm, **tables}}) if tables else prior
+
+
+class _Problem:
+    """The rows, the constants that might explain them, and the fit."""
+
+    def __init__(self, samples: Sequence[Sample], chip: HardwareNode, prior: Profile) -> None:
+        self.samples = samples
+        self.chip = chip
+        self.prior = prior
+        self.constants = constants_of(prior)
+        self.spread = np.array([c.spread for c in self.constants])
+        self.expected = constant("calibration_scatter").number
+        self._touched: dict[int, list[int]] = {}
+        self._known: dict[tuple[int, bytes], float] = {}
+
+    def profile(self, x: np.ndarray) -> Profile:
+        changes: dict[str, dict[str, Any]] = {}
+        for c, step in zip(self.constants, x, strict=True):
+            if step:
+                value: Any = c.at(float(step))
+                changes.setdefault(c.group, {})[c.name] = quantity(value, "s") if c.is_time else value
+        return changed(self.prior, changes)
+
+    def error(self, j: int, x: np.ndarray, made: Profile | None = None) -> float:
+        """Logarithm of predicted over measured."""
+        key = (j, x.tobytes())
+        if key not in self._known:
+            sample = self.samples[j]
+            predicted = sample.predict(self.chip, made or self.profile(x))
+            self._known[key] = math.log(predicted / sample.seconds)
+        return self._known[key]
+
+    def errors(self, x: np.ndarray, rows: Sequence[int] | None = None) -> np.ndarray:
+        made = self.profile(x)
+        return np.array([self.error(j, x, made) for j in (range(len(self.samples)) if rows is None else rows)])
+
+    def slopes(self, x: np.ndarray, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:
+        """Change of each row's error with each constant, by central differences."""
+        result = np.zeros((len(rows), len(columns)))
+        for place, i in enumerate(columns):
+            ends = []
+            for sign in (1.0, -1.0):
+                shifted = x.copy()
+                shifted[i] += sign * _NUDGE
+                made = self.profile(shifted)
+                ends.append([self.error(j, shifted, made) if self.depends(j, i) else 0.0 for j in rows])
+            result[:, place] = (np.array(ends[0]) - np.array(ends[1])) / (2 * _NUDGE)
+        return result
+
+    def depends(self, j: int, i: int) -> bool:
+        """Whether a row's time has anything to do with a constant: whether doubling or halving it shows."""
+        if j not in self._touched:
+            base = np.zeros(len(self.constants))
+            at_prior = self.error(j, base)
+            touched = []
+            for column in range(len(self.constants)):
+                for sign in (1.0, -1.0):
+                    shifted = base.copy()
+                    shifted[column] = sign * math.log(2)
+                    if self.error(j, shifted) != at_prior:
+                        touched.append(column)
+                        break
+            self._touched[j] = touched
+        return i in self._touched[j]
+
+    def choose(self, x: np.ndarray, rows: Sequence[int]) -> list[int]:
+        """Constants that the rows say more about than the prior does, most telling first."""
+        candidates = [i for i in range(len(self.constants)) if any(self.depends(j, i) for j in rows)]
+        columns = self.slopes(x, rows, candidates) * self.spread[candidates] / self.expected
+        most = max(1, len(rows) // 2)
+        chosen: list[int] = []
+        left = columns.copy()
+        while len(chosen) < most and left.size:
+            told = (left**2).sum(axis=0)
+            best = int(np.argmax(told))
+            if told[best] <= 1.0:
+                break
+            chosen.append(candidates[best])
+            direction = left[:, best] / math.sqrt(told[best])
+            left = left - np.outer(direction, direction @ left)
+        return sorted(chosen)
+
+    def fit(self, rows: Sequence[int]) -> tuple[list[int], np.ndarray, float]:
+        """Chosen constants, where they end up, and the scatter around them.
+
+        A second round chooses anew where the first ended, since a prior far off may take products of one size for bound
+        by arithmetic that are bound by memory.
+        """
+        x = np.zeros(len(self.constants))
+        chosen: list[int] = []
+        scatter = self.expected
+        for _ in range(2):
+            choice = self.choose(x, rows)
+            if choice == chosen:
+                break
+            chosen = choice
+            x = np.where(np.isin(np.arange(len(x)), chosen), x, 0.0)
+            x, scatter = self._descend(x, chosen, rows)
+        return chosen, x, scatter
+
+    def _descend(self, x: np.ndarray, chosen: list[int], rows: Sequence[int]) -> tuple[np.ndarray, float]:
+        scatter = self.expected
+        for _ in range(_STEPS if chosen else 0):
+            errors = self.errors(x, rows)
+            scatter = self._scatter(errors)
+            weights = self._weights(errors, scatter)
+            slopes = self.slopes(x, rows, chosen)
+            prior = np.diag(1 / self.spread[chosen] ** 2)
+            matrix = (slopes.T * weights) @ slopes / scatter**2 + prior
+            pull = -(slopes.T * weights) @ errors / scatter**2 - x[chosen] / self.spread[chosen] ** 2
+            move = np.linalg.solve(matrix, pull)
+            reached = self._walk(x, chosen, move, rows, scatter)
+            settled = float(np.abs(reached - x).max()) < _SMALLEST_STEP
+            x = reached
+            if settled:
+                break
+        return x, scatter
+
+    def _walk(
+        self, x: np.ndarray, chosen: list[int], move: np.ndarray, rows: Sequence[int], scatter: float
+    ) -> np.ndarray:
+        """A step, halved until it helps; none where no part of it does."""
+        start = self._cost(x, chosen, rows, scatter)
+        for halving in range(6):
+            trial = x.copy()
+            trial[chosen] += move / 2**halving
+            if self._cost(trial, chosen, rows, scatter) <= start:
+                return trial
+        return x
+
+    def _cost(self, x: np.ndarray, chosen: list[int], rows: Sequence[int], scatter: float) -> float:
+        errors = np.abs(self.errors(x, rows)) / scatter
+        robust = np.where(errors <= _HUBER, errors**2, 2 * _HUBER * errors - _HUBER**2)
+        return float(robust.sum() + (x[chosen] ** 2 / self.spread[chosen] ** 2).sum())
+
+    def _scatter(self, errors: np.ndarray) -> float:
+        return max(self.expected, 1.4826 * float(np.median(np.abs(errors - np.median(errors)))))
+
+    def _weights(self, errors: np.ndarray, scatter: float) -> np.ndarray:
+        return np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(errors), 1e-12))
+
+    def adjusted(self, chosen: list[int], x: np.ndarray, scatter: float) -> tuple[Adjusted, ...]:
+        if not chosen:
+            return ()
+        rows = range(len(self.samples))
+        slopes = self.slopes(x, rows, chosen)
+        matrix = slopes.T @ slopes / scatter**2 + np.diag(1 / self.spread[chosen] ** 2)
+        remaining = np.diag(np.linalg.inv(matrix)) / self.spread[chosen] ** 2
+        result = []
+        for i, left in zip(chosen, remaining, strict=True):
+            c = self.constants[i]
+            after = c.at(float(x[i]))
+            limit = after in (c.low, c.high)
+            unit = "s" if c.is_time else ""
+            result.append(Adjusted(c.path, c.value, after, unit, float(1 - math.sqrt(max(left, 0.0))), limit))
+        return tuple(result)
+
+    def notes(self, chosen: list[int], x: np.ndarray, fitted: np.ndarray, scatter: float) -> tuple[str, ...]:
+        """What could not be fitted, in sentences."""
+        silent, confounded = [], []
+        for i, c in enumerate(self.constants):
+            if i in chosen:
+                continue
+            shown = any(self.depends(j, i) for j in range(len(self.samples)))
+            (confounded if shown else silent).append(c.path)
+        notes = []
+        if silent:
+            notes.append(f"no row depends on {', '.join(self._short(silent))}: kept as they were.")
+        if confounded:
+            notes.append(f"the rows do not tell {', '.join(confounded)} from the others: kept as they were.")
+        for i in chosen:
+            c = self.constants[i]
+            if c.at(float(x[i])) in (c.low, c.high):
+                notes.append(f"{c.path} ran into its limit of {c.at(float(x[i])):.4g}; is this the right chip?")
+        for sample, error in zip(self.samples, fitted, strict=True):
+            if abs(error) > _STRAY * scatter:
+                notes.append(
+                    f"{sample.label} does not fit: predicted {100 * math.expm1(error):+.0f} % off; check the row."
+                )
+        return tuple(notes)
+
+    def _short(self, paths: list[str]) -> list[str]:
+        """Paths, with a group named once where all of it is meant."""
+        groups: dict[str, list[str]] = {}
+        for c in self.constants:
+            groups.setdefault(c.group, []).append(c.path)
+        whole = [group for group, members in groups.items() if set(members) <= set(paths)]
+        return whole + [path for path in paths if path.rpartition(".")[0] not in whole]
+
+
+def constants_of(prior: Profile) -> list[Constant]:
+    """Every share and time of the profile's products, attention and memory-bound operators, with its spread and limits."""
+    share = constant("calibration_share_spread").number
+    time = constant("calibration_time_spread").number
+    known = constant("calibration_measured_share").number if prior.measured else 1.0
+    groups: dict[str, Any] = {f"gemm.{p}": table for p, table in prior.gemm.items()}
+    groups |= {"attention": prior.attention, "memory_bound": prior.memory_bound}
+    result = []
+    for group, table in groups.items():
+        for name, info in type(table).model_fields.items():
+            value = getattr(table, name)
+            is_time = isinstance(value, Quantity) and value.is_compatible_with("s")
+            number = to_si(value, "s") if is_time else value
+            if not (is_time or name.endswith(_MOVABLE)) or not isinstance(number, (int, float)) or number <= 0:
+                continue
+            low, high = limits(info)
+            spread = known * (share if high <= 2.0 else time)
+            result.append(Constant(group, name, float(number), spread, low, high, is_time))
+    return result
+
+
+def limits(info: Any) -> tuple[float, float]:
+    """What a field permits, as far as its annotation says."""
+    low, high = 0.0, math.inf
+    for rule in info.metadata:
+        low = max(low, getattr(rule, "ge", None) or getattr(rule, "gt", None) or 0.0)
+        high = min(high, *(bound for bound in (getattr(rule, "le", None), getattr(rule, "lt", None), high) if bound))
+    return max(low, 1e-12), high
+
+
+def changed(prior: Profile, changes: dict[str, dict[str, Any]]) -> Profile:
+    """The profile with some constants replaced."""
+    if not changes:
+        return prior
+    update: dict[str, Any] = {}
+    for group, values in changes.items():
+        head, _, precision = group.partition(".")
+        if precision:
+            tables = update.setdefault("gemm", dict(prior.gemm))
+            tables[precision] = rebuilt(tables[precision], values)
+        else:
+            update[head] = rebuilt(getattr(prior, head), values)
+    return rebuilt(prior, update)
+
+
+def rebuilt(record: Any, update: dict[str, Any]) -> Any:
+    """A record with some fields replaced and nothing that was worked out from the old ones."""
+    kind = type(record)
+    return kind.model_construct(**{name: getattr(record, name) for name in kind.model_fields} | update)

@@ -1,0 +1,147 @@
+"""Writes a fitted profile to the user's zoo: ``FOLDER/profiles/NAME.toml``, whole, so that it stands for itself.
+
+A profile of another name than its chip's gets an entry of that name in ``FOLDER/hardware/NAME.toml``, a copy of the chip's,
+so that ``Hardware.NAME`` is the chip with its own constants.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mlsysim.calibrate.user import Calibration, rebuilt
+from mlsysim.errors import InputError
+from mlsysim.hardware import profiles
+from mlsysim.hardware.registry import Hardware
+from mlsysim.units.fields import Record
+from mlsysim.units.registry import Quantity
+from mlsysim.zoo.provenance import Source
+
+__all__ = ["profile_toml", "write_profile", "zoo_folder"]
+
+
+def zoo_folder(given: str | Path | None) -> Path:
+    """The user's zoo: the folder given, else the one that MLSYSIM_ZOO names."""
+    folder = str(given) if given else os.environ.get("MLSYSIM_ZOO", "")
+    if not folder:
+        raise InputError("say where your zoo is with --zoo FOLDER or the environment variable MLSYSIM_ZOO.")
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"the zoo {folder} is not a folder.")
+    return path
+
+
+def write_profile(
+    result: Calibration, folder: str | Path, origin: str, checked: str | None = None
+) -> tuple[Path, Path | None]:
+    """Write the profile, and the chip's entry under its name where there is none; ``origin`` says what was measured."""
+    folder = Path(folder)
+    day = checked or datetime.date.today().isoformat()
+    source = Source(title=f"{result.rows} measurements: {origin}", url="", checked=day, kind="measured")
+    fitted = rebuilt(result.profile, {"source": (source,)})
+    fitted = _with_fit_errors(fitted, result)
+    chip_file = None
+    try:
+        target = folder / "profiles" / f"{result.name}.toml"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if result.name != result.chip.metadata.key and result.name not in Hardware:
+            chip_file = folder / "hardware" / f"{result.name}.toml"
+            chip_file.parent.mkdir(parents=True, exist_ok=True)
+            chip_file.write_text(_chip_toml(result), encoding="utf-8")
+        target.write_text(profile_toml(fitted), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}.") from None
+    _forget()
+    return target, chip_file
+
+
+def _with_fit_errors(fitted: Any, result: Calibration) -> Any:
+    """The profile with the error on unseen rows noted in each table that was moved."""
+    error = round(result.after_mean_pct, 2)
+    moved = {a.path.rpartition(".")[0] for a in result.adjusted}
+    update: dict[str, Any] = {
+        "gemm": {
+            name: rebuilt(table, {"fit_error_pct": error}) if f"gemm.{name}" in moved else table
+            for name, table in fitted.gemm.items()
+        }
+    }
+    for group in ("attention", "memory_bound"):
+        if group in moved:
+            update[group] = rebuilt(getattr(fitted, group), {"fit_error_pct": error})
+    return rebuilt(fitted, update)
+
+
+def _forget() -> None:
+    """Profiles are read once; what was just written must be seen."""
+    for member in list(vars(profiles).values()):
+        if callable(clear := getattr(member, "cache_clear", None)):
+            clear()
+    Hardware._store._user_for = None
+
+
+def profile_toml(profile: Any) -> str:
+    """A profile as the file that ``mlsysim.hardware.profiles`` reads."""
+    fields = _plain(profile)
+    name = fields.pop("name")
+    lines = ["# Fitted by mlsysim calibrate."]
+    _table(lines, name, fields)
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Quantity):
+        return f"{value.to('us').magnitude:.6g} us" if value.is_compatible_with("s") else f"{value:~}"
+    if isinstance(value, Record):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _table(lines: list[str], path: str, fields: dict[str, Any]) -> None:
+    inner = {key: value for key, value in fields.items() if isinstance(value, dict)}
+    plain = {key: value for key, value in fields.items() if key not in inner and value is not None}
+    if plain or not inner:
+        lines.append(f"\n[{path}]" if len(lines) > 1 else f"[{path}]")
+        lines += [f"{key} = {_cell(value)}" for key, value in plain.items()]
+    for key, value in inner.items():
+        _table(lines, f"{path}.{key}", value)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}" if value != int(value) else f"{value:.1f}"
+    if isinstance(value, list):
+        return f"[{', '.join(_cell(entry) for entry in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {_cell(v)}" for k, v in value.items() if v is not None) + "}"
+    # A JSON string is a TOML string.
+    return json.dumps(value) if isinstance(value, str) else str(value)
+
+
+def _chip_toml(result: Calibration) -> str:
+    """The chip's shipped entry under the profile's name."""
+    key = result.chip.metadata.key
+    piece = Hardware._store.shipped.get(key) if key else None
+    if piece is None or key is None:
+        raise InputError(
+            f"{result.chip.name} is not one of the shipped chips; call the profile {key!r} instead of {result.name!r}."
+        )
+    text = re.sub(rf"^(\[\[?\s*){re.escape(key)}(?=[.\]\s])", rf"\g<1>{result.name}", piece.text, flags=re.MULTILINE)
+    text = re.sub(r"^aliases\s*=\s*\[.*?\][ \t]*(?:#.*)?\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"(\n\s*(#[^\n]*)?)*\Z", "\n", text)
+    return re.sub(
+        r'^name = "(.*)"$',
+        lambda found: f'name = "{found[1]}, calibrated as {result.name}"',
+        text,
+        count=1,
+        flags=re.MULTILINE,
+    )

@@ -1,0 +1,55 @@
+"""Times of networks of fixed shape: what bounds elementwise kernels, power-limited clocks, host-bound passes.
+
+    bandwidth of elementwise kernels   1 / (1/W + i/V)        memory W and vector arithmetic V both take their share
+    clock under a power limit          min(1, r / r0)^a       r watts for each unit of vector rate, r0 that of the generation
+    pass                               |device, launches|_p   a soft maximum; p = 1 adds, large p takes the larger
+
+Elementwise, depthwise and norm kernels of a framework execute i operations of address arithmetic, conversion and predicates
+for each byte. Where memory is fast beside the vector units (A100, H200), these bound them and not memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import maximum, minimum, power
+
+__all__ = ["clock_share", "elementwise_bandwidth", "overlapped_time"]
+
+
+@kernel(
+    inputs={
+        "bandwidth": Arg("byte/s", 1e10, 1e13),
+        "vector_rate": Arg("flop/s", 1e12, 2e14),
+        "intensity": Arg("flop/byte", 0.1, 30.0),
+    },
+    outputs={"bandwidth": "byte/s"},
+)
+def elementwise_bandwidth(bandwidth: Any, vector_rate: Any, intensity: Any) -> Any:
+    """Bytes a second of kernels that move memory and execute ``intensity`` vector operations for each byte."""
+    return 1 / (1 / bandwidth + intensity / vector_rate)
+
+
+@kernel(
+    inputs={
+        "limit": Arg("W", 10.0, 2000.0),
+        "vector_rate": Arg("flop/s", 1e12, 2e14),
+        "usual": Arg("J/flop", 1e-12, 3e-11),
+        "exponent": Arg("", 0.1, 1.0),
+    },
+    outputs={"share": ""},
+)
+def clock_share(limit: Any, vector_rate: Any, usual: Any, exponent: Any) -> Any:
+    """Clock of a card whose power limit is low for its rate, over the clock of its datasheet."""
+    return power(minimum(limit / (vector_rate * usual), 1.0), exponent)
+
+
+@kernel(
+    inputs={"device": Arg("s", 1e-5, 10.0), "host": Arg("s", 1e-5, 10.0), "sharpness": Arg("", 1.0, 8.0)},
+    outputs={"time": "s"},
+)
+def overlapped_time(device: Any, host: Any, sharpness: Any) -> Any:
+    """Device work and launches side by side: the p-norm of both."""
+    longer, shorter = maximum(device, host), minimum(device, host)
+    return longer * power(1 + power(shorter / longer, sharpness), 1 / sharpness)

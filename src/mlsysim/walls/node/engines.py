@@ -1,0 +1,264 @@
+"""Serving engines and the kernels that they run: named profiles, read from ``data/engines.toml`` and ``data/serving.toml``.
+
+``engine("vLLM")`` gives what an engine adds to its kernels and how it schedules; ``kernels(chip, engine)`` what its
+attention, expert and communication kernels reach on a chip beyond the chip's own efficiency profile. Chips without
+measured serving kernels take the constants of their class, or of "other".
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mlsysim.errors import unknown_name
+from mlsysim.hardware.profiles import profile
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.units.fields import Record, Seconds
+from mlsysim.units.registry import Q_, to_si
+from mlsysim.zoo.provenance import Source
+
+__all__ = ["ENGINES", "Engine", "Experts", "Products", "ServingKernels", "engine", "engine_names", "kernels", "serving_table"]
+
+_ALIASES = {
+    "trtllm": "TensorRT_LLM",
+    "trt_llm": "TensorRT_LLM",
+    "tensorrt": "TensorRT_LLM",
+    "tensorrtllm": "TensorRT_LLM",
+    "llama.cpp": "llama_cpp",
+    "llamacpp": "llama_cpp",
+    "gptfast": "gpt_fast",
+}
+
+
+class _EngineRecord(Record):
+    year: int
+    policy: Literal["mixed", "prefill_first"]
+    kernels: str
+    step: Seconds
+    per_sequence: Seconds
+    small_kernels: float = Field(ge=0)
+    host_operator: Seconds
+    prefill_step: Seconds
+    front_end: Seconds
+    hand_over: Seconds
+    token_budget: int = Field(gt=0)
+    memory_utilisation: float = Field(gt=0, le=1)
+    memory_rule: Literal["all", "free"] = "all"
+    source: Source
+    fit_error_pct: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A serving engine; times in seconds. What each means is said at the top of ``data/engines.toml``."""
+
+    name: str
+    year: int
+    policy: str
+    kernels: str
+    step: float
+    per_sequence: float
+    small_kernels: float
+    host_operator: float
+    prefill_step: float
+    front_end: float
+    hand_over: float
+    token_budget: int
+    memory_utilisation: float
+    memory_rule: str
+    fit_error_pct: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """What the kernels of a mixture reach: shares of the peak and of the bandwidth, and the start of the block."""
+
+    rate_share: float
+    memory_share: float
+    start: float
+    activation_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """What matrix products reach: shares of the peak and of the bandwidth, start, and the cost of narrowing inputs."""
+
+    rate_share: float
+    memory_share: float
+    start: float
+    quantise_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServingKernels:
+    """Kernels of one engine on one chip; SI numbers. What serving tables lack comes from the chip's profile."""
+
+    family: str
+    products: Mapping[str, Products]
+    prompt_attention: Mapping[str, float]
+    ramp_tokens: float
+    small_kernel: float
+    elementwise_share: float
+    cache_share: Mapping[str, float]
+    attention_start: float
+    latent_memory_share: float
+    latent_rate_share: float
+    latent_fp8_rate: float
+    reduce_start: float
+    reduce_per_rank: float
+    reduce_rate: Mapping[int, float]
+    domain: int
+    link: float
+    experts: Mapping[str, Experts]
+    experts_wide: Mapping[str, Experts]
+    usable_memory: float
+
+
+@cache
+def serving_table(name: str) -> dict[str, Any]:
+    """One table of ``data/serving.toml``."""
+    return _file("serving.toml")[name]
+
+
+@cache
+def _file(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("mlsysim.data").joinpath(name).read_text(encoding="utf-8"))
+
+
+def engine_names() -> tuple[str, ...]:
+    """Engines that have constants."""
+    return tuple(_file("engines.toml"))
+
+
+ENGINES = ("vLLM", "SGLang", "TensorRT_LLM", "TensorRT_LLM_Cpp", "vLLM_2025", "gpt_fast", "llama_cpp")
+
+
+@cache
+def engine(name: str) -> Engine:
+    """The engine of that name; raises with the nearest one."""
+    table = _file("engines.toml")
+    folded = name.lower().replace("-", "_").replace(" ", "_")
+    key = next((k for k in table if k.lower() == folded), None) or _ALIASES.get(folded.replace("_", ""))
+    key = key or _ALIASES.get(folded)
+    if key is None:
+        raise unknown_name("serving engine", name, table)
+    r = _EngineRecord(**table[key])
+    times = ("step", "per_sequence", "host_operator", "prefill_step", "front_end", "hand_over")
+    return Engine(
+        name=key,
+        year=r.year,
+        policy=r.policy,
+        kernels=r.kernels,
+        **{name: to_si(getattr(r, name), "s") for name in times},
+        small_kernels=r.small_kernels,
+        token_budget=r.token_budget,
+        memory_utilisation=r.memory_utilisation,
+        memory_rule=r.memory_rule,
+        fit_error_pct=r.fit_error_pct,
+        source=r.source.title,
+    )
+
+
+def chip_class(chip: HardwareNode) -> str:
+    """The class of serving kernels that a chip belongs to."""
+    for name, members in serving_table("classes").items():
+        if name != "source" and (chip.generation in members or chip.metadata.key in members):
+            return str(name)
+    return "other"
+
+
+def _pick(table: Mapping[str, Any], *names: str) -> Any:
+    for name in (*names, "other"):
+        if name in table:
+            return table[name]
+    raise KeyError(names)
+
+
+def _experts(table: Mapping[str, Any], family: str, kernels: str) -> dict[str, Experts]:
+    found: dict[str, Experts] = {}
+    for group, owner in (("other", "other"), (family, "vllm"), (family, kernels)):
+        for name, (rate, memory, start, activation) in table.get(group, {}).get(owner, {}).items():
+            found[name] = Experts(rate, memory, _seconds(start), activation)
+    return found
+
+
+@cache
+def _seconds(text: str) -> float:
+    return to_si(Q_(text), "s")
+
+
+def _from_profile(chip: HardwareNode) -> tuple[dict[str, Products], dict[str, float], float]:
+    """Products and attention of prompts as the chip's own efficiency profile has them."""
+    own = profile(chip)
+    products = {
+        name: Products(g.rate_share * g.sustained, g.memory_share, to_si(g.start, "s"), g.quantise_share)
+        for name, g in own.gemm.items()
+    }
+    attention = own.attention
+    shares = {"bf16": attention.rate_share, "fp8": attention.rate_share * attention.fp8_gain}
+    return products, shares, attention.ramp_tokens
+
+
+def kernels(chip: HardwareNode, of: str) -> ServingKernels:
+    """What the kernels of an engine (``Engine.kernels``) reach on a chip."""
+    family = chip_class(chip)
+    attention = _pick(serving_table("attention"), family)
+    link = chip.link
+    if link is not None:
+        reduce = _pick(serving_table("all_reduce"), family)
+        two_way, domain = to_si(link.bandwidth_total, "byte/s"), link.domain or 8
+    else:
+        reduce = serving_table("all_reduce")["host"]
+        two_way = 2 * to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect is not None else 64e9
+        domain = 8
+    products, prompt_attention, ramp = _from_profile(chip)
+    for name, (rate, share, start, quantise) in serving_table("gemm").get(family, {}).items():
+        products[name] = Products(rate, share, _seconds(start), quantise)
+    measured = serving_table("prefill_attention").get(family)
+    if measured is not None:
+        prompt_attention, ramp = {"bf16": measured["bf16"], "fp8": measured["fp8"]}, measured["ramp_tokens"]
+    small = serving_table("small_kernel")
+    memory = serving_table("driver_memory").get(chip.metadata.key)
+    if memory is None:
+        memory = to_si(chip.memory.capacity, "byte") * profile(chip).usable_memory
+    return ServingKernels(
+        family=family,
+        products=products,
+        prompt_attention=prompt_attention,
+        ramp_tokens=ramp,
+        small_kernel=_seconds(_pick(small, family)),
+        elementwise_share=small["memory_share"],
+        cache_share=_pick(_pick(serving_table("cache_share"), family), of),
+        attention_start=_seconds(attention["start"]),
+        latent_memory_share=attention["latent_memory_share"],
+        latent_rate_share=attention["latent_rate_share"],
+        latent_fp8_rate=attention["latent_fp8_rate"],
+        reduce_start=_seconds(reduce["start"]),
+        reduce_per_rank=_seconds(reduce["per_rank"]),
+        reduce_rate={int(n): share * two_way for n, share in reduce["share"].items()},
+        domain=domain,
+        link=two_way / 2,
+        experts=_experts(serving_table("moe"), family, of),
+        experts_wide=_experts(serving_table("moe_wide"), family, of),
+        usable_memory=memory,
+    )
+
+
+@cache
+def table_bytes(name: str, field: str) -> float:
+    """A size or rate of ``data/serving.toml`` in bytes (per second)."""
+    value = Q_(serving_table(name)[field])
+    return to_si(value, "byte/s" if value.check("[information]/[time]") else "byte")
+
+
+@cache
+def table_seconds(name: str, field: str) -> float:
+    """A time of ``data/serving.toml`` in seconds."""
+    return _seconds(serving_table(name)[field])

@@ -1,0 +1,90 @@
+"""Scoring: counts, percentiles, reasons, intervals, files; with a table made here."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mlsysim.calibrate import intervals, validate
+from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.errors import InputError
+
+
+def predict(row: Mapping[str, str]) -> list[Prediction]:
+    if row["state"] == "duplicate":
+        raise Excluded("listed twice")
+    if row["state"] == "unknown":
+        raise Skipped("no such chip")
+    measured = float(row["value"])
+    return [Prediction("time", measured, measured * float(row["factor"]), "test regime", True)]
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    module = ModuleType("mlsysim.calibrate.tables.made_here")
+    module.COLUMNS = ("id", "source", "value", "factor", "state")  # type: ignore[attr-defined]
+    module.predict = predict  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(validate, "READERS", ("made_here",))
+    path = tmp_path / "table.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "source", "value", "factor", "state"])
+        for i, factor in enumerate((1.0, 1.05, 0.9, 1.3, 0.5)):
+            writer.writerow([f"r{i}", "a" if i < 3 else "b", 10, factor, "ok"])
+        writer.writerow(["r5", "b", 10, 1, "duplicate"])
+        writer.writerow(["r6", "b", 10, 1, "unknown"])
+    yield path
+
+
+def test_counts_and_errors(table: Path) -> None:
+    (report,) = validate.validate(table)
+    data = report.to_dict()
+    assert (data["rows"], data["predicted"], data["skipped"], data["excluded"]) == (6, 5, 1, 1)
+    assert data["coverage"] == pytest.approx(5 / 6)
+    assert data["skipped_reasons"] == {"no such chip": 1}
+    assert data["median_ape"] == pytest.approx(10.0)
+    assert data["mape"] == pytest.approx((0 + 5 + 10 + 30 + 50) / 5)
+    assert data["p90_ape"] == pytest.approx(30 + 0.6 * 20)
+    assert data["within_10"] == pytest.approx(60) and data["within_25"] == pytest.approx(60)
+    assert data["bias"] == pytest.approx(0.0)
+    assert data["by_source"]["a"]["values"] == 3 and data["by_metric"]["time"]["values"] == 5
+    json.dumps(data)
+
+
+def test_predictions_file(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    validate.write_predictions(validate.validate(table), out)
+    rows = list(csv.DictReader(out.open()))
+    assert len(rows) == 7
+    assert rows[1]["error_pct"] == "5.00" and float(rows[1]["low"]) < 10.5 < float(rows[1]["high"])
+    assert {r["status"] for r in rows} == {"predicted", "excluded: listed twice", "skipped: no such chip"}
+
+
+def test_bands_hold_nine_tenths(table: Path) -> None:
+    bands = intervals.bands(validate.validate(table))
+    low, high, rows = bands["test regime", True]
+    assert rows == 5 and low < 1 / 1.3 and high > 1 / 0.9
+    text = intervals.render(bands)
+    assert 'regime = "test regime"' in text and "rows = 5" in text
+
+
+def test_files_that_are_not_tables(tmp_path: Path, table: Path) -> None:
+    foreign = tmp_path / "foreign.csv"
+    foreign.write_text("x,y\n1,2\n")
+    with pytest.raises(InputError, match="no known table"):
+        validate.validate(foreign)
+    with pytest.raises(InputError, match="is not a file"):
+        validate.validate(tmp_path / "none.csv")
+    binary = tmp_path / "b.csv"
+    binary.write_bytes(b"\xff\xfe\x00\x01" * 10)
+    with pytest.raises(InputError, match="not a CSV table"):
+        validate.validate(binary)
+    with pytest.raises(InputError, match="at least one"):
+        validate.validate()
