@@ -1,0 +1,260 @@
+"""``verify``: run a pass of a model with random weights here, and put the prediction beside the measurement.
+
+The network is built from the zoo entry's dimensions, with as many layers as asked for or as fit. What is predicted is the
+same pass with the same number of layers: the lowered graph and what PyTorch runs besides (:mod:`.network`), timed with the
+chip's profile. A prefill and a decode step are captured in a CUDA graph on a GPU; a training step (forward, backward, AdamW
+in the network's precision) is launched operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mlsysim.calibrate.device import Device
+from mlsysim.calibrate.network import build, refuse, unfused
+from mlsysim.calibrate.rows import run_rows
+from mlsysim.calibrate.samples import with_layers
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.profiles import profile
+from mlsysim.models.registry import Models
+from mlsysim.models.stack import training_operators
+from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
+from mlsysim.physics.operators import memory_bound_time
+from mlsysim.physics.precision import bytes_per_element, precision_name
+from mlsysim.units.registry import to_si
+from mlsysim.walls.node.operator_times import Execution, pass_time
+from mlsysim.zoo.intervals import interval
+
+__all__ = ["PHASES", "Verification", "verify"]
+
+PHASES = ("prefill", "decode", "train")
+
+_TORCH_TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_SHARE_OF_MEMORY = 0.8
+_CPU_LAYERS = 2
+_MEASURE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A prediction beside a measurement."""
+
+    model: str
+    phase: str
+    batch: int
+    seq_len: int | None
+    layers: int | None
+    of_layers: int | None
+    precision: str
+    device: str
+    chip: str
+    profile: str
+    basis: str
+    measured_s: float
+    predicted_s: float
+    low_s: float
+    high_s: float
+    extrapolating: bool
+    graph: bool
+    attention: str
+    parts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def error_pct(self) -> float:
+        """Predicted over measured, in per cent."""
+        return 100 * (self.predicted_s / self.measured_s - 1)
+
+    @property
+    def inside(self) -> bool:
+        return self.low_s <= self.measured_s <= self.high_s
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "error_pct": self.error_pct, "inside": self.inside}
+
+
+def verify(
+    model: Any,
+    phase: str | None = None,
+    *,
+    layers: int | None = None,
+    batch: int = 1,
+    seq_len: int | None = None,
+    precision: str | None = None,
+    chip: str | None = None,
+    device: Device | None = None,
+    fuse: bool = False,
+    seconds: float = _MEASURE_SECONDS,
+) -> Verification:
+    """Run one pass and predict it."""
+    device = device or Device()
+    workload = Models.get(model)
+    refuse(workload)
+    vision = isinstance(workload, (VisionTransformerWorkload, CNNWorkload))
+    phase = phase or "prefill"
+    if phase not in PHASES:
+        raise unknown_name("phase", phase, PHASES, remedy="use prefill, decode or train.")
+    if phase == "decode" and (vision or workload.structure != "decoder"):
+        raise InputError(f"{workload.name} does not decode; use prefill (its forward pass) or train.")
+    if isinstance(workload, CNNWorkload) and phase == "train":
+        raise InputError(f"{workload.name} is run layer by layer, forward only; use prefill (its forward pass).")
+    if batch < 1 or (seq_len is not None and seq_len < 1):
+        raise InputError("the batch and the sequence length must be at least 1.")
+    if vision and seq_len is not None:
+        raise InputError(f"{workload.name} has images of a fixed size and takes no sequence length.")
+    length = seq_len or (2048 if device.gpu else 64)
+    node = device.chip(chip)
+    precision = precision_name(precision or ("bf16" if device.gpu else "fp32"))
+    if precision not in _TORCH_TYPES:
+        raise InputError(f"verify runs in {', '.join(_TORCH_TYPES)}, not in {precision}.")
+    whole = getattr(workload, "layers", None)
+    if not isinstance(workload, CNNWorkload):
+        workload = _shortened(workload, layers, device, phase, batch, length, precision)
+    elif layers is not None:
+        raise InputError(f"{workload.name} is given by its layer rows and cannot be shortened.")
+    how, measured, graph, kernel = _measure(workload, phase, batch, length, precision, device, fuse, seconds)
+    constants = profile(node)
+    predicted, parts = predict(workload, phase, batch, length, precision, node, constants, how)
+    band = interval({"train": "training"}.get(phase, phase), constants.measured)
+    low, high = band.around(predicted)
+    return Verification(
+        model=workload.name,
+        phase=phase,
+        batch=batch,
+        seq_len=None if vision else length,
+        layers=getattr(workload, "layers", None),
+        of_layers=whole,
+        precision=precision,
+        device=device.name,
+        chip=node.metadata.key or node.name,
+        profile=constants.name,
+        basis=constants.basis,
+        measured_s=measured,
+        predicted_s=predicted,
+        low_s=low,
+        high_s=high,
+        extrapolating=band.extrapolating,
+        graph=graph,
+        attention=kernel,
+        parts=parts,
+    )
+
+
+def predict(
+    workload: Any, phase: str, batch: int, length: int, precision: str, chip: Any, constants: Any, how: Execution
+) -> tuple[float, dict[str, float]]:
+    """Seconds of the pass, and by part."""
+    vision = workload.fixed_shape
+    lowered = {"train": "training", "prefill": "inference" if vision else "prefill"}.get(phase, phase)
+    if not vision and workload.structure == "encoder" and phase == "prefill":
+        lowered = "inference"
+    sizes = {} if vision else {"seq_len": length - 1 if phase == "decode" else length}
+    operators = list(workload.lower(lowered, batch_size=batch, precision=precision, **sizes).operators)
+    extra = unfused(workload, lowered, batch, length, precision, how.fused)
+    operators += training_operators(extra) if phase == "train" else extra
+    answer = pass_time(operators, chip, constants, precision, how)
+    parts = {name: float(value) for name, value in answer.by_layer.items()}
+    total = float(answer.total)
+    parts["waiting for launches"] = total - float(answer.device)
+    if phase == "train":
+        bound = constants.memory_bound
+        # AdamW reads parameter, gradient and two moments, and writes three of them back.
+        moved = 7 * workload.derived_parameters * bytes_per_element(precision)
+        bandwidth = to_si(chip.memory.bandwidth, "byte/s")
+        update = float(memory_bound_time(moved, bandwidth, bound.optimizer_share, to_si(bound.start, "s")))
+        parts["optimizer"] = update
+        total += update
+    return total, parts
+
+
+def _shortened(
+    workload: Any, layers: int | None, device: Device, phase: str, batch: int, length: int, precision: str
+) -> Any:
+    """As many layers as asked for, or as many as memory takes (two on a CPU)."""
+    if layers is not None:
+        return with_layers(workload, layers)
+    wanted = workload.layers if device.gpu else min(_CPU_LAYERS, workload.layers)
+    available = _SHARE_OF_MEMORY * device.memory
+    while wanted > 1 and _needed(with_layers(workload, wanted), phase, batch, length, precision) > available:
+        wanted -= 1
+    return with_layers(workload, wanted)
+
+
+def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) -> float:
+    """Bytes of weights, caches, gradients, moments and kept activations, roughly."""
+    element = bytes_per_element(precision)
+    weights = workload.derived_parameters * element
+    tokens = batch * (workload.tokens_per_image if workload.fixed_shape else length)
+    whole, split = workload.stack.saved_elements
+    if phase == "train":
+        vocabulary = 0 if workload.fixed_shape else 12 * tokens * (workload.vocab_size or 0)
+        return float(4 * weights + 1.5 * workload.layers * tokens * (whole + split) * element + vocabulary)
+    cache = workload.stack.cache_elements(length) * batch * element if phase == "decode" else 0
+    return float(weights + cache + 4 * tokens * (whole + split) * element)
+
+
+def _measure(
+    workload: Any, phase: str, batch: int, length: int, precision: str, device: Device, fuse: bool, seconds: float
+) -> tuple[Execution, float, bool, str]:
+    torch = device.torch
+    dtype = getattr(torch, _TORCH_TYPES[precision])
+    torch.manual_seed(0)
+    graph, kernel = phase != "train", ""
+    try:
+        if isinstance(workload, CNNWorkload):
+            with torch.no_grad():
+                work = run_rows(workload, device, dtype, batch)
+                measured, graph = device.time(work, seconds)
+        else:
+            network = build(workload, device, dtype, length)
+            network.tune(batch, length, phase == "decode")
+            kernel = network.kernel
+            work = _work(network, phase, batch, length, device)
+            if fuse:
+                work = torch.compile(work, dynamic=False)
+            if phase == "train":
+                measured, graph = device.time(work, seconds, graph=False)
+            else:
+                with torch.no_grad():
+                    measured, graph = device.time(work, seconds)
+    except torch.OutOfMemoryError:
+        raise InputError(f"{workload.name} does not fit here with these sizes; take fewer --layers.") from None
+    finally:
+        device.release()
+    return Execution(graph=graph, fused=fuse, sustained=True), measured, graph, kernel
+
+
+def _work(network: Any, phase: str, batch: int, length: int, device: Device) -> Callable[[], Any]:
+    """One pass, on fixed inputs."""
+    torch, kind = device.torch, device.kind
+    vision = isinstance(network.model, VisionTransformerWorkload)
+    if vision:
+        side = network.model.image_size
+        images = torch.randn(batch, network.model.channels, side, side, device=kind).to(network.dtype)
+        forward: Callable[[], Any] = lambda: network.forward(images)  # noqa: E731
+        classes = network.model.classes or network.model.hidden_dim
+        labels = torch.randint(classes, (batch,), device=kind)
+    elif phase == "decode":
+        token = torch.randint(network.model.vocab_size, (batch, 1), device=kind)
+        caches = network.caches(batch, length)
+        return lambda: network.forward(token, caches, length - 1)
+    else:
+        tokens = torch.randint(network.model.vocab_size, (batch, length), device=kind)
+        every = phase == "train"
+        forward = lambda: network.forward(tokens, every_token=every)  # noqa: E731
+        labels = tokens.reshape(-1)
+    if phase != "train":
+        return forward
+    for parameter in network.parameters:
+        parameter.requires_grad_(True)
+    optimizer = torch.optim.AdamW(network.parameters, lr=1e-5, fused=True)
+
+    def step() -> None:
+        scores = forward()
+        loss = torch.nn.functional.cross_entropy(scores.reshape(labels.numel(), -1).float(), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
