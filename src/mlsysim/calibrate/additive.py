@@ -34,15 +34,16 @@ def fit_sum(
     terms: Any,
     measured: Any,
     start: Sequence[float],
-    pull: float = 1.0,
+    pull: float | Sequence[float] = 1.0,
     groups: Sequence[int] | None = None,
     sharpness: float = 1.0,
 ) -> Any:
-    """Coefficients of a sum of terms."""
+    """Coefficients of a sum of terms; ``pull`` is the weight that holds each near its start."""
     begin = np.log(np.asarray(start, dtype=float))
     kinds = np.zeros(len(begin), dtype=int) if groups is None else np.asarray(groups)
     members = [np.flatnonzero(kinds == g) for g in sorted(set(kinds.tolist()))]
     target = np.log(measured)
+    held = np.broadcast_to(np.asarray(pull, dtype=float), begin.shape)
 
     def parts(theta: Any) -> tuple[Any, list[Any], Any]:
         each = np.exp(theta) * terms
@@ -51,7 +52,7 @@ def fit_sum(
 
     def loss(theta: Any) -> float:
         r = np.log(parts(theta)[2]) - target
-        return float(np.sum(np.sqrt(r * r + _KNEE**2) - _KNEE) + pull * np.sum((theta - begin) ** 2))
+        return float(np.sum(np.sqrt(r * r + _KNEE**2) - _KNEE) + np.sum(held * (theta - begin) ** 2))
 
     theta, damping = begin.copy(), 1e-3
     best = loss(theta)
@@ -62,8 +63,8 @@ def fit_sum(
         for m, s in zip(members, sums, strict=True):
             slope[:, m] = ((s / time) ** sharpness / s)[:, None] * each[:, m]
         weight = 1 / np.sqrt(r * r + _KNEE**2)
-        curvature = slope.T @ (slope * weight[:, None]) + 2 * pull * np.eye(len(theta))
-        gradient = slope.T @ (weight * r) + 2 * pull * (theta - begin)
+        curvature = slope.T @ (slope * weight[:, None]) + 2 * np.diag(held)
+        gradient = slope.T @ (weight * r) + 2 * held * (theta - begin)
         for _ in range(10):
             step = np.clip(np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient), -1, 1)
             value = loss(theta + step)

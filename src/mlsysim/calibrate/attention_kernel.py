@@ -7,7 +7,10 @@ of one head, which reads keys and values once.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from mlsysim.calibrate.device import Device
@@ -19,25 +22,44 @@ Attend = Callable[[Any, Any, Any], Any]
 _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 
 
-def fastest(device: Device, forms: dict[str, Attend], q: Any, k: Any, v: Any) -> tuple[str, Attend]:
-    """The quickest of several forms on these inputs; the first where only one works or on a CPU."""
+def fastest(
+    device: Device, forms: dict[str, Attend], q: Any, k: Any, v: Any, backward: bool = False
+) -> tuple[str, Attend]:
+    """The quickest of several forms on these inputs, with its backward pass where asked; the default on a CPU."""
     if not device.gpu or len(forms) == 1:
         name = next(iter(forms))
         return name, forms[name]
-    torch = device.torch
     best: tuple[float, str] | None = None
     for name, form in forms.items():
         try:
-            with torch.no_grad():
-                form(q, k, v)
-                device.synchronise()
-                seconds, _ = device.time(lambda form=form: form(q, k, v), 2e-3)  # type: ignore[misc]
+            seconds = _tried(device, form, (q, k, v), backward)
         except RuntimeError:
             continue
         if best is None or seconds < best[0]:
             best = (seconds, name)
     name = best[1] if best else "default"
     return name, forms[name]
+
+
+def _tried(device: Device, form: Attend, inputs: tuple[Any, Any, Any], backward: bool) -> float:
+    torch = device.torch
+    with warnings.catch_warnings():
+        # A kernel that does not take these inputs warns about each reason before it raises.
+        warnings.simplefilter("ignore")
+        if not backward:
+            with torch.no_grad():
+                form(*inputs)
+                device.synchronise()
+                return device.time(partial(form, *inputs), 2e-3)[0]
+        leaves = [x.detach().requires_grad_(True) for x in inputs]
+
+        def both() -> None:
+            out = form(*leaves)
+            torch.autograd.grad(out, leaves, torch.ones_like(out))
+
+        both()
+        device.synchronise()
+        return device.time(both, 5e-3, graph=False)[0]
 
 
 def prefill_attention(device: Device, causal: bool, grouped: bool) -> dict[str, Attend]:
@@ -71,13 +93,14 @@ def decode_attention(device: Device, group: int) -> dict[str, Attend]:
 def _by_backend(device: Device, form: Attend) -> dict[str, Attend]:
     if not device.gpu:
         return {}
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+    choices = import_module("torch.nn.attention")
 
     def through(backend: Any) -> Attend:
         def attend(q: Any, k: Any, v: Any) -> Any:
-            with sdpa_kernel(backend):
+            with choices.sdpa_kernel(backend):
                 return form(q, k, v)
 
         return attend
 
-    return {name: through(getattr(SDPBackend, name)) for name in _BACKENDS if hasattr(SDPBackend, name)}
+    backends = choices.SDPBackend
+    return {name: through(getattr(backends, name)) for name in _BACKENDS if hasattr(backends, name)}

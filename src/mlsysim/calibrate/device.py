@@ -11,6 +11,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,9 @@ _CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|@.*$|\b\d+-Core\b|\bProcessor\b|\bw
 def torch_or_sentence() -> Any:
     """The torch module, or one sentence."""
     try:
-        import torch
+        return import_module("torch")
     except ImportError:
         raise InputError("measuring needs PyTorch, which is not installed; say pip install torch.") from None
-    return torch
 
 
 class Device:
@@ -141,6 +141,8 @@ class Device:
         try:
             with torch.cuda.graph(graph):
                 work()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:
             self.synchronise()
             return None

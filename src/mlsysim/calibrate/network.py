@@ -5,7 +5,8 @@ feed-forward layers, or a vision transformer, from the dimensions of its entry. 
 product, and so are the two halves of a gated layer, as the lowered graph has them.
 
 PyTorch runs some things as several operators that a model's graph counts as one or not at all: rotary embedding, the two
-halves of a gated activation, writing the cache, the loss. :func:`unfused` lists them, so that a prediction is of what runs.
+halves of a gated activation, writing the cache, the loss. :func:`unfused` and :func:`backward_only` list them, so that a
+prediction is of what runs.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from mlsysim.calibrate.attention_kernel import Attend, decode_attention, fastest
 from mlsysim.calibrate.device import Device
 from mlsysim.errors import InputError
 from mlsysim.models.graph import Operator
-from mlsysim.models.transformer import SparseTransformerWorkload, TransformerWorkload
+from mlsysim.models.sparse import SparseTransformerWorkload
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 
-__all__ = ["Decoder", "ImageEncoder", "build", "refuse", "unfused"]
+__all__ = ["Decoder", "ImageEncoder", "backward_only", "build", "refuse", "unfused"]
 
 
 def refuse(model: Any) -> None:
@@ -101,11 +103,10 @@ class _Block:
         functional = self.functional
         batch, length, _ = x.shape
         qkv = functional.linear(self.norm(x, 0), *self.qkv).view(batch, length, -1, self.head_dim)
-        turned = self.heads + self.kv_heads
-        qk, v = qkv[:, :, :turned], qkv[:, :, turned:]
+        qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         if rope is not None:
             qk = rotate(qk, rope)
-        q, k = qk[:, :, : self.heads].transpose(1, 2), qk[:, :, self.heads :].transpose(1, 2)
+        q, k = (part.transpose(1, 2) for part in qk.split([self.heads, self.kv_heads], dim=2))
         v = v.transpose(1, 2)
         if cache is not None:
             keys, values = cache
@@ -139,7 +140,11 @@ class Decoder:
         self.head_dim, self.kv_heads = model.effective_head_dim, model.effective_kv_heads
         self.causal = model.structure == "decoder"
         self.embedding = weights.matrix(model.vocab_size, model.hidden_dim)
-        self.positions = weights.matrix(max(model.position_embeddings, length + 1), model.hidden_dim) if model.position_embeddings else None
+        self.positions = (
+            weights.matrix(max(model.position_embeddings, length + 1), model.hidden_dim)
+            if model.position_embeddings
+            else None
+        )
         qkv_bias = model.bias or model.qkv_bias
         width = model.effective_ffn_dim
         self.blocks = [
@@ -160,28 +165,29 @@ class Decoder:
         angle = torch.outer(torch.arange(length).float(), 10_000.0 ** (-torch.arange(half).float() / half))
         cosine, sine = torch.cos(angle), torch.sin(angle)
         doubled = torch.cat([cosine, cosine], -1), torch.cat([-sine, sine], -1)
-        return tuple(table[None, :, None, :].to(dtype) for table in doubled)  # type: ignore[return-value]
+        return tuple(table[None, :, None, :].to(dtype) for table in doubled)
 
-    def tune(self, batch: int, length: int, decode: bool) -> None:
-        """Pick the attention kernel for these sizes."""
-        shape = (batch, self.kv_heads, length, self.head_dim)
-        heads = self.model.heads
-        with self.torch.device(self.device.kind):
-            q = self.torch.randn(batch, heads, 1 if decode else length, self.head_dim).to(self.dtype)
-            k, v = (self.torch.randn(*shape).to(self.dtype) for _ in range(2))
-        if decode:
-            forms = decode_attention(self.device, heads // self.kv_heads)
+    def tune(self, batch: int, length: int, phase: str) -> None:
+        """Pick the attention kernel for these sizes, on inputs that lie in memory as the network's do."""
+        heads, kv_heads = self.model.heads, self.kv_heads
+        if phase == "decode":
+            q = self._like((batch, heads, 1, self.head_dim))
+            k, v = (self._like((batch, kv_heads, length, self.head_dim)) for _ in range(2))
+            forms = decode_attention(self.device, heads // kv_heads)
         else:
-            forms = prefill_attention(self.device, self.causal, heads != self.kv_heads)
-        self.kernel, self.attend = fastest(self.device, forms, q, k, v)
+            qk = self._like((batch, length, heads + kv_heads, self.head_dim)).transpose(1, 2)
+            q, k = qk.split([heads, kv_heads], dim=1)
+            v = self._like((batch, length, heads + 2 * kv_heads, self.head_dim)).transpose(1, 2)[:, -kv_heads:]
+            forms = prefill_attention(self.device, self.causal, heads != kv_heads)
+        self.kernel, self.attend = fastest(self.device, forms, q, k, v, backward=phase == "train")
+
+    def _like(self, shape: tuple[int, ...]) -> Any:
+        return self.torch.empty(*shape, dtype=self.dtype, device=self.device.kind).normal_()
 
     def caches(self, batch: int, length: int) -> list[tuple[Any, Any]]:
         """Filled caches of so many tokens, one of them still to be written."""
         shape = (batch, self.kv_heads, length, self.head_dim)
-        with self.torch.device(self.device.kind):
-            return [
-                tuple(self.torch.empty(*shape, dtype=self.dtype).normal_() for _ in range(2)) for _ in self.blocks
-            ]  # type: ignore[misc]
+        return [(self._like(shape), self._like(shape)) for _ in self.blocks]
 
     def forward(self, tokens: Any, caches: Any = None, position: int = 0, every_token: bool = False) -> Any:
         functional = self.torch.nn.functional
@@ -225,11 +231,12 @@ class ImageEncoder:
         self.attend: Attend | None = None
         self.kernel = ""
 
-    def tune(self, batch: int, length: int, decode: bool) -> None:
-        shape = (batch, self.model.heads, self.model.tokens_per_image, self.head_dim)
-        with self.torch.device(self.device.kind):
-            q, k, v = (self.torch.randn(*shape).to(self.dtype) for _ in range(3))
-        self.kernel, self.attend = fastest(self.device, prefill_attention(self.device, False, False), q, k, v)
+    def tune(self, batch: int, length: int, phase: str) -> None:
+        shape = (batch, self.model.tokens_per_image, 3 * self.model.heads, self.head_dim)
+        qkv = self.torch.empty(*shape, dtype=self.dtype, device=self.device.kind).normal_().transpose(1, 2)
+        forms = prefill_attention(self.device, False, False)
+        q, k, v = qkv.chunk(3, dim=1)
+        self.kernel, self.attend = fastest(self.device, forms, q, k, v, backward=phase == "train")
 
     def forward(self, images: Any) -> Any:
         functional, model = self.torch.nn.functional, self.model
@@ -273,8 +280,6 @@ def unfused(model: Any, phase: str, batch: int, length: int, precision: str, fus
         ops += [_passes("rope", turned, 1, 1, 2 * layers), _passes("rope", turned, 2, 1, layers)]
     if phase == "decode":
         ops.append(_passes("cache_write", tokens * model.effective_kv_heads * size * element, 1, 1, 2 * layers))
-    if phase == "training":
-        ops += _loss(tokens * model.vocab_size, element)
     return ops + _activation(model, tokens, model.effective_ffn_dim, element, fused)
 
 
@@ -285,13 +290,30 @@ def _activation(model: Any, tokens: float, width: float, element: float, fused: 
     return [_passes("gate", tokens * width * element, 1, 1, model.layers)]
 
 
-def _loss(logits: float, element: float) -> list[Operator]:
-    """Cross-entropy over the vocabulary in 32 bits, by its steps: conversion, log-softmax, and the way back."""
-    wide = logits * 4
-    narrow = logits * element
-    conversion = Operator("loss_conversion", "elementwise", "loss", input_bytes=narrow, output_bytes=wide)
-    return [conversion, _passes("loss_softmax", wide, 1, 1), _passes("loss_gradient", wide, 0, 1)]
+def backward_only(model: Any, batch: int, length: int, precision: str) -> list[Operator]:
+    """What a training step runs besides forward operators and their backward: the loss and the joining of gradients."""
+    element = bytes_per_element(precision)
+    vision = isinstance(model, VisionTransformerWorkload)
+    tokens = batch * (model.tokens_per_image if vision else length)
+    kv_heads = model.heads if vision else model.effective_kv_heads
+    size = model.hidden_dim // model.heads if vision else model.effective_head_dim
+    width = model.ffn_dim if vision else model.effective_ffn_dim
+    joined = tokens * (2 * model.heads + 3 * kv_heads) * size * element
+    ops = [_passes("joined_gradients", joined / 2, 1, 1, 2 * model.layers)]
+    if model.gated_ffn:
+        # Two products, the activation's own and the joining of both halves move 13 passes; 7.5 are counted already.
+        ops.append(_passes("gate_gradient", tokens * width * element / 3, 3.5, 2, 3 * model.layers))
+    logits = batch * model.classes if vision else tokens * model.vocab_size
+    wide, narrow = logits * 4, logits * element
+    return [
+        *ops,
+        Operator("loss_conversion", "elementwise", "loss", 2, input_bytes=narrow, output_bytes=wide),
+        _passes("loss_softmax", wide, 1, 1),
+        _passes("loss_gradient", wide, 0, 1),
+        _passes("loss_softmax_gradient", wide, 2, 1),
+    ]
 
 
 def _passes(name: str, size: float, read: float, written: float, count: int = 1) -> Operator:
-    return Operator(name, "elementwise", "unfused", count, input_bytes=read * size, output_bytes=written * size)
+    layer = "loss" if name.startswith("loss") else "unfused"
+    return Operator(name, "elementwise", layer, count, input_bytes=read * size, output_bytes=written * size)

@@ -35,6 +35,7 @@ __all__ = [
     "context_work",
     "decode_work",
     "fit_context",
+    "fit_convolutions",
     "fit_decode",
     "fit_library",
     "fit_library_decode",
@@ -272,6 +273,33 @@ def fit_library_decode(chip: str, rows: Iterable[Measurement]) -> Fit:
         Parameter("decode_memory_share", 0.9, 0.1, 1.0),
     ]
     return fit(model, parameters, np.asarray(list(best.values())))
+
+
+def fit_convolutions(chip: str, rows: Iterable[Measurement]) -> tuple[Fit, float]:
+    """Start, rate and bandwidth share of convolutions, and the bandwidth share of large depthwise ones."""
+    table = [
+        (r.config["flops"], r.config["bytes"], r.config["groups"], r.median)
+        for r in rows
+        if r.section == "conv" and r.metric == "time"
+    ]
+    operations, moved, groups, times = np.asarray(table, float).T
+    peak, bandwidth = speeds(chip)
+    dense = groups == 1
+
+    def model(start: float, rate_share: float, memory_share: float) -> Any:
+        return gemm_time(operations[dense], moved[dense], 0.0, rate_share * peak, bandwidth, memory_share, 1.0, start)
+
+    found = fit(
+        model,
+        [
+            Parameter("start", 5e-6, 1e-6, 1e-4),
+            Parameter("rate_share", 0.7, 0.1, 1.0),
+            Parameter("memory_share", 0.65, 0.1, 1.0),
+        ],
+        times[dense],
+    )
+    light = moved[~dense] / (times[~dense] - found.values["start"]) / bandwidth
+    return found, float(np.median(light))
 
 
 def fit_memory_bound(chip: str, rows: Iterable[Measurement], operators: tuple[str, ...], mode: str) -> Fit:

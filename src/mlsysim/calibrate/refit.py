@@ -22,6 +22,7 @@ from mlsysim.calibrate.operators import (
     FORMATS,
     GROUP_LIMITS,
     fit_context,
+    fit_convolutions,
     fit_decode,
     fit_library,
     fit_library_decode,
@@ -36,7 +37,21 @@ __all__ = ["refit", "render"]
 
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
 _OWN = "H200"
-_KERNELS = ("rms_norm", "add", "add_rms", "layer_norm", "swiglu", "gelu", "rope", "embedding", "cross_entropy_fwd")
+_KERNELS = (
+    "rms_norm_hf",
+    "cast_bf16_f32",
+    "softmax_vocab",
+    "rms_norm",
+    "add",
+    "add_rms",
+    "layer_norm",
+    "swiglu",
+    "gelu",
+    "rope",
+    "embedding",
+    "cross_entropy_fwd",
+    "argmax_vocab",
+)
 
 PUBLIC = {
     "title": "aiconfigurator operator tables (NVIDIA ai-dynamo), a random sample of measured TensorRT-LLM kernels",
@@ -58,6 +73,9 @@ def refit(folder: Path | None) -> tuple[dict[str, Any], dict[str, dict[str, floa
     errors: dict[str, dict[str, float]] = {}
     _public(operators(folder), profiles, errors)
     _own(silicon(folder, "micro"), silicon(folder, "extra"), profiles, errors)
+    convolutions, depthwise = fit_convolutions(_OWN, silicon(folder, "other"))
+    _chip(profiles, _OWN)["convolution"] = _entry(convolutions) | {"depthwise_share": depthwise}
+    errors[f"{_OWN} convolutions"] = summary(convolutions.errors)
     return profiles, errors
 
 

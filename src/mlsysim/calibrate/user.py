@@ -4,9 +4,10 @@ The chip's shipped profile (its own, or that of its class) is the prior. A const
 mean 0 and a spread that says how much such constants differ between machines (``calibration_*`` in the constants). The fit
 minimises
 
-    sum_j w_j (log predicted_j - log measured_j)^2 / s^2  +  sum_i x_i^2 / spread_i^2
+    sum_j w_j (log predicted_j - log measured_j)^2 / s^2  +  sum_i v log(1 + x_i^2 / (v spread_i^2)),     v = 4
 
-by Gauss-Newton steps, with Huber weights w against stray rows and s the scatter, at least the expected one. Only constants
+by Gauss-Newton steps, with Huber weights w against stray rows and s the scatter, at least the expected one. The second term is
+Student's: it holds a constant near the prior as a Gaussian would, and lets go where rows insist that the chip is another one. Only constants
 that the rows say something about are moved: they are picked one after the other by what the rows still tell about each
 once the picked ones are known (a pivoted Cholesky factorisation of the information matrix), while that is more than the
 prior knows, and at most one for every two rows. The choice looks at sizes, not at times, so that leaving one row out and
@@ -36,8 +37,9 @@ __all__ = ["Adjusted", "Calibration", "Constant", "calibrate", "rebuilt", "shipp
 
 _HUBER = 2.0
 _STEPS = 8
-_SMALLEST_STEP = 1e-4
+_SMALLEST_STEP = 1e-3
 _NUDGE = 0.02
+_TAIL = 4.0
 _STRAY = 4.0
 _MOVABLE = ("_share", "_tokens", "_gain", "sustained")
 """Endings of fields that are achieved shares and sizes; exponents shape a form and stay."""
@@ -284,75 +286,86 @@ class _Problem:
             self._touched[j] = touched
         return i in self._touched[j]
 
-    def choose(self, x: np.ndarray, rows: Sequence[int]) -> list[int]:
-        """Constants that the rows say more about than the prior does, most telling first."""
+    def choose(self, x: np.ndarray, rows: Sequence[int], have: Sequence[int] = ()) -> list[int]:
+        """Constants that the rows say more about than the prior does, besides those chosen before."""
         candidates = [i for i in range(len(self.constants)) if any(self.depends(j, i) for j in rows)]
         columns = self.slopes(x, rows, candidates) * self.spread[candidates] / self.expected
-        most = max(1, len(rows) // 2)
+        most = (len(rows) + 1) // 2
         chosen: list[int] = []
         left = columns.copy()
+        waiting = [candidates.index(i) for i in have]
         while len(chosen) < most and left.size:
             told = (left**2).sum(axis=0)
-            best = int(np.argmax(told))
-            if told[best] <= 1.0:
+            best = waiting.pop(0) if waiting else int(np.argmax(told))
+            if candidates[best] not in have and told[best] <= 1.0:
                 break
             chosen.append(candidates[best])
-            direction = left[:, best] / math.sqrt(told[best])
-            left = left - np.outer(direction, direction @ left)
+            if told[best] > 0:
+                direction = left[:, best] / math.sqrt(told[best])
+                left = left - np.outer(direction, direction @ left)
         return sorted(chosen)
 
     def fit(self, rows: Sequence[int]) -> tuple[list[int], np.ndarray, float]:
         """Chosen constants, where they end up, and the scatter around them.
 
-        A second round chooses anew where the first ended, since a prior far off may take products of one size for bound
-        by arithmetic that are bound by memory.
+        A second round may choose more where the first ended, since a prior far off may take products for bound by arithmetic
+        that are bound by memory.
         """
         x = np.zeros(len(self.constants))
         chosen: list[int] = []
         scatter = self.expected
         for _ in range(2):
-            choice = self.choose(x, rows)
+            choice = self.choose(x, rows, chosen)
             if choice == chosen:
                 break
             chosen = choice
-            x = np.where(np.isin(np.arange(len(x)), chosen), x, 0.0)
             x, scatter = self._descend(x, chosen, rows)
         return chosen, x, scatter
 
     def _descend(self, x: np.ndarray, chosen: list[int], rows: Sequence[int]) -> tuple[np.ndarray, float]:
+        """Gauss-Newton steps: first with the expected scatter and all rows alike, then with the scatter that is left."""
         scatter = self.expected
-        for _ in range(_STEPS if chosen else 0):
-            errors = self.errors(x, rows)
-            scatter = self._scatter(errors)
-            weights = self._weights(errors, scatter)
-            slopes = self.slopes(x, rows, chosen)
-            prior = np.diag(1 / self.spread[chosen] ** 2)
-            matrix = (slopes.T * weights) @ slopes / scatter**2 + prior
-            pull = -(slopes.T * weights) @ errors / scatter**2 - x[chosen] / self.spread[chosen] ** 2
-            move = np.linalg.solve(matrix, pull)
-            reached = self._walk(x, chosen, move, rows, scatter)
-            settled = float(np.abs(reached - x).max()) < _SMALLEST_STEP
-            x = reached
-            if settled:
-                break
+        for robust in (False, True):
+            for _ in range(_STEPS if chosen else 0):
+                errors = self.errors(x, rows)
+                scatter = self._scatter(errors) if robust else self.expected
+                weights = self._weights(errors, scatter) if robust else np.ones(len(errors))
+                slopes = self.slopes(x, rows, chosen)
+                hold = self._hold(x, chosen)
+                matrix = (slopes.T * weights) @ slopes / scatter**2 + np.diag(hold)
+                pull = -(slopes.T * weights) @ errors / scatter**2 - hold * x[chosen]
+                move = np.linalg.solve(matrix, pull)
+                reached = self._walk(x, chosen, move, rows, scatter, robust)
+                settled = float(np.abs(reached - x).max()) < _SMALLEST_STEP
+                x = reached
+                if settled:
+                    break
         return x, scatter
 
+    def _hold(self, x: np.ndarray, chosen: list[int]) -> np.ndarray:
+        """How strongly the prior holds each constant: less where the rows have pulled it far off."""
+        spread = self.spread[chosen]
+        return 1 / (spread**2 * (1 + (x[chosen] / spread) ** 2 / _TAIL))
+
     def _walk(
-        self, x: np.ndarray, chosen: list[int], move: np.ndarray, rows: Sequence[int], scatter: float
+        self, x: np.ndarray, chosen: list[int], move: np.ndarray, rows: Sequence[int], scatter: float, robust: bool
     ) -> np.ndarray:
         """A step, halved until it helps; none where no part of it does."""
-        start = self._cost(x, chosen, rows, scatter)
+        start = self._cost(x, chosen, rows, scatter, robust)
         for halving in range(6):
             trial = x.copy()
             trial[chosen] += move / 2**halving
-            if self._cost(trial, chosen, rows, scatter) <= start:
+            if self._cost(trial, chosen, rows, scatter, robust) <= start:
                 return trial
         return x
 
-    def _cost(self, x: np.ndarray, chosen: list[int], rows: Sequence[int], scatter: float) -> float:
+    def _cost(self, x: np.ndarray, chosen: list[int], rows: Sequence[int], scatter: float, robust: bool) -> float:
         errors = np.abs(self.errors(x, rows)) / scatter
-        robust = np.where(errors <= _HUBER, errors**2, 2 * _HUBER * errors - _HUBER**2)
-        return float(robust.sum() + (x[chosen] ** 2 / self.spread[chosen] ** 2).sum())
+        misfit = errors**2
+        if robust:
+            misfit = np.where(errors <= _HUBER, misfit, 2 * _HUBER * errors - _HUBER**2)
+        distance = (x[chosen] / self.spread[chosen]) ** 2
+        return float(misfit.sum() + _TAIL * np.log1p(distance / _TAIL).sum())
 
     def _scatter(self, errors: np.ndarray) -> float:
         return max(self.expected, 1.4826 * float(np.median(np.abs(errors - np.median(errors)))))
@@ -378,7 +391,8 @@ class _Problem:
 
     def notes(self, chosen: list[int], x: np.ndarray, fitted: np.ndarray, scatter: float) -> tuple[str, ...]:
         """What could not be fitted, in sentences."""
-        silent, confounded = [], []
+        silent: list[str] = []
+        confounded: list[str] = []
         for i, c in enumerate(self.constants):
             if i in chosen:
                 continue
@@ -393,11 +407,11 @@ class _Problem:
             c = self.constants[i]
             if c.at(float(x[i])) in (c.low, c.high):
                 notes.append(f"{c.path} ran into its limit of {c.at(float(x[i])):.4g}; is this the right chip?")
-        for sample, error in zip(self.samples, fitted, strict=True):
-            if abs(error) > _STRAY * scatter:
-                notes.append(
-                    f"{sample.label} does not fit: predicted {100 * math.expm1(error):+.0f} % off; check the row."
-                )
+        stray = [(s.label, e) for s, e in zip(self.samples, fitted, strict=True) if abs(e) > _STRAY * scatter]
+        stray.sort(key=lambda pair: -abs(pair[1]))
+        if stray:
+            worst = "; ".join(f"{label} {100 * math.expm1(error):+.0f} %" for label, error in stray[:3])
+            notes.append(f"{len(stray)} of {len(self.samples)} rows do not fit, the worst: {worst}; check them.")
         return tuple(notes)
 
     def _short(self, paths: list[str]) -> list[str]:
@@ -449,6 +463,10 @@ def changed(prior: Profile, changes: dict[str, dict[str, Any]]) -> Profile:
         if precision:
             tables = update.setdefault("gemm", dict(prior.gemm))
             tables[precision] = rebuilt(tables[precision], values)
+            # What was fitted shape by shape belongs to the old roof.
+            shapes = update.setdefault("products", dict(prior.products))
+            for name in [key for key in shapes if key.partition("_")[0] == precision]:
+                del shapes[name]
         else:
             update[head] = rebuilt(getattr(prior, head), values)
     return rebuilt(prior, update)

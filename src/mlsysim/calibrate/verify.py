@@ -8,12 +8,13 @@ in the network's precision) is launched operator by operator.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlsysim.calibrate.device import Device
-from mlsysim.calibrate.network import build, refuse, unfused
+from mlsysim.calibrate.network import backward_only, build, refuse, unfused
 from mlsysim.calibrate.rows import run_rows
 from mlsysim.calibrate.samples import with_layers
 from mlsysim.errors import InputError, unknown_name
@@ -97,8 +98,8 @@ def verify(
         raise unknown_name("phase", phase, PHASES, remedy="use prefill, decode or train.")
     if phase == "decode" and (vision or workload.structure != "decoder"):
         raise InputError(f"{workload.name} does not decode; use prefill (its forward pass) or train.")
-    if isinstance(workload, CNNWorkload) and phase == "train":
-        raise InputError(f"{workload.name} is run layer by layer, forward only; use prefill (its forward pass).")
+    if phase == "train":
+        _refuse_training(workload, fuse)
     if batch < 1 or (seq_len is not None and seq_len < 1):
         raise InputError("the batch and the sequence length must be at least 1.")
     if vision and seq_len is not None:
@@ -108,6 +109,8 @@ def verify(
     precision = precision_name(precision or ("bf16" if device.gpu else "fp32"))
     if precision not in _TORCH_TYPES:
         raise InputError(f"verify runs in {', '.join(_TORCH_TYPES)}, not in {precision}.")
+    gc.collect()
+    device.release()
     whole = getattr(workload, "layers", None)
     if not isinstance(workload, CNNWorkload):
         workload = _shortened(workload, layers, device, phase, batch, length, precision)
@@ -141,6 +144,16 @@ def verify(
     )
 
 
+def _refuse_training(workload: Any, fuse: bool) -> None:
+    if isinstance(workload, CNNWorkload):
+        raise InputError(f"{workload.name} is run layer by layer, forward only; use prefill (its forward pass).")
+    headless = not workload.classes if workload.fixed_shape else workload.structure != "decoder"
+    if headless:
+        raise InputError(f"{workload.name} has no output head to train on; use prefill (its forward pass).")
+    if fuse:
+        raise InputError("verify compiles prefill and decode only, not training steps.")
+
+
 def predict(
     workload: Any, phase: str, batch: int, length: int, precision: str, chip: Any, constants: Any, how: Execution
 ) -> tuple[float, dict[str, float]]:
@@ -152,7 +165,10 @@ def predict(
     sizes = {} if vision else {"seq_len": length - 1 if phase == "decode" else length}
     operators = list(workload.lower(lowered, batch_size=batch, precision=precision, **sizes).operators)
     extra = unfused(workload, lowered, batch, length, precision, how.fused)
-    operators += training_operators(extra) if phase == "train" else extra
+    if phase == "train":
+        operators += training_operators(extra) + backward_only(workload, batch, length, precision)
+    else:
+        operators += extra
     answer = pass_time(operators, chip, constants, precision, how)
     parts = {name: float(value) for name, value in answer.by_layer.items()}
     total = float(answer.total)
@@ -208,7 +224,7 @@ def _measure(
                 measured, graph = device.time(work, seconds)
         else:
             network = build(workload, device, dtype, length)
-            network.tune(batch, length, phase == "decode")
+            network.tune(batch, length, phase)
             kernel = network.kernel
             work = _work(network, phase, batch, length, device)
             if fuse:
@@ -220,8 +236,6 @@ def _measure(
                     measured, graph = device.time(work, seconds)
     except torch.OutOfMemoryError:
         raise InputError(f"{workload.name} does not fit here with these sizes; take fewer --layers.") from None
-    finally:
-        device.release()
     return Execution(graph=graph, fused=fuse, sustained=True), measured, graph, kernel
 
 

@@ -109,9 +109,13 @@ def _table(lines: list[str], path: str, fields: dict[str, Any]) -> None:
     plain = {key: value for key, value in fields.items() if key not in inner and value is not None}
     if plain or not inner:
         lines.append(f"\n[{path}]" if len(lines) > 1 else f"[{path}]")
-        lines += [f"{key} = {_cell(value)}" for key, value in plain.items()]
+        lines += [f"{_key(key)} = {_cell(value)}" for key, value in plain.items()]
     for key, value in inner.items():
-        _table(lines, f"{path}.{key}", value)
+        _table(lines, f"{path}.{_key(key)}", value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def _cell(value: Any) -> str:

@@ -6,7 +6,9 @@ import sys
 
 import typer
 
+from mlsysim.cli.calibrate import calibrate
 from mlsysim.cli.validate import validate
+from mlsysim.cli.verify import verify
 from mlsysim.errors import MLSysError
 
 __all__ = ["app", "main"]
@@ -19,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(validate)
+app.command()(calibrate)
+app.command()(verify)
 
 
 @app.callback()

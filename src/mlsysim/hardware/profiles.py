@@ -28,6 +28,7 @@ __all__ = [
     "Attention",
     "Collective",
     "ContextKernel",
+    "Convolution",
     "DecodeKernel",
     "EngineAttention",
     "Gemm",
@@ -164,6 +165,22 @@ class EngineAttention(Record):
     grouped: dict[str, DecodeKernel]
 
 
+class Convolution(Record):
+    """Convolutions: ``rate_share`` of the peak at the precision, bytes of input and output at ``memory_share``."""
+
+    rate_share: float = Field(gt=0, le=1.2)
+    memory_share: float = Field(gt=0, le=1)
+    depthwise_share: float = Field(gt=0, le=1)
+    start: Seconds
+    fit_error_pct: float | None = None
+    points: int | None = None
+
+    @cached_property
+    def seconds(self) -> float:
+        """The start."""
+        return to_si(self.start, "s")
+
+
 class MemoryKernel(Record):
     """One memory-bound kernel, over the smallest number of bytes that it must move: a chain of small ones has a small share."""
 
@@ -229,6 +246,7 @@ class Profile(Record):
     gemm: dict[str, Gemm]
     products: dict[str, ProductKernel] = Field(default_factory=dict)
     attention: Attention
+    convolution: Convolution | None = None
     memory_bound: MemoryBound
     collective: Collective
     power: Power
@@ -277,7 +295,7 @@ _WIDER = {
 
 @cache
 def _tables(user_folder: str) -> dict[str, dict[str, Any]]:
-    """Every profile table: shipped ones, then the user's. A later file adds to a table or replaces values of it."""
+    """Every profile table: those of the shipped files together, then the user's, which replace whole tables."""
     tables: dict[str, dict[str, Any]] = {}
     shipped = files("mlsysim.hardware").joinpath("data", "profiles")
     for entry in sorted(shipped.iterdir(), key=lambda item: item.name):
@@ -286,7 +304,7 @@ def _tables(user_folder: str) -> dict[str, dict[str, Any]]:
     if user_folder:
         for path in sorted(Path(user_folder).glob("profiles/*.toml")):
             try:
-                tables = _merge(tables, tomllib.loads(path.read_text(encoding="utf-8")))
+                tables.update(tomllib.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError) as error:
                 raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
     return tables

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mlsysim.models.base import Workload
-from mlsysim.models.transformer import SparseTransformerWorkload, TransformerWorkload
+from mlsysim.models.sparse import SparseTransformerWorkload
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import RowWorkload
 from mlsysim.zoo.checks import Check, has_sources
 

@@ -7,9 +7,11 @@ from typing import Any
 from mlsysim.errors import unknown_name
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.models.hybrid import HybridWorkload, SSMWorkload
 from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
 from mlsysim.models.recommendation import RecommendationWorkload
-from mlsysim.models.transformer import HybridWorkload, SparseTransformerWorkload, SSMWorkload, TransformerWorkload
+from mlsysim.models.sparse import SparseTransformerWorkload
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.zoo.registry import Registry, provenance
 

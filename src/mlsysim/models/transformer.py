@@ -1,13 +1,9 @@
-"""Transformers and their relatives: dense, mixture of experts, state space, hybrid; decoder, encoder, both.
-
-    TransformerWorkload          dense attention and feed-forward layers
-    SparseTransformerWorkload    + experts, of which a few serve each token
-    SSMWorkload                  Mamba blocks throughout
-    HybridWorkload               any mix of blocks, given as kinds and counts
+"""Dense transformers: decoder, encoder, and both; every published attention of :mod:`mlsysim.models.attention`.
 
 A decoder's work is given in tokens: ``prefill`` of ``seq_len`` tokens, ``decode`` of one token per sequence after a
 context of ``seq_len``, ``training`` on ``seq_len`` tokens. Without either, ``lower()`` is one decode token with an
-empty cache.
+empty cache. Mixtures of experts are in :mod:`mlsysim.models.sparse`, state spaces and mixes in
+:mod:`mlsysim.models.hybrid`.
 """
 
 from __future__ import annotations
@@ -26,27 +22,18 @@ from mlsysim.models.demand import AttentionKind, Demand, StackTotals, sequence_d
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.passes import Pass
-from mlsysim.models.recurrent import GatedDeltaNet, LinearAttention, Mamba, StateSpace
 from mlsysim.models.stack import Block, Mixer, Recompute, Stack, training_operators
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.units.fields import Count, Flops, Record
+from mlsysim.units.fields import Flops
 from mlsysim.units.ops import maximum
-from mlsysim.units.registry import Quantity, to_si
+from mlsysim.units.registry import Quantity
 
-__all__ = ["BlockKind", "HybridWorkload", "SSMWorkload", "SparseTransformerWorkload", "TransformerWorkload"]
+__all__ = ["TransformerWorkload", "pair_up"]
 
 _USUAL_FFN_RATIO = (1.0, 8.0)
 
 A = TypeVar("A")
 B = TypeVar("B")
-
-
-class BlockKind(Record):
-    """``count`` layers with this mixer and this feed-forward part."""
-
-    mixer: Literal["attention", "window", "mla", "mamba", "linear", "none"]
-    ffn: Literal["dense", "moe", "none"]
-    count: int = Field(gt=0)
 
 
 class TransformerWorkload(Workload):
@@ -462,169 +449,6 @@ class TransformerWorkload(Workload):
         encoding = Pass(p.phase, p.batch, source, 0, p.weight, p.activation, p.cache, p.shard, causal=False)
         decoding = Pass(p.phase, p.batch, target, 0, p.weight, p.activation, p.cache, p.shard)
         return encoder.operators(encoding, "none") + self.stack.operators(decoding, logits, encoder_length=source)
-
-
-class SparseTransformerWorkload(TransformerWorkload):
-    """A transformer whose feed-forward layers are mixtures of experts.
-
-    Operations follow the active parameters, memory all of them.
-    """
-
-    architecture: str = "sparse_transformer"
-    active_parameters: Count | None = None
-    experts: int = Field(gt=0)
-    active_experts_per_token: int = Field(default=1, gt=0)
-    expert_ffn_dim: int | None = Field(default=None, gt=0)
-    shared_experts: int = Field(default=0, ge=0)
-    shared_expert_ffn_dim: int | None = Field(default=None, gt=0)
-    dense_layers: int = Field(default=0, ge=0)
-    moe_every: int = Field(default=1, gt=0)
-    expert_latent_dim: int | None = Field(default=None, gt=0)
-    routing_imbalance: float = Field(default=1.0, ge=1.0)
-
-    def model_post_init(self, context: Any) -> None:
-        if self.active_experts_per_token > self.experts:
-            raise InputError(
-                f"{self.name}: {self.active_experts_per_token} active experts of {self.experts} is impossible."
-            )
-        super().model_post_init(context)
-
-    @property
-    def active_parameter_count(self) -> float:
-        """Stated active parameters, else those that the dimensions give."""
-        if self.active_parameters is not None:
-            return to_si(self.active_parameters, "count")
-        if self.has_dimensions:
-            return self.stack.active_parameters
-        raise InputError(f"{self.name} needs 'active_parameters', or dimensions to derive them from.")
-
-    @property
-    def derived_active_parameters(self) -> float | None:
-        return self.stack.active_parameters if self.has_dimensions else None
-
-    def _wants_dense_width(self) -> bool:
-        if self.ffn_dim is not None:
-            return False
-        return self.expert_ffn_dim is None or self._moe_layers() < (self.layers or 0)
-
-    def _moe_layers(self) -> int:
-        assert self.layers is not None
-        return (self.layers - self.dense_layers) // self.moe_every
-
-    def _experts(self, width: int) -> MixtureOfExperts:
-        assert self.hidden_dim is not None
-        expert = self.expert_ffn_dim or width
-        shared = self.shared_experts * (self.shared_expert_ffn_dim or expert)
-        return MixtureOfExperts(
-            self.hidden_dim,
-            self.experts,
-            self.active_experts_per_token,
-            expert,
-            self.gated_ffn,
-            shared_width=shared,
-            latent=self.expert_latent_dim,
-            bias=self.bias,
-            imbalance=self.routing_imbalance,
-        )
-
-    def _ffns(self, width: int) -> list[tuple[FeedForward | MixtureOfExperts | None, int]]:
-        assert self.hidden_dim is not None and self.layers is not None
-        sparse = self._moe_layers()
-        dense = FeedForward(self.hidden_dim, self.ffn_dim or width, self.gated_ffn, self.bias)
-        kinds: list[tuple[FeedForward | MixtureOfExperts | None, int]] = [
-            (dense, self.layers - sparse),
-            (self._experts(width), sparse),
-        ]
-        return [kind for kind in kinds if kind[1]]
-
-
-class HybridWorkload(SparseTransformerWorkload):
-    """Any mix of attention, recurrent and feed-forward blocks, given as ``blocks`` of a kind and a count."""
-
-    architecture: str = "hybrid"
-    experts: int = Field(default=1, gt=0)
-    blocks: tuple[BlockKind, ...] = ()
-    mamba: Mamba | None = None
-    linear_attention: LinearAttention | None = None
-
-    def model_post_init(self, context: Any) -> None:
-        if not self.blocks:
-            raise InputError(f"{self.name} needs 'blocks', such as [{{mixer = 'mamba', ffn = 'none', count = 27}}].")
-        needed = {
-            "mamba": self.mamba,
-            "linear": self.linear_attention,
-            "mla": self.mla,
-            "window": self.window,
-            "attention": self.heads,
-        }
-        for block in self.blocks:
-            if block.mixer in needed and needed[block.mixer] is None:
-                raise InputError(f"{self.name} has {block.mixer!r} blocks but not their sizes.")
-        super().model_post_init(context)
-
-    @property
-    def has_dimensions(self) -> bool:
-        return bool(self.hidden_dim)
-
-    @property
-    def active_parameter_count(self) -> float:
-        if self.active_parameters is None and all(b.ffn != "moe" for b in self.blocks):
-            return self.parameter_count
-        return super().active_parameter_count
-
-    def _wants_dense_width(self) -> bool:
-        wanting = {"dense"} if self.expert_ffn_dim else {"dense", "moe"}
-        return self.ffn_dim is None and any(block.ffn in wanting for block in self.blocks)
-
-    def _mixer(self, kind: str) -> Mixer | None:
-        assert self.hidden_dim is not None
-        if kind == "mamba":
-            assert self.mamba is not None
-            return StateSpace(self.hidden_dim, self.mamba)
-        if kind == "linear":
-            assert self.linear_attention is not None
-            return GatedDeltaNet(self.hidden_dim, self.linear_attention)
-        if kind == "none":
-            return None
-        return self._attention(self.window if kind == "window" and self.window else UNBOUNDED)
-
-    def _blocks(self, width: int) -> tuple[Block, ...]:
-        assert self.hidden_dim is not None
-        built = []
-        for block in self.blocks:
-            mixer = self._mixer(block.mixer)
-            ffn: FeedForward | MixtureOfExperts | None = None
-            if block.ffn == "dense":
-                ffn = FeedForward(self.hidden_dim, self.ffn_dim or width, self.gated_ffn, self.bias)
-            elif block.ffn == "moe":
-                ffn = self._experts(width)
-            norms = self.norms_per_layer if mixer is not None and ffn is not None else 1
-            built.append(Block((mixer,) if mixer is not None else (), ffn, block.count, norms))
-        return tuple(built)
-
-    def get_state_cache_size(self, batch_size: Any = 1, precision: str = "fp16") -> Any:
-        """Bytes of the fixed states of ``batch_size`` sequences, whatever their length."""
-        batch_size = positive_number(batch_size, "batch_size", zero=True)
-        elements = self.stack.cache_elements(0) * batch_size
-        return Quantity(elements * element_bytes(None, precision), "byte")
-
-
-class SSMWorkload(HybridWorkload):
-    """Mamba blocks throughout: the state has a fixed size, so memory does not grow with the context.
-
-    ``state_size`` alone is enough; give ``mamba`` for the other sizes of the block.
-    """
-
-    architecture: str = "ssm"
-    state_size: int | None = Field(default=None, gt=0)
-    vocab_size: int | None = None
-
-    def __init__(self, **data: Any) -> None:
-        if data.get("mamba") is None:
-            data["mamba"] = Mamba(state_size=data.get("state_size") or 16)
-        if not data.get("blocks") and data.get("layers"):
-            data["blocks"] = (BlockKind(mixer="mamba", ffn="none", count=data["layers"]),)
-        super().__init__(**data)
 
 
 def _fields(stack: Stack) -> dict[str, Any]:

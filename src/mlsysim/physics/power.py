@@ -1,8 +1,12 @@
-"""Power of an accelerator at first order: a fixed idle share and the rest in proportion to utilisation.
+"""Power of an accelerator, at first order and from what its arithmetic and its memory do.
+
+First order is a fixed idle share and the rest in proportion to utilisation.
 
 P = TDP (i + (1 - i) MFU) with i = 0.3 (Barroso and Hölzle, 2007). Measured accelerators are far from proportional: an
 H200 that only moves memory draws 0.6 to 0.9 of its TDP at an MFU of zero, so this form understates memory-bound work
-by up to three times.
+by up to three times. :func:`utilised_power` adds what arithmetic and memory draw, each in proportion to its own
+utilisation, and stops at the power cap; its shares are fitted to a chip. :func:`running_power` has a third state between
+waiting and the cap: kernels that run back to back draw 0.6 of TDP even where they move and compute little.
 """
 
 from __future__ import annotations
@@ -10,8 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import minimum, power
 
-__all__ = ["proportional_power"]
+__all__ = ["proportional_power", "running_power", "utilised_power"]
 
 
 @kernel(
@@ -21,3 +26,68 @@ __all__ = ["proportional_power"]
 def proportional_power(tdp: Any, idle_fraction: Any, utilisation: Any) -> Any:
     """Power at a utilisation between 0 and 1."""
     return tdp * (idle_fraction + (1 - idle_fraction) * utilisation)
+
+
+_SHARE = Arg("", 0.05, 1.0)
+_CORNER = 16
+
+
+@kernel(
+    inputs={
+        "tdp": Arg("W", 0.01, 2e4),
+        "idle": _SHARE,
+        "arithmetic": Arg("", 0.1, 2.0),
+        "memory": Arg("", 0.1, 1.0),
+        "cap": _SHARE,
+        "arithmetic_utilisation": Arg("", 0.001, 0.4),
+        "memory_utilisation": Arg("", 0.001, 0.4),
+    },
+    outputs={"power": "W"},
+)
+def utilised_power(
+    tdp: Any,
+    idle: Any,
+    arithmetic: Any,
+    memory: Any,
+    cap: Any,
+    arithmetic_utilisation: Any,
+    memory_utilisation: Any,
+) -> Any:
+    """Power of a running chip: waiting, plus arithmetic and memory at their utilisation, up to the cap."""
+    return tdp * minimum(idle + arithmetic * arithmetic_utilisation + memory * memory_utilisation, cap)
+
+
+@kernel(
+    inputs={
+        "tdp": Arg("W", 0.01, 2e4),
+        "idle": _SHARE,
+        "floor": _SHARE,
+        "busy": _SHARE,
+        "exponent": Arg("", 0.1, 1.0),
+        "memory": Arg("", 0.05, 1.0),
+        "memory_utilisation": Arg("", 0.001, 0.4),
+        "arithmetic": Arg("", 0.1, 2.0),
+        "arithmetic_utilisation": Arg("", 0.001, 0.4),
+        "cap": _SHARE,
+    },
+    outputs={"power": "W"},
+)
+def running_power(
+    tdp: Any,
+    idle: Any,
+    floor: Any,
+    busy: Any,
+    exponent: Any,
+    memory: Any,
+    memory_utilisation: Any,
+    arithmetic: Any,
+    arithmetic_utilisation: Any,
+    cap: Any,
+) -> Any:
+    """Waiting, kernels running for a share ``busy`` of the time, and what memory and arithmetic add, up to the cap.
+
+    The cap is approached and not hit at once (a 16-norm): the mean over phases above and below it lies below it.
+    """
+    running = floor * power(busy, exponent)
+    wanted = idle + running + memory * memory_utilisation + arithmetic * arithmetic_utilisation
+    return tdp * wanted / power(1 + power(wanted / cap, _CORNER), 1 / _CORNER)

@@ -13,7 +13,7 @@ import inspect
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -36,6 +36,8 @@ from mlsysim.units.registry import DimensionalityError, Quantity, format_unit, t
 from mlsysim.zoo.constants import constant
 
 __all__ = [
+    "CALIBRATED",
+    "CALIBRATED_EFFICIENCY",
     "EFFICIENCY",
     "HARDWARE",
     "MODEL",
@@ -152,6 +154,14 @@ EFFICIENCY = Input(
     high=1.0,
     low_open=True,
     default=0.5,
+)
+
+CALIBRATED = "calibrated"
+"""Value of an efficiency input that asks for the sum of measured operators instead of one number."""
+CALIBRATED_EFFICIENCY = replace(
+    EFFICIENCY,
+    meaning="fraction of the peak arithmetic rate that is sustained, or 'calibrated' for the sum of measured operators",
+    choices=(CALIBRATED,),
 )
 
 
@@ -406,6 +416,9 @@ def input_schema(spec: Input) -> dict[str, Any]:
             schema["exclusiveMinimum" if spec.low_open else "minimum"] = spec.low
         if spec.high is not None:
             schema["maximum"] = spec.high
+        if spec.choices:
+            number = {key: schema.pop(key) for key in list(schema) if key != "description"}
+            schema["anyOf"] = [number, {"enum": list(spec.choices)}]
     elif spec.kind == "quantity":
         forms = ["string", "object"] if spec.plain_unit is None else ["string", "object", "number"]
         schema |= {"type": forms, "x-unit": spec.unit}
@@ -501,8 +514,12 @@ def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
 
 def _efficiency(resolver: str, name: str, spec: Input, value: Any) -> Any:
     if isinstance(value, str):
+        if spec.choices and value.strip().lower() in spec.choices:
+            return value.strip().lower()
+        words = f" or {spec.choices[0]!r}" if spec.choices else ""
         raise InputError(
-            f"The {name!r} input of {resolver} must be a number above 0 and at most 1, got {value[:40]!r}.", field=name
+            f"The {name!r} input of {resolver} must be a number above 0 and at most 1{words}, got {value[:40]!r}.",
+            field=name,
         )
     return _in_range(resolver, name, spec, _number(resolver, name, spec, value))
 

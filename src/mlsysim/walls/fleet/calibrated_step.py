@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.errors import unknown_name
 from mlsysim.physics.training_step import (
     attention_time,
     distinct_domains,
@@ -34,6 +35,15 @@ from mlsysim.walls.fleet.training_shape import LayerKind, TrainingShape
 __all__ = ["CalibratedStep", "Job", "calibrated_step", "chosen_recompute"]
 
 _BF16 = 2.0
+RECOMPUTE: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "selective": ("attention",),
+    "half": ("half",),
+    "modules": ("light",),
+    "full": ("forward",),
+}
+"""Named modes, as parts of a layer; parts may also be joined by hand, as in attention+light."""
+PARTS = ("forward", "half", "attention", "light", "up", "moe")
 _HEAD_DIM = 128.0
 
 
@@ -55,11 +65,16 @@ class Job:
     frozen: bool = False
     sequence_parallel: bool | None = None
     tensor_exposed: float | None = None
+    exchange_exposed: float | None = None
+    fp8_attention: bool = False
+    deduplicated: bool = True
+    predicted_tokens: int = 0
+    imbalance: Any = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class CalibratedStep:
-    """Seconds of a step by cause. ``layers`` is computing with recomputation, of all micro-batches on the longest stage."""
+    """Seconds of a step by cause, on the average stage; communication in full and what of it is not hidden."""
 
     step: Any
     compute: Any
@@ -105,7 +120,8 @@ def calibrated_step(shape: TrainingShape, chip: TrainingChip, stack: Stack, job:
     layers = shape.layers
     head = _head(shape, chip, stack, job, k, tokens * shape.head_tokens) / stack.device_share
     exposed_tensor = exposed_share * tensor
-    exposed_exchange = stack.exchange_exposed * exchange
+    exchange_share = stack.exchange_exposed if job.exchange_exposed is None else job.exchange_exposed
+    exposed_exchange = exchange_share * exchange
     shard, experts = _local_parameters(shape, job)
     data_layer, data_after = _data(shape, chip, stack, job, k, shard, experts, parallel)
     inside = compute + exposed_tensor + exposed_exchange
@@ -114,9 +130,12 @@ def calibrated_step(shape: TrainingShape, chip: TrainingChip, stack: Stack, job:
     chunks = pp * job.virtual_stages
     big = ceil(layers / chunks) * job.virtual_stages
     spare = big * pp - layers
-    last = maximum(big - spare, 0.0) * per_layer + head
+    # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
+    halves = 2 if any(not kind.cores and not kind.scan for kind in shape.kinds) else 1
+    ahead = job.predicted_tokens * (halves * per_layer + head)
+    last = maximum(big - spare, 0.0) * per_layer + head + ahead
     longest = maximum(big * per_layer, last)
-    mean = (hidden + head) / pp
+    mean = (hidden + head + ahead) / pp
     send = _send(shape, chip, job, tokens, parallel, k)
     bubble_chunks = job.virtual_stages * (2.0 if stack.virtual_stages == "dualpipe" else 1.0)
     busy_time, bubble = pipelined(longest, mean, send, m, pp, bubble_chunks)
@@ -135,7 +154,7 @@ def calibrated_step(shape: TrainingShape, chip: TrainingChip, stack: Stack, job:
     share = m / pp
     return CalibratedStep(
         step=step,
-        compute=share * (compute + head),
+        compute=share * (compute + head + ahead),
         tensor=share * tensor,
         exposed_tensor=share * exposed_tensor,
         expert=share * exchange,
@@ -172,29 +191,43 @@ def _layer(
     host: Any = k.dense_operations * k.host_operation
     exchange: Any = 0.0 * tokens
     permuted: Any = 0.0
+    routed_f: Any = 0.0
     if kind.experts is not None:
-        moe_f, moe_b, permuted, exchange = _experts(kind, chip, stack, job, k, tokens)
-        forward, backward = forward + moe_f, backward + moe_b
-        host = stack.host * k.moe_operations * k.host_operation
+        routed_f, routed_b, permuted, exchange = _experts(kind, chip, stack, job, k, tokens)
+        forward, backward = forward + routed_f, backward + routed_b
+        operations = k.moe_operations + k.expert_operations * kind.experts.count / job.ep
+        host = stack.host * operations * k.host_operation
+    parts = RECOMPUTE[job.recompute] if job.recompute in RECOMPUTE else tuple(job.recompute.split("+"))
     again: Any = 0.0
-    mode = job.recompute
-    if mode == "full":
-        again = forward
-    elif mode == "half":
-        again = 0.5 * forward
-    elif mode == "selective":
-        again = attention_f
-    elif mode == "modules":
-        again = light + permuted
+    for part in parts:
+        if part == "forward":
+            again = again + forward
+        elif part == "half":
+            again = again + 0.5 * forward
+        elif part == "attention":
+            again = again + attention_f
+        elif part == "light":
+            again = again + light + permuted
+        elif part == "up":
+            again = again + _products(kind, chip, k, tokens, tp, job.frozen, latent=True)[0]
+        elif part == "moe":
+            again = again + routed_f - permuted
+            exchange = 1.5 * exchange
+        else:
+            raise unknown_name("part of a layer to recompute", part, PARTS)
     tensor = _tensor(kind, chip, job, tokens, parallel)
     return _LayerTime(forward, backward, again, host, tensor, exchange)
 
 
-def _products(kind: LayerKind, chip: TrainingChip, k: Constants, tokens: Any, tp: Any, frozen: bool) -> tuple[Any, Any]:
-    """Forward and backward times of the products of a layer, conversions included."""
+def _products(
+    kind: LayerKind, chip: TrainingChip, k: Constants, tokens: Any, tp: Any, frozen: bool, latent: bool = False
+) -> tuple[Any, Any]:
+    """Forward and backward times of the products of a layer, conversions included; of latent projections alone."""
     forward: Any = 0.0
     backward: Any = 0.0
     for product in kind.products:
+        if latent and not (product.split == "n" and product.k < kind.hidden):
+            continue
         n = product.n / tp if product.split == "n" else product.n
         depth = product.k / tp if product.split == "k" else product.k
         rows = tokens if product.split else tokens / tp
@@ -256,6 +289,8 @@ def _attention(
             rate = rate * (width / _HEAD_DIM) ** 0.5
             if stack.attention == "fa2":
                 rate = rate * chip.flash2
+            if job.fp8_attention:
+                rate = rate * k.fp8_attention_gain
         operations = per_pair * tokens * keys
         f = attention_time(operations, s / job.cp, rate, chip.attention_ramp, k.attention_start)
         b = attention_time(
@@ -265,7 +300,7 @@ def _attention(
             chip.attention_ramp,
             k.attention_start,
         )
-        loss = 1 + stack.context_loss * maximum(1 - 2 / job.cp, 0.0)
+        loss = 1 + stack.context_loss * (1 - 1 / job.cp)
         forward, backward = forward + f * loss, backward + b * loss
     return forward, backward
 
@@ -303,14 +338,15 @@ def _experts(
     """Routed experts: forward and backward time, bytes' time that recomputation repeats, and the exchange of tokens."""
     e = kind.experts
     assert e is not None
-    rows = tokens * e.per_token / job.tp
+    rows = tokens * e.per_token / job.tp * job.imbalance
     wide = (e.matrices - 1) * e.width
     local = e.count / job.ep
     b, w = chip.product_bytes, chip.bandwidth
     rate = chip.product_rate * k.moe_rate
     forward: Any = 0.0
     backward: Any = 0.0
-    per_element = chip.converts * (_BF16 + 2 * b) * stack.expert_fusion
+    fusion = stack.expert_fusion if e.matrices == 3 else 1.0
+    per_element = chip.converts * (_BF16 + 2 * b) * fusion
     for n, depth in ((wide, e.inner), (e.inner, e.width)):
         operations = 2 * rows * n * depth
         weights = b * local * n * depth
@@ -323,10 +359,11 @@ def _experts(
         if chip.converts:
             forward = forward + stream_time(per_element * rows * depth, w, k.quantise_share)
             backward = backward + stream_time(per_element * rows * n, w, k.quantise_share)
-    moved = k.permute_passes * 2 * _BF16 * rows * e.inner * stack.expert_fusion
+    moved = k.permute_passes * 2 * _BF16 * rows * e.inner * fusion
     permute = stream_time(moved, w, k.moe_share)
     if e.plain:
-        activation = stream_time(k.expert_activation_bytes * rows * wide, w, k.moe_share) / 3
+        each = k.expert_activation_bytes * fusion if e.matrices == 3 else k.ungated_activation_bytes
+        activation = stream_time(each * rows * wide, w, k.moe_share) / 3
     else:
         activation = stream_time(_BF16 * rows * (wide + e.width), w, k.moe_share)
     forward = forward + permute + activation
@@ -341,7 +378,9 @@ def _exchange(per_token: float, inner: float, chip: TrainingChip, job: Job, k: C
     message = _BF16 * tokens / job.tp * inner
     link = chip.ring * k.exchange_share
     near = message * per_token * (1 - 1 / inside) / link
-    far = message * distinct_domains(maximum(domains, 1.0), per_token) / chip.adapter
+    spread = maximum(domains, 1.0)
+    copies = distinct_domains(spread, per_token) if job.deduplicated else per_token * (1 - 1 / spread)
+    far = message * copies / chip.adapter
     some = minimum(job.ep - 1.0, 1.0)
     return 4 * some * (chip.latency + maximum(near, far))
 

@@ -12,7 +12,8 @@ sold with); between nodes each accelerator has the fabric's bandwidth to itself,
 where their number is stated. Layers may split unevenly; the longest stage sets the pace.
 
 A layout that does not fit into memory still gets its times, marked infeasible, with the smallest change that would make
-it fit. Left out: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
+it fit. With ``efficiency="calibrated"`` the step is the sum of its operators on measured silicon, under a named software
+stack (:mod:`mlsysim.walls.fleet.calibrated_step`). Left out of the first order: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
 given, memory fragmentation (2 to 10 %), and communication that slows the computing it hides behind.
 """
 
@@ -28,7 +29,8 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import (
-    EFFICIENCY,
+    CALIBRATED,
+    CALIBRATED_EFFICIENCY,
     FLEET,
     MODEL,
     PRECISION,
@@ -43,8 +45,11 @@ from mlsysim.walls.base import (
     Wall,
 )
 from mlsysim.walls.data.locality import TopologyModel
+from mlsysim.walls.fleet.calibrated_distributed import adopt_stack, calibrated_terms
+from mlsysim.walls.fleet.calibrated_step import CalibratedStep
 from mlsysim.walls.fleet.layout import Layout, place, plan_layout
 from mlsysim.walls.fleet.memory import fitting_change, in_flight
+from mlsysim.walls.fleet.stacks import DEFAULT_STACK, Stack, stack_names
 from mlsysim.walls.fleet.step import Network, StepTerms, step_terms
 from mlsysim.walls.node.capacity import TrainingState, training_state
 from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak, cite
@@ -136,7 +141,7 @@ class DistributedModel(Resolver[DistributedResult]):
             "sequences (or samples) per micro-step, over the whole fleet", low=1, high=1e9, whole=True, default=1
         ),
         "precision": PRECISION,
-        "efficiency": EFFICIENCY,
+        "efficiency": CALIBRATED_EFFICIENCY,
         "tp_size": Input("tensor-parallel degree", low=1, high=65536, whole=True, default=1),
         "pp_size": Input("pipeline stages", low=1, high=4096, whole=True, default=1),
         "ep_size": Input("expert-parallel degree", low=1, high=65536, whole=True, default=1),
@@ -174,6 +179,22 @@ class DistributedModel(Resolver[DistributedResult]):
             "micro-steps of batch_size before one synchronisation", low=1, high=1e6, whole=True, default=1
         ),
         "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
+        "stack": Input(
+            "software, for efficiency='calibrated'",
+            kind="choice",
+            choices=stack_names(),
+            default=DEFAULT_STACK,
+        ),
+        "power_cap": Input(
+            "power limit of each accelerator, for efficiency='calibrated'",
+            kind="quantity",
+            unit="W",
+            low=0,
+            low_open=True,
+            high=1e5,
+            default=None,
+            example="500 W",
+        ),
         "memory_headroom": Input(
             "memory that allocator and libraries take beyond what is counted, as a fraction of it",
             low=0,
@@ -194,6 +215,7 @@ class DistributedModel(Resolver[DistributedResult]):
                 "B": ("intra_bandwidth", "byte/s"),
                 "T": ("tp", ""),
             },
+            when="first_order",
         ),
         Equation(
             "dp_communication_latency",
@@ -205,12 +227,14 @@ class DistributedModel(Resolver[DistributedResult]):
                 "B": ("inter_bandwidth", "byte/s"),
                 "alpha": ("inter_latency", "s"),
             },
+            when="first_order",
         ),
         Equation(
             "bubble_fraction",
             "phi / (m + phi)",
             r"\frac{\varphi}{m + \varphi}",
             {"phi": ("idle", ""), "m": ("micro_batches", "")},
+            when="first_order",
         ),
         Equation(
             "step_latency_total",
@@ -223,6 +247,21 @@ class DistributedModel(Resolver[DistributedResult]):
                 "phi": ("idle", ""),
                 "m": ("micro_batches", ""),
             },
+            when="first_order",
+        ),
+        Equation(
+            "step_latency_total",
+            "T = s (T_stage + T_bubble + exposed T_dp + T_optimizer) + T_fixed",
+            r"T = s\left(T_{\mathrm{stage}} + T_{\mathrm{bubble}} + T_{\mathrm{dp}}^{\mathrm{exposed}} + T_{\mathrm{opt}}\right) + T_0",
+            {
+                "s": ("scale", ""),
+                "T_stage": ("busy", "s"),
+                "T_bubble": ("bubble_time", "s"),
+                "exposed T_dp": ("exposed_calibrated", "s"),
+                "T_optimizer": ("optimizer_time", "s"),
+                "T_fixed": ("fixed", "s"),
+            },
+            when="calibrated",
         ),
         Equation(
             "scaling_efficiency",
@@ -270,7 +309,16 @@ class DistributedModel(Resolver[DistributedResult]):
         if note:
             assumed["arithmetic"] = note
         net = network(fleet, x.topology_override, assumed)
+        calibrated = x.efficiency == CALIBRATED
+        if not calibrated:
+            assumed.pop("stack", None)
+        software = adopt_stack(x, assumed) if calibrated else None
         terms, context = distributed_step(x, layout, schedule, peak, net)
+        context |= {"first_order": not calibrated, "calibrated": calibrated}
+        if software is not None:
+            share = net.inter_bandwidth / to_si(fleet.bandwidth_per_accelerator, "byte/s")
+            terms, timed = calibrated_terms(x, layout, software, share, x.moe_routing_imbalance_factor, assumed)
+            x.efficiency = calibrated_context(context, timed, layout, peak, software)
         state = self._state(x, layout, schedule)
         return self._answer(x, assumed, layout, schedule, peak, terms, context, state)
 
@@ -335,7 +383,9 @@ class DistributedModel(Resolver[DistributedResult]):
                 terms.data + steps * (terms.tensor + terms.expert + terms.context + terms.pipeline), "s"
             ),
             pipeline_bubble_latency=quantity(steps * terms.bubble, "s"),
-            bubble_fraction=float(bubble_fraction(context["idle"], layout.micro_batches)),
+            bubble_fraction=float(bubble_fraction(context["idle"], layout.micro_batches))
+            if context["first_order"]
+            else steps * terms.bubble / step,
             scaling_efficiency=ideal / step,
             effective_throughput=quantity(x.batch_size * steps / step, "1/second"),
             tokens_per_second=quantity(context["tokens"] * steps / step, "1/second"),
@@ -462,7 +512,8 @@ def distributed_step(
     imbalance = 1 + expert_share(model) * (x.moe_routing_imbalance_factor - 1)
     device_flops = micro.hardware_flops / shards * imbalance
     device_bytes = micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards
-    compute_micro = compute_time(device_flops, peak, x.efficiency)
+    # A calibrated step replaces the arithmetic's time; its operations are the same.
+    compute_micro = compute_time(device_flops, peak, 1.0 if x.efficiency == CALIBRATED else x.efficiency)
     bandwidth = to_si(chip.memory.bandwidth, "byte/s")
     memory_micro = memory_time(device_bytes, bandwidth)
     compute = max(compute_micro, memory_micro) * x.straggler_factor
@@ -525,6 +576,27 @@ def distributed_step(
         congestion=x.congestion_factor,
     )
     return terms, context
+
+
+def calibrated_context(
+    context: dict[str, Any], timed: CalibratedStep, layout: Layout, peak: float, software: Stack
+) -> float:
+    """Puts a calibrated step's numbers into the context; gives the efficiency that it amounts to."""
+    context |= {
+        "balance": 1.0,
+        "bubble_time": timed.bubble,
+        "optimizer_time": timed.optimizer,
+        "scale": timed.scale,
+        "fixed": software.step_overhead,
+        "busy": (timed.step - software.step_overhead) / timed.scale
+        - timed.bubble
+        - timed.optimizer
+        - timed.exposed_data,
+        "exposed_calibrated": timed.exposed_data,
+    }
+    reached = context["device_flops"] * layout.micro_batches / (timed.compute * peak)
+    context["compute_micro"] = timed.compute / layout.micro_batches
+    return min(float(reached), 1.0)
 
 
 def expert_share(model: Any) -> float:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import experts_hit
-from mlsysim.models.transformer import SparseTransformerWorkload
+from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result, Time

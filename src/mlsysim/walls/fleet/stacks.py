@@ -13,7 +13,7 @@ from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
 
-__all__ = ["DEFAULT_STACK", "Stack", "nearest_stack", "stack", "stack_names", "stack_of_source"]
+__all__ = ["DEFAULT_STACK", "Recipe", "Stack", "nearest_stack", "recipe", "stack", "stack_names", "stack_of_source"]
 
 DEFAULT_STACK = "bridge"
 
@@ -26,7 +26,7 @@ class Stack:
     dropout, bias and softmax) or fused. ``recompute`` is the default: none, selective (attention core), half (every other
     product), modules (norms and activations), full, or fit (none if it fits, else modules). ``kappa`` is the share of
     hidden communication that slows computing anyway. ``host`` scales the launches of a mixture-of-experts layer,
-    ``expert_fusion`` the bytes of permutation and conversion around experts.
+    ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts.
     """
 
     name: str
@@ -101,3 +101,49 @@ def nearest_stack(year: int, sharded: bool = False) -> Stack:
     """The stack nearest in time: of fully sharded data parallelism, or of Megatron's lineage."""
     names = ("fsdp23", "titan") if sharded else ("megatron21", "megatron22", "nemo23", "mcore24", "bridge")
     return min((stack(name) for name in names), key=lambda entry: abs(entry.year - year))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Settings that a framework's own scripts give for a model on a chip."""
+
+    software: str
+    models: tuple[str, ...]
+    source: str
+    chips: tuple[str, ...] = ()
+    since: float = 0.0
+    until: float = 1e9
+    stack: str = ""
+    recompute: str = ""
+    tp: int | None = None
+    pp: int | None = None
+    virtual_stages: int | None = None
+    micro_batch: int | None = None
+    global_batch: int | None = None
+    sequence_parallel: bool | None = None
+    exchange_overlapped: bool = False
+    deduplicated: bool = True
+    fp8_attention: bool = False
+    predicted_tokens: int = 0
+
+
+@cache
+def _recipes() -> tuple[Recipe, ...]:
+    table = tomllib.loads(files("mlsysim.data").joinpath("recipes.toml").read_text(encoding="utf-8"))
+    return tuple(
+        Recipe(**{**entry, "models": tuple(entry["models"]), "chips": tuple(entry.get("chips", ()))})
+        for entry in table["recipe"]
+    )
+
+
+def recipe(software: str, model: str, chip: str, release: float = 0.0) -> Recipe | None:
+    """The published recipe for a model on a chip, of a release; None where there is none."""
+    for entry in _recipes():
+        if (
+            entry.software == software
+            and model in entry.models
+            and (not entry.chips or chip in entry.chips)
+            and entry.since <= release < entry.until
+        ):
+            return entry
+    return None

@@ -30,12 +30,11 @@ class Constants:
     """Constants that hold for every run; see ``data/training.toml``."""
 
     gemm_memory_share: float
-    eager_share: float
-    fused_share: float
     attention_start: float
     attention_backward_rate: float
     attention_backward_work: float
     flash1_rate: float
+    fp8_attention_gain: float
     unfused_rate: float
     unfused_forward_bytes: float
     unfused_backward_bytes: float
@@ -47,12 +46,15 @@ class Constants:
     moe_share: float
     permute_passes: float
     exchange_share: float
+    overlapped_exchange: float
     adapter_share: float
     hop_latency: float
     host_operation: float
     moe_operations: float
+    expert_operations: float
     dense_operations: float
     expert_activation_bytes: float
+    ungated_activation_bytes: float
     scale_loss: float
     scan_rate: float
     power_floor: float
@@ -104,7 +106,7 @@ def _table(name: str) -> dict[str, Any]:
 @cache
 def _entry(key: str | None, family: str | None) -> tuple[dict[str, Any], bool]:
     chips = _file()["chips"]
-    if key in chips:
+    if key is not None and key in chips:
         return _table(key), True
     return _table("tpu" if family == "tpu" else "any"), False
 
@@ -173,7 +175,7 @@ def training_chip(
         product_rate=product,
         product_bytes=bytes_per_element(wanted),
         converts=0.0 if not conversion else (k.block_scale_cost if conversion < 0 else 1.0),
-        product_start=to_si(shares.gemm_for(wanted).start, "s"),
+        product_start=entry["start"] if "start" in entry else to_si(shares.gemm_for(wanted).start, "s"),
         attention_rate=attention,
         attention_ramp=ramp,
         flash2=entry["flash2"],

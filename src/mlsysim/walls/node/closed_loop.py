@@ -30,10 +30,9 @@ from typing import Any
 from mlsysim.walls.node.engine_step import EngineStep
 from mlsysim.walls.node.engines import serving_table, table_bytes
 
-__all__ = ["Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop", "saturated_rate"]
+__all__ = ["Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop"]
 
 _FIXED_POINT = 6
-_PROMPT_STEP_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,7 @@ def closed_loop(
     drafted: int = 0,
     acceptance: float | None = None,
     slots: float | None = None,
+    warm: bool = True,
 ) -> Loop:
     """Prompts and answers on the same devices."""
     engine = step.engine
@@ -128,12 +128,15 @@ def closed_loop(
 
     full = together * ranks
     step_time = decode(active)
-    arrivals = active * gain / answer * poll
+    per_step = active * gain / answer
+    if engine.gather_steps and ranks > 1:
+        poll = max(poll, min(engine.gather_steps, ranks / per_step))
+    arrivals = per_step * poll
     none = math.exp(-arrivals)
     batch = min(arrivals / (1 - none), full)
     prompt_step = reading(batch, active)
     if mixed:
-        share = min((1 - none) * chunks, 1.0)
+        share = min((1 - none) * chunks / poll, 1.0)
         cycle = step_time + share * (prompt_step - step_time)
     else:
         steps = max(1.0, arrivals / (1 - none) / full) * chunks
@@ -161,6 +164,7 @@ def closed_loop(
     idle = (poll - 1) / 2 * step_time + wait_steps * cycle
     place = max(clients.concurrency - active, 0.0) / active * length
     ttft = sum(firsts) / len(firsts) + idle + place + engine.front_end
+    ttft += 0.0 if warm else engine.cold_start / rounds
     return _result(
         clients, tpot, ttft, firsts[-1] + idle + place + engine.front_end, active, step_time, prompt_step, bound
     )
@@ -220,6 +224,23 @@ def _result(
     return Loop(tpot, ttft, steady, active, waiting, decode_step, prompt_step, rate * answer, rate, bound)
 
 
+def _overflow(requests: float, slots: float, workers: int) -> float:
+    """Requests that find all slots of their worker taken, when they are dealt out at random: of all the workers."""
+    if workers < 2:
+        return max(requests - slots, 0.0)
+    mean, room = requests / workers, slots / workers
+    total, weight = 0.0, math.exp(-mean) if mean < 600 else 0.0
+    if not weight or room > 200:
+        deviation = math.sqrt(mean)
+        z = (room - mean) / deviation
+        tail = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) - z * 0.5 * math.erfc(z / math.sqrt(2))
+        return workers * deviation * max(tail, 0.0)
+    for count in range(int(room) + 1):
+        total += max(room - count, 0.0) * weight
+        weight *= mean / (count + 1)
+    return workers * max(mean - room + total, 0.0)
+
+
 def disaggregated_loop(
     prefill: EngineStep,
     prefill_workers: int,
@@ -239,15 +260,16 @@ def disaggregated_loop(
     prompt, answer = clients.mean_prompt, clients.mean_answer
     groups = decode_workers * decode.deployment.attention_dp
     ranks = prefill.deployment.attention_dp
-    budget = float(token_budget or max(_PROMPT_STEP_TOKENS, prompt))
-    together = max(1.0, math.floor(budget / prompt))
+    budget = float(token_budget or engine.prefill_budget)
+    together = max(1.0, budget / prompt)
 
     limits = {
         "clients": clients.concurrency,
         "memory": max(float(decode.capacity(prompt + answer)) * decode_workers, 1.0),
     }
     if slots:
-        limits["slots"] = float(slots)
+        overflow = _overflow(clients.concurrency, slots, decode_workers) * serving_table("balance")["slots"]
+        limits["slots"] = min(float(slots), max(clients.concurrency - overflow, 1.0))
     places = min(limits.values())
     bound = min(limits, key=lambda name: limits[name])
 
@@ -291,36 +313,3 @@ def disaggregated_loop(
     extra = queued + move + engine.hand_over + engine.front_end + step_time
     ttft = sum(firsts) / len(firsts) + extra
     return _result(clients, step_time / gain, ttft, firsts[-1] + extra, active, step_time, first, bound)
-
-
-def saturated_rate(
-    step: EngineStep,
-    prompt: float,
-    answer: float,
-    *,
-    most_sequences: float = 2048.0,
-    token_budget: float | None = None,
-    sequences: float | None = None,
-) -> tuple[float, float]:
-    """Output tokens a second when requests never run out, and the sequences that share a step.
-
-    Caches are reserved for the final length; each answer of O tokens brings one prompt, read beside the decode of the
-    others, so that a step carries on average n/O prompts.
-    """
-    ranks = step.deployment.attention_dp
-    fits = float(step.capacity(prompt + answer))
-    n = sequences if sequences is not None else max(min(fits, most_sequences * ranks), 1.0)
-    budget = float(token_budget or step.engine.token_budget)
-    arrivals = n / answer
-    decode = float(step.time(n / ranks, prompt + answer / 2).total)
-    size = min(prompt, budget)
-    together = max(1.0, min(math.floor(budget / size), math.ceil(arrivals / ranks)))
-    mixed = float(step.time(n / ranks, prompt + answer / 2, together, size, (prompt - size) / 2).total)
-    steps = arrivals * (prompt / size) / (together * ranks)
-    # Steps with prompts, per decode step; more than one means that decode waits for prompts.
-    if steps <= 1:
-        per_step = decode + steps * (mixed - decode)
-    else:
-        alone = float(step.time(0.0, 0.0, together, size, (prompt - size) / 2).total)
-        per_step = mixed + (steps - 1) * alone
-    return n / per_step, n

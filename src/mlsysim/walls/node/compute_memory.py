@@ -6,6 +6,11 @@ F operations at a fraction eta of the dense peak P; B bytes (weights, caches, ac
 ``seq_len`` or ``phase`` a language model is asked for one decode token per sequence with an empty cache; with
 ``seq_len`` for a prefill of that many tokens; with ``is_training`` for a training step.
 
+With ``efficiency="calibrated"`` the time is the sum of the pass's operators on measured silicon instead
+(:mod:`mlsysim.walls.node.device_time`): ``latency_compute`` and ``latency_memory`` are then the times of operators that
+arithmetic and memory bind, ``latency_overhead`` waiting for launches, and ``interval`` the band in which 90 % of
+measurements of that kind lay.
+
 A model that does not fit is infeasible, and the answer says what is needed, what there is, and the smallest changes
 that would help. Its time is still given, as if the part that does not fit were streamed from the host: resident bytes at
 memory bandwidth plus spilled bytes over the host link.
@@ -23,14 +28,15 @@ from typing import Any, ClassVar
 from mlsysim.errors import InputError, OOMError
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.power import proportional_power
+from mlsysim.physics.power import proportional_power, utilised_power
 from mlsysim.physics.precision import bytes_per_element, compute_precision
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import (
-    EFFICIENCY,
+    CALIBRATED,
+    CALIBRATED_EFFICIENCY,
     HARDWARE,
     MODEL,
     NODE,
@@ -51,6 +57,7 @@ from mlsysim.walls.base import (
 )
 from mlsysim.walls.node.capacity import inference_bytes, remedies, training_remedies, training_state
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.intervals import interval as interval_of
 
 __all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel", "node_time", "spill_time"]
 
@@ -129,6 +136,7 @@ class PerformanceProfile(Result):
     remedies: tuple[str, ...] = ()
     offload_spill_bytes: Memory = None
     offload_effective_bw: MemoryRate = None
+    interval: tuple[Any, Any] | None = None
 
     @property
     def energy_per_inference(self) -> Any:
@@ -187,7 +195,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         "hardware": HARDWARE,
         "batch_size": Input("sequences or samples in the pass", low=1, high=1e9, whole=True, default=1),
         "precision": PRECISION,
-        "efficiency": EFFICIENCY,
+        "efficiency": CALIBRATED_EFFICIENCY,
         "raise_errors": Input("raise OOMError where the model does not fit", kind="flag", default=False),
         "is_training": Input("a training step instead of inference", kind="flag", default=False),
         "seq_len": Input("new tokens per sequence; the context in decode", low=0, high=1e8, whole=True, default=None),
@@ -219,6 +227,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             "T_compute = F / (P eta)",
             r"T_{\mathrm{compute}} = \frac{F}{P\,\eta}",
             {"F": ("flops", "flop"), "P": ("peak", "flop/s"), "eta": ("efficiency", "")},
+            when="first_order",
         ),
         Equation(
             "latency_memory",
@@ -248,6 +257,18 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
                 "T_memory": ("memory_time", "s"),
                 "T_dispatch": ("dispatch", "s"),
             },
+            when="first_order",
+        ),
+        Equation(
+            "latency",
+            "T = sum over operators of t0 + |F / R, B / (e W)|, arithmetic-bound + memory-bound + waiting + spilled",
+            r"T = \sum_{\mathrm{operators}} t_0 + \left\| \frac{F}{R}, \frac{B}{e\,W} \right\|",
+            {
+                "arithmetic-bound": ("compute_time", "s"),
+                "memory-bound": ("memory_time", "s"),
+                "waiting": ("dispatch", "s"),
+            },
+            when="calibrated",
         ),
     )
     known_fallacies = (
@@ -298,20 +319,35 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             )
         footprint, capacity = self._room(x, footprint, assumed)
         moved = demand.bytes
-        t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
         fits = footprint <= capacity
-        spilled = 0.0
-        if fits:
-            t_memory = memory_time(moved, bandwidth)
+        spilled = 0.0 if fits else moved * (1 - capacity / footprint)
+        calibrated = x.efficiency == CALIBRATED
+        interval = None
+        if calibrated:
+            timed = self._calibrated(x, phase, new, context, assumed)
+            t_compute, t_memory, dispatch = timed.arithmetic, timed.memory, timed.waiting
+            if not fits and chip.interconnect is not None:
+                t_memory += spilled / to_si(chip.interconnect.bandwidth, "byte/s")
+            # No calibrated sum may beat the datasheet.
+            latency = max(t_compute + t_memory + dispatch, demand.hardware_flops / peak)
+            interval = self._interval(timed, latency, assumed)
         else:
-            spilled = moved * (1 - capacity / footprint)
-            t_memory = self._with_spill(chip, moved, spilled, bandwidth, assumed)
-        latency = node_time(t_compute, t_memory, dispatch)
+            t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
+            if fits:
+                t_memory = memory_time(moved, bandwidth)
+            else:
+                t_memory = self._with_spill(chip, moved, spilled, bandwidth, assumed)
+            latency = node_time(t_compute, t_memory, dispatch)
         mfu = demand.flops / (latency * peak)
         hfu = demand.hardware_flops / (latency * peak)
         idle = constant("idle_power_fraction").number
         energy = None
-        if chip.tdp is not None:
+        if chip.tdp is not None and calibrated:
+            p = timed.profile.power
+            utilised = min(timed.moved / (latency * bandwidth), 1.0)
+            watts = utilised_power(to_si(chip.tdp, "W"), p.idle, p.arithmetic, p.memory, p.cap, min(hfu, 1.0), utilised)
+            energy = watts * latency
+        elif chip.tdp is not None:
             energy = proportional_power(to_si(chip.tdp, "W"), idle, min(hfu, 1.0)) * latency
         bound = "Compute" if fits and t_compute >= t_memory else "Memory"
         binding, trace, help_text = self._binding(
@@ -333,8 +369,10 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             energy=None if energy is None else quantity(energy, "J"),
             memory_footprint=quantity(footprint, "byte"),
             memory_capacity=quantity(capacity, "byte"),
-            peak_flops_actual=quantity(peak * x.efficiency, "flop/s"),
-            peak_bw_actual=quantity(moved / t_memory, "byte/s"),
+            peak_flops_actual=quantity(
+                demand.hardware_flops / latency if calibrated else peak * x.efficiency, "flop/s"
+            ),
+            peak_bw_actual=quantity(moved / (latency if calibrated else t_memory), "byte/s"),
             mfu=mfu,
             hfu=hfu,
             phase=phase,
@@ -342,6 +380,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             remedies=help_text,
             offload_spill_bytes=None if fits else quantity(spilled, "byte"),
             offload_effective_bw=None if fits else quantity(moved / t_memory, "byte/s"),
+            interval=interval,
         )
         outcome._context = {
             "flops": demand.hardware_flops,
@@ -353,12 +392,64 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             "memory_time": t_memory,
             "dispatch": dispatch,
             "samples": x.batch_size,
-            "fits": fits,
-            "spilled": spilled if chip.interconnect else 0.0,
+            "fits": fits and not calibrated,
+            "first_order": not calibrated,
+            "calibrated": calibrated,
+            "spilled": spilled if chip.interconnect and not calibrated else 0.0,
             "host_link": to_si(chip.interconnect.bandwidth, "byte/s") if spilled and chip.interconnect else None,
         }
         outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
         return outcome
+
+    @staticmethod
+    def _calibrated(x: Any, phase: str, new: Any, context: Any, assumed: dict[str, str]) -> Any:
+        """The sum of measured operators."""
+        from mlsysim.walls.node.device_time import check_known, inference_time, training_time
+
+        check_known(x.model, x.hardware, x.precision)
+        assumed.pop("bandwidth_efficiency", None)
+        if phase == "training":
+            narrow = bytes_per_element(x.precision) > 2
+            timed = training_time(
+                x.model,
+                x.hardware,
+                x.batch_size,
+                new,
+                x.precision,
+                x.activation_recomputation,
+                x.optimizer,
+                frozen=x.is_lora,
+                software_name="torch" if narrow else "torch_amp",
+            )
+        else:
+            timed = inference_time(
+                x.model,
+                x.hardware,
+                phase,
+                x.batch_size,
+                new,
+                context,
+                x.precision,
+                x.cache_precision,
+                software_name="torch_graph" if x.model.fixed_shape else "engine",
+            )
+        basis = {"measured": "measured on this chip", "generation": "of its generation", "family": "of its family"}
+        assumed["fidelity"] = f"calibrated: operator times with constants {basis[timed.profile.basis]}"
+        assumed["profile"] = f"{timed.profile.name} ({timed.profile.basis})"
+        assumed["software"] = timed.software
+        return timed
+
+    @staticmethod
+    def _interval(timed: Any, latency: float, assumed: dict[str, str]) -> Any:
+        """Low and high latency between which 90 % of measurements of this kind lay."""
+        band = interval_of(timed.regime, timed.profile.measured)
+        low, high = band.around(latency)
+        assumed["interval"] = (
+            f"90 % of {band.rows} measured passes ({band.regime})"
+            if not band.extrapolating
+            else f"extrapolating: {timed.regime} was not validated on such a chip"
+        )
+        return quantity(low, "s"), quantity(high, "s")
 
     @staticmethod
     def _with_spill(chip: Any, moved: float, spilled: float, bandwidth: float, assumed: dict[str, str]) -> float:

@@ -23,6 +23,7 @@ checkpoints have it; router, output head and the absorbed latent projections sta
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,6 +33,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.attention import CompressedAttention, LatentAttention
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.passes import Pass, Sharding
+from mlsysim.models.recurrent import StateSpace
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import (
     attention_decode_time,
@@ -55,10 +57,12 @@ from mlsysim.walls.node.engines import (
     table_seconds,
 )
 
-__all__ = ["Deployment", "EngineStep", "StepTime", "engine_step"]
+__all__ = ["Deployment", "EngineStep", "StepTime", "engine_step", "forget"]
 
 _PASSES = 8
 """Times that a layer's norms, residuals and gates move the m x h activations."""
+_NODE = 8
+"""Chips of a node."""
 _HALF = 2.0
 """Bytes of an activation."""
 
@@ -129,13 +133,14 @@ class EngineStep:
         self.stack = d.model.stack
         self.hidden = self.stack.hidden
         self.wide = "bf16" if d.chip.compute.supports("bf16") else "fp16"
-        self.peak16, _ = arithmetic_peak(d.chip, self.wide)
+        self.peak16 = arithmetic_peak(d.chip, self.wide)[0] * self.kernels.rate_scale
         self.precision = precision_name(d.precision)
         self.weight = bytes_per_element(self.precision)
         self.cache = bytes_per_element(d.cache_precision)
         self.cache_format = "fp8" if self.cache < 2 else "bf16"
         self.quantises = self.weight < 2 and d.chip.compute.supports(compute_precision(self.precision))
         self.mixture = any(isinstance(b.ffn, MixtureOfExperts) for b in self.stack.blocks)
+        self.blocks = self.mixture and d.engine.block_scaled
         self.narrow = self._rates(self.precision)
         self.full = self._rates(self.wide)
         self.moe_tp = d.moe_tp if d.moe_tp is not None else max(1, d.tp * d.attention_dp // d.moe_ep)
@@ -143,6 +148,7 @@ class EngineStep:
         self.products: list[_Product] = []
         self.mixers: list[tuple[float, Any]] = []
         self.experts: list[tuple[float, MixtureOfExperts]] = []
+        self.expert_constants = self._expert_constants() if self.mixture else None
         self.layers = 0.0
         self.reductions = 0.0
         self.exchanges = 0.0
@@ -155,11 +161,16 @@ class EngineStep:
         """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit."""
         peak, note = arithmetic_peak(self.deployment.chip, precision)
         narrow = compute_precision(precision)
-        wanted = {"fp4": ("nvfp4", "fp4"), "fp8": ("fp8_block", "fp8") if self.mixture else ("fp8",)}.get(narrow, (narrow,))
+        wanted = {"fp4": ("nvfp4", "fp4"), "fp8": ("fp8_block", "fp8") if self.blocks else ("fp8",)}.get(
+            narrow, (narrow,)
+        )
         table = self.kernels.products
-        names = (self.wide,) if note else (*wanted, "fp8", self.wide)
+        names = (narrow, self.wide) if note else (*wanted, "fp8", self.wide)
         found = table[next(name for name in (*names, "bf16", "fp16") if name in table)]
-        return _Rates(peak * found.rate_share, found.memory_share, found.start, found.quantise_share)
+        # Block-scaled inputs are quantised by a kernel of their own; other formats by the kernel before.
+        extra = self.kernels.small_kernel if narrow == "fp8" and self.blocks else 0.0
+        peak = peak * self.kernels.rate_scale
+        return _Rates(peak * found.rate_share, found.memory_share, found.start + extra, found.quantise_share)
 
     def _check(self) -> None:
         d = self.deployment
@@ -346,9 +357,9 @@ class EngineStep:
                     op.cache_bytes, operations, rate, self.bandwidth, share, k.attention_start
                 )
             elif op.kind == "scan":
-                states = serving_table("recurrent")
+                share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
                 total = total + memory_bound_time(
-                    op.cache_bytes * _HALF / self.cache, self.bandwidth, states["memory_share"], k.attention_start
+                    op.cache_bytes * _HALF / self.cache, self.bandwidth, share, k.attention_start
                 )
         return total
 
@@ -362,28 +373,32 @@ class EngineStep:
                     op.flops, maximum(new, 1.0), rate, k.ramp_tokens, k.attention_start
                 )
             elif op.kind == "scan":
-                states = serving_table("recurrent")
-                scan = op.flops / (states["rate_share"] * self.peak16)
-                moved = memory_bound_time(op.bytes, self.bandwidth, states["memory_share"], k.attention_start)
+                scan = op.flops / (serving_table("recurrent")["rate_share"] * self.peak16)
+                share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
+                moved = memory_bound_time(op.bytes, self.bandwidth, share, k.attention_start)
                 total = total + scan + moved
         return total
 
-    def _expert_constants(self) -> Experts:
-        k = self.kernels
-        table = k.experts_wide if self.deployment.moe_ep > 8 and k.experts_wide else k.experts
+    @property
+    def expert_format(self) -> str:
+        """The format whose expert kernels apply; 4-bit weights without 4-bit arithmetic are computed in 16 bit."""
         if self.weight >= 2:
-            name = "bf16"
-        elif self.precision in ("fp4", "nvfp4"):
-            name = "nvfp4" if self.quantises else "mxfp4"
-        elif self.precision in ("mxfp4", "int4"):
-            name = self.precision
-        else:
-            name = "fp8"
-        return table[name] if name in table else k.experts[name]
+            return "bf16"
+        if self.precision in ("mxfp4", "int4"):
+            return self.precision
+        if self.precision in ("fp4", "nvfp4"):
+            return "nvfp4" if self.quantises else "mxfp4"
+        return "fp8"
+
+    def _expert_constants(self) -> Experts:
+        k, name = self.kernels, self.expert_format
+        wide = self.deployment.moe_ep > 8 and name in k.experts_wide
+        return k.experts_wide[name] if wide else k.experts[name]
 
     def _experts_time(self, ffn: MixtureOfExperts, tokens: Any) -> Any:
         d = self.deployment
-        constants = self._expert_constants()
+        constants = self.expert_constants
+        assert constants is not None
         inner = ffn.latent or ffn.hidden
         matrices = 3 if ffn.gated else 2
         width = ffn.width / self.moe_tp
@@ -394,7 +409,7 @@ class EngineStep:
         # The step waits for the device with the most active experts: the largest of ep nearly normal counts.
         busiest = local * chosen + sqrt(2 * math.log(d.moe_ep) * local * chosen * (1 - chosen))
         active = minimum(busiest, local)
-        peak, _ = arithmetic_peak(d.chip, self.precision)
+        peak = arithmetic_peak(d.chip, self.precision)[0] * self.kernels.rate_scale
         return grouped_gemm_time(
             2.0 * rows * matrices * inner * width,
             active * matrices * inner * width * self.weight,
@@ -403,7 +418,7 @@ class EngineStep:
             self.bandwidth,
             constants.memory_share,
             constants.activation_share,
-            constants.start,
+            constants.start + self.engine.expert_block,
             1.0,
         )
 
@@ -426,16 +441,17 @@ class EngineStep:
 
     def _all_reduce(self, message: Any, ranks: int) -> Any:
         k = self.kernels
-        if ranks > k.domain:
-            inside = self._all_reduce(message, k.domain)
-            return (
-                inside
-                + table_seconds("all_reduce_network", "start")
-                + message / table_bytes("all_reduce_network", "bandwidth")
-            )
-        sizes = sorted(k.reduce_rate)
-        nearest = next((n for n in sizes if n >= ranks), sizes[-1])
-        return k.reduce_start + k.reduce_per_rank * ranks + message / k.reduce_rate[nearest]
+        if ranks <= k.domain:
+            time = k.reduce_start + k.reduce_per_rank * ranks + message / _at(k.reduce_rate, ranks)
+        elif ranks <= _NODE:
+            # Bridges join a few chips of a node; wider groups go over PCI Express.
+            return k.host_start + k.host_per_rank * ranks + message / _at(k.host_rate, ranks)
+        else:
+            start, rate = table_seconds("all_reduce_network", "start"), table_bytes("all_reduce_network", "bandwidth")
+            inside = min(k.domain, _NODE)
+            time = k.reduce_start + k.reduce_per_rank * inside + message / _at(k.reduce_rate, inside)
+            time = time + start + message / rate
+        return time * self.engine.reduce_scale
 
     def _exchange(self, tokens: Any) -> Any:
         """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens."""
@@ -451,6 +467,12 @@ class EngineStep:
             rate = table_bytes("exchange", "network_bandwidth")
             total = total + 2 * table_seconds("exchange", "network_start") + outside * (dispatched + combined) / rate
         return total
+
+
+def _at(rates: Mapping[int, float], ranks: int) -> float:
+    """The rate of the smallest group in the table that is not smaller than ``ranks``, else of the largest."""
+    sizes = sorted(rates)
+    return rates[next((n for n in sizes if n >= ranks), sizes[-1])]
 
 
 @lru_cache(maxsize=4096)
@@ -472,6 +494,11 @@ class _Held:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Held) and other.value is self.value
+
+
+def forget() -> None:
+    """Drop what was built, after a change of tables (fits)."""
+    _built.cache_clear()
 
 
 def engine_step(

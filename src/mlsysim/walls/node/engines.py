@@ -23,7 +23,17 @@ from mlsysim.units.fields import Record, Seconds
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.provenance import Source
 
-__all__ = ["ENGINES", "Engine", "Experts", "Products", "ServingKernels", "engine", "engine_names", "kernels", "serving_table"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Experts",
+    "Products",
+    "ServingKernels",
+    "engine",
+    "engine_names",
+    "kernels",
+    "serving_table",
+]
 
 _ALIASES = {
     "trtllm": "TensorRT_LLM",
@@ -47,7 +57,13 @@ class _EngineRecord(Record):
     prefill_step: Seconds
     front_end: Seconds
     hand_over: Seconds
+    expert_block: Seconds
+    cold_start: Seconds
+    gather_steps: int = Field(ge=0)
+    reduce_scale: float = Field(default=1.0, gt=0)
+    block_scaled: bool = True
     token_budget: int = Field(gt=0)
+    prefill_budget: int = Field(gt=0)
     memory_utilisation: float = Field(gt=0, le=1)
     memory_rule: Literal["all", "free"] = "all"
     source: Source
@@ -69,7 +85,13 @@ class Engine:
     prefill_step: float
     front_end: float
     hand_over: float
+    expert_block: float
+    cold_start: float
+    gather_steps: int
+    reduce_scale: float
+    block_scaled: bool
     token_budget: int
+    prefill_budget: int
     memory_utilisation: float
     memory_rule: str
     fit_error_pct: float | None
@@ -114,11 +136,20 @@ class ServingKernels:
     reduce_start: float
     reduce_per_rank: float
     reduce_rate: Mapping[int, float]
+    host_start: float
+    host_per_rank: float
+    host_rate: Mapping[int, float]
+    rate_scale: float
+    state_share: Mapping[str, float]
     domain: int
     link: float
     experts: Mapping[str, Experts]
     experts_wide: Mapping[str, Experts]
     usable_memory: float
+
+
+_NO_LINK = 64e9
+"""Two-way bytes a second between chips whose host link is not known (PCI Express 4 x16)."""
 
 
 @cache
@@ -137,7 +168,17 @@ def engine_names() -> tuple[str, ...]:
     return tuple(_file("engines.toml"))
 
 
-ENGINES = ("vLLM", "SGLang", "TensorRT_LLM", "TensorRT_LLM_Cpp", "vLLM_2025", "gpt_fast", "llama_cpp")
+ENGINES = (
+    "vLLM",
+    "SGLang",
+    "TensorRT_LLM",
+    "TensorRT_LLM_2025",
+    "TensorRT_LLM_Cpp_2025",
+    "TensorRT_LLM_Cpp",
+    "vLLM_2025",
+    "gpt_fast",
+    "llama_cpp",
+)
 
 
 @cache
@@ -150,7 +191,16 @@ def engine(name: str) -> Engine:
     if key is None:
         raise unknown_name("serving engine", name, table)
     r = _EngineRecord(**table[key])
-    times = ("step", "per_sequence", "host_operator", "prefill_step", "front_end", "hand_over")
+    times = (
+        "step",
+        "per_sequence",
+        "host_operator",
+        "prefill_step",
+        "front_end",
+        "hand_over",
+        "expert_block",
+        "cold_start",
+    )
     return Engine(
         name=key,
         year=r.year,
@@ -158,7 +208,11 @@ def engine(name: str) -> Engine:
         kernels=r.kernels,
         **{name: to_si(getattr(r, name), "s") for name in times},
         small_kernels=r.small_kernels,
+        gather_steps=r.gather_steps,
+        reduce_scale=r.reduce_scale,
+        block_scaled=r.block_scaled,
         token_budget=r.token_budget,
+        prefill_budget=r.prefill_budget,
         memory_utilisation=r.memory_utilisation,
         memory_rule=r.memory_rule,
         fit_error_pct=r.fit_error_pct,
@@ -211,15 +265,16 @@ def kernels(chip: HardwareNode, of: str) -> ServingKernels:
     family = chip_class(chip)
     attention = _pick(serving_table("attention"), family)
     link = chip.link
-    if link is not None:
+    host = serving_table("all_reduce")["host"]
+    host_two_way = 2 * to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect is not None else _NO_LINK
+    if link is not None and chip.metadata.key not in serving_table("unbridged")["chips"]:
         reduce = _pick(serving_table("all_reduce"), family)
         two_way, domain = to_si(link.bandwidth_total, "byte/s"), link.domain or 8
     else:
-        reduce = serving_table("all_reduce")["host"]
-        two_way = 2 * to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect is not None else 64e9
-        domain = 8
+        reduce, two_way, domain = host, host_two_way, 1
     products, prompt_attention, ramp = _from_profile(chip)
-    for name, (rate, share, start, quantise) in serving_table("gemm").get(family, {}).items():
+    gemm = serving_table("gemm")
+    for name, (rate, share, start, quantise) in (gemm.get(family, {}) | gemm.get(f"{of}_{family}", {})).items():
         products[name] = Products(rate, share, _seconds(start), quantise)
     measured = serving_table("prefill_attention").get(family)
     if measured is not None:
@@ -243,6 +298,11 @@ def kernels(chip: HardwareNode, of: str) -> ServingKernels:
         reduce_start=_seconds(reduce["start"]),
         reduce_per_rank=_seconds(reduce["per_rank"]),
         reduce_rate={int(n): share * two_way for n, share in reduce["share"].items()},
+        host_start=_seconds(host["start"]),
+        host_per_rank=_seconds(host["per_rank"]),
+        host_rate={int(n): share * host_two_way for n, share in host["share"].items()},
+        rate_scale=serving_table("rate_scale").get(chip.metadata.key, 1.0),
+        state_share={name: _pick(serving_table("recurrent")[name], family) for name in ("delta", "mamba")},
         domain=domain,
         link=two_way / 2,
         experts=_experts(serving_table("moe"), family, of),

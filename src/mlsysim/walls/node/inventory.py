@@ -74,14 +74,15 @@ def totals(name: str, operations: float, activations: float, parameters: float) 
     return Inventory(name, parameters, {}, {"total": operations}, {"total": activations}, aggregate=True)
 
 
-def inventory_of(model: Any) -> Inventory:
-    """The inventory of a convolutional network, a vision transformer or a denoiser of the zoo."""
+def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
+    """The inventory of a network of the zoo for one sample; a language encoder needs the length of a sample."""
     counter = _Counter()
     if isinstance(model, RowWorkload) and model.rows:
         for layer in model.network:
             _count_layer(layer, counter)
     else:
-        for op in model.lower("inference", batch_size=1, precision="fp16").operators:
+        sizes: dict[str, Any] = {} if seq_len is None else {"seq_len": seq_len}
+        for op in model.lower("prefill" if sizes else "inference", batch_size=1, precision="fp16", **sizes).operators:
             if not op.is_collective:
                 _count_operator(op, counter)
     return Inventory(model.name, model.parameter_count, counter.calls, counter.operations, counter.elements)

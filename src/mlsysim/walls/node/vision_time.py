@@ -39,6 +39,7 @@ __all__ = [
     "cpu_features",
     "gpu_features",
     "inventory_time",
+    "stack_constants",
     "stack_of",
     "vision_time",
 ]
@@ -129,7 +130,7 @@ def _vector_rate(chip: HardwareNode) -> float:
 
 
 def _arithmetic(precision: str) -> str:
-    return _PRECISIONS.get(precision, compute_precision(precision))
+    return _PRECISIONS.get(precision) or compute_precision(precision)
 
 
 def gpu_features(
@@ -204,21 +205,41 @@ def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float) -> dict
 
 
 def stack_of(compiler: str, layout: str | None, training: bool) -> str:
-    """The named stack for a way to run a network; ``compiler`` is eager or compiled (dynamo, inductor, graph)."""
-    how = {"eager": "eager", "": "eager", "dynamo": "compiled", "inductor": "compiled", "compiled": "compiled"}
+    """The named stack for a way to run a network; ``compiler`` is eager, graph (eager kernels in a CUDA graph) or compiled."""
+    how = {
+        "eager": "eager",
+        "": "eager",
+        "graph": "graph",
+        "dynamo": "compiled",
+        "inductor": "compiled",
+        "compiled": "compiled",
+    }
     if compiler not in how:
         raise unknown_name("compiler", compiler, how)
     if layout not in (None, "", "nchw", "nhwc"):
         raise unknown_name("memory layout", layout, ("nchw", "nhwc"))
     if training:
         return f"train_{layout or 'nchw'}"
-    if how[compiler] == "compiled":
-        return "compiled"
+    if how[compiler] != "eager":
+        return how[compiler]
     return f"eager_{layout or 'nchw'}"
 
 
 def _combine(coefficients: Mapping[str, float], features: Mapping[str, float], batch: float) -> dict[str, float]:
     return {name: coefficients[name] * value * batch for name, value in features.items()}
+
+
+def stack_constants(stack: str) -> tuple[dict[str, float], float]:
+    """Coefficients of a named stack and its host cost of one operator (s)."""
+    tables = constants()
+    if stack in tables["stacks"]:
+        return tables["stacks"][stack], tables["launch_us"][stack] * _MICROSECOND
+    if stack not in tables["derived"]:
+        raise unknown_name("software stack", stack, [*tables["stacks"], *tables["derived"]])
+    derived = tables["derived"][stack]
+    scale = derived.get("scale", {})
+    coefficients = {name: value * scale.get(name, 1.0) for name, value in tables["stacks"][derived["like"]].items()}
+    return coefficients, derived["launch_us"] * _MICROSECOND
 
 
 def inventory_time(
@@ -242,12 +263,10 @@ def inventory_time(
         parts = {name: seconds * scales[_cpu_kind(name)] for name, seconds in parts.items()}
         device = sum(parts.values())
         return VisionTime(device, device, 0.0, parts, "compiled", inventory.aggregate)
-    if stack not in tables["stacks"]:
-        raise unknown_name("software stack", stack, tables["stacks"])
-    table = tables["stacks"][stack]
+    table, usual = stack_constants(stack)
     intensity = tables["elementwise"]["intensity"]
     parts = _combine(table, gpu_features(inventory, chip, batch, precision, intensity), batch)
-    cost = table["launch_us"] * _MICROSECOND if launch is None else launch
+    cost = usual if launch is None else launch
     device, host = sum(parts.values()), inventory.kernels * cost
     return VisionTime(
         float(host_bound_time(device, inventory.kernels, cost)), device, host, parts, stack, inventory.aggregate

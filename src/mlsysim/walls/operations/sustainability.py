@@ -12,7 +12,8 @@ written off in equal parts over the lifetime of the hardware, and kept apart fro
 Assumed: carbon intensity is a yearly average. Without a place, PUE is 1 and carbon and water stay unknown. By default only
 accelerators draw power; ``include_host`` adds the rest of the node at its rating (a DGX H100 has 4.6 kW beside 5.6 kW of
 GPUs, so 1.8 times). Left out: the measured shape of power (GPUs that only move memory draw 0.6 to 0.9 of TDP, so the linear
-form is half of the truth for memory-bound work; ``average_power`` sets a measured figure), the hour of the day, the
+form is half of the truth for memory-bound work; ``memory_utilisation`` turns on the calibrated form and ``average_power`` sets a
+measured figure), the hour of the day, the
 marginal plant, and the water that power stations spend, which may exceed that of the site.
 """
 
@@ -30,6 +31,7 @@ from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Power, Resolver, Result, Wall
+from mlsysim.walls.operations.calibrated_power import Activity, power_of
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "FLEET_INPUT",
     "HOST",
     "HOURS_PER_DAY",
+    "MEMORY_UTILISATION",
     "MFU",
     "PLACE",
     "Site",
@@ -145,6 +148,13 @@ AVERAGE_POWER = Input(
     default=None,
     example="330 W",
 )
+MEMORY_UTILISATION = Input(
+    "share of the memory bandwidth in use; given, power is calibrated (running kernels, arithmetic, memory) and not in "
+    "proportion to MFU alone",
+    low=0,
+    high=1,
+    default=None,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +184,12 @@ def site_of(place: GridProfile | Datacenter | None, fleet: Fleet, assumed: dict[
 
 
 def fleet_draw(
-    fleet: Fleet, utilisation: float, include_host: bool, average_power: float | None, assumed: dict[str, str]
+    fleet: Fleet,
+    utilisation: float,
+    include_host: bool,
+    average_power: float | None,
+    assumed: dict[str, str],
+    memory_utilisation: float | None = None,
 ) -> tuple[float, float]:
     """Power of one accelerator and of the whole fleet in kW, at a utilisation between 0 and 1."""
     node, chip = fleet.node, fleet.node.accelerator
@@ -186,6 +201,9 @@ def fleet_draw(
             f"{chip.name} has no published TDP; pass average_power=... (power of one accelerator, such as '330 W').",
             field="average_power",
         )
+    elif memory_utilisation is not None:
+        assumed["power"] = "calibrated: waiting, running kernels, and what arithmetic and memory add"
+        device = power_of(chip, Activity(utilisation, memory_utilisation)) / 1000
     else:
         idle = constant("idle_power_fraction").number
         assumed["power"] = f"TDP x ({idle:g} + {1 - idle:g} x MFU)"
@@ -251,6 +269,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         ),
         "include_host": HOST,
         "average_power": AVERAGE_POWER,
+        "memory_utilisation": MEMORY_UTILISATION,
     }
     equations = (
         Equation(
@@ -306,7 +325,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         """Energy, carbon and water of a run on a fleet."""
         fleet, chip = x.fleet, x.fleet.node.accelerator
         site = site_of(x.datacenter, fleet, assumed)
-        device, power = fleet_draw(fleet, x.mfu, x.include_host, x.average_power, assumed)
+        device, power = fleet_draw(fleet, x.mfu, x.include_host, x.average_power, assumed, x.memory_utilisation)
         hours, years = x.duration_days * HOURS_PER_DAY, x.duration_days / DAYS_PER_YEAR
         computing = computing_energy(power, hours)
         energy = facility_energy(computing, site.pue)

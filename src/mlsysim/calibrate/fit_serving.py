@@ -1,0 +1,244 @@
+"""Fits the constants of serving engines on public runs.
+
+    python -m mlsysim.calibrate.fit_serving FOLDER [ENGINE ...]
+
+FOLDER holds ``serving_runs.csv`` and ``inference.csv``. For each engine the constants of ``data/engines.toml`` are moved in
+turn, by factors that shrink, as long as the mean absolute logarithm of predicted over measured falls; nothing is random.
+Printed: the constants, the errors in sample, and the errors with each chip and each model left out of the fit in turn.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.tables import inference, serving_runs
+from mlsysim.units.registry import Q_, to_si
+from mlsysim.walls.node.engine_step import forget
+from mlsysim.walls.node.engines import Engine, engine, serving_table
+
+__all__ = ["errors", "fit", "fit_experts", "main"]
+
+CONSTANTS = ("step", "per_sequence", "small_kernels", "host_operator", "prefill_step", "front_end", "hand_over")
+_LEAST = {
+    "step": 2e-5,
+    "per_sequence": 1e-6,
+    "small_kernels": 0.5,
+    "expert_block": 4e-6,
+    "reduce_scale": 0.5,
+    "host_operator": 1e-6,
+    "prefill_step": 2e-4,
+    "front_end": 1e-3,
+    "hand_over": 5e-3,
+}
+_TABLE = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT_LLM"}
+_TTFT_WEIGHT = 0.4
+_CAP = 0.7
+_PRIOR = 0.06
+_FEWEST = 10
+
+Row = dict[str, str]
+
+
+def _runs(folder: Path) -> list[Row]:
+    rows = []
+    with (folder / "serving_runs.csv").open(newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            if not row["duplicate_of"] and not row["unusable"]:
+                rows.append(row)
+    return rows
+
+
+def _offline(folder: Path) -> list[Row]:
+    with (folder / "inference.csv").open(newline="", encoding="utf-8") as stream:
+        return [row for row in csv.DictReader(stream)]
+
+
+def errors(rows: Sequence[Row], candidate: Engine) -> Any:
+    """Logarithms of predicted over measured: a column for each metric of the rows (one where there is one)."""
+    found = []
+    for row in rows:
+        try:
+            if "tpot_ms" in row:
+                outcome = serving_runs.loop(row, [], candidate)
+                found.append(
+                    (
+                        math.log(outcome.tpot * 1e3 / float(row["tpot_ms"])),
+                        math.log(outcome.ttft * 1e3 / float(row["ttft_ms"])),
+                    )
+                )
+            else:
+                value = inference.predict(row, candidate)[0]
+                found.append((math.log(value.predicted / value.measured), 0.0))
+        except (Skipped, Excluded):
+            continue
+    return np.array(found)
+
+
+def _loss(rows: Sequence[Row], candidate: Engine) -> float:
+    e = np.minimum(np.abs(errors(rows, candidate)), _CAP)
+    return float(np.mean(e[:, 0]) + _TTFT_WEIGHT * np.mean(e[:, 1]))
+
+
+def fit(rows: Sequence[Row], start: Engine, names: Sequence[str] = CONSTANTS, passes: int = 3) -> Engine:
+    """Coordinate descent from ``start``."""
+    best, value = start, _loss(rows, start)
+    factor = 1.6
+    for _ in range(passes):
+        for name in names:
+            for direction in (factor, 1 / factor):
+                while True:
+                    now = max(getattr(best, name), _LEAST[name])
+                    moved = now * direction
+                    if moved < _LEAST[name] * 0.99:
+                        moved = 0.0
+                    if moved == getattr(best, name):
+                        break
+                    trial = replace(best, **{name: moved})
+                    loss = _loss(rows, trial)
+                    if loss >= value - 1e-5:
+                        break
+                    best, value = trial, loss
+                    if moved == 0.0:
+                        break
+        factor = factor**0.5
+    return best
+
+
+def fit_experts(rows: Sequence[Row], of: Engine, passes: int = 2) -> dict[tuple[str, str], list[Any]]:
+    """Constants of the engine's expert kernels by chip class and format, near those of the kernel tables.
+
+    A penalty holds them there (a factor of 1.5 costs as much as one point of error); groups with few rows are left alone.
+    """
+    table = serving_table("moe")
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        step = _step_of(row)
+        if step is not None and step.mixture:
+            groups.setdefault((step.kernels.family, step.expert_format), []).append(row)
+    found = {}
+    for (family, form), members in sorted(groups.items()):
+        if len(members) < _FEWEST or form not in table.get(family, {}).get(of.kernels, {}):
+            continue
+        prior = list(table[family][of.kernels][form])
+        start = [prior[0], prior[1], to_si(Q_(prior[2]), "s"), prior[3]]
+
+        def install(values: Sequence[float], family: str = family, form: str = form) -> None:
+            entry = [values[0], values[1], f"{values[2] * 1e6:.6g} us", values[3]]
+            table[family][of.kernels][form] = entry
+            forget()
+
+        def loss(values: Sequence[float], members: Sequence[Row] = members, start: Sequence[float] = start) -> float:
+            install(values)
+            away = sum(math.log(v / s) ** 2 for v, s in zip(values, start, strict=True))
+            return _loss(members, of) + _PRIOR * away
+
+        best = list(start)
+        value = loss(best)
+        factor = 1.3
+        for _ in range(passes):
+            for place in range(4):
+                for direction in (factor, 1 / factor):
+                    while True:
+                        trial = list(best)
+                        trial[place] *= direction
+                        if place < 2 and trial[place] > 1.1:
+                            break
+                        now = loss(trial)
+                        if now >= value - 1e-5:
+                            break
+                        best, value = trial, now
+            factor = factor**0.5
+        install(best)
+        found[family, form] = [*best]
+    return found
+
+
+def _step_of(row: Row) -> Any:
+    prefix = "decode_" if row["mode"] == "disagg" else ""
+    try:
+        return serving_runs.build(row, engine(row["engine"]), prefix)
+    except (Skipped, Excluded):
+        return None
+
+
+def summary(e: Any) -> str:
+    """Median, 90th percentile and bias in per cent, for each metric."""
+    parts = []
+    for column in range(e.shape[1]):
+        if not np.any(e[:, column]):
+            continue
+        signed = 100 * (np.exp(e[:, column]) - 1)
+        parts.append(
+            f"{np.median(np.abs(signed)):5.1f} / {np.percentile(np.abs(signed), 90):4.0f} / {np.median(signed):+4.0f}"
+        )
+    return "   ".join(parts) + f"   n={len(e)}"
+
+
+def left_out(
+    rows: Sequence[Row], start: Engine, key: Callable[[Row], str], names: Sequence[str], passes: int = 1
+) -> Any:
+    """Errors of each group's rows under constants fitted without them."""
+    found = []
+    for group in sorted({key(row) for row in rows}):
+        rest = [row for row in rows if key(row) != group]
+        if not rest:
+            continue
+        found.append(errors([row for row in rows if key(row) == group], fit(rest, start, names, passes)))
+    return np.concatenate(found) if found else np.empty((0, 2))
+
+
+_OFFLINE: dict[str, tuple[Callable[[Row], bool], tuple[str, ...]]] = {
+    "TensorRT_LLM_Cpp": (
+        lambda row: row["scenario"] == "max-throughput offline" and row["source"] in ("trtllm-0.11.0", "trtllm-0.14"),
+        ("step", "per_sequence", "small_kernels", "reduce_scale"),
+    ),
+    "TensorRT_LLM_Cpp_2025": (
+        lambda row: row["scenario"] == "max-throughput offline" and row["source"] == "trtllm-0.17",
+        ("step", "per_sequence", "small_kernels", "reduce_scale"),
+    ),
+    "TensorRT_LLM_2025": (
+        lambda row: row["scenario"] == "max-throughput offline" and row["source"] in ("trtllm-0.19", "trtllm-0.21"),
+        ("step", "per_sequence", "small_kernels", "reduce_scale"),
+    ),
+    "vLLM_2025": (
+        lambda row: row["metric"] == "itl_median",
+        ("step", "per_sequence", "small_kernels", "expert_block"),
+    ),
+    "gpt_fast": (lambda row: row["metric"] == "decode_tokens_per_s", ("step", "small_kernels", "expert_block")),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fit the engines named (all, if none is)."""
+    folder = Path(arguments[0])
+    wanted = list(arguments[1:]) or [*_TABLE.values(), *_OFFLINE]
+    runs, offline = _runs(folder), _offline(folder)
+    for name in wanted:
+        start = engine(name)
+        if name in _OFFLINE:
+            chosen, names = _OFFLINE[name]
+            rows = [row for row in offline if chosen(row)]
+        else:
+            rows, names = [row for row in runs if _TABLE[row["engine"]] == name], CONSTANTS
+        found = fit(rows, start, names)
+        print(f"[{name}]")
+        for constant in names:
+            print(f"{constant} = {getattr(found, constant):.4g}")
+        print(f"# before     {summary(errors(rows, start))}")
+        print(f"# in sample  {summary(errors(rows, found))}")
+        print(f"# chip out   {summary(left_out(rows, found, lambda row: row['gpu'], names))}")
+        print(f"# model out  {summary(left_out(rows, found, lambda row: row['model'], names))}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

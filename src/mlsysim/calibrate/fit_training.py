@@ -1,0 +1,263 @@
+"""Fit the free constants of the calibrated training step to published runs: ``python -m mlsysim.calibrate.fit_training FILE.csv``.
+
+A deterministic coordinate search over the constants of :data:`FREE` (of every run, of a stack, or of a chip; never of a
+source, a model or a row). The loss is the mean absolute logarithm of predicted over measured, each cut at 30 % so that
+rows with an unknown cause do not pull; rows with the same settings count as one. Prints figures in sample and with one
+chip, one model or one source left out, and with ``--write`` puts the values into the data files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.tables import training
+from mlsysim.walls.fleet import stacks, training_chip
+
+__all__ = ["FREE", "Row", "fit", "main", "read_rows", "score"]
+
+FREE: dict[str, tuple[float, float, float]] = {
+    "constants.flash1_rate": (0.3, 1.0, 0.5),
+    "constants.quantise_share": (0.3, 0.9, 0.55),
+    "constants.block_scale_cost": (1.0, 3.5, 2.4),
+    "constants.permute_passes": (2.0, 8.0, 4.0),
+    "constants.moe_operations": (400.0, 1400.0, 1040.0),
+    "constants.expert_operations": (0.0, 60.0, 0.0),
+    "constants.expert_activation_bytes": (30.0, 200.0, 125.0),
+    "constants.ungated_activation_bytes": (20.0, 200.0, 125.0),
+    "constants.overlapped_exchange": (0.1, 1.0, 0.32),
+    "constants.scan_rate": (0.05, 0.8, 0.25),
+    "constants.scale_loss": (0.0, 0.02, 0.004),
+    "stacks.megatron21.elementwise_share": (0.4, 0.9, 0.8),
+    "stacks.neox22.elementwise_share": (0.3, 0.9, 0.62),
+    "stacks.bridge.tensor_exposed": (0.05, 1.0, 0.23),
+    "stacks.bridge.exchange_exposed": (0.1, 1.0, 0.55),
+    "stacks.bridge.kappa": (0.0, 0.6, 0.18),
+    "stacks.bridge-part.host": (0.2, 1.0, 0.63),
+    "stacks.bridge-graph.exchange_exposed": (0.0, 0.8, 0.32),
+    "stacks.bridge-graph.expert_fusion": (0.0, 1.0, 0.35),
+    "stacks.titan.context_loss": (0.0, 1.5, 0.0),
+    "chips.A100.sustained": (0.93, 1.0, 0.97),
+    "chips.GB200.sustained": (0.88, 0.98, 0.93),
+    "chips.GB300.sustained": (0.88, 0.98, 0.93),
+}
+"""Free constants: the range in which each is searched, and where the search starts (kernel tables, specification or guess)."""
+
+_CUT = 0.3
+_KEY = (
+    "model",
+    "gpu",
+    "n_gpus",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "virtual_stages",
+    "microbatch",
+    "global_batch",
+    "seq",
+    "precision",
+)
+
+
+class Row:
+    """A row of the table with what identifies it."""
+
+    __slots__ = ("chip", "measured", "model", "row", "setting", "source", "weight")
+
+    def __init__(self, row: Mapping[str, str]) -> None:
+        self.row = row
+        self.measured = float(row["value"])
+        self.chip, self.model = row["gpu"], row["model"]
+        self.source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
+        self.setting = (*(row.get(name) for name in _KEY), self.source, row["recompute"], row["notes"][:10])
+        self.weight = 1.0
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Time rows that can be predicted; those with the same settings share one vote."""
+    rows: list[Row] = []
+    with path.open(encoding="utf-8", newline="") as file:
+        for raw in csv.DictReader(file):
+            if "memory" in raw["reported_metric"]:
+                continue
+            try:
+                training.predict(raw)
+            except (Skipped, Excluded):
+                continue
+            rows.append(Row(raw))
+    votes: dict[Any, int] = defaultdict(int)
+    for row in rows:
+        votes[row.setting] += 1
+    for row in rows:
+        row.weight = 1.0 / math.sqrt(votes[row.setting])
+    return rows
+
+
+def get(path: str) -> float:
+    """The present value of a constant."""
+    table, key = _place(path)
+    return float(table[key])
+
+
+def put(path: str, value: float) -> None:
+    """Change a constant for this process."""
+    table, key = _place(path)
+    table[key] = value
+    for cached in (training_chip.constants, training_chip._entry, stacks.stack, training._chip_cached):
+        cached.cache_clear()
+
+
+def _place(path: str) -> tuple[dict[str, Any], str]:
+    kind, name, *rest = path.split(".")
+    if kind == "constants":
+        return training_chip._file()["constants"][name], "value"
+    if kind == "chips":
+        return training_chip._file()["chips"][name], rest[0]
+    return stacks._tables()[name], rest[0]
+
+
+def logarithms(rows: Sequence[Row]) -> list[float]:
+    """Logarithm of predicted over measured speed, row by row."""
+    result = []
+    for row in rows:
+        prediction = training.predict(row.row)[0]
+        ratio = prediction.predicted / row.measured
+        result.append(-math.log(ratio) if _is_time(prediction.metric) else math.log(ratio))
+    return result
+
+
+def _is_time(metric: str) -> bool:
+    return metric in ("iteration_time", "step_time", "gpu_hours_per_trillion_tokens")
+
+
+def loss(rows: Sequence[Row]) -> float:
+    """Weighted mean absolute logarithm, each cut."""
+    total = sum(row.weight * min(abs(value), _CUT) for row, value in zip(rows, logarithms(rows), strict=True))
+    return total / sum(row.weight for row in rows)
+
+
+def fit(rows: Sequence[Row], free: Iterable[str] = tuple(FREE), rounds: int = 3) -> float:
+    """Coordinate search with shrinking steps; leaves the constants at the best values and returns the loss."""
+    names = list(free)
+    for name in names:
+        put(name, FREE[name][2])
+    touched = {name: _touched(rows, name) for name in names}
+    for turn in range(rounds):
+        step = 0.16 / 2**turn
+        for name in names:
+            subset = touched[name]
+            if not subset:
+                continue
+            low, high, _ = FREE[name]
+            best = loss(subset)
+            for direction in (1.0, -1.0):
+                while True:
+                    old = get(name)
+                    new = min(max(old + direction * step * (high - low), low), high)
+                    if new == old:
+                        break
+                    put(name, new)
+                    trial = loss(subset)
+                    if trial >= best - 1e-6:
+                        put(name, old)
+                        break
+                    best = trial
+    return loss(rows)
+
+
+def _touched(rows: Sequence[Row], name: str) -> list[Row]:
+    """Rows whose prediction moves with a constant."""
+    before = logarithms(rows)
+    old = get(name)
+    low, high, _ = FREE[name]
+    put(name, old + 0.07 * (high - low) if old < (low + high) / 2 else old - 0.07 * (high - low))
+    after = logarithms(rows)
+    put(name, old)
+    return [row for row, a, b in zip(rows, before, after, strict=True) if abs(a - b) > 1e-4]
+
+
+def score(rows: Sequence[Row]) -> dict[str, float]:
+    """Median and ninetieth percentile of the absolute error in per cent, bias, and count."""
+    errors = [math.exp(value) - 1 for value in logarithms(rows)]
+    sizes = sorted(abs(error) * 100 for error in errors)
+    return {
+        "n": len(sizes),
+        "median": median(sizes),
+        "p90": sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)],
+        "bias": median(errors) * 100,
+    }
+
+
+def leave_out(rows: Sequence[Row], key: Callable[[Row], str], groups: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Figures of each group when the constants are fitted without it."""
+    start = {name: get(name) for name in FREE}
+    result: dict[str, Any] = {}
+    for group in groups:
+        # The search starts from the same values as the first, so that nothing of the group is left in them.
+        fit([row for row in rows if key(row) != group], rounds=rounds)
+        result[group] = score([row for row in rows if key(row) == group])
+        for name, value in start.items():
+            put(name, value)
+    return result
+
+
+def _line(name: str, figures: Mapping[str, float]) -> str:
+    return f"{name:40s} n {figures['n']:4.0f}  median {figures['median']:5.1f}  p90 {figures['p90']:5.1f}  bias {figures['bias']:+5.1f}"
+
+
+def write(values: Mapping[str, float], folder: Path) -> None:
+    """Put values into the data files, in place."""
+    for path, value in values.items():
+        kind, name, *rest = path.split(".")
+        file = folder / ("stacks.toml" if kind == "stacks" else "training.toml")
+        header = f"[{name}]" if kind == "stacks" else f"[{kind}.{name}]"
+        key = rest[0] if rest else "value"
+        text = file.read_text(encoding="utf-8")
+        start = text.index(f"\n{header}\n") + 1
+        end = text.find("\n[", start)
+        end = len(text) if end < 0 else end
+        section = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value:.4g}", text[start:end], count=1)
+        file.write_text(text[:start] + section + text[end:], encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit, print, and with ``--write`` keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--write", action="store_true", help="write the constants into the package's data files")
+    parser.add_argument("--leave-out", action="store_true", help="also refit without each chip, model and source")
+    options = parser.parse_args(arguments)
+    rows = read_rows(options.table)
+    print(_line("before", score(rows)))
+    fit(rows, rounds=options.rounds)
+    print(_line("in sample", score(rows)))
+    for name in FREE:
+        print(f"  {name:44s} {get(name):.4g}")
+    if options.write:
+        write({name: get(name) for name in FREE}, Path(training_chip.__file__).parents[2] / "data")
+    if options.leave_out:
+        for label, key in (
+            ("chip", lambda row: row.chip),
+            ("model", lambda row: row.model),
+            ("source", lambda row: row.source),
+        ):
+            counts: dict[str, int] = defaultdict(int)
+            for row in rows:
+                counts[key(row)] += 1
+            groups = [group for group, count in sorted(counts.items()) if count >= 4]
+            for group, figures in leave_out(rows, key, groups, options.rounds).items():
+                print(_line(f"without {label} {group}", figures))
+
+
+if __name__ == "__main__":
+    main()

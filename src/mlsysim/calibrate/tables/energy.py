@@ -1,0 +1,130 @@
+"""Rows of ``energy.csv``: energy for each token and image at the measured throughput, and energy and emissions of training runs.
+
+Inferred: prompt lengths of the ML.ENERGY tasks (``data/power.toml``). A vision-language model is taken as its language model, whose
+inputs the host prepares. Emissions that a model card computed from GPU-hours and TDP are no measurements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.errors import MLSysError, UnknownNameError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.registry import Models
+from mlsysim.walls.operations.calibrated_power import (
+    Activity,
+    diffusion_activity,
+    energy_per_item,
+    power_constants,
+    power_of,
+    serving_activity,
+)
+from mlsysim.walls.operations.sustainability import carbon_mass, computing_energy, facility_energy
+
+__all__ = ["COLUMNS", "IMAGES", "SERVING", "image_activity", "predict", "token_activity"]
+
+COLUMNS = ("workload", "hardware", "n_chips", "avg_power_w_per_chip", "grid_kgco2_per_kwh", "metric", "value")
+SERVING, IMAGES = "energy_per_output_token", "energy_per_image"
+_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp4": "mxfp4"}
+
+
+def predict(row: Mapping[str, str]) -> list[Prediction]:
+    """The predicted value of a row, in the row's unit."""
+    try:
+        return [_predict(row)]
+    except MLSysError as error:
+        raise Skipped(str(error)) from None
+
+
+def _predict(row: Mapping[str, str]) -> Prediction:
+    metric = row["metric"]
+    if metric == SERVING:
+        chip, activity, scale = token_activity(row)
+        value = scale * float(power_of(chip, activity, "serving"))
+        return Prediction(metric, float(row["value"]), value, "energy per token", _measured(chip), ("prompt length",))
+    if metric == IMAGES:
+        chip, activity, scale = image_activity(row)
+        value = scale * float(power_of(chip, activity, "diffusion"))
+        return Prediction(metric, float(row["value"]), value, "energy per image", _measured(chip))
+    if row["source"] == "llama-model-cards":
+        raise Excluded("the model card computed it from GPU-hours and TDP: no measurement")
+    if metric in ("energy", "gross_emissions", "net_emissions"):
+        return _training(row)
+    raise Skipped(f"{metric!r} is arithmetic done, not energy")
+
+
+def _measured(chip: HardwareNode) -> bool:
+    return chip.metadata.key in power_constants()["measured"]
+
+
+@cache
+def _model(name: str) -> tuple[Any, bool]:
+    """The model, and whether it is the language model of a multimodal one."""
+    try:
+        return Models.get(name), False
+    except UnknownNameError:
+        text = re.sub(r"-(VL|Omni)-", "-", name)
+        if text == name:
+            raise
+        try:
+            return Models.get(text), True
+        except UnknownNameError:
+            return Models.get(text.replace("-Instruct", "")), True
+
+
+def _notes(row: Mapping[str, str]) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in row["notes"].split() if "=" in part)
+
+
+def token_activity(row: Mapping[str, str]) -> tuple[HardwareNode, Activity, float]:
+    """The chip, what it does, and joules for each token for each watt of a device."""
+    name, task = row["workload"].split(" | ")
+    notes, tables = _notes(row), power_constants()
+    model, _ = _model(name)
+    chip: HardwareNode = Hardware.get(row["hardware"])
+    if task not in tables["prompt_tokens"]:
+        raise Skipped(f"the prompt length of the task {task!r} is not known")
+    if "tput" not in notes or notes["prec"] not in _PRECISIONS:
+        raise Skipped("the row gives no throughput, or an unknown precision")
+    devices, rate = int(row["n_chips"]), float(notes["tput"])
+    activity = serving_activity(
+        model,
+        chip,
+        devices,
+        float(notes["avg_batch"]),
+        rate,
+        _PRECISIONS[notes["prec"]],
+        tables["prompt_tokens"][task],
+        float(notes["avg_out"]),
+    )
+    constants = tables["work"]["serving"]
+    waiting = constants.get(chip.metadata.key, constants["default"])["waiting"]
+    busy = waiting if task in tables["prepared_on_host"]["tasks"] else 1.0
+    return chip, replace(activity, busy=busy), float(energy_per_item(1.0, devices, rate))
+
+
+def image_activity(row: Mapping[str, str]) -> tuple[HardwareNode, Activity, float]:
+    """The chip, what it does, and joules for each image for each watt of a device."""
+    notes = _notes(row)
+    if not {"batch", "latency_s", "steps"} <= set(notes):
+        raise Skipped("the row gives no batch, latency or steps")
+    model, _ = _model(row["workload"].split(" | ")[0])
+    chip: HardwareNode = Hardware.get(row["hardware"])
+    devices, batch, seconds = int(row["n_chips"]), float(notes["batch"]), float(notes["latency_s"])
+    activity = diffusion_activity(model, chip, devices, batch, int(notes["steps"]), seconds)
+    return chip, activity, float(energy_per_item(1.0, devices, batch / seconds))
+
+
+def _training(row: Mapping[str, str]) -> Prediction:
+    if not row["avg_power_w_per_chip"] or not row["days"] or not row["pue"]:
+        raise Skipped("the row gives no measured power, duration or PUE")
+    fleet = int(row["n_chips"]) * float(row["avg_power_w_per_chip"]) / 1e3
+    energy = facility_energy(computing_energy(fleet, float(row["days"]) * 24), float(row["pue"]))
+    value = energy / 1e3 if row["metric"] == "energy" else carbon_mass(energy, float(row["grid_kgco2_per_kwh"])) / 1e3
+    return Prediction(row["metric"], float(row["value"]), float(value), "training energy", True)

@@ -1,0 +1,89 @@
+"""Transformers whose feed-forward layers are mixtures of experts, of which a few serve each token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from mlsysim.errors import InputError
+from mlsysim.models.ffn import FeedForward, MixtureOfExperts
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.units.fields import Count
+from mlsysim.units.registry import to_si
+
+__all__ = ["SparseTransformerWorkload"]
+
+
+class SparseTransformerWorkload(TransformerWorkload):
+    """A transformer whose feed-forward layers are mixtures of experts.
+
+    Operations follow the active parameters, memory all of them.
+    """
+
+    architecture: str = "sparse_transformer"
+    active_parameters: Count | None = None
+    experts: int = Field(gt=0)
+    active_experts_per_token: int = Field(default=1, gt=0)
+    expert_ffn_dim: int | None = Field(default=None, gt=0)
+    shared_experts: int = Field(default=0, ge=0)
+    shared_expert_ffn_dim: int | None = Field(default=None, gt=0)
+    dense_layers: int = Field(default=0, ge=0)
+    moe_every: int = Field(default=1, gt=0)
+    expert_latent_dim: int | None = Field(default=None, gt=0)
+    routing_imbalance: float = Field(default=1.0, ge=1.0)
+
+    def model_post_init(self, context: Any) -> None:
+        if self.active_experts_per_token > self.experts:
+            raise InputError(
+                f"{self.name}: {self.active_experts_per_token} active experts of {self.experts} is impossible."
+            )
+        super().model_post_init(context)
+
+    @property
+    def active_parameter_count(self) -> float:
+        """Stated active parameters, else those that the dimensions give."""
+        if self.active_parameters is not None:
+            return to_si(self.active_parameters, "count")
+        if self.has_dimensions:
+            return self.stack.active_parameters
+        raise InputError(f"{self.name} needs 'active_parameters', or dimensions to derive them from.")
+
+    @property
+    def derived_active_parameters(self) -> float | None:
+        return self.stack.active_parameters if self.has_dimensions else None
+
+    def _wants_dense_width(self) -> bool:
+        if self.ffn_dim is not None:
+            return False
+        return self.expert_ffn_dim is None or self._moe_layers() < (self.layers or 0)
+
+    def _moe_layers(self) -> int:
+        assert self.layers is not None
+        return (self.layers - self.dense_layers) // self.moe_every
+
+    def _experts(self, width: int) -> MixtureOfExperts:
+        assert self.hidden_dim is not None
+        expert = self.expert_ffn_dim or width
+        shared = self.shared_experts * (self.shared_expert_ffn_dim or expert)
+        return MixtureOfExperts(
+            self.hidden_dim,
+            self.experts,
+            self.active_experts_per_token,
+            expert,
+            self.gated_ffn,
+            shared_width=shared,
+            latent=self.expert_latent_dim,
+            bias=self.bias,
+            imbalance=self.routing_imbalance,
+        )
+
+    def _ffns(self, width: int) -> list[tuple[FeedForward | MixtureOfExperts | None, int]]:
+        assert self.hidden_dim is not None and self.layers is not None
+        sparse = self._moe_layers()
+        dense = FeedForward(self.hidden_dim, self.ffn_dim or width, self.gated_ffn, self.bias)
+        kinds: list[tuple[FeedForward | MixtureOfExperts | None, int]] = [
+            (dense, self.layers - sparse),
+            (self._experts(width), sparse),
+        ]
+        return [kind for kind in kinds if kind[1]]

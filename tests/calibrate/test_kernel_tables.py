@@ -1,0 +1,155 @@
+"""Readers of kernel tables: our H200 measurements whole, the public kernels where they are at hand."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections import defaultdict
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from mlsysim.calibrate.measurements import OWN_TABLES
+from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.tables import operators, silicon
+
+
+def row(**fields: str) -> dict[str, str]:
+    base = {
+        "gpu": "H100_SXM",
+        "op": "gemm",
+        "dtype": "bfloat16",
+        "shape": "m=4096;n=4096;k=4096",
+        "metric": "latency",
+        "value": "190",
+        "unit": "us",
+    }
+    return base | fields
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for table in OWN_TABLES:
+        data = files("mlsysim.calibrate").joinpath("data", f"h200_{table}.csv.gz").read_bytes()
+        for line in csv.DictReader(io.StringIO(gzip.decompress(data).decode())):
+            try:
+                for p in silicon.predict(line):
+                    found[p.metric].append(p.error)
+            except (Skipped, Excluded):
+                continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "count"),
+    [
+        ("e2e_prefill time", 0.03, 72),
+        ("e2e_decode time", 0.038, 92),
+        ("train time_step", 0.02, 34),
+        ("train mem_peak", 0.01, 34),
+        ("gemm time", 0.05, 435),
+        ("gemm_random2 time", 0.065, 210),
+        ("attn_fwd time", 0.065, 40),
+        ("memop time", 0.04, 80),
+        ("vision_inf time", 0.12, 54),
+    ],
+)
+def test_our_measurements_are_met(errors, metric, limit, count):
+    assert len(errors[metric]) >= count
+    assert median(map(abs, errors[metric])) <= limit
+
+
+def test_a_product_of_the_public_table():
+    (found,) = operators.predict(row())
+    assert found.metric == "gemm" and found.regime == "kernel gemm" and found.chip_measured
+    assert found.predicted == pytest.approx(2 * 4096**3 / (0.76 * 989e12) * 1e6, rel=0.1)
+
+
+def test_narrow_formats_pay_for_their_conversion():
+    times = {
+        dtype: operators.predict(row(dtype=dtype, shape="m=64;n=512;k=512"))[0].predicted
+        for dtype in ("bfloat16", "fp8", "fp8_block")
+    }
+    assert times["fp8"] > times["fp8_block"] > times["bfloat16"]
+
+
+def test_groups_beyond_the_limit_are_read_one_by_one():
+    shape = "batch=16;isl=1;step=8191;heads={};kv=1;hd=128"
+    shared, alone = (
+        operators.predict(row(op="generation_attention", dtype="bfloat16/kv-bfloat16", shape=shape.format(heads)))[
+            0
+        ].predicted
+        for heads in (32, 64)
+    )
+    assert alone > 5 * shared
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dtype": "fp12"},
+        {"gpu": "Z999"},
+        {"op": "softmax"},
+        {"shape": "m=4"},
+        {"shape": "many"},
+        {"unit": "V"},
+        {"metric": "power"},
+        {"op": "context_attention"},
+    ],
+)
+def test_what_is_not_known_is_skipped_with_a_reason(fields):
+    with pytest.raises(Skipped, match=r"\w{4,}"):
+        operators.predict(row(**fields))
+
+
+def test_a_product_without_rows_is_excluded():
+    with pytest.raises(Excluded):
+        operators.predict(row(shape="m=0;n=64;k=64"))
+
+
+def test_a_chip_without_a_table_takes_its_class():
+    (found,) = operators.predict(row(gpu="L40S"))
+    assert not found.chip_measured and found.predicted > operators.predict(row())[0].predicted
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({"section": "gemm", "metric": "rate"}, Excluded),
+        ({"section": "gemm", "metric": "time", "config": "{"}, Skipped),
+        ({"section": "gemm", "metric": "time", "config": '{"dtype": "int3", "M": 1, "N": 1, "K": 1}'}, Skipped),
+        ({"section": "pcie", "metric": "time"}, Skipped),
+        (
+            {
+                "section": "train",
+                "metric": "time_step",
+                "config": '{"model": "x", "L": 1, "mode": "amp", "mb": 1, "seq": 8, "recompute": "none", "compile": false}',
+            },
+            Skipped,
+        ),
+    ],
+)
+def test_silicon_rows_that_are_not_predicted(fields, outcome):
+    line = {"config": "{}", "median": "1.0", "unit": "s", "reps": "1"} | fields
+    with pytest.raises(outcome):
+        silicon.predict(line)
+
+
+@pytest.mark.skipif("MLSYSIM_TRUTH" not in os.environ, reason="MLSYSIM_TRUTH names no folder of public tables")
+def test_the_public_kernels_are_met():
+    found = defaultdict(list)
+    path = next(Path(os.environ["MLSYSIM_TRUTH"]).rglob("operators.csv"))
+    with path.open(newline="", encoding="utf-8") as stream:
+        for line in csv.DictReader(stream):
+            try:
+                for p in operators.predict(line):
+                    found[p.regime].append(abs(p.error))
+            except Excluded:
+                continue
+    assert len(found["kernel gemm"]) > 4000 and median(found["kernel gemm"]) <= 0.08
+    assert len(found["kernel attention"]) > 2500 and median(found["kernel attention"]) <= 0.12
