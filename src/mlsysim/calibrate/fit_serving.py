@@ -39,7 +39,7 @@ _LEAST = {
     "front_end": 1e-3,
     "hand_over": 5e-3,
 }
-_TABLE = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT_LLM"}
+_SERVING = ("vLLM", "SGLang", "SGLang_2025", "TensorRT_LLM", "TensorRT_LLM_1_1")
 _TTFT_WEIGHT = 0.4
 _CAP = 0.7
 _PRIOR = 0.06
@@ -165,7 +165,7 @@ def fit_experts(rows: Sequence[Row], of: Engine, passes: int = 2) -> dict[tuple[
 def _step_of(row: Row) -> Any:
     prefix = "decode_" if row["mode"] == "disagg" else ""
     try:
-        return serving_runs.build(row, engine(row["engine"]), prefix)
+        return serving_runs.build(row, serving_runs.engine_of(row), prefix)
     except (Skipped, Excluded):
         return None
 
@@ -220,7 +220,7 @@ _OFFLINE: dict[str, tuple[Callable[[Row], bool], tuple[str, ...]]] = {
 def main(arguments: Sequence[str]) -> int:
     """Fit the engines named (all, if none is)."""
     folder = Path(arguments[0])
-    wanted = list(arguments[1:]) or [*_TABLE.values(), *_OFFLINE]
+    wanted = list(arguments[1:]) or [*_SERVING, *_OFFLINE]
     runs, offline = _runs(folder), _offline(folder)
     for name in wanted:
         start = engine(name)
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str]) -> int:
             chosen, names = _OFFLINE[name]
             rows = [row for row in offline if chosen(row)]
         else:
-            rows, names = [row for row in runs if _TABLE[row["engine"]] == name], CONSTANTS
+            rows, names = [row for row in runs if serving_runs.engine_of(row).name == name], CONSTANTS
         found = fit(rows, start, names)
         print(f"[{name}]")
         for constant in names:

@@ -13,27 +13,28 @@ import inspect
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-import pint
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
 from pydantic_core import core_schema
 
-from mlsysim.errors import InputError, UnitError, UnknownNameError, unknown_name
-from mlsysim.hardware.registry import Hardware
-from mlsysim.hardware.types import HardwareNode
-from mlsysim.infra.registry import Grids
-from mlsysim.infra.types import Datacenter, GridProfile
-from mlsysim.models.base import Workload
-from mlsysim.models.registry import Models
-from mlsysim.physics.precision import precision_name
-from mlsysim.systems.registry import Clusters, Fabrics
-from mlsysim.systems.types import Fleet, NetworkFabric
-from mlsysim.units.fields import quantity_from
-from mlsysim.units.registry import DimensionalityError, Quantity, format_unit, to_si
-from mlsysim.zoo.constants import constant
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.units.registry import Quantity, format_unit
+from mlsysim.walls.inputs import (
+    CALIBRATED,
+    CALIBRATED_EFFICIENCY,
+    EFFICIENCY,
+    HARDWARE,
+    MODEL,
+    PRECISION,
+    REQUIRED,
+    Input,
+    default_constant,
+    input_schema,
+    read_input,
+)
 
 __all__ = [
     "CALIBRATED",
@@ -51,10 +52,8 @@ __all__ = [
     "Resolver",
     "Result",
     "Wall",
+    "default_constant",
 ]
-
-REQUIRED: Any = object()
-"""Default of an input that must be given."""
 
 
 @dataclass(frozen=True)
@@ -88,81 +87,6 @@ class Wall:
 
     def __str__(self) -> str:
         return f"Wall {self.number}: {self.name}"
-
-
-@dataclass(frozen=True)
-class Input:
-    """One declared input.
-
-    ``kind`` is number, quantity, flag, choice, precision, efficiency, model, hardware, fleet, grid, fabric or object. Numbers and
-    quantities have a range in ``unit``; ``low_open`` excludes the lower end. A default of None means "not given".
-    """
-
-    meaning: str
-    kind: str = "number"
-    unit: str = ""
-    low: float | None = None
-    high: float | None = None
-    low_open: bool = False
-    whole: bool = False
-    choices: tuple[str, ...] = ()
-    default: Any = REQUIRED
-    example: str = ""
-    assumed: str | None = None
-    plain_unit: str | None = None
-
-    @property
-    def required(self) -> bool:
-        return self.default is REQUIRED
-
-    @property
-    def default_text(self) -> str:
-        """The default as it is echoed in ``assumptions``."""
-        if self.assumed is not None:
-            return self.assumed
-        if isinstance(self.default, bool):
-            return "yes" if self.default else "no"
-        if isinstance(self.default, (int, float)):
-            return f"{self.default:g} {self.unit}".strip()
-        return str(self.default)
-
-    @property
-    def range_text(self) -> str:
-        """The permitted range in words."""
-        what = (
-            "a whole number"
-            if self.whole
-            else "a number"
-            if self.kind in ("number", "efficiency")
-            else f"a quantity in {self.unit}"
-        )
-        parts = []
-        if self.low is not None:
-            parts.append(f"{'above' if self.low_open else 'of at least'} {self.low:g}")
-        if self.high is not None:
-            parts.append(f"{'and' if parts else 'of'} at most {self.high:g}")
-        return " ".join([what, *parts]) + (f" {self.unit}" if parts and self.unit else "")
-
-
-MODEL = Input("the model: an entry of Models, its name, or a workload of your own", kind="model", example="Llama3_70B")
-HARDWARE = Input("the chip: an entry of Hardware, its name, or a HardwareNode", kind="hardware", example="H100")
-PRECISION = Input("number format of weights and arithmetic", kind="precision", default="fp16")
-EFFICIENCY = Input(
-    "fraction of the peak arithmetic rate that is sustained",
-    kind="efficiency",
-    low=0.0,
-    high=1.0,
-    low_open=True,
-    default=0.5,
-)
-
-CALIBRATED = "calibrated"
-"""Value of an efficiency input that asks for the sum of measured operators instead of one number."""
-CALIBRATED_EFFICIENCY = replace(
-    EFFICIENCY,
-    meaning="fraction of the peak arithmetic rate that is sustained, or 'calibrated' for the sum of measured operators",
-    choices=(CALIBRATED,),
-)
 
 
 @dataclass(frozen=True)
@@ -405,176 +329,3 @@ class Resolver(Generic[R]):
     def fallacies(cls) -> list[str]:
         """Mistakes that this wall is good at exposing."""
         return list(cls.known_fallacies)
-
-
-def input_schema(spec: Input) -> dict[str, Any]:
-    """JSON Schema of one input."""
-    schema: dict[str, Any] = {"description": spec.meaning}
-    if spec.kind in ("number", "efficiency"):
-        schema["type"] = "integer" if spec.whole else "number"
-        if spec.low is not None:
-            schema["exclusiveMinimum" if spec.low_open else "minimum"] = spec.low
-        if spec.high is not None:
-            schema["maximum"] = spec.high
-        if spec.choices:
-            number = {key: schema.pop(key) for key in list(schema) if key != "description"}
-            schema["anyOf"] = [number, {"enum": list(spec.choices)}]
-    elif spec.kind == "quantity":
-        forms = ["string", "object"] if spec.plain_unit is None else ["string", "object", "number"]
-        schema |= {"type": forms, "x-unit": spec.unit}
-    elif spec.kind == "flag":
-        schema["type"] = "boolean"
-    elif spec.kind == "choice":
-        schema["enum"] = list(spec.choices)
-    elif spec.kind != "object":
-        schema |= {"type": ["string", "object"], "x-kind": spec.kind}
-    if not spec.required and isinstance(spec.default, (int, float, str, bool, type(None))):
-        schema["default"] = spec.default
-    return schema
-
-
-def read_input(resolver: str, name: str, spec: Input, value: Any) -> Any:
-    """One checked input: numbers in the declared unit, zoo names resolved."""
-    kind = spec.kind
-    if kind == "number":
-        if type(value) is int or type(value) is float:
-            number: float = value
-        else:
-            number = _number(resolver, name, spec, value)
-        return _in_range(resolver, name, spec, number)
-    if kind == "quantity":
-        return _in_range(resolver, name, spec, _magnitude(resolver, name, spec, value))
-    return _READERS[kind](resolver, name, spec, value)
-
-
-def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
-    low, high = spec.low, spec.high
-    fits = (
-        math.isfinite(number)
-        and (low is None or number > low or (number == low and not spec.low_open))
-        and (high is None or number <= high)
-        and (not spec.whole or number == int(number))
-    )
-    if fits:
-        return int(number) if spec.whole else number
-    raise InputError(f"The {name!r} input of {resolver} must be {spec.range_text}, got {number:g}.", field=name)
-
-
-def _number(resolver: str, name: str, spec: Input, value: Any) -> float:
-    if isinstance(value, Quantity):
-        try:
-            return float(value.to("").magnitude)
-        except DimensionalityError:
-            raise UnitError(
-                f"The {name!r} input of {resolver} must be {spec.range_text}, got {value:~P}.", field=name
-            ) from None
-    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(
-            f"The {name!r} input of {resolver} must be {spec.range_text}, got {str(value)[:60]!r}.", field=name
-        )
-    return value
-
-
-def _magnitude(resolver: str, name: str, spec: Input, value: Any) -> float:
-    if type(value) is Quantity:
-        try:
-            return to_si(value, spec.unit)
-        except DimensionalityError:
-            pass
-    elif spec.plain_unit is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return to_si(Quantity(value, spec.plain_unit), spec.unit)
-    elif isinstance(value, pint.Quantity) and not isinstance(value, Quantity):
-        raise UnitError(
-            f"The {name!r} input of {resolver} is a quantity of another pint registry; build it with mlsysim.Q_.",
-            field=name,
-        )
-    try:
-        return to_si(quantity_from(value, spec.unit, spec.example or f"1 {spec.unit}", name), spec.unit)
-    except UnitError as error:
-        raise UnitError(f"{resolver}: {error}", field=name, expected=spec.unit) from None
-
-
-def _flag(resolver: str, name: str, spec: Input, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise InputError(f"The {name!r} input of {resolver} must be True or False, got {str(value)[:60]!r}.", field=name)
-
-
-def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
-    if isinstance(value, str):
-        folded = value.lower().replace("-", "_").replace(" ", "_")
-        for choice in spec.choices:
-            if folded == choice.lower().replace("-", "_"):
-                return choice
-    remedy = "use one of " + ", ".join(spec.choices) + "."
-    raise unknown_name(f"choice for the {name!r} input of {resolver}", value, spec.choices, remedy)
-
-
-def _efficiency(resolver: str, name: str, spec: Input, value: Any) -> Any:
-    if isinstance(value, str):
-        if spec.choices and value.strip().lower() in spec.choices:
-            return value.strip().lower()
-        words = f" or {spec.choices[0]!r}" if spec.choices else ""
-        raise InputError(
-            f"The {name!r} input of {resolver} must be a number above 0 and at most 1{words}, got {value[:40]!r}.",
-            field=name,
-        )
-    return _in_range(resolver, name, spec, _number(resolver, name, spec, value))
-
-
-def _entry(registry: Any, kinds: tuple[type, ...], article: str) -> Any:
-    def read(resolver: str, name: str, spec: Input, value: Any) -> Any:
-        if isinstance(value, kinds):
-            return value
-        if isinstance(value, str):
-            return registry.get(value)
-        raise InputError(
-            f"The {name!r} input of {resolver} must be {article} or its name in the zoo, got {type(value).__name__}.",
-            field=name,
-        )
-
-    return read
-
-
-def _grid(resolver: str, name: str, spec: Input, value: Any) -> Any:
-    if isinstance(value, (GridProfile, Datacenter)):
-        return value
-    if isinstance(value, str):
-        return Grids.get(value)
-    raise InputError(
-        f"The {name!r} input of {resolver} must be a GridProfile, a Datacenter or the name of a grid, "
-        f"got {type(value).__name__}.",
-        field=name,
-    )
-
-
-def _anything(resolver: str, name: str, spec: Input, value: Any) -> Any:
-    return value
-
-
-def _precision(resolver: str, name: str, spec: Input, value: Any) -> str:
-    try:
-        return precision_name(value)
-    except UnknownNameError as error:
-        raise UnknownNameError(f"{resolver}: {error}", field=name, suggestions=error.suggestions) from None
-
-
-_READERS: dict[str, Any] = {
-    "flag": _flag,
-    "choice": _choice,
-    "precision": _precision,
-    "efficiency": _efficiency,
-    "model": _entry(Models, (Workload,), "a workload"),
-    "hardware": _entry(Hardware, (HardwareNode,), "a HardwareNode"),
-    "fleet": _entry(Clusters, (Fleet,), "a Fleet"),
-    "fabric": _entry(Fabrics, (NetworkFabric,), "a NetworkFabric"),
-    "grid": _grid,
-    "object": _anything,
-}
-
-
-def default_constant(name: str) -> float:
-    """The number behind a dimensionless constant, for defaults of inputs."""
-    return constant(name).number

@@ -24,13 +24,15 @@ from mlsysim.walls.node.closed_loop import Clients, Loop, closed_loop, disaggreg
 from mlsysim.walls.node.engine_step import EngineStep, engine_step
 from mlsysim.walls.node.engines import Engine, engine
 
-__all__ = ["COLUMNS", "build", "loop", "predict"]
+__all__ = ["COLUMNS", "build", "engine_of", "loop", "predict"]
 
 COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_tokens", "ttft_ms", "tpot_ms")
 
 _ROUNDS = 10
 _GATHER_STEPS = 20.0
 _FP4 = "nvfp4"
+_GENERATION = "2026-01-01"
+_BEFORE = {"SGLang": "SGLang_2025", "TensorRT_LLM": "TensorRT_LLM_1_1"}
 _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
 
@@ -86,6 +88,15 @@ def _whole(row: Mapping[str, str], name: str, default: int | None = None) -> int
     return int(float(text))
 
 
+def engine_of(row: Mapping[str, str]) -> Engine:
+    """The generation of the row's engine, by the day of the run (the newest where that is not given)."""
+    found = engine(row["engine"])
+    day = row.get("measured") or ""
+    if day and day < _GENERATION:
+        return engine(_BEFORE.get(found.name, found.name))
+    return found
+
+
 def build(row: Mapping[str, str], runner: Engine, prefix: str) -> EngineStep:
     """The steps of a pool of workers ("prefill_", "decode_"), or of a service in one piece ("")."""
     return engine_step(
@@ -103,7 +114,7 @@ def build(row: Mapping[str, str], runner: Engine, prefix: str) -> EngineStep:
 
 def loop(row: Mapping[str, str], inferred: list[str], with_engine: Engine | None = None) -> Loop:
     """The closed loop that a row describes."""
-    runner = with_engine or engine(row["engine"])
+    runner = with_engine or engine_of(row)
     shortest = row.get("length_min_fraction") or ""
     if not shortest:
         inferred.append("lengths all equal")
@@ -128,7 +139,7 @@ def loop(row: Mapping[str, str], inferred: list[str], with_engine: Engine | None
         inferred.append(f"token budget {runner.token_budget}")
     wait = 0.0
     dense = not step.mixture
-    if runner.name == "TensorRT_LLM" and dense and clients.prompt == clients.answer == 1024 and step.deployment.tp < 8:
+    if runner.name.startswith("TensorRT_LLM") and dense and clients.prompt == clients.answer == 1024 and step.deployment.tp < 8:
         inferred.append("20 steps until prompts have gathered")
         wait = _GATHER_STEPS
     return closed_loop(

@@ -22,7 +22,7 @@ from mlsysim.walls.node.vision_time import clock_of, constants
 __all__ = ["engine_features", "engine_latency", "engine_time", "operator_kernels"]
 
 _CONV = ("conv", "pointwise", "grouped", "depthwise")
-_FUSED_AWAY = ("batch_norm", "relu", "softmax")
+_FUSED_AWAY = ("batch_norm", "relu", "softmax", "copy", "elementwise")
 
 
 def _narrow_peak(chip: HardwareNode) -> float:
@@ -71,7 +71,7 @@ def engine_time(inventory: Inventory, chip: HardwareNode, passes: float = 1.0) -
 
 def operator_kernels(inventory: Inventory) -> float:
     """Kernels after fusion: products and attention; everything else is folded into them."""
-    return sum(inventory.calls.get(name, 0.0) for name in (*_CONV, "gemm", "attention"))
+    return sum(inventory.calls.get(name, 0.0) for name in (*_CONV, "gemm")) + inventory.calls.get("attention", 0.0) / 2
 
 
 def engine_latency(inventory: Inventory, chip: HardwareNode, samples: float = 1.0, passes: float = 1.0) -> float:

@@ -171,7 +171,9 @@ def engine_names() -> tuple[str, ...]:
 ENGINES = (
     "vLLM",
     "SGLang",
+    "SGLang_2025",
     "TensorRT_LLM",
+    "TensorRT_LLM_1_1",
     "TensorRT_LLM_2025",
     "TensorRT_LLM_Cpp_2025",
     "TensorRT_LLM_Cpp",

@@ -37,6 +37,8 @@ CLASSES = (
 The elements of ``attention`` are queries, keys, values and outputs; those of ``softmax`` are the scores, written and read.
 """
 
+_DEEP = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
@@ -80,6 +82,14 @@ def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
     if isinstance(model, RowWorkload) and model.rows:
         for layer in model.network:
             _count_layer(layer, counter)
+        if counter.calls.get("batch_norm", 0.0) >= _DEEP:
+            # Rows do not show skip connections and gates, which deep networks have.
+            counter.add(
+                "elementwise",
+                counter.calls["batch_norm"] / 3,
+                0.0,
+                1.5 * counter.elements["batch_norm"] / counter.calls["batch_norm"],
+            )
     else:
         sizes: dict[str, Any] = {} if seq_len is None else {"seq_len": seq_len}
         for op in model.lower("prefill" if sizes else "inference", batch_size=1, precision="fp16", **sizes).operators:
@@ -102,7 +112,7 @@ def _count_layer(layer: Any, counter: _Counter) -> None:
         counter.add("gemm", count, operations, inputs + outputs)
     elif layer.kind == "attn":
         width = layer.heads * layer.outputs
-        counter.add("attention", count, operations, 2 * width * (layer.height + layer.width))
+        _count_attention(counter, count, operations, 2 * width * (layer.height + layer.width))
         counter.add("softmax", count, 0.0, 2 * layer.heads * layer.height * layer.width)
     elif layer.kind == "norm":
         counter.add("layer_norm", count, 0.0, 2 * outputs)
@@ -113,6 +123,12 @@ def _count_layer(layer: Any, counter: _Counter) -> None:
     if layer.norm:
         counter.add("batch_norm", count, 0.0, 2 * outputs)
         counter.add("relu", count, 0.0, 2 * outputs)
+
+
+def _count_attention(counter: _Counter, count: float, operations: float, elements: float) -> None:
+    """Two products over the elements, and the heads split and merged by copies, as frameworks do."""
+    counter.add("attention", 2 * count, operations / 2, elements)
+    counter.add("copy", 4 * count, 0.0, elements)
 
 
 _NAMED = (("norm", "layer_norm"), ("activation", "activation"), ("gelu", "activation"))
@@ -127,7 +143,7 @@ def _count_operator(op: Any, counter: _Counter) -> None:
     elif op.kind == "depthwise_conv":
         counter.add("depthwise", op.count, op.flops, elements)
     elif op.kind == "attention":
-        counter.add("attention", op.count, op.flops, elements)
+        _count_attention(counter, op.count, op.flops, elements)
         counter.add("softmax", op.count, 0.0, 2 * op.groups * op.m * op.n)
     else:
         name = next((known for word, known in _NAMED if word in op.name), "elementwise")

@@ -1,6 +1,7 @@
 """Calibrated fidelity for convolutional networks and vision transformers: a pass as a sum over classes of operators.
 
-    t = sum_c a_c F_c / P + sum_c b_c B_c / W_e + b_w (weights / W) + n t_k,   at least n times the host's cost of a launch
+    device = sum_c a_c F_c / P + sum_c b_c B_c / W_e + b_w (weights / W) + n t_k
+    t = | device, n h |_p                                        h what the host (or the graph) needs to start one operator
 
 F operations of class c at the tensor peak P (depthwise convolutions at the vector peak V), B bytes at the bandwidth W_e that
 elementwise kernels reach (:func:`mlsysim.physics.vision.elementwise_bandwidth`). The coefficients belong to a named software
@@ -24,9 +25,8 @@ from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.operators import host_bound_time
 from mlsysim.physics.precision import bytes_per_element, compute_precision
-from mlsysim.physics.vision import clock_share, elementwise_bandwidth
+from mlsysim.physics.vision import clock_share, elementwise_bandwidth, overlapped_time
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.walls.node.inventory import Inventory, inventory_of
 
@@ -268,9 +268,8 @@ def inventory_time(
     parts = _combine(table, gpu_features(inventory, chip, batch, precision, intensity), batch)
     cost = usual if launch is None else launch
     device, host = sum(parts.values()), inventory.kernels * cost
-    return VisionTime(
-        float(host_bound_time(device, inventory.kernels, cost)), device, host, parts, stack, inventory.aggregate
-    )
+    total = overlapped_time(device, host, tables["launch"]["sharpness"]) if host else device
+    return VisionTime(float(total), device, host, parts, stack, inventory.aggregate)
 
 
 def _cpu_kind(term: str) -> str:
