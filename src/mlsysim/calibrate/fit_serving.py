@@ -27,7 +27,16 @@ from mlsysim.walls.node.engines import Engine, engine, serving_table
 
 __all__ = ["errors", "fit", "fit_experts", "main"]
 
-CONSTANTS = ("step", "per_sequence", "small_kernels", "host_operator", "prefill_step", "front_end", "hand_over")
+CONSTANTS = (
+    "step",
+    "per_sequence",
+    "small_kernels",
+    "host_operator",
+    "prefill_step",
+    "front_end",
+    "hand_over",
+    "cold_start",
+)
 _LEAST = {
     "step": 2e-5,
     "per_sequence": 1e-6,
@@ -37,11 +46,13 @@ _LEAST = {
     "host_operator": 1e-6,
     "prefill_step": 2e-4,
     "front_end": 1e-3,
+    "cold_start": 0.5,
     "hand_over": 5e-3,
 }
-_SERVING = ("vLLM", "SGLang", "SGLang_2025", "TensorRT_LLM", "TensorRT_LLM_1_1")
+_SERVING = ("vLLM", "SGLang", "TensorRT_LLM")
 _TTFT_WEIGHT = 0.4
-_CAP = 0.7
+_CAP = (0.25, 0.6)
+"""Errors beyond these count no more: rows whose settings are not what they say would steer the fit."""
 _PRIOR = 0.06
 _FEWEST = 10
 
@@ -59,7 +70,7 @@ def _runs(folder: Path) -> list[Row]:
 
 def _offline(folder: Path) -> list[Row]:
     with (folder / "inference.csv").open(newline="", encoding="utf-8") as stream:
-        return [row for row in csv.DictReader(stream)]
+        return list(csv.DictReader(stream))
 
 
 def errors(rows: Sequence[Row], candidate: Engine) -> Any:
@@ -85,6 +96,8 @@ def errors(rows: Sequence[Row], candidate: Engine) -> Any:
 
 def _loss(rows: Sequence[Row], candidate: Engine) -> float:
     e = np.minimum(np.abs(errors(rows, candidate)), _CAP)
+    if not len(e):
+        return 0.0
     return float(np.mean(e[:, 0]) + _TTFT_WEIGHT * np.mean(e[:, 1]))
 
 
@@ -165,7 +178,7 @@ def fit_experts(rows: Sequence[Row], of: Engine, passes: int = 2) -> dict[tuple[
 def _step_of(row: Row) -> Any:
     prefix = "decode_" if row["mode"] == "disagg" else ""
     try:
-        return serving_runs.build(row, serving_runs.engine_of(row), prefix)
+        return serving_runs.build(row, engine(row["engine"]), prefix)
     except (Skipped, Excluded):
         return None
 
@@ -228,7 +241,7 @@ def main(arguments: Sequence[str]) -> int:
             chosen, names = _OFFLINE[name]
             rows = [row for row in offline if chosen(row)]
         else:
-            rows, names = [row for row in runs if serving_runs.engine_of(row).name == name], CONSTANTS
+            rows, names = [row for row in runs if engine(row["engine"]).name == name], CONSTANTS
         found = fit(rows, start, names)
         print(f"[{name}]")
         for constant in names:

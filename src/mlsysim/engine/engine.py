@@ -27,7 +27,7 @@ class Engine:
         hardware_list: Sequence[Any],
         batch_sizes: Sequence[int] = (1,),
         precisions: Sequence[str] = ("fp16",),
-        efficiency: float = 0.5,
+        efficiency: float | str = 0.5,
         **options: Any,
     ) -> list[dict[str, Any]]:
         """Every combination, in order, each with its profile."""

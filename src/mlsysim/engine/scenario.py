@@ -172,12 +172,12 @@ class Scenario(Record):
         return self.mode or ("training" if isinstance(self.system, Fleet) else "inference")
 
     def evaluate(
-        self, batch_size: int | None = None, precision: str | None = None, efficiency: float = 0.5
+        self, batch_size: int | None = None, precision: str | None = None, efficiency: float | str = 0.5
     ) -> SystemEvaluation:
         """Feasibility, performance and macro, in order; a level that fails stops the rest."""
         batch = batch_size if batch_size is not None else self.batch_size
         number_format = precision or self.precision
-        assumed: dict[str, str] = {"efficiency": f"{efficiency:g}"}
+        assumed: dict[str, str] = {"efficiency": efficiency if isinstance(efficiency, str) else f"{efficiency:g}"}
         if isinstance(self.system, Fleet):
             steps = self._on_fleet(batch, number_format, efficiency, assumed)
         else:
@@ -198,7 +198,7 @@ class Scenario(Record):
         )
 
     def validate_scenario(
-        self, batch_size: int | None = None, precision: str | None = None, efficiency: float = 0.5
+        self, batch_size: int | None = None, precision: str | None = None, efficiency: float | str = 0.5
     ) -> bool:
         """Whether all three levels pass."""
         return self.evaluate(batch_size, precision, efficiency).passed_all
@@ -206,7 +206,7 @@ class Scenario(Record):
     # --- one chip ---------------------------------------------------------------------------------------------
 
     def _on_chip(
-        self, batch: int, precision: str, efficiency: float, assumed: dict[str, str]
+        self, batch: int, precision: str, efficiency: float | str, assumed: dict[str, str]
     ) -> list[Callable[[_Collector], None]]:
         chip = self.system
         assert isinstance(chip, HardwareNode)
@@ -265,7 +265,7 @@ class Scenario(Record):
 
         return [feasibility, performance, macro]
 
-    def _serve(self, chip: HardwareNode, batch: int, precision: str, efficiency: float, out: _Collector) -> None:
+    def _serve(self, chip: HardwareNode, batch: int, precision: str, efficiency: float | str, out: _Collector) -> None:
         result = ServingModel().solve(
             model=self.workload,
             hardware=chip,
@@ -302,7 +302,7 @@ class Scenario(Record):
     # --- a fleet ----------------------------------------------------------------------------------------------
 
     def _on_fleet(
-        self, batch: int, precision: str, efficiency: float, assumed: dict[str, str]
+        self, batch: int, precision: str, efficiency: float | str, assumed: dict[str, str]
     ) -> list[Callable[[_Collector], None]]:
         fleet = self.system
         assert isinstance(fleet, Fleet)

@@ -252,6 +252,9 @@ class Profile(Record):
     power: Power
     engines: dict[str, EngineAttention] = Field(default_factory=dict)
     usable_memory: float = Field(default=1.0, gt=0, le=1.1, description="memory that the driver offers over capacity")
+    passes_measured: bool = Field(
+        default=False, description="whole passes were validated on this chip, not kernels alone"
+    )
     source: tuple[Source, ...] = ()
 
     @property

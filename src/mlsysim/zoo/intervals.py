@@ -40,7 +40,8 @@ def _table() -> dict[str, Interval]:
     table = {}
     for piece in slices("intervals.toml", text):
         fields = parse_slice(piece)
-        table[fields["regime"] + ("" if fields.pop("chip_measured") else " (class)")] = Interval(**fields)
+        suffix = "" if fields.pop("chip_measured") else " (class)"
+        table[fields["regime"] + suffix] = Interval(**fields)
     return table
 
 

@@ -46,7 +46,18 @@ def test_the_answer_says_how_it_was_found():
     assert low < found.latency < high
     assert "sum over operators" in found.explain()
     assert NODE.solve("Llama3_8B", "H200").interval is None
+    assert "on this chip" in found.assumptions["interval"]
+    assert "another chip" in solve(hardware="H100", seq_len=128).assumptions["interval"]
+    assert solve(hardware="L40S", seq_len=128).assumptions["interval"].startswith("extrapolating")
     assert solve(hardware="L40S", seq_len=128).assumptions["profile"] == "generation_Ada_Lovelace (generation)"
+
+
+def test_bands_widen_with_what_is_not_known():
+    spreads = []
+    for chip in ("H200", "H100", "L40S"):
+        low, high = solve(hardware=chip, seq_len=1024).interval
+        spreads.append(ms(high) / ms(low))
+    assert spreads == sorted(spreads) and spreads[0] < spreads[-1]
 
 
 def test_parts_add_up():

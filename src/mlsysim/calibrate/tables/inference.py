@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.errors import InputError, MLSysError
+from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
@@ -30,7 +30,17 @@ from mlsysim.walls.node.offered_load import limited_rate, offered_rate, saturate
 
 __all__ = ["COLUMNS", "predict"]
 
-COLUMNS = ("model", "gpu", "precision_weights", "precision_kv", "isl", "osl", "batch_or_concurrency", "scenario", "metric")
+COLUMNS = (
+    "model",
+    "gpu",
+    "precision_weights",
+    "precision_kv",
+    "isl",
+    "osl",
+    "batch_or_concurrency",
+    "scenario",
+    "metric",
+)
 
 _ENGINES = (
     ("trtllm-0.17", "TensorRT_LLM_Cpp_2025"),
@@ -62,7 +72,7 @@ def predict(row: Mapping[str, str], with_engine: Engine | None = None) -> list[P
     inferred: list[str] = []
     try:
         value, regime, chip_measured = _value(row, inferred, with_engine)
-    except InputError as error:
+    except MLSysError as error:
         raise Skipped(str(error)) from None
     return [Prediction(row["metric"], measured, value, regime, chip_measured, tuple(inferred))]
 
@@ -159,8 +169,10 @@ def _number(row: Mapping[str, str], name: str, default: float | None = None) -> 
         raise Skipped(f"{name} is not a number: {text[:40]!r}") from None
 
 
-def _format(name: str) -> str:
+def _format(name: str, model: str = "") -> str:
     folded = name.lower()
+    if folded == "fp4" and "gpt-oss" in model.lower():
+        return "mxfp4"
     try:
         return _FORMATS.get(folded) or precision_name(name)
     except MLSysError:
@@ -186,7 +198,7 @@ def _step(
         model,
         chip,
         runner,
-        precision=_format(row["precision_weights"]),
+        precision=_format(row["precision_weights"], row["model"]),
         cache_precision=_format(cache) if cache else "bf16",
         tp=tp,
         attention_dp=ranks,
@@ -266,7 +278,7 @@ def _mlperf(row: Mapping[str, str], inferred: list[str], with_engine: Engine | N
             model,
             chip,
             runner,
-            precision=_format(row["precision_weights"]),
+            precision=_format(row["precision_weights"], row["model"]),
             cache_precision="fp8",
             tp=tp,
             moe_tp=tp if mixture else 1,

@@ -7,6 +7,8 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     TensorRT-LLM          Llama with prompts of 1,024 and answers of 1,024 tokens on fewer than 8 devices waits 20 steps for
                           prompts to gather
     prefill workers       prompts of up to 8,192 tokens share a step
+    fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
+    warm-up               none before 2026-01-21
 """
 
 from __future__ import annotations
@@ -14,25 +16,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.errors import InputError, MLSysError
-from mlsysim.hardware.profiles import profile
+from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import precision_name
 from mlsysim.walls.node.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
 from mlsysim.walls.node.engine_step import EngineStep, engine_step
-from mlsysim.walls.node.engines import Engine, engine
+from mlsysim.walls.node.engines import Engine, chip_class, engine
 
-__all__ = ["COLUMNS", "build", "engine_of", "loop", "predict"]
+__all__ = ["COLUMNS", "build", "loop", "predict"]
 
 COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_tokens", "ttft_ms", "tpot_ms")
 
 _ROUNDS = 10
 _GATHER_STEPS = 20.0
-_FP4 = "nvfp4"
-_GENERATION = "2026-01-01"
-_BEFORE = {"SGLang": "SGLang_2025", "TensorRT_LLM": "TensorRT_LLM_1_1"}
 _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
 
@@ -44,12 +43,11 @@ def predict(row: Mapping[str, str]) -> list[Prediction]:
     if row.get("unusable"):
         raise Excluded(row["unusable"])
     inferred: list[str] = []
-    chip = _chip(row["gpu"])
     try:
         outcome = loop(row, inferred)
-    except InputError as error:
+        measured = chip_class(_chip(row["gpu"])) in ("Hopper", "Blackwell", "Ampere")
+    except MLSysError as error:
         raise Skipped(str(error)) from None
-    measured = profile(chip).measured
     kind = "serving disaggregated" if row["mode"] == "disagg" else "serving"
     notes = {"active": outcome.active, "waiting": outcome.waiting, "ttft_steady_ms": outcome.ttft_steady * 1e3}
     found = []
@@ -88,13 +86,15 @@ def _whole(row: Mapping[str, str], name: str, default: int | None = None) -> int
     return int(float(text))
 
 
-def engine_of(row: Mapping[str, str]) -> Engine:
-    """The generation of the row's engine, by the day of the run (the newest where that is not given)."""
-    found = engine(row["engine"])
-    day = row.get("measured") or ""
-    if day and day < _GENERATION:
-        return engine(_BEFORE.get(found.name, found.name))
-    return found
+def _format(row: Mapping[str, str]) -> str:
+    """The number format of the weights; "fp4" is what the model is published in."""
+    name = row["precision"].lower()
+    if name == "fp4":
+        return "mxfp4" if "gpt-oss" in row["model"].lower() else "nvfp4"
+    try:
+        return precision_name(name)
+    except MLSysError:
+        raise Skipped(f"unknown precision: {row['precision']}") from None
 
 
 def build(row: Mapping[str, str], runner: Engine, prefix: str) -> EngineStep:
@@ -103,7 +103,7 @@ def build(row: Mapping[str, str], runner: Engine, prefix: str) -> EngineStep:
         _model(row["model"]),
         _chip(row["gpu"]),
         runner,
-        precision=_FP4 if row["precision"] == "fp4" else row["precision"],
+        precision=_format(row),
         cache_precision=row.get("kv_dtype") or "bf16",
         tp=_whole(row, f"{prefix}tp"),
         attention_dp=_whole(row, f"{prefix}attention_dp", 1),
@@ -114,7 +114,7 @@ def build(row: Mapping[str, str], runner: Engine, prefix: str) -> EngineStep:
 
 def loop(row: Mapping[str, str], inferred: list[str], with_engine: Engine | None = None) -> Loop:
     """The closed loop that a row describes."""
-    runner = with_engine or engine_of(row)
+    runner = with_engine or engine(row["engine"])
     shortest = row.get("length_min_fraction") or ""
     if not shortest:
         inferred.append("lengths all equal")
@@ -139,7 +139,12 @@ def loop(row: Mapping[str, str], inferred: list[str], with_engine: Engine | None
         inferred.append(f"token budget {runner.token_budget}")
     wait = 0.0
     dense = not step.mixture
-    if runner.name.startswith("TensorRT_LLM") and dense and clients.prompt == clients.answer == 1024 and step.deployment.tp < 8:
+    if (
+        runner.name.startswith("TensorRT_LLM")
+        and dense
+        and clients.prompt == clients.answer == 1024
+        and step.deployment.tp < 8
+    ):
         inferred.append("20 steps until prompts have gathered")
         wait = _GATHER_STEPS
     return closed_loop(

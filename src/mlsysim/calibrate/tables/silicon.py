@@ -31,7 +31,7 @@ from mlsysim.walls.node.operator_times import attention_rate
 from mlsysim.walls.node.software_stacks import software
 from mlsysim.walls.node.training_peak import training_peak
 
-__all__ = ["COLUMNS", "predict"]
+__all__ = ["COLUMNS", "predict", "predict_with"]
 
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
 
@@ -77,7 +77,12 @@ _OBSERVED = (
 
 
 def predict(row: Mapping[str, str]) -> list[Prediction]:
-    """The time, the bytes or the power of the row's configuration."""
+    """The time or the bytes of the row's configuration."""
+    return predict_with(row, profile(Hardware.get(_CHIP)))
+
+
+def predict_with(row: Mapping[str, str], shares: Profile) -> list[Prediction]:
+    """The same with the constants of another profile."""
     metric, section = row["metric"], row["section"]
     if metric in _DERIVED:
         raise Excluded(f"{metric} follows from the time of the same configuration")
@@ -91,9 +96,9 @@ def predict(row: Mapping[str, str]) -> list[Prediction]:
     reader = _READERS.get(section)
     if reader is None:
         raise Skipped(f"{section} rows have no prediction")
-    chip = Hardware.get(_CHIP)
-    value, regime = reader(config, metric, chip, profile(chip))
-    return [Prediction(f"{section} {metric}", measured, value, regime, chip_measured=True)]
+    value, regime = reader(config, metric, Hardware.get(_CHIP), shares)
+    own = shares.measured and shares.name == _CHIP
+    return [Prediction(f"{section} {metric}", measured, value, regime, chip_measured=own)]
 
 
 def _bandwidth(chip: HardwareNode) -> float:
@@ -201,7 +206,7 @@ def _model(name: str, layers: int) -> TransformerWorkload:
     return model if model.layers == layers else model.model_copy(update={"layers": layers, "parameters": None})
 
 
-def _served(c: dict[str, Any], chip: HardwareNode, phase: str) -> tuple[float, str]:
+def _served(c: dict[str, Any], chip: HardwareNode, phase: str, shares: Profile) -> tuple[float, str]:
     name, weights, mode = _SERVED.get(c["model"]), _WEIGHTS.get(c["wdtype"]), _SOFTWARE.get(c["mode"])
     if name is None or weights is None or mode is None:
         raise Skipped(f"the model {c['model']!r}, the format {c['wdtype']!r} or the mode {c['mode']!r} is not known")
@@ -217,16 +222,17 @@ def _served(c: dict[str, Any], chip: HardwareNode, phase: str) -> tuple[float, s
         "bf16",
         mode,
         _ATTENTION[c["attn"]] if "attn" in c else None,
+        shares,
     )
     return found.total, found.regime
 
 
 def _decode(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    return _served(c, chip, "decode")
+    return _served(c, chip, "decode", shares)
 
 
 def _prefill(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    return _served(c, chip, "prefill")
+    return _served(c, chip, "prefill", shares)
 
 
 def _train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
@@ -254,7 +260,9 @@ def _train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) 
         return values[metric], "memory training"
     names = {(False, False): "torch", (True, False): "torch_amp", (False, True): "torch_compiled"}
     chosen = names.get((mixed, bool(c["compile"])), "torch_amp_compiled")
-    timed = training_time(model, chip, c["mb"], c["seq"], "bf16", c["recompute"], mixed=mixed, software_name=chosen)
+    timed = training_time(
+        model, chip, c["mb"], c["seq"], "bf16", c["recompute"], mixed=mixed, software_name=chosen, shares=shares
+    )
     values = {
         "time_step": timed.total,
         "time_fwd": timed.forward,
@@ -276,7 +284,7 @@ def _vision(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile)
     if name is None or metric != "time":
         raise Skipped(f"{metric} of {c['model']!r} is not predicted")
     found = inference_time(
-        Models.get(name), chip, "inference", c["B"], precision="fp16", software_name=_SOFTWARE[c["mode"]]
+        Models.get(name), chip, "inference", c["B"], precision="fp16", software_name=_SOFTWARE[c["mode"]], shares=shares
     )
     return found.total, "vision inference" if c["mode"] == "graph" else "vision eager"
 
@@ -285,13 +293,20 @@ def _vision_train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Pr
     name = _VISION.get(c["model"])
     if name is None or metric != "time":
         raise Skipped(f"{metric} of {c['model']!r} is not predicted")
-    found = training_time(Models.get(name), chip, c["B"], precision="bf16")
+    found = training_time(Models.get(name), chip, c["B"], precision="bf16", shares=shares)
     return found.total, found.regime
 
 
 def _bert(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
     found = inference_time(
-        Models.get("BERT_Large"), chip, "prefill", c["B"], c["N"], precision="fp16", software_name=_SOFTWARE[c["mode"]]
+        Models.get("BERT_Large"),
+        chip,
+        "prefill",
+        c["B"],
+        c["N"],
+        precision="fp16",
+        software_name=_SOFTWARE[c["mode"]],
+        shares=shares,
     )
     return found.total, "encoder graph" if c["mode"] == "graph" else "encoder eager"
 

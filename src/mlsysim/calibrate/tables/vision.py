@@ -23,7 +23,7 @@ from mlsysim.walls.node.inventory import Inventory, inventory_of, totals
 from mlsysim.walls.node.microcontroller import Board, board, inference_energy, inference_time
 from mlsysim.walls.node.vision_time import constants, inventory_time, stack_of
 
-__all__ = ["COLUMNS", "predict"]
+__all__ = ["COLUMNS", "board_of", "predict", "runtime_of", "task_of"]
 
 COLUMNS = ("model", "task", "device", "img_size", "gmacs", "macts", "metric", "value")
 
@@ -97,8 +97,10 @@ def _number(row: Mapping[str, str], name: str) -> float:
         raise Skipped(f"the row gives no {name}") from None
 
 
-def _prediction(row: Mapping[str, str], value: float, regime: str, chip: Any, inferred: tuple[str, ...]) -> Prediction:
-    return Prediction(row["metric"], _number(row, "value"), value, regime, chip in MEASURED, inferred)
+def _prediction(
+    row: Mapping[str, str], value: float, regime: str, measured: bool, inferred: tuple[str, ...]
+) -> Prediction:
+    return Prediction(row["metric"], _number(row, "value"), value, regime, measured, inferred)
 
 
 # --- frameworks: timm, DeepLearningExamples, MLPerf training --------------------------------------------------------
@@ -151,7 +153,7 @@ def _framework(row: Mapping[str, str]) -> Prediction:
     if row["source"].startswith("mlperf-training") and row["model"] == "ssd":
         # These logs print the throughput of one device: times the devices it agrees with the time to train, alone it does not.
         devices, inferred = 1.0, (*inferred, "throughput of one device")
-    return _prediction(row, scaling * devices * batch / seconds, regime, chip.metadata.key, inferred)
+    return _prediction(row, scaling * devices * batch / seconds, regime, chip.metadata.key in MEASURED, inferred)
 
 
 def _example_stack(model: str, training: bool) -> str:
@@ -165,7 +167,8 @@ def _example_stack(model: str, training: bool) -> str:
 
 
 @cache
-def _task(model: str) -> tuple[Inventory, dict[str, Any], bool]:
+def task_of(model: str) -> tuple[Inventory, dict[str, Any], bool]:
+    """The network of an MLPerf task, its facts, and whether the 99.9 % target is meant."""
     accurate = model.endswith("-99.9")
     name = re.sub(r"-99(\.9)?$", "", model)
     facts = constants()["mlperf"].get(name)
@@ -177,9 +180,13 @@ def _task(model: str) -> tuple[Inventory, dict[str, Any], bool]:
     return inventory_of(network), facts, accurate
 
 
+def _in_engine_fit(chip: HardwareNode) -> bool:
+    return (chip.generation or "").replace(" ", "_") in constants()["tensorrt"]
+
+
 def _engine(row: Mapping[str, str]) -> Prediction:
     chip = _chip(row)
-    inventory, facts, accurate = _task(row["model"])
+    inventory, facts, accurate = task_of(row["model"])
     passes = facts.get("passes", 1)
     share = facts.get("share", 1.0) * (facts.get("accurate_share", 1.0) if accurate else 1.0)
     regime = "vision engine offline"
@@ -187,13 +194,13 @@ def _engine(row: Mapping[str, str]) -> Prediction:
     if metric in ("singlestream_p90_latency", "multistream_p99_latency"):
         samples = 8 if metric.startswith("multi") else 1
         seconds = engine_latency(inventory, chip, samples, passes) / share * facts.get("tail_over_mean", 1.0)
-        return _prediction(row, seconds * 1e3, "vision engine latency", chip.metadata.key, ("TensorRT",))
+        return _prediction(row, seconds * 1e3, "vision engine latency", _in_engine_fit(chip), ("TensorRT",))
     rate = _number(row, "n_devices") * share / engine_time(inventory, chip, passes)
     if metric == "server_completed_samples_per_s":
         rate, regime = rate * facts["server_share"], "vision engine server"
     elif metric != "offline_samples_per_s":
         raise Skipped(f"the metric {metric!r} is not modelled")
-    return _prediction(row, rate, regime, chip.metadata.key, ("8-bit arithmetic",))
+    return _prediction(row, rate, regime, _in_engine_fit(chip), ("8-bit arithmetic",))
 
 
 # --- diffusion ------------------------------------------------------------------------------------------------------------
@@ -211,13 +218,14 @@ def _diffusion(row: Mapping[str, str]) -> Prediction:
     model = Models.get(row["model"])
     steps, ulysses, ring = (_setting(row, name) for name in ("steps", "ulysses", "ring"))
     seconds = diffusion_time(model, chip, _number(row, "batch"), steps, ulysses, ring)
-    return _prediction(row, seconds, "diffusion", chip.metadata.key, ())
+    return _prediction(row, seconds, "diffusion", chip.metadata.key in MEASURED, ())
 
 
 # --- microcontrollers -----------------------------------------------------------------------------------------------------
 
 
-def _board(row: Mapping[str, str]) -> Board:
+def board_of(row: Mapping[str, str]) -> Board:
+    """The board of a row."""
     name = re.sub(r"_(int8|float)(_max_performance|_min_ram)?$", "", row["device"])
     special = {
         "AndesCore_d25_tflite_micro_framework": "Andes_D25F",
@@ -244,7 +252,8 @@ def _described_board(row: Mapping[str, str]) -> Board:
     return Board(row["device"], f"Cortex-{core[1]}", hertz, None)
 
 
-def _runtime(row: Mapping[str, str], target: Board) -> str:
+def runtime_of(row: Mapping[str, str], target: Board) -> str:
+    """The runtime that a row's submitter used."""
     submitter = re.search(r"(?:closed|open) (\w+)", row["notes"])
     who = submitter[1].lower() if submitter else ""
     late = row["source"].endswith(("v1.2", "v1.3"))
@@ -256,15 +265,16 @@ def _runtime(row: Mapping[str, str], target: Board) -> str:
 
 
 def _microcontroller(row: Mapping[str, str]) -> Prediction:
-    model, target = Models.get(row["model"]), _board(row)
-    runtime = _runtime(row, target)
+    model, target = Models.get(row["model"]), board_of(row)
+    runtime = runtime_of(row, target)
     arithmetic = "float" if "_float" in row["device"] else "int8"
+    known = target.name in constants()["mcu"]["boards"]
     seconds = inference_time(model, target, runtime, arithmetic)
     if row["metric"] == "inferences_per_s":
-        return _prediction(row, 1 / seconds, "microcontroller time", target.name, ("runtime",))
+        return _prediction(row, 1 / seconds, "microcontroller time", known, ("runtime",))
     if row["metric"] == "energy_per_inference":
         joules = inference_energy(model, target, runtime)
         if joules is None:
             raise Skipped(f"no active power is known for {target.name}")
-        return _prediction(row, joules * 1e6, "microcontroller energy", target.name, ("runtime",))
+        return _prediction(row, joules * 1e6, "microcontroller energy", known, ("runtime",))
     raise Skipped(f"the metric {row['metric']!r} is not modelled")

@@ -18,6 +18,7 @@ spread evenly up to the maximum), so the speed-up given here is a lower bound.
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -26,7 +27,8 @@ from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import ceil, floor, maximum
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import (
-    EFFICIENCY,
+    CALIBRATED,
+    CALIBRATED_EFFICIENCY,
     HARDWARE,
     MODEL,
     NODE,
@@ -41,6 +43,7 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
+from mlsysim.walls.node.calibrated_serving import CONCURRENCY, ENGINE, batch_step, serving_step
 from mlsysim.walls.node.compute_memory import cite
 from mlsysim.walls.node.layout import build_replica, language_model
 from mlsysim.walls.node.phases import prefill, remedies
@@ -94,6 +97,9 @@ class BatchingResult(Result):
     memory_for_cache: Memory
     bottleneck: str
     remedies: tuple[str, ...] = ()
+    tpot: Time = None
+    ttft_at_concurrency: Time = None
+    output_tokens_per_sec: Rate = None
 
 
 class ContinuousBatchingModel(Resolver[BatchingResult]):
@@ -108,7 +114,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         "max_batch_size": Input("requests that want to be served at once", low=1, high=1e6, whole=True, default=1),
         "page_size": Input("tokens of a page of cache", low=1, high=1e6, whole=True, default=16),
         "precision": PRECISION,
-        "efficiency": EFFICIENCY,
+        "efficiency": CALIBRATED_EFFICIENCY,
         "tp_size": Input("tensor-parallel devices of a replica", low=1, high=1e4, whole=True, default=1),
         "pp_size": Input("pipeline stages of a replica", low=1, high=1e4, whole=True, default=1),
         "ep_size": Input("devices that share the experts of a mixture", low=1, high=1e4, whole=True, default=1),
@@ -130,6 +136,15 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         ),
         "fabric": Input(
             "network between nodes, for groups wider than the chip's own links", kind="fabric", default=None
+        ),
+        "engine": ENGINE,
+        "concurrency": CONCURRENCY,
+        "output_len": Input(
+            "tokens of an answer, for efficiency='calibrated': each answer brings a prompt of seq_len tokens",
+            low=1,
+            high=1e8,
+            whole=True,
+            default=None,
         ),
     }
     equations = (
@@ -171,6 +186,15 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> BatchingResult:
         """Fill the memory beside the weights with paged caches and decode with as many requests."""
         model = language_model(x.model, "ContinuousBatchingModel")
+        timed = None
+        if x.efficiency == CALIBRATED:
+            step = serving_step(model, x.hardware, x, assumed)
+            timed = batch_step(step, x, assumed)
+            x = SimpleNamespace(**{**vars(x), "efficiency": 1.0})
+        else:
+            assumed.pop("engine", None)
+            if x.concurrency is not None or x.output_len is not None:
+                raise InputError("concurrency and output_len are for efficiency='calibrated'.", field="concurrency")
         if not model.has_dimensions:
             raise InputError(
                 f"ContinuousBatchingModel needs the size of the cache, and {model.name} states no layers, hidden_dim and "
@@ -201,8 +225,13 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         if not fits:
             assumed["active_requests"] = "times are those of one request, if it fitted"
         parts, itl = replica.decode(max(active, 1), x.seq_len)
+        ttft = prefill(replica, 1, x.seq_len, 0, None).time
+        static_itl = replica.decode(static, x.seq_len)[1] if static else math.inf
+        if timed is not None:
+            itl, ttft = timed.decode(max(active, 1)), timed.first
+            static_itl = timed.decode(static) if static else math.inf
         throughput = max(active, 1) / itl
-        static_throughput = static / replica.decode(static, x.seq_len)[1] if static else 0.0
+        static_throughput = static / static_itl
         found = () if fits else remedies(replica, 1, int(held), None, capacity)
         exact = replica.cache(x.seq_len)
         outcome = BatchingResult(
@@ -215,7 +244,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             memory_fragmentation_pct=100 * (1 - exact / replica.cache(held)) if exact else 0.0,
             paged_kv_cache_size=quantity(active * replica.cache(held), "byte"),
             kv_cache_per_request=quantity(replica.cache(held), "byte"),
-            ttft=quantity(prefill(replica, 1, x.seq_len, 0, None).time, "s"),
+            ttft=quantity(ttft, "s"),
             itl=quantity(itl, "s"),
             speedup_vs_static=throughput / static_throughput if fits and static else None,
             static_active_requests=static,
@@ -224,6 +253,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             memory_for_cache=quantity(max(capacity - replica.device_weights, 0.0) * replica.devices, "byte"),
             bottleneck=parts.bound,
             remedies=found,
+            **(timed.loop_fields if timed is not None else {}),
         )
         outcome._context = {
             "capacity": capacity,

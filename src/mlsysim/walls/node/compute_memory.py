@@ -441,14 +441,22 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
 
     @staticmethod
     def _interval(timed: Any, latency: float, assumed: dict[str, str]) -> Any:
-        """Low and high latency between which 90 % of measurements of this kind lay."""
-        band = interval_of(timed.regime, timed.profile.measured)
+        """Low and high latency between which 90 % of measurements of this kind lay.
+
+        Whole passes were measured on one chip. Another chip with measured kernels gets the band of that chip's passes when
+        predicted with constants of other chips; a chip known by its class was validated on nothing.
+        """
+        shares = timed.profile
+        band = interval_of(timed.regime if shares.measured else "unvalidated", shares.passes_measured)
         low, high = band.around(latency)
-        assumed["interval"] = (
-            f"90 % of {band.rows} measured passes ({band.regime})"
-            if not band.extrapolating
-            else f"extrapolating: {timed.regime} was not validated on such a chip"
-        )
+        if band.extrapolating:
+            assumed["interval"] = f"extrapolating: {timed.regime} was not validated on such a chip"
+        elif shares.passes_measured:
+            assumed["interval"] = f"90 % of {band.rows} passes measured on this chip ({band.regime})"
+        else:
+            assumed["interval"] = (
+                f"90 % of {band.rows} passes of another chip, predicted with constants that are not its own ({band.regime})"
+            )
         return quantity(low, "s"), quantity(high, "s")
 
     @staticmethod

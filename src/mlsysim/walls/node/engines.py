@@ -171,9 +171,7 @@ def engine_names() -> tuple[str, ...]:
 ENGINES = (
     "vLLM",
     "SGLang",
-    "SGLang_2025",
     "TensorRT_LLM",
-    "TensorRT_LLM_1_1",
     "TensorRT_LLM_2025",
     "TensorRT_LLM_Cpp_2025",
     "TensorRT_LLM_Cpp",
@@ -282,7 +280,7 @@ def kernels(chip: HardwareNode, of: str) -> ServingKernels:
     if measured is not None:
         prompt_attention, ramp = {"bf16": measured["bf16"], "fp8": measured["fp8"]}, measured["ramp_tokens"]
     small = serving_table("small_kernel")
-    memory = serving_table("driver_memory").get(chip.metadata.key)
+    memory = serving_table("driver_memory").get(chip.metadata.key or "")
     if memory is None:
         memory = to_si(chip.memory.capacity, "byte") * profile(chip).usable_memory
     return ServingKernels(
@@ -303,7 +301,7 @@ def kernels(chip: HardwareNode, of: str) -> ServingKernels:
         host_start=_seconds(host["start"]),
         host_per_rank=_seconds(host["per_rank"]),
         host_rate={int(n): share * host_two_way for n, share in host["share"].items()},
-        rate_scale=serving_table("rate_scale").get(chip.metadata.key, 1.0),
+        rate_scale=serving_table("rate_scale").get(chip.metadata.key or "", 1.0),
         state_share={name: _pick(serving_table("recurrent")[name], family) for name in ("delta", "mamba")},
         domain=domain,
         link=two_way / 2,

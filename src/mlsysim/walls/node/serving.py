@@ -33,7 +33,8 @@ from mlsysim.errors import InputError
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import (
-    EFFICIENCY,
+    CALIBRATED,
+    CALIBRATED_EFFICIENCY,
     HARDWARE,
     MODEL,
     NODE,
@@ -48,6 +49,7 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
+from mlsysim.walls.node.calibrated_serving import CONCURRENCY, ENGINE, Calibrated, serve, serving_step
 from mlsysim.walls.node.compute_memory import cite
 from mlsysim.walls.node.layout import build_replica, language_model
 from mlsysim.walls.node.phases import Decoder, device_need, largest_batch, prefill, remedies
@@ -83,7 +85,9 @@ class ServingResult(Result):
     """How one replica, and all of them, serve a batch of prompts.
 
     Parts of prefill and decode are those of one pass of the model (of one group, where stages take turns), summed over
-    the chunks of a chunked prefill. Memory is that of one device unless it says total.
+    the chunks of a chunked prefill. Memory is that of one device unless it says total. With efficiency="calibrated" the
+    parts are bounds at the datasheet's rates and times are those of an engine; ``tpot``, ``ttft_at_concurrency``,
+    ``active_requests`` and ``output_tokens_per_sec`` are what ``concurrency`` clients see.
     """
 
     ttft: Time
@@ -117,6 +121,12 @@ class ServingResult(Result):
     memory_missing: Memory = None
     max_batch_size: int | None = None
     remedies: tuple[str, ...] = ()
+    itl_interval: Any = None
+    ttft_interval: Any = None
+    tpot: Time = None
+    ttft_at_concurrency: Time = None
+    active_requests: float | None = None
+    output_tokens_per_sec: Rate = None
 
 
 class ServingModel(Resolver[ServingResult]):
@@ -130,7 +140,7 @@ class ServingModel(Resolver[ServingResult]):
         "seq_len": Input("tokens of the prompt", low=1, high=1e8, whole=True, example="2048"),
         "batch_size": Input("sequences that a replica serves at once", low=1, high=1e6, whole=True, default=1),
         "precision": PRECISION,
-        "efficiency": EFFICIENCY,
+        "efficiency": CALIBRATED_EFFICIENCY,
         "decode_hardware": Input("other devices that write the answer (disaggregation)", kind="hardware", default=None),
         "network_bandwidth": Input(
             "bandwidth between the prefill and the decode replica, one direction",
@@ -162,6 +172,8 @@ class ServingModel(Resolver[ServingResult]):
         "fabric": Input(
             "network between nodes, for groups wider than the chip's own links", kind="fabric", default=None
         ),
+        "engine": ENGINE,
+        "concurrency": CONCURRENCY,
     }
     equations = (
         Equation(
@@ -181,6 +193,14 @@ class ServingModel(Resolver[ServingResult]):
                 "T_dispatch": ("prefill_dispatch", "s"),
                 "T_transfer": ("transfer", "s"),
             },
+            when="first_order",
+        ),
+        Equation(
+            "itl",
+            "ITL = sum over layers of t0 + |F / (ec P), B / (eb W)| + all-reduces, + engine's step",
+            r"\mathrm{ITL} = \sum_{\mathrm{layers}} t_0 + \left\| \frac{F}{e_c P}, \frac{B}{e_b W} \right\| + T_{\mathrm{engine}}",
+            {"ITL": ("itl_calibrated", "s")},
+            when="calibrated",
         ),
         Equation(
             "decode_memory",
@@ -222,6 +242,12 @@ class ServingModel(Resolver[ServingResult]):
 
     def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ServingResult:
         """Serve a batch of prompts on replicas of one or more devices."""
+        calibrated = x.efficiency == CALIBRATED
+        timed = None
+        if calibrated:
+            x, timed = self._calibrated(x, assumed)
+        else:
+            self._first_order_only(x, assumed)
         reader, writer, draft = self._replicas(x, assumed)
         new = self._new_tokens(x, assumed)
         disaggregated = x.decode_hardware is not None
@@ -280,7 +306,12 @@ class ServingModel(Resolver[ServingResult]):
             max_batch_size=largest_batch(writer, length, draft, to_si(writer.chip.memory.capacity, "byte")),
             remedies=found,
         )
+        if timed is not None:
+            outcome = outcome.model_copy(update=self._engine_times(x, timed, transfer, new))
         outcome._context = {
+            "first_order": not calibrated,
+            "calibrated": calibrated,
+            "itl_calibrated": timed.itl if timed is not None else None,
             "prefill_flops": reading.parts.operations,
             "width": reader.width,
             "peak": reader.peak,
@@ -297,8 +328,8 @@ class ServingModel(Resolver[ServingResult]):
             "decode_memory": writing.memory,
             "decode_communication": writing.communication,
             "decode_dispatch": writing.dispatch,
-            "plain": draft is None,
-            "speculative": draft is not None,
+            "plain": draft is None and not calibrated,
+            "speculative": draft is not None and not calibrated,
             "drafted": x.num_speculative_tokens,
             "acceptance": x.draft_acceptance_rate,
             "draft_step": draft_step,
@@ -306,6 +337,56 @@ class ServingModel(Resolver[ServingResult]):
         }
         outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
         return outcome
+
+    @staticmethod
+    def _first_order_only(x: Any, assumed: dict[str, str]) -> None:
+        """Refuse what only calibrated answers use."""
+        assumed.pop("engine", None)
+        if x.concurrency is not None:
+            raise InputError("concurrency is for efficiency='calibrated'.", field="concurrency")
+
+    def _calibrated(self, x: Any, assumed: dict[str, str]) -> tuple[Any, Calibrated]:
+        """Times of the engine, and inputs whose first-order parts are bounds at the datasheet's rates."""
+        model = language_model(x.model, "ServingModel")
+        reader = writer = serving_step(model, x.hardware, x, assumed)
+        if x.decode_hardware is not None:
+            writer = serving_step(model, x.decode_hardware, x, assumed)
+        draft = None
+        if x.draft_model is not None:
+            drafter = language_model(x.draft_model, "ServingModel")
+            alone = SimpleNamespace(**{**vars(x), "tp_size": math.gcd(drafter.heads or 1, x.tp_size), "ep_size": 1})
+            draft = serving_step(drafter, writer.deployment.chip, alone, {})
+        timed = serve(reader, writer, draft, x, self._new_tokens(x, {}), assumed)
+        assumed["parts"] = "compute, memory and communication are bounds at the datasheet's rates"
+        return SimpleNamespace(**{**vars(x), "efficiency": 1.0}), timed
+
+    @staticmethod
+    def _engine_times(x: Any, timed: Calibrated, transfer: float, new: int) -> dict[str, Any]:
+        """Fields that the engine's steps give."""
+        ttft, itl = timed.prefill + transfer, timed.itl
+        found: dict[str, Any] = {
+            "ttft": quantity(ttft, "s"),
+            "itl": quantity(itl, "s"),
+            "prefill_chunk_time": quantity(timed.longest_chunk, "s"),
+            "decode_stall_bound": quantity(0.0 if x.decode_hardware is not None else timed.longest_chunk, "s"),
+            "throughput_tokens_per_sec": quantity(x.batch_size * x.num_replicas / itl, "1/second"),
+            "prefill_tokens_per_sec": quantity(x.batch_size * new * x.num_replicas / timed.prefill, "1/second"),
+            "itl_interval": tuple(quantity(v, "s") for v in timed.itl_band.around(itl)),
+            "ttft_interval": tuple(quantity(v, "s") for v in timed.ttft_band.around(ttft)),
+        }
+        if x.output_len is not None:
+            found["request_latency"] = quantity(ttft + (x.output_len - 1) * itl, "s")
+        if x.draft_model is not None:
+            found["draft_time"] = quantity(timed.draft_step * x.num_speculative_tokens, "s")
+        if timed.loop is not None:
+            copies = 1 if x.decode_hardware is not None else x.num_replicas
+            found |= {
+                "tpot": quantity(timed.loop.tpot, "s"),
+                "ttft_at_concurrency": quantity(timed.loop.ttft, "s"),
+                "active_requests": timed.loop.active * copies,
+                "output_tokens_per_sec": quantity(timed.loop.output_rate * copies, "1/second"),
+            }
+        return found
 
     @staticmethod
     def _replicas(x: Any, assumed: dict[str, str]) -> tuple[Replica, Replica, Replica | None]:

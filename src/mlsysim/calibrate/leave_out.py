@@ -1,0 +1,74 @@
+"""Leave one chip out: measured kernels and passes, predicted with the constants of another chip.
+
+    python -m mlsysim.calibrate.leave_out FOLDER
+
+A chip without measurements gets the constants of its class, which come from another chip. How wrong that is shows when a
+measured chip is treated the same way. FOLDER holds ``operators.csv``; our own H200 measurements ship with the package.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from mlsysim.calibrate.fitting import summary
+from mlsysim.calibrate.measurements import OWN_TABLES, operators
+from mlsysim.calibrate.operators import CHIPS
+from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.tables import operators as public
+from mlsysim.calibrate.tables import silicon
+from mlsysim.errors import MLSysError
+from mlsysim.hardware.profiles import profile
+from mlsysim.hardware.registry import Hardware
+
+__all__ = ["left_out", "report"]
+
+STAND_INS = {"A100": ("H100",), "H100": ("A100", "B200"), "B200": ("H100",), "H200": ("H100", "A100")}
+"""Chips, and those whose constants stand in for their own. H100 for H200 is the same generation; the others are not."""
+
+
+def left_out(folder: Path | None) -> Iterator[tuple[str, str, Prediction]]:
+    """Chip, stand-in and prediction for every row that can be predicted."""
+    for row in operators(folder):
+        chip = CHIPS[row["gpu"]]
+        for other in STAND_INS[chip]:
+            shares = profile(Hardware.get(other)).model_copy(update={"basis": "generation"})
+            try:
+                for p in public.predict_with(row, Hardware.get(chip), shares):
+                    yield chip, other, p
+            except (Skipped, Excluded):
+                continue
+    for table in OWN_TABLES:
+        data = files("mlsysim.calibrate").joinpath("data", f"h200_{table}.csv.gz").read_bytes()
+        for row in csv.DictReader(io.StringIO(gzip.decompress(data).decode("utf-8"))):
+            for other in STAND_INS["H200"]:
+                try:
+                    for p in silicon.predict_with(row, profile(Hardware.get(other))):
+                        yield "H200", other, p
+                except (Skipped, Excluded, MLSysError):
+                    continue
+
+
+def report(folder: Path | None) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Errors in per cent by chip, stand-in and kind of work."""
+    errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for chip, other, p in left_out(folder):
+        if not p.regime.startswith("memory"):
+            errors[chip, other, p.regime].append(p.error)
+    return {key: summary(np.array(values)) for key, values in errors.items()}
+
+
+if __name__ == "__main__":
+    for (chip, other, regime), figures in sorted(report(Path(sys.argv[1]) if sys.argv[1:] else None).items()):
+        print(
+            f"{chip} with constants of {other}, {regime:24s} median {figures['median']:5.1f} %  "
+            f"p90 {figures['p90']:5.1f} %  bias {figures['bias']:+5.1f} %  n {figures['points']:.0f}"
+        )
