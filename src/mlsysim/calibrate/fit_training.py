@@ -219,8 +219,8 @@ def write(values: Mapping[str, float], folder: Path) -> None:
     for path, value in values.items():
         kind, name, *rest = path.split(".")
         file = folder / ("stacks.toml" if kind == "stacks" else "training.toml")
-        header = f"[{name}]" if kind == "stacks" else f"[{kind}.{name}]"
-        key = rest[0] if rest else "value"
+        header = "[fit]" if kind == "fit" else f"[{name}]" if kind == "stacks" else f"[{kind}.{name}]"
+        key = name if kind == "fit" else rest[0] if rest else "value"
         text = file.read_text(encoding="utf-8")
         start = text.index(f"\n{header}\n") + 1
         end = text.find("\n[", start)
@@ -244,7 +244,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in FREE:
         print(f"  {name:44s} {get(name):.4g}")
     if options.write:
-        write({name: get(name) for name in FREE}, Path(training_chip.__file__).parents[2] / "data")
+        figures = score(rows)
+        reached = {
+            "fit.rows": figures["n"],
+            "fit.median_error_pct": round(figures["median"], 1),
+            "fit.p90_error_pct": round(figures["p90"], 1),
+            "fit.bias_pct": round(figures["bias"], 1),
+        }
+        write({**{name: get(name) for name in FREE}, **reached}, Path(training_chip.__file__).parents[2] / "data")
     if options.leave_out:
         for label, key in (
             ("chip", lambda row: row.chip),

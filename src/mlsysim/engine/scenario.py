@@ -261,7 +261,8 @@ class Scenario(Record):
             if chip.unit_cost is not None:
                 out.add("purchase_price", chip.unit_cost, 17)
             if per_sample is not None:
-                out.notes.append("Energy of one sample at 0.3 + 0.7 x MFU of the TDP.")
+                form = "the measured power of its work" if efficiency == "calibrated" else "0.3 + 0.7 x MFU of the TDP"
+                out.notes.append(f"Energy of one sample at {form}.")
 
         return [feasibility, performance, macro]
 

@@ -60,7 +60,7 @@ def _predict(row: Mapping[str, str]) -> Prediction:
 
 
 def _measured(chip: HardwareNode) -> bool:
-    return chip.metadata.key in power_constants()["measured"]
+    return chip.metadata.key in power_constants()["provenance"]["measured"]
 
 
 @cache
