@@ -12,7 +12,15 @@ from mlsysim.errors import ZooFileError
 from mlsysim.zoo.files import Slice, parse_slice, slices
 
 PACKAGE = Path(str(files("mlsysim")))
-SHIPPED = sorted(PACKAGE.rglob("*.toml"))
+BY_ENTRY = [
+    *PACKAGE.glob("hardware/data/*.toml"),
+    *PACKAGE.glob("models/data/*.toml"),
+    *PACKAGE.glob("systems/data/*.toml"),
+    *PACKAGE.glob("infra/data/*.toml"),
+    *(PACKAGE / "data" / f"{name}.toml" for name in ("constants", "scenarios", "intervals", "efficiency")),
+]
+"""Files that are read entry by entry; the others are small and parsed whole."""
+SHIPPED = sorted(BY_ENTRY)
 
 
 def names(paths):

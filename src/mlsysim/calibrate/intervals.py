@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -64,7 +65,13 @@ def render(table: dict[tuple[str, bool], tuple[float, float, int]]) -> str:
 def main(arguments: list[str]) -> None:
     """Validate the tables and write their bands."""
     out, *tables = arguments
-    Path(out).write_text(render(bands(validate(*tables))), encoding="utf-8")
+    path = Path(out)
+    kept: dict[tuple[str, bool], tuple[float, float, int]] = {}
+    if path.exists():
+        # Bands of chips left out of a fit are not in the tables; they stay.
+        for entry in tomllib.loads(path.read_text(encoding="utf-8")).values():
+            kept[entry["regime"], entry["chip_measured"]] = (entry["low"], entry["high"], entry["rows"])
+    path.write_text(render(kept | bands(validate(*tables))), encoding="utf-8")
 
 
 if __name__ == "__main__":

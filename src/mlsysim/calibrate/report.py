@@ -43,7 +43,9 @@ def render(reports: list[FileReport]) -> str:
             f"{report.predicted:,} predicted: {report.coverage:.1%}."
         )
         if report.skipped_reasons:
-            reasons = "; ".join(f"{count} x {reason.rstrip('.')}" for reason, count in report.skipped_reasons.most_common(8))
+            reasons = "; ".join(
+                f"{count} x {reason.rstrip('.')}" for reason, count in report.skipped_reasons.most_common(8)
+            )
             lines.append(f"Not predicted: {reasons}.")
         regimes: dict[str, list[Scored]] = defaultdict(list)
         for scored in report.scored:

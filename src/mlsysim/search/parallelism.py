@@ -16,10 +16,23 @@ from typing import Any, ClassVar
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Rate, Resolver, Result, Time
-from mlsysim.walls.fleet.communication import distributed_step, network
+from mlsysim.walls.base import (
+    CALIBRATED,
+    CALIBRATED_EFFICIENCY,
+    MODEL,
+    PRECISION,
+    Binding,
+    Equation,
+    Input,
+    Rate,
+    Resolver,
+    Result,
+    Time,
+)
+from mlsysim.walls.fleet.communication import DistributedModel, distributed_step, network
 from mlsysim.walls.fleet.layout import Layout, divisors
 from mlsysim.walls.fleet.memory import in_flight
+from mlsysim.walls.fleet.step import Network
 from mlsysim.walls.node.capacity import training_state
 from mlsysim.walls.node.compute_memory import arithmetic_peak, cite
 from mlsysim.zoo.constants import constant
@@ -57,7 +70,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         "fleet": Input("the fleet: a Fleet or the name of a cluster in the zoo", kind="fleet"),
         "batch_size": Input("sequences (or samples) per step", low=1, high=1e9, whole=True),
         "precision": PRECISION,
-        "efficiency": EFFICIENCY,
+        "efficiency": CALIBRATED_EFFICIENCY,
         "max_tp": Input(
             "largest tensor-parallel degree",
             low=1,
@@ -144,10 +157,9 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             if state.total > capacity:
                 rejected["Wall 2 (Memory)"] += 1
                 continue
-            terms, context = distributed_step(_step_inputs(x, zero, mode), layout, schedule, peak, net)
-            mfu = context["model_flops"] / (terms.step * x.fleet.total_accelerators * peak)
+            mfu, step = timed(x, layout, schedule, zero, mode, peak, net)
             simpler = (layout.tp, layout.pp, layout.ep, layout.cp, zero, _RECOMPUTE.index(mode), layout.virtual_stages)
-            found.append(((-round(mfu, 9), *simpler), _describe(layout, zero, mode, mfu, terms, state.total)))
+            found.append(((-round(mfu, 9), *simpler), _describe(layout, zero, mode, mfu, step, state.total)))
         if not found:
             raise InputError(
                 f"None of {searched} layouts of {x.model.name} on {x.fleet.total_accelerators} x {chip.name} fits: "
@@ -225,6 +237,35 @@ def layouts(x: Any, modes: tuple[str, ...]) -> Iterator[tuple[Layout, int, str]]
                     yield Layout(dp, tp, pp, ep, cp, m, local, v), zero, mode
 
 
+def timed(
+    x: Any, layout: Layout, schedule: str, zero: int, mode: str, peak: float, net: Network
+) -> tuple[float, float]:
+    """MFU and step time of a layout, at the fidelity that was asked for."""
+    if x.efficiency != CALIBRATED:
+        terms, context = distributed_step(_step_inputs(x, zero, mode), layout, schedule, peak, net)
+        return context["model_flops"] / (terms.step * x.fleet.total_accelerators * peak), terms.step
+    answer = DistributedModel().solve(
+        x.model,
+        x.fleet,
+        x.batch_size,
+        x.precision,
+        efficiency=CALIBRATED,
+        tp_size=layout.tp,
+        pp_size=layout.pp,
+        ep_size=layout.ep,
+        cp_size=layout.cp,
+        v_stages=layout.virtual_stages,
+        microbatch_count=layout.micro_batches,
+        schedule=schedule,
+        zero_stage=zero,
+        activation_recomputation=mode,
+        overlap_comm=x.overlap_comm,
+        seq_len=x.seq_len,
+        optimizer=x.optimizer,
+    )
+    return answer.mfu, answer.step_latency_total.magnitude
+
+
 def _step_inputs(x: Any, zero: int, mode: str) -> SimpleNamespace:
     return SimpleNamespace(
         model=x.model,
@@ -249,7 +290,7 @@ def _step_inputs(x: Any, zero: int, mode: str) -> SimpleNamespace:
     )
 
 
-def _describe(layout: Layout, zero: int, mode: str, mfu: float, terms: Any, memory: float) -> dict[str, Any]:
+def _describe(layout: Layout, zero: int, mode: str, mfu: float, step: float, memory: float) -> dict[str, Any]:
     return {
         "tp": layout.tp,
         "pp": layout.pp,
@@ -261,7 +302,7 @@ def _describe(layout: Layout, zero: int, mode: str, mfu: float, terms: Any, memo
         "zero_stage": zero,
         "recompute": mode,
         "mfu": mfu,
-        "step_time_s": terms.step,
+        "step_time_s": step,
         "memory_gb": memory / 1e9,
     }
 

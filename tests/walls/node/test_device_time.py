@@ -138,8 +138,8 @@ def test_peak_memory_is_either_end_of_the_backward_pass():
 
 def test_a_thousand_solves_a_second():
     solve(seq_len=512, phase="decode")
-    began = time.perf_counter()
+    began = time.process_time()
     for context in range(200):
         solve(seq_len=512 + context, phase="decode")
     # Three times slower than on an idle core still passes.
-    assert (time.perf_counter() - began) / 200 < 3e-3
+    assert (time.process_time() - began) / 200 < 3e-3

@@ -120,11 +120,9 @@ def closed_loop(
         """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
         each = max(count / ranks, 1.0)
         beside = n / ranks if mixed else 0.0
-        return float(
-            step.time(
-                beside, prompt + answer / 2, each, at_once, (prompt - at_once) / 2, drafted if beside else 0
-            ).total
-        )
+        context, before = prompt + answer / 2, (prompt - at_once) / 2
+        some = min(count / ranks, 1.0)
+        return float(step.time(beside, context, each, at_once, before, drafted if beside else 0, some).total)
 
     full = together * ranks
     step_time = decode(active)
@@ -279,11 +277,14 @@ def disaggregated_loop(
 
     def reading(count: float) -> float:
         """A step of prefill workers with ``count`` prompts over all of them."""
-        each = min(max(count / (prefill_workers * ranks), 1.0), together)
-        return float(prefill.time(0.0, 0.0, each, prompt).total)
+        own = count / prefill_workers
+        each = min(max(own / ranks, 1.0), together)
+        return float(prefill.time(0.0, 0.0, each, prompt, reading_ranks=min(max(own, 1.0) / ranks, 1.0)).total)
 
     full = together * ranks * prefill_workers
     service = reading(full) / full
+    devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
+    hand_over = engine.hand_over if devices <= decode.kernels.domain else engine.hand_over_network
     move = float(prefill.sequence_bytes(prompt)) * prefill.deployment.tp / table_bytes("cache_transfer", "bandwidth")
     active = places
     first = reading(1.0)
@@ -292,7 +293,7 @@ def disaggregated_loop(
         if active / length > 1 / service:
             active = min(active, length / service)
             bound = "prompts"
-        away = clients.concurrency * (first + move + engine.hand_over) / (first + move + engine.hand_over + length)
+        away = clients.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
         active = 0.5 * active + 0.5 * min(places, max(clients.concurrency - away, 1.0), length / service)
     step_time = writing(active)
     length = answer * step_time / gain
@@ -310,6 +311,6 @@ def disaggregated_loop(
     )
     waiting = max(clients.concurrency - active, 0.0)
     queued = max(waiting / active * length - sum(firsts) / len(firsts) - move, 0.0) if bound != "clients" else 0.0
-    extra = queued + move + engine.hand_over + engine.front_end + step_time
+    extra = queued + move + hand_over + engine.front_end + step_time
     ttft = sum(firsts) / len(firsts) + extra
     return _result(clients, step_time / gain, ttft, firsts[-1] + extra, active, step_time, first, bound)

@@ -293,11 +293,13 @@ class EngineStep:
         prompt_tokens: Any = 0.0,
         prompt_context: Any = 0.0,
         drafted: int = 0,
+        reading_ranks: Any = 1.0,
     ) -> StepTime:
         """A step of one attention rank.
 
         ``sequences`` of that rank each get 1 + ``drafted`` tokens after ``context`` tokens; ``prompts`` of
-        ``prompt_tokens`` each follow ``prompt_context`` tokens that are cached already.
+        ``prompt_tokens`` each follow ``prompt_context`` tokens that are cached already, on the share ``reading_ranks`` of
+        the attention ranks (the time is that of a rank with prompts).
         """
         d, k = self.deployment, self.kernels
         decode = sequences * (1 + drafted)
@@ -317,7 +319,7 @@ class EngineStep:
             if not isinstance(prompts, (int, float)) or prompts > 0:
                 attention = attention + count * self._prefill_attention(mixer, prompts, prompt_tokens, prompt_context)
         experts: Any = 0.0
-        everywhere = tokens * d.attention_dp
+        everywhere = (decode + reading * reading_ranks) * d.attention_dp
         for count, ffn in self.experts:
             experts = experts + count * self._experts_time(ffn, everywhere)
         communication = self._communication(tokens, everywhere)

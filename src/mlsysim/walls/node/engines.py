@@ -57,6 +57,7 @@ class _EngineRecord(Record):
     prefill_step: Seconds
     front_end: Seconds
     hand_over: Seconds
+    hand_over_network: Seconds
     expert_block: Seconds
     cold_start: Seconds
     gather_steps: int = Field(ge=0)
@@ -85,6 +86,7 @@ class Engine:
     prefill_step: float
     front_end: float
     hand_over: float
+    hand_over_network: float
     expert_block: float
     cold_start: float
     gather_steps: int
@@ -198,6 +200,7 @@ def engine(name: str) -> Engine:
         "prefill_step",
         "front_end",
         "hand_over",
+        "hand_over_network",
         "expert_block",
         "cold_start",
     )

@@ -108,9 +108,19 @@ def operator_time(op: Operator, chip: HardwareNode, profile: Profile, precision:
     return memory_bound_time(traffic * op.bytes, bandwidth, share, cost.launches * start)
 
 
-def _product_time(
-    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float
-) -> Any:
+_CONSTANTS: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_KEPT = 256
+
+
+def _product_constants(
+    chip: HardwareNode, profile: Profile, precision: str, how: Execution
+) -> tuple[ProductKernel, float, str, bool]:
+    """Constants, rate, the note where arithmetic is wider than the format, and whether the format is below 16 bits."""
+    key = (id(chip), id(profile), precision, how.fine, how.variant, how.sustained)
+    found = _CONSTANTS.get(key)
+    if found is not None and found[0] is chip and found[1] is profile:
+        kept: tuple[ProductKernel, float, str, bool] = found[2]
+        return kept
     roof = profile.gemm_for(precision)
     k: ProductKernel = profile.product_for(precision, how.variant) if how.fine else roof.kernel
     peak, widened = arithmetic_peak(chip, precision)
@@ -119,6 +129,17 @@ def _product_time(
         k = profile.product_for("bf16")
     sustained = roof.sustained if k.sustained is None else k.sustained
     rate = peak * k.rate_share * (sustained if how.sustained else 1.0)
+    answer = (k, rate, widened, bytes_per_element(compute_precision(precision)) < 2)
+    if len(_CONSTANTS) > _KEPT:
+        _CONSTANTS.clear()
+    _CONSTANTS[key] = (chip, profile, answer)
+    return answer
+
+
+def _product_time(
+    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float
+) -> Any:
+    k, rate, widened, narrow = _product_constants(chip, profile, precision, how)
     start, chain, convert_start = k.times
     if op.kind == "grouped_gemm":
         return grouped_gemm_time(
@@ -134,8 +155,7 @@ def _product_time(
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     quantised: Any = 0.0
-    converts = op.kind == "gemm" and not widened and bytes_per_element(compute_precision(precision)) < 2
-    if converts and how.convert != "fused":
+    if how.convert != "fused" and narrow and not widened and op.kind == "gemm":
         quantised = 3.0 * op.m * (op.k + k.quantise_row)
         if how.convert == "separate":
             start = start + convert_start
