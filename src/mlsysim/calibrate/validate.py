@@ -24,7 +24,18 @@ from mlsysim.zoo.intervals import interval
 
 __all__ = ["READERS", "FileReport", "Scored", "score", "validate"]
 
-READERS = ("serving_runs", "training", "inference", "vision", "operators", "collectives", "energy", "silicon")
+READERS = (
+    "serving_runs",
+    "training",
+    "inference",
+    "vision",
+    "operators",
+    "collectives",
+    "energy",
+    "reliability",
+    "cost",
+    "silicon",
+)
 
 _LARGEST_FILE = 200_000_000
 
