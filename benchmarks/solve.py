@@ -30,7 +30,14 @@ from mlsysim.physics.roofline import roofline_time  # noqa: E402
 from mlsysim.systems.registry import Clusters, Fabrics  # noqa: E402
 
 TARGETS = {"SingleNodeModel": 10_000, "DistributedModel": 4_000}
-REGISTRIES = {"model": Models, "hardware": Hardware, "fleet": Clusters, "fabric": Fabrics, "grid": Grids, "datacenter": Grids}
+REGISTRIES = {
+    "model": Models,
+    "hardware": Hardware,
+    "fleet": Clusters,
+    "fabric": Fabrics,
+    "grid": Grids,
+    "datacenter": Grids,
+}
 
 
 def rate(function: Callable[[], object], seconds: float) -> float:

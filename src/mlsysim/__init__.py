@@ -72,6 +72,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.search.batching": ("BatchingOptimizer",),
     "mlsysim.search.placement": ("PlacementOptimizer",),
     "mlsysim.engine.engine": ("Engine",),
+    "mlsysim.calibrate.validate": ("validate",),
     "mlsysim.engine.scenario": ("Scenario", "Scenarios", "SystemEvaluation"),
     "mlsysim.engine.pipeline": ("CompositionError", "Pipeline"),
     "mlsysim.engine.explain": ("compare", "explain"),
