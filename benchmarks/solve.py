@@ -54,6 +54,7 @@ def rate(function: Callable[[], object], seconds: float) -> float:
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.4, help="CPU seconds for each resolver")
     seconds = parser.parse_args().seconds

@@ -9,7 +9,7 @@ import pytest
 from mlsysim import ContinuousBatchingModel, DistributedModel, Hardware, Models, ServingModel, SingleNodeModel
 from mlsysim.errors import InputError
 
-CHIPS = [key for key in Hardware.keys() if Hardware.get(key).family != "mcu"]
+CHIPS = [chip.metadata.key for chip in Hardware if chip.family != "mcu"]
 KINDS = (
     "Llama3_8B",
     "BERT_Base",
