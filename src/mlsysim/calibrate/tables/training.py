@@ -23,7 +23,7 @@ from mlsysim.walls.fleet.calibrated_step import CalibratedStep, Job, calibrated_
 from mlsysim.walls.fleet.stacks import Stack, nearest_stack, recipe, stack, stack_of_source
 from mlsysim.walls.fleet.stage_memory import layer_activations, stage_layers_in_flight, stage_state
 from mlsysim.walls.fleet.training_chip import Constants, TrainingChip, constants, training_chip
-from mlsysim.walls.fleet.training_shape import TrainingShape, training_shape
+from mlsysim.walls.fleet.training_shape import TrainingShape, training_regime, training_shape
 from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["COLUMNS", "Run", "predict", "read_run", "run_value"]
@@ -457,14 +457,8 @@ def predict(row: Mapping[str, str]) -> list[Prediction]:
 
 
 def _regime(run: Run) -> str:
-    if run.job.frozen:
-        kind = "adapters"
-    elif any(kind.scan for kind in run.shape.kinds):
-        kind = "hybrid"
-    else:
-        kind = "mixture of experts" if run.shape.expert_parameters else "dense"
     guessed = any(text.startswith(("layout", "stack")) for text in run.inferred)
-    return f"training {kind}" + (", layout inferred" if guessed else "")
+    return training_regime(run.shape, run.job.frozen) + (", layout inferred" if guessed else "")
 
 
 def _memory(row: Mapping[str, str], metric: str, measured: float) -> Prediction:

@@ -51,9 +51,11 @@ from mlsysim.walls.fleet.layout import Layout, place, plan_layout
 from mlsysim.walls.fleet.memory import fitting_change, in_flight
 from mlsysim.walls.fleet.stacks import DEFAULT_STACK, Stack, stack_names
 from mlsysim.walls.fleet.step import Network, StepTerms, step_terms
+from mlsysim.walls.fleet.training_shape import training_regime, training_shape
 from mlsysim.walls.node.capacity import TrainingState, training_state
 from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak, cite
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.intervals import Interval, interval
 
 __all__ = ["CARDS", "DistributedModel", "DistributedResult"]
 
@@ -95,6 +97,7 @@ class DistributedResult(Result):
     memory_per_accelerator: Memory
     memory_breakdown: dict[str, Any]
     memory_capacity: Memory
+    step_interval: Any = None
     constraint_trace: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
 
@@ -319,6 +322,10 @@ class DistributedModel(Resolver[DistributedResult]):
             share = net.inter_bandwidth / to_si(fleet.bandwidth_per_accelerator, "byte/s")
             terms, timed = calibrated_terms(x, layout, software, share, x.moe_routing_imbalance_factor, assumed)
             x.efficiency = calibrated_context(context, timed, layout, peak, software)
+            band = interval(training_regime(training_shape(x.model), x.is_lora), "extrapolating" not in assumed)
+            context["band"] = band
+            if band.extrapolating:
+                assumed["interval"] = "extrapolating: no measurement of this kind is near"
         state = self._state(x, layout, schedule)
         return self._answer(x, assumed, layout, schedule, peak, terms, context, state)
 
@@ -402,6 +409,7 @@ class DistributedModel(Resolver[DistributedResult]):
                 "buffers": quantity(state.buffers, "byte"),
             },
             memory_capacity=quantity(capacity, "byte"),
+            step_interval=time_band(context.get("band"), step),
             constraint_trace=trace,
             remedies=remedies,
         )
@@ -462,6 +470,13 @@ class DistributedModel(Resolver[DistributedResult]):
         )
         sentence = f"Wall 1 (Compute) binds: {compute / step:.1%} of the step{share}."
         return Binding(1, "Compute", compute / total if total else None, sentence), (sentence,), ()
+
+
+def time_band(band: Interval | None, seconds: float) -> tuple[Any, Any] | None:
+    """90 % interval of a step; the bands are of rates, so a time is divided by them."""
+    if band is None:
+        return None
+    return quantity(seconds / band.high, "s"), quantity(seconds / band.low, "s")
 
 
 def network(fleet: Any, topology: Any, assumed: dict[str, str]) -> Network:

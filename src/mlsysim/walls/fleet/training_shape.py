@@ -16,7 +16,7 @@ from mlsysim.models.recurrent import GatedDeltaNet, StateSpace
 from mlsysim.models.stack import Block, Stack
 from mlsysim.models.transformer import TransformerWorkload
 
-__all__ = ["Core", "Experts", "LayerKind", "Product", "Scan", "TrainingShape", "training_shape"]
+__all__ = ["Core", "Experts", "LayerKind", "Product", "Scan", "TrainingShape", "training_regime", "training_shape"]
 
 _CHUNK = 128
 """Tokens of a chunk in the usual state-space kernels."""
@@ -294,3 +294,12 @@ def _shape(model: TransformerWorkload, target_share: float) -> TrainingShape:
         causal=causal,
         head_tokens=share,
     )
+
+
+def training_regime(shape: TrainingShape, frozen: bool) -> str:
+    """The kind of training whose measured errors give the error bar."""
+    if frozen:
+        return "training adapters"
+    if any(kind.scan for kind in shape.kinds):
+        return "training hybrid"
+    return "training mixture of experts" if shape.expert_parameters else "training dense"
