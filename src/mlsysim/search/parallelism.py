@@ -29,7 +29,8 @@ from mlsysim.walls.base import (
     Result,
     Time,
 )
-from mlsysim.walls.fleet.communication import DistributedModel, distributed_step, network
+from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.first_order_step import distributed_step, network
 from mlsysim.walls.fleet.layout import Layout, divisors
 from mlsysim.walls.fleet.memory import in_flight
 from mlsysim.walls.fleet.step import Network

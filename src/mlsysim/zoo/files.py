@@ -1,6 +1,6 @@
 """Data files, read entry by entry.
 
-A zoo has hundreds of entries and a session touches a few, so a file is not parsed whole: its top-level tables are
+A zoo has hundreds of entries and a program touches a few, so a file is not parsed whole: its top-level tables are
 found by their headers, and only the text of an entry that somebody asks for goes through the TOML parser. A test
 checks for every shipped file that both ways of reading agree.
 """

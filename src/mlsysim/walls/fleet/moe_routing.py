@@ -17,7 +17,7 @@ from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result, Time
-from mlsysim.walls.fleet.communication import moe_fraction, network
+from mlsysim.walls.fleet.first_order_step import moe_fraction, network
 from mlsysim.walls.fleet.step import exchange_time
 from mlsysim.walls.node.compute_memory import cite
 

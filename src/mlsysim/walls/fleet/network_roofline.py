@@ -14,7 +14,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Resolver
-from mlsysim.walls.fleet.communication import network
+from mlsysim.walls.fleet.first_order_step import network
 from mlsysim.walls.fleet.layout import place
 from mlsysim.walls.fleet.step import all_reduce_time
 from mlsysim.walls.node.capacity import training_state
