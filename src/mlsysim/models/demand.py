@@ -17,7 +17,7 @@ from typing import Any
 
 from mlsysim.models.ffn import experts_hit
 from mlsysim.physics.memory import causal_pairs
-from mlsysim.units.ops import minimum
+from mlsysim.units.ops import minimum, where
 
 __all__ = ["AttentionKind", "Demand", "StackTotals", "sequence_demand"]
 
@@ -88,10 +88,13 @@ def sequence_demand(
     weight: float,
     activation: float,
     cache_bytes: Any,
-    recompute: str = "none",
+    recompute: Any = "none",
     frozen: bool = False,
 ) -> Demand:
-    """Demand of a pass over ``batch`` sequences of ``new`` tokens that follow ``context`` cached ones."""
+    """Demand of a pass over ``batch`` sequences of ``new`` tokens that follow ``context`` cached ones.
+
+    ``recompute`` is a mode, or an array of modes that compares with their names element by element.
+    """
     tokens = batch * new
     attention = batch * totals.attention_operations(phase, new, context)
     forward = 2 * totals.active_parameters * tokens + attention
@@ -100,5 +103,8 @@ def sequence_demand(
     if phase != "training":
         return Demand(forward, forward, weights, traffic if phase != "decode" else 0.0, cache_bytes, tokens)
     passes = 2 if frozen else 3
-    again = {"none": 0.0, "selective": attention, "full": forward}[recompute]
+    if isinstance(recompute, str):
+        again = {"none": 0.0, "selective": attention, "full": forward}[recompute]
+    else:
+        again = where(recompute == "full", forward, where(recompute == "selective", attention, 0.0))
     return Demand(passes * forward, passes * forward + again, passes * weights, passes * traffic, 0.0, tokens)

@@ -6,7 +6,6 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.stack import Stack
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import activation_bytes_per_layer, optimizer_bytes, sharded_state
+from mlsysim.units.ops import ceil, maximum, where
 
 __all__ = [
     "TrainingState",
@@ -32,14 +32,14 @@ _LOGIT_BYTES = 8
 class TrainingState:
     """Bytes on one device."""
 
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    buffers: float = 0.0
+    weights: Any
+    gradients: Any
+    optimizer: Any
+    activations: Any
+    buffers: Any = 0.0
 
     @property
-    def total(self) -> float:
+    def total(self) -> Any:
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
@@ -64,15 +64,16 @@ def saved_activations(
     batch: Any,
     seq_len: Any,
     precision: str,
-    recompute: str,
-    tp: int = 1,
-    pp: int = 1,
-    cp: int = 1,
+    recompute: Any,
+    tp: Any = 1,
+    pp: Any = 1,
+    cp: Any = 1,
     sequence_parallel: bool = True,
-    stages_in_flight: float | None = None,
-) -> float:
+    stages_in_flight: Any = None,
+) -> Any:
     """Activations that wait for the backward pass on the fullest device.
 
+    Degrees and sizes may be arrays, and ``recompute`` anything that compares with its names element by element.
     ``batch`` is one micro-batch. A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one
     stage's layers is the whole network once), unless the schedule says otherwise.
     """
@@ -83,23 +84,20 @@ def saved_activations(
     element = weight if weight >= 2 else 2.0
     tokens = batch * seq_len / cp
     layers = stack.layers
-    depth = stages_in_flight if stages_in_flight is not None else float(pp)
-    resident_layers = math.ceil(layers / pp) * depth
+    depth = stages_in_flight if stages_in_flight is not None else 1.0 * pp
+    resident_layers = ceil(layers / pp) * depth
     h = stack.hidden
     whole, split = stack.saved_elements
     if sequence_parallel:
         whole, split = 0.0, split + whole
-    if recompute == "full":
-        kept = activation_bytes_per_layer(
-            tokens, 0.0 if sequence_parallel else h, h if sequence_parallel else 0.0, tp, element
-        )
-        # While one layer is recomputed its full set exists beside the checkpoints.
-        working = activation_bytes_per_layer(tokens, whole, split, tp, element)
-        blocks = resident_layers * kept + working
-    else:
-        blocks = resident_layers * activation_bytes_per_layer(tokens, whole, split, tp, element)
+    kept = activation_bytes_per_layer(
+        tokens, 0.0 if sequence_parallel else h, h if sequence_parallel else 0.0, tp, element
+    )
+    working = activation_bytes_per_layer(tokens, whole, split, tp, element)
+    # While one layer is recomputed its full set exists beside the checkpoints.
+    blocks = where(recompute == "full", resident_layers * kept + working, resident_layers * working)
     logits = tokens * stack.vocab / tp * _LOGIT_BYTES
-    return float(blocks + (logits if pp == 1 else 0.0))
+    return blocks + where(pp == 1, logits, 0.0)
 
 
 def training_state(
@@ -109,16 +107,16 @@ def training_state(
     precision: str,
     *,
     optimizer: str = "adam",
-    recompute: str = "none",
-    zero_stage: int = 0,
-    dp: int = 1,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    cp: int = 1,
+    recompute: Any = "none",
+    zero_stage: Any = 0,
+    dp: Any = 1,
+    tp: Any = 1,
+    pp: Any = 1,
+    ep: Any = 1,
+    cp: Any = 1,
     lora_rank: int | None = None,
     sequence_parallel: bool = True,
-    stages_in_flight: float | None = None,
+    stages_in_flight: Any = None,
     buffer_fraction: float = 0.0,
     trainable_fraction: float = 1.0,
 ) -> TrainingState:
@@ -132,16 +130,9 @@ def training_state(
     if lora_rank is not None:
         trained = adapter_parameters(model, lora_rank) / (tp * pp)
     frozen = local - trained if lora_rank is None else local
-    weights, gradients, optimizer_state = sharded_state(
-        trained,
-        kept,
-        kept,
-        states,
-        group if zero_stage >= 3 else 1,
-        group if zero_stage >= 2 else 1,
-        group if zero_stage >= 1 else 1,
-    )
-    weights += frozen * weight / (group if zero_stage >= 3 else 1)
+    shards = [where(zero_stage >= stage, group, 1) for stage in (3, 2, 1)]
+    weights, gradients, optimizer_state = sharded_state(trained, kept, kept, states, *shards)
+    weights = weights + frozen * weight / shards[0]
     activations = saved_activations(
         model, micro_batch, seq_len, precision, recompute, tp, pp, cp, sequence_parallel, stages_in_flight
     )
@@ -149,18 +140,19 @@ def training_state(
     return TrainingState(weights, gradients, optimizer_state, activations, buffers)
 
 
-def local_parameters(model: Workload, tp: int, pp: int, ep: int) -> float:
+def local_parameters(model: Workload, tp: Any, pp: Any, ep: Any) -> Any:
     """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any."""
     total = model.parameter_count
     layers = getattr(model, "layers", None) or 1
-    stage = math.ceil(layers / pp) / layers if pp > 1 else 1.0
+    stage = ceil(layers / pp) / layers
     experts = getattr(model, "experts", 1)
-    if ep <= 1 or experts <= 1:
-        return total / tp * stage
+    together = total / tp * stage
+    if experts <= 1:
+        return together
     per_token = getattr(model, "active_experts_per_token", 1)
     pool = (total - model.active_parameter_count) / (1 - per_token / experts) if per_token < experts else total
     # Experts are split over the larger of the expert and the tensor group; the rest over tensors alone.
-    return (pool / max(ep, tp) + (total - pool) / tp) * stage
+    return where(ep > 1, (pool / maximum(ep, tp) + (total - pool) / tp) * stage, together)
 
 
 def adapter_parameters(model: Workload, rank: int) -> float:

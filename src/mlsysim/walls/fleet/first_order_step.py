@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from mlsysim.models.demand import Demand
 from mlsysim.physics.pipeline import idle_slots
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.units.ops import ceil, maximum, where
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import CALIBRATED
 from mlsysim.walls.data.locality import TopologyModel
 from mlsysim.walls.fleet.layout import Layout, place
 from mlsysim.walls.fleet.step import Network, StepTerms, step_terms
 from mlsysim.zoo.constants import constant
 
-__all__ = ["distributed_step", "expert_share", "moe_fraction", "network"]
+__all__ = ["demanded_step", "distributed_step", "expert_share", "moe_fraction", "network"]
 
 
 def network(fleet: Any, topology: Any, assumed: dict[str, str]) -> Network:
@@ -46,31 +46,38 @@ def distributed_step(
     x: Any, layout: Layout, schedule: str, peak: float, net: Network
 ) -> tuple[StepTerms, dict[str, Any]]:
     """The terms of a step, and the numbers that went into them."""
-    model, chip = x.model, x.fleet.node.accelerator
-    sequence = not model.fixed_shape
-    micro = model.demand(
+    micro = x.model.demand(
         "training",
         batch_size=layout.micro_batch,
-        seq_len=x.seq_len if sequence else None,
+        seq_len=None if x.model.fixed_shape else x.seq_len,
         precision=x.precision,
         recompute=x.activation_recomputation,
         frozen=x.is_lora,
     )
+    return demanded_step(x, layout, micro, idle_slots(schedule, layout.pp, layout.virtual_stages), peak, net)
+
+
+def demanded_step(
+    x: Any, layout: Any, micro: Demand, idle: Any, peak: float, net: Network
+) -> tuple[StepTerms, dict[str, Any]]:
+    """The same from the demand of one micro-batch and the pipeline's wait; degrees, sizes and factors may be arrays."""
+    model, chip = x.model, x.fleet.node.accelerator
+    sequence = not model.fixed_shape
     # Operations and tokens are proportional to the samples; the bytes of weights are not.
     parts = layout.dp * layout.micro_batches
     layers = getattr(model, "layers", None) or 1
     chunks = layout.pp * layout.virtual_stages
-    stage_layers = math.ceil(layers / chunks) * layout.virtual_stages
+    stage_layers = ceil(layers / chunks) * layout.virtual_stages
     balance = layers / (stage_layers * layout.pp)
     shards = layout.tp * layout.pp * layout.cp * balance
     imbalance = 1 + expert_share(model) * (x.moe_routing_imbalance_factor - 1)
     device_flops = micro.hardware_flops / shards * imbalance
     device_bytes = micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards
     # A calibrated step replaces the arithmetic's time; its operations are the same.
-    compute_micro = compute_time(device_flops, peak, 1.0 if x.efficiency == CALIBRATED else x.efficiency)
+    compute_micro = compute_time(device_flops, peak, 1.0 if isinstance(x.efficiency, str) else x.efficiency)
     bandwidth = to_si(chip.memory.bandwidth, "byte/s")
     memory_micro = memory_time(device_bytes, bandwidth)
-    compute = max(compute_micro, memory_micro) * x.straggler_factor
+    compute = maximum(compute_micro, memory_micro) * x.straggler_factor
     element = bytes_per_element(x.precision)
     activation = element if element >= 1 else 2.0
     hidden = getattr(model, "hidden_dim", None) or 0
@@ -92,17 +99,18 @@ def distributed_step(
         "balance": balance,
         "micro_batches": layout.micro_batches,
         "stage_layers": stage_layers,
-        "tensor_sums": 6 if recomputed else 4,
+        "tensor_sums": where(recomputed, 6, 4),
         "tensor_message": tokens * hidden * activation,
         "gradient_bytes": trained * gradient_element / (layout.tp * layout.pp * balance),
-        "idle": idle_slots(schedule, layout.pp, layout.virtual_stages),
+        "idle": idle,
         "intra_bandwidth": net.intra_bandwidth,
         "inter_bandwidth": net.inter_bandwidth,
         "inter_latency": net.inter_latency,
         "tp": layout.tp,
         "dp": layout.dp,
     }
-    cache = getattr(model, "kv_elements_per_token", 0.0) if layout.cp > 1 else 0.0
+    alone = isinstance(layout.cp, (int, float)) and layout.cp <= 1
+    cache = 0.0 if alone else getattr(model, "kv_elements_per_token", 0.0)
     terms = step_terms(
         compute=compute,
         micro_batches=layout.micro_batches,
@@ -117,7 +125,7 @@ def distributed_step(
         context_message=tokens * cache / layers * activation / layout.tp,
         context_ranks=layout.cp,
         boundary_message=tokens * hidden * activation / (layout.tp if x.sequence_parallel else 1),
-        boundaries=layout.virtual_stages if layout.pp > 1 else 0,
+        boundaries=where(layout.pp > 1, layout.virtual_stages, 0),
         gradient_bytes=context["gradient_bytes"],
         zero_stage=x.zero_stage,
         place=place(x.fleet.node.accelerators_per_node, layout.tp, layout.pp, layout.ep, layout.cp, layout.dp),

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.units.ops import minimum
 from mlsysim.walls.fleet.layout import Layout, divisors
 from mlsysim.walls.node.capacity import training_state
 
 __all__ = ["fitting_change", "in_flight"]
 
 
-def in_flight(schedule: str, layout: Layout) -> float:
+def in_flight(schedule: str, layout: Any) -> Any:
     """Micro-batches whose activations the first stage holds at once.
 
     1F1B holds one per stage; interleaving adds (p - 1) / v of a stage's chunks; DualPipe holds one more than 1F1B. Never
     more than there are.
     """
-    depth = float(layout.pp)
+    depth = 1.0 * layout.pp
     if schedule == "interleaved":
-        depth += (layout.pp - 1) / layout.virtual_stages
+        depth = depth + (layout.pp - 1) / layout.virtual_stages
     elif schedule == "dualpipe":
-        depth += 1
-    return min(depth, float(layout.micro_batches))
+        depth = depth + 1
+    return minimum(depth, 1.0 * layout.micro_batches)
 
 
 def fitting_change(x: Any, layout: Layout, schedule: str, capacity: float) -> str | None:
