@@ -44,6 +44,9 @@ def main() -> None:
     layout = {"batch_size": 2048, "tp_size": 8, "overlap_comm": True, "seq_len": 2048}
     as_given = DistributedModel().solve(model, fleet, **layout)
     step = DistributedModel().solve(model, fleet, **layout, zero_stage=1, microbatch_count=32)
+    measured = DistributedModel().solve(
+        model, fleet, **layout, zero_stage=1, microbatch_count=32, efficiency="calibrated"
+    )
     reliability = ReliabilityModel().solve(fleet, job_duration_hours=DAYS * 24, checkpoint_time_s=CHECKPOINT_SECONDS)
     costs = EconomicsModel().solve(fleet, duration_days=DAYS, grid=Grids.Quebec, mfu=MFU)
     footprint = SustainabilityModel().solve(fleet, duration_days=DAYS, datacenter=Grids.Quebec, mfu=MFU)
@@ -75,6 +78,8 @@ def main() -> None:
     info(
         Step_time=step.step_latency_total,
         MFU=f"{step.mfu:.1%} (efficiency 0.5 assumed)",
+        Calibrated=f"{measured.step_latency_total.magnitude:.2f} s "
+        f"({measured.step_interval[0].magnitude:.2f} to {measured.step_interval[1].magnitude:.2f} s), MFU {measured.mfu:.1%}",
         Communication=f"{1 - step.scaling_efficiency:.1%} of the step",
         Checkpoint_interval=reliability.optimal_checkpoint_interval.to("min"),
         Checkpoint_writes=f"{CHECKPOINT_SECONDS / interval:.1%} of the time",
