@@ -37,12 +37,14 @@ DimensionalityError = pint.DimensionalityError
 _LONGEST = 120
 _NUMBER = re.compile(r"\s*([+-]?(?:\d{1,3}(?:[,_]\d{3})+|\d{1,40})?(?:\.\d{0,40})?(?:[eE][+-]?\d{1,3})?)\s*")
 _UNIT_TOKEN = re.compile(
-    r"\s*(?:(?P<name>[A-Za-zµμ%][A-Za-z0-9_µμ]*)|(?P<power>(?:\*\*|\^)\s*(?P<exp>-?\d))|(?P<op>[*/·])|(?P<one>1(?=\s*/))|(?P<paren>[()]))"
+    r"\s*(?:(?P<name>%|[A-Za-zµμ][A-Za-z0-9_µμ]*)|(?P<power>(?:\*\*|\^)\s*(?P<exp>-?\d))|(?P<op>[*/·])|(?P<one>1(?=\s*/))|(?P<paren>[()]))"
 )
 
 
 def _check_unit_text(text: str) -> None:
     """Raise unless ``text`` is a product of unit names with one-digit exponents."""
+    if "%%" in text:
+        raise UnitError(f"{text[:_LONGEST]!r} has more than one per cent sign.", got=text[:_LONGEST])
     position, depth, after_name, after_operator = 0, 0, False, False
     end = len(text.rstrip())
     while position < end:
@@ -121,7 +123,7 @@ def _unit(text: str) -> Any:
         raise UnitError(f"a unit of {len(text)} characters is too long; at most {_LONGEST} are read.")
     _check_unit_text(text)
     try:
-        plain = text.replace("%", "percent").replace("·", "*")
+        plain = text.replace("%", " percent ").replace("·", "*")
         return ureg.Unit(pint.UnitRegistry.parse_units_as_container(ureg, plain))
     except UndefinedUnitError as error:
         unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
