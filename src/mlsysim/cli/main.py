@@ -7,6 +7,7 @@ import sys
 import typer
 
 from mlsysim.cli.calibrate import calibrate
+from mlsysim.cli.sweep import sweep
 from mlsysim.cli.validate import validate
 from mlsysim.cli.verify import verify
 from mlsysim.errors import MLSysError
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(validate)
 app.command()(calibrate)
 app.command()(verify)
+app.command()(sweep)
 
 
 @app.callback()

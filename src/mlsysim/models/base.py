@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.models.demand import Demand
@@ -41,8 +42,15 @@ class Workload(Record):
     data_rate: ByteRate | None = None
     release_year: int | None = None
 
-    _unit_demand: dict[tuple[str, str, str], Demand] = PrivateAttr(default_factory=dict)
-    _unit_saved: dict[str, float] = PrivateAttr(default_factory=dict)
+    @cached_property
+    def unit_demands(self) -> dict[tuple[str, str, str], Demand]:
+        """Demand of one sample, by phase, precision and recomputation; filled as it is asked for."""
+        return {}
+
+    @cached_property
+    def unit_saved(self) -> dict[str, float]:
+        """Bytes that one sample keeps for the backward pass, by precision; filled as it is asked for."""
+        return {}
 
     @property
     def fixed_shape(self) -> bool:
@@ -84,7 +92,6 @@ class Workload(Record):
         copy = super().model_copy(update=update, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields:
             del copy.__dict__[name]
-        copy._unit_demand, copy._unit_saved = {}, {}
         return copy
 
     def demand(
@@ -119,23 +126,23 @@ class Workload(Record):
 
     def _unit(self, phase: str, precision: str, recompute: str) -> Demand:
         key = (phase, precision, recompute)
-        if key not in self._unit_demand:
+        if key not in self.unit_demands:
             options = {"recompute": recompute} if phase == "training" else {}
-            self._unit_demand[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
-        return self._unit_demand[key]
+            self.unit_demands[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
+        return self.unit_demands[key]
 
     def working_bytes(self, batch_size: Any, precision: str = "fp16") -> float:
         """Bytes that flow through the widest operator: what a device needs beside the weights."""
         graph = self.lower(batch_size=batch_size, precision=precision)
         return float(max((op.input_bytes + op.output_bytes for op in graph.operators), default=0.0))
 
-    def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> float:
+    def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
         """Bytes that a training step keeps for its backward pass: what the forward operators write."""
-        if precision not in self._unit_saved:
+        if precision not in self.unit_saved:
             graph = self.lower("training", batch_size=1, precision=precision)
             written = sum(op.output_bytes * op.count for op in graph.operators if op.direction == "forward")
-            self._unit_saved[precision] = float(written)
-        return self._unit_saved[precision] * float(batch_size)
+            self.unit_saved[precision] = float(written)
+        return self.unit_saved[precision] * batch_size
 
     def _check_stated(self) -> None:
         derived = self.derived_parameters

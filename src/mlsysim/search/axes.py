@@ -1,11 +1,11 @@
 """Axes of a design space: values written out, ranges, powers, divisors, zoo queries, and inputs that move together.
 
-    batch_size = [1, 2, 4]                                     the values
-    bandwidth  = {range = [1, 8], step = 0.5, unit = "TB/s"}   both ends included; or count = 15, or scale = "log" with count
-    tp         = {powers_of = 2, from = 1, to = 64}
-    dp         = {divisors_of = 4096, from = 1, to = 512}
-    hardware   = {zoo = "Hardware.Cloud", where = {vendor = "NVIDIA"}}
-    memory     = {linked = [{capacity = "80 GB", bandwidth = "3.35 TB/s"}, {capacity = "141 GB", bandwidth = "4.8 TB/s"}]}
+batch_size = [1, 2, 4]                                     the values
+bandwidth  = {range = [1, 8], step = 0.5, unit = "TB/s"}   both ends included; or count = 15, or scale = "log" with count
+tp         = {powers_of = 2, from = 1, to = 64}
+dp         = {divisors_of = 4096, from = 1, to = 512}
+hardware   = {zoo = "Hardware.Cloud", where = {vendor = "NVIDIA"}}
+memory     = {linked = [{capacity = "80 GB", bandwidth = "3.35 TB/s"}, {capacity = "141 GB", bandwidth = "4.8 TB/s"}]}
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.units.registry import to_si
+from mlsysim.units.registry import Q_
 from mlsysim.walls.inputs import Input, read_input
 
 __all__ = ["Axis", "read_axis", "read_value"]
@@ -66,10 +66,7 @@ def read_axis(name: str, spec: Any, inputs: Mapping[str, Input], where: str) -> 
     for key in spec:
         if key != form and key not in _ALLOWED[form]:
             raise InputError(f"{what}: {key!r} has no meaning beside {form!r}.")
-    if form == "linked":
-        columns = _linked(what, spec["linked"])
-    else:
-        columns = {name: _FORM[form](what, spec)}
+    columns = _linked(what, spec["linked"]) if form == "linked" else {name: _FORM[form](what, spec)}
     sizes = {len(values) for values in columns.values()}
     if sizes == {0}:
         raise InputError(f"{what} has no values.")
@@ -79,7 +76,9 @@ def read_axis(name: str, spec: Any, inputs: Mapping[str, Input], where: str) -> 
     read = {}
     for column, values in columns.items():
         known = _spec_of(column, inputs, where)
-        read[column] = tuple(_plain(read_value(where, column, known, _with_unit(what, value, unit))) for value in values)
+        read[column] = tuple(
+            _plain(read_value(where, column, known, _with_unit(what, value, unit))) for value in values
+        )
         if len({(type(value) is str, value) for value in read[column]}) != len(values) and form != "linked":
             raise InputError(f"{what} has the same value twice.")
         if len({isinstance(value, str) for value in read[column]}) > 1:
@@ -94,8 +93,10 @@ def read_value(where: str, name: str, spec: Input | None, value: Any) -> Any:
     if spec.kind in _NAMES:
         read_input(where, name, spec, value)
         return value
-    if spec.kind == "quantity" and isinstance(value, _InUnit):
-        return read_input(where, name, spec, f"{value.number!r} {value.unit}")
+    if isinstance(value, _InUnit):
+        if spec.kind != "quantity":
+            raise InputError(f"The {name!r} input of {where} is a plain number and takes no unit.", field=name)
+        return read_input(where, name, spec, Q_(value.number, value.unit))
     return read_input(where, name, spec, value)
 
 
@@ -127,7 +128,7 @@ def _plain(value: Any) -> Any:
             raise InputError(f"An axis needs finite values, got {value}.")
         return value
     if isinstance(value, _InUnit):
-        return to_si(f"{value.number!r} {value.unit}", value.unit)
+        return value.number
     raise InputError(f"An axis holds numbers, text or true and false, got {type(value).__name__}.")
 
 

@@ -1,0 +1,296 @@
+"""Spaces of kind ``node``: one pass of a model on chips of the zoo or on chips that do not exist yet.
+
+A chip is an entry of the zoo (``hardware``), or given by ``peak`` (dense, at the precision of the pass), ``bandwidth`` and
+``capacity``; what is given beside ``hardware`` replaces the entry's own. The demand of a pass is worked out once for each
+combination of model, phase, batch, length and formats, by the functions that :class:`SingleNodeModel` calls; the roofline
+runs on arrays with its kernels, so that a point equals ``SingleNodeModel().solve()`` of that chip.
+
+A chip that lacks the arithmetic is rejected by wall 1, one that lacks memory by wall 2; times of the latter are those with
+the excess streamed from the host. ``usd_per_mtoken`` is the share of the chip's price that a million tokens use up when it
+is written off in equal parts over ``amortization_years`` and never idle; power, host and building are left out.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.physics.power import proportional_power
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.units.registry import to_si
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, Input, read_input
+from mlsysim.walls.node.capacity import inference_bytes, training_state
+from mlsysim.walls.node.compute_memory import SingleNodeModel, arithmetic_peak, choose_pass, node_time, spill_time
+from mlsysim.walls.operations.capital import EconomicsModel, amortised_share
+from mlsysim.zoo.constants import constant
+
+if TYPE_CHECKING:
+    from mlsysim.search.space import Columns, Space
+
+__all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "evaluate"]
+
+_WORKLOAD = (
+    "model",
+    "batch_size",
+    "precision",
+    "is_training",
+    "seq_len",
+    "phase",
+    "zero_stage",
+    "dp_size",
+    "is_lora",
+    "lora_rank",
+    "activation_recomputation",
+    "optimizer",
+    "cache_precision",
+)
+_CHIP: dict[str, Input] = {
+    "peak": Input("dense peak at the precision of the pass", "quantity", "flop/s", 1e3, 1e21, default=None),
+    "bandwidth": Input("memory bandwidth", "quantity", "byte/s", 1e3, 1e18, default=None),
+    "capacity": Input("memory capacity", "quantity", "byte", 1, 1e18, default=None),
+    "host_bandwidth": Input("link to the host, one direction", "quantity", "byte/s", 1e3, 1e18, default=None),
+    "price": Input("price of the chip", "quantity", "USD", 0, 1e12, default=None),
+    "tdp": Input("power limit", "quantity", "W", 1e-6, 1e9, default=None),
+    "dispatch_tax": Input("time to dispatch a pass", "quantity", "s", 0, 1e3, default=None),
+}
+INPUTS: dict[str, Input] = {
+    "hardware": Input(HARDWARE.meaning, "hardware", default=None, example="H100"),
+    **_CHIP,
+    **{name: SingleNodeModel.inputs[name] for name in _WORKLOAD},
+    "efficiency": EFFICIENCY,
+    "bandwidth_efficiency": SingleNodeModel.inputs["bandwidth_efficiency"],
+    "amortization_years": EconomicsModel.inputs["amortization_years"],
+}
+OUTPUTS = (
+    "feasible",
+    "wall",
+    "latency_s",
+    "latency_compute_s",
+    "latency_memory_s",
+    "throughput_per_s",
+    "tokens_per_second",
+    "mfu",
+    "hfu",
+    "memory_bytes",
+    "energy_j",
+    "price_usd",
+    "throughput_per_usd",
+    "usd_per_mtoken",
+)
+LARGER = frozenset({"throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd"})
+OBJECTIVE = "latency_s"
+
+_MOST_PASSES = 2**22
+_PASS = ("flops", "hardware_flops", "moved", "footprint", "tokens", "samples", "weights", "working")
+_YEAR = "1 year"
+
+
+class _Table:
+    """Numbers of each combination of some axes, worked out when first met."""
+
+    def __init__(self, space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any) -> None:
+        self.homes = sorted({space.homes[name] for name in inputs if name in space.homes})
+        self.columns = [next(iter(space.axes[home].columns)) for home in self.homes]
+        self.sizes = [space.axes[home].size for home in self.homes]
+        size = 1
+        for count in self.sizes:
+            size *= count
+        if size > _MOST_PASSES:
+            raise InputError(
+                f"The space {space.name!r} has {size:,} different passes; spaces of kind 'node' may have {_MOST_PASSES:,}."
+            )
+        self.space, self.inputs, self.compute = space, inputs, compute
+        self.rows = np.full((len(fields), size), np.nan)
+        self.known = np.zeros(size, dtype=bool)
+        self.fields = fields
+
+    def take(self, columns: Columns) -> dict[str, Any]:
+        """The fields at these points."""
+        code: Any = 0
+        for column, size in zip(self.columns, self.sizes, strict=True):
+            code = code * size + columns.positions[column]
+        if not np.all(self.known[code]):
+            for missing in np.unique(code).tolist():
+                if not self.known[missing]:
+                    self.rows[:, missing] = self.compute(self._inputs(missing))
+                    self.known[missing] = True
+        return {name: row[code] for name, row in zip(self.fields, self.rows, strict=True)}
+
+    def _inputs(self, code: int) -> dict[str, Any]:
+        places = {}
+        for home, size in zip(reversed(self.homes), reversed(self.sizes), strict=True):
+            code, places[home] = divmod(code, size)
+        found = {}
+        for name in self.inputs:
+            if name in self.space.homes:
+                home = self.space.homes[name]
+                found[name] = self.space.axes[home].columns[name][places[home]]
+            else:
+                found[name] = self.space.fixed.get(name, INPUTS[name].default)
+        return found
+
+
+def _pass(given: dict[str, Any]) -> list[float]:
+    """Demand and memory of one pass, as SingleNodeModel works them out."""
+    x = SimpleNamespace(
+        **{
+            name: value if value is None else read_input("a sweep", name, INPUTS[name], value)
+            for name, value in given.items()
+        }
+    )
+    model = x.model
+    phase, new, context = choose_pass(model, x, {})
+    training = phase == "training"
+    demand = model.demand(
+        phase,
+        batch_size=x.batch_size,
+        seq_len=new,
+        context=context,
+        precision=x.precision,
+        cache_precision=x.cache_precision,
+        recompute=x.activation_recomputation if training else "none",
+        frozen=x.is_lora,
+    )
+    if training:
+        footprint = training_state(
+            model,
+            x.batch_size,
+            new,
+            x.precision,
+            optimizer=x.optimizer,
+            recompute=x.activation_recomputation,
+            zero_stage=x.zero_stage,
+            dp=x.dp_size,
+            lora_rank=x.lora_rank if x.is_lora else None,
+        ).total
+    else:
+        footprint = inference_bytes(model, x.batch_size, (context or 0) + (new or 0), x.precision, x.cache_precision)
+    weights, working = np.nan, np.nan
+    if model.fixed_shape:
+        weights = model.parameter_count * bytes_per_element(x.precision)
+        working = model.working_bytes(x.batch_size, x.precision)
+    return [
+        demand.flops,
+        demand.hardware_flops,
+        demand.bytes,
+        footprint,
+        demand.tokens,
+        x.batch_size,
+        weights,
+        working,
+    ]
+
+
+_ENTRY = ("peak", "bandwidth", "capacity", "host_bandwidth", "price", "tdp", "dispatch_tax", "flash")
+
+
+def _entry(given: dict[str, Any]) -> list[float]:
+    """Numbers of a chip of the zoo at a precision; what is not known is not a number."""
+    chip = read_input("a sweep", "hardware", INPUTS["hardware"], given["hardware"])
+    precision = read_input("a sweep", "precision", INPUTS["precision"], given["precision"])
+    try:
+        peak, _ = arithmetic_peak(chip, precision)
+    except UnknownNameError:
+        peak = np.nan
+
+    def known(value: Any, unit: str) -> float:
+        return np.nan if value is None else to_si(value, unit)
+
+    return [
+        peak,
+        to_si(chip.memory.bandwidth, "byte/s"),
+        to_si(chip.memory.capacity, "byte"),
+        known(chip.interconnect and chip.interconnect.bandwidth, "byte/s"),
+        known(chip.unit_cost, "USD"),
+        known(chip.tdp, "W"),
+        to_si(chip.dispatch_tax, "s"),
+        known(chip.memory.flash_capacity, "byte"),
+    ]
+
+
+def _chip(space: Space, columns: Columns) -> dict[str, Any]:
+    """Numbers of the chip at each point."""
+    found: dict[str, Any] = dict.fromkeys(_ENTRY, np.nan)
+    found["dispatch_tax"] = to_si(constant("dispatch_tax").quantity, "s")
+    if "hardware" in columns or space.fixed.get("hardware") is not None:
+        if "chips" not in space.cache:
+            space.cache["chips"] = _Table(space, ("hardware", "precision"), _ENTRY, _entry)
+        found = space.cache["chips"].take(columns)
+    else:
+        for name in ("peak", "bandwidth", "capacity"):
+            if name not in columns and space.fixed.get(name) is None:
+                raise InputError(
+                    f"The space {space.name!r} needs {name!r} ({INPUTS[name].meaning}), or 'hardware', a chip of the zoo."
+                )
+    for name in _CHIP:
+        if name in columns:
+            found[name] = columns[name]
+        elif space.fixed.get(name) is not None:
+            found[name] = space.fixed[name]
+    return found
+
+
+def _plain(space: Space, columns: Columns, name: str) -> Any:
+    return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
+
+
+def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
+    """Outputs at these points."""
+    if "passes" not in space.cache:
+        space.cache["passes"] = _Table(space, _WORKLOAD, _PASS, _pass)
+    work = space.cache["passes"].take(columns)
+    chip = _chip(space, columns)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return _roofline(space, columns, work, chip)
+
+
+def _roofline(space: Space, columns: Columns, work: dict[str, Any], chip: dict[str, Any]) -> dict[str, Any]:
+    peak, capacity = chip["peak"], chip["capacity"]
+    bandwidth = chip["bandwidth"] * _plain(space, columns, "bandwidth_efficiency")
+    footprint = work["footprint"]
+    flash = chip["flash"]
+    if np.any(~np.isnan(flash)) and np.any(~np.isnan(work["weights"])):
+        # A microcontroller leaves weights in flash and needs memory for what flows.
+        placed = ~np.isnan(flash) & ~np.isnan(work["weights"])
+        heavy = work["weights"] > flash
+        footprint = np.where(placed, np.where(heavy, work["weights"], work["working"]), footprint)
+        capacity = np.where(placed & heavy, flash, capacity)
+    fits = footprint <= capacity
+    moved = work["moved"]
+    compute = compute_time(work["hardware_flops"], peak, _plain(space, columns, "efficiency"))
+    memory = memory_time(moved, bandwidth)
+    if not np.all(fits):
+        spilled = moved * (1 - capacity / footprint)
+        link = chip["host_bandwidth"]
+        streamed = ~fits & ~np.isnan(link)
+        memory = np.where(streamed, spill_time(moved, spilled, bandwidth, link), memory)
+    latency = node_time(compute, memory, chip["dispatch_tax"])
+    mfu = work["flops"] / (latency * peak)
+    hfu = work["hardware_flops"] / (latency * peak)
+    watts = proportional_power(chip["tdp"], constant("idle_power_fraction").number, np.minimum(hfu, 1.0))
+    capable = ~np.isnan(peak)
+    price = chip["price"]
+    years = latency / to_si(_YEAR, "s")
+    spent = amortised_share(price, years, _plain(space, columns, "amortization_years"))
+    throughput = work["samples"] / latency
+    outputs = {
+        "feasible": fits & capable,
+        "wall": np.where(capable, np.where(fits, 0, 2), 1),
+        "latency_s": latency,
+        "latency_compute_s": compute,
+        "latency_memory_s": memory,
+        "throughput_per_s": throughput,
+        "tokens_per_second": work["tokens"] / latency,
+        "mfu": mfu,
+        "hfu": hfu,
+        "memory_bytes": footprint,
+        "energy_j": watts * latency,
+        "price_usd": price,
+        "throughput_per_usd": throughput / price,
+        "usd_per_mtoken": 1e6 * spent / work["tokens"],
+    }
+    return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}

@@ -1,0 +1,439 @@
+"""A design space: axes, fixed inputs, constraints and goals. A point is an integer, its digits are places on the axes.
+
+    kind = "node"
+    minimize = "usd_per_mtoken"
+    constraints = ["capacity <= 40 * bandwidth"]        # before anything is evaluated
+    subject_to = ["latency_s <= 0.05"]                  # on outputs, after
+    [fixed]
+    model = "Llama3_70B"
+    [axes]
+    bandwidth = {range = [1, 8], step = 0.5, unit = "TB/s"}
+
+The first axis is the slowest digit. Nothing is materialised: the size is a product, and points that survive the
+constraints are found digit by digit, so that a constraint on the first axes discards whole blocks at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.search.axes import Axis, read_axis, read_value
+from mlsysim.search.expression import Expression
+from mlsysim.search.kinds import Kind, kind_named
+
+__all__ = ["Columns", "Goal", "Space", "schema"]
+
+_KEYS = (
+    "name",
+    "description",
+    "kind",
+    "fidelity",
+    "axes",
+    "fixed",
+    "constraints",
+    "subject_to",
+    "minimize",
+    "maximize",
+    "pareto",
+    "top",
+)
+_FORMAT = 1
+_LARGEST = 10**18
+_BLOCK = 65_536
+_TOP = 10
+_MOST_TOP = 10_000
+_OBJECTIVES = (2, 6)
+
+
+class Columns(dict[str, Any]):
+    """Values of each input at some points; ``positions`` has their places on the axes and ``size`` their number."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.positions: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """An output and whether more of it is better."""
+
+    output: str
+    larger: bool
+
+    @property
+    def sign(self) -> float:
+        """What makes smaller values the better ones."""
+        return -1.0 if self.larger else 1.0
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be chosen, what is given, what is allowed and what is wanted."""
+
+    kind: str
+    axes: tuple[Axis, ...]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    constraints: tuple[Expression, ...] = ()
+    subject_to: tuple[Expression, ...] = ()
+    goal: Goal | None = None
+    pareto: tuple[Goal, ...] = ()
+    top: int = _TOP
+    name: str = "space"
+    description: str = ""
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Space:
+        """A space from its file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise InputError(f"The space file {str(path)!r} cannot be read: {reason}.") from None
+        try:
+            table = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise InputError(f"The space file {str(path)!r} is not TOML: {error}.") from None
+        return cls.from_dict(table, name=Path(path).stem)
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any], name: str = "space") -> Space:
+        """A space from a table with the keys of a space file."""
+        for key in table:
+            if key not in _KEYS:
+                raise unknown_name("key of a space", key, _KEYS, f"use one of {', '.join(_KEYS)}.")
+        if "kind" not in table:
+            raise InputError("A space needs a 'kind', such as kind = \"node\".")
+        kind = kind_named(table["kind"])
+        name = str(table.get("name", name))
+        _fidelity(table.get("fidelity", "first order"))
+        inputs, where = kind.inputs, f"{name!r}"
+        axes = _table(table, "axes")
+        if not axes:
+            raise InputError(f"The space {where} needs at least one axis under [axes].")
+        read = tuple(read_axis(axis, spec, inputs, where) for axis, spec in axes.items())
+        columns = [column for axis in read for column in axis.columns]
+        for column in columns:
+            if columns.count(column) > 1:
+                raise InputError(f"The input {column!r} of {where} is on two axes.")
+        fixed = {}
+        for key, value in _table(table, "fixed").items():
+            if inputs and key not in inputs:
+                raise unknown_name(f"input for {where}", key, inputs)
+            if key in columns:
+                raise InputError(f"The input {key!r} of {where} is both fixed and on an axis.")
+            fixed[key] = read_value(where, key, inputs.get(key), value)
+        for key, spec in inputs.items():
+            if spec.required and key not in columns and key not in fixed:
+                raise InputError(f"The space {where} needs {key!r} ({spec.meaning}), fixed or on an axis.")
+        space = cls(
+            kind=kind.name,
+            axes=read,
+            fixed=fixed,
+            constraints=_expressions(table, "constraints"),
+            subject_to=_expressions(table, "subject_to"),
+            name=name,
+            description=str(table.get("description", "")),
+        )
+        return space._checked(kind).with_goals(
+            minimize=table.get("minimize"),
+            maximize=table.get("maximize"),
+            pareto=table.get("pareto"),
+            top=table.get("top"),
+        )
+
+    def _checked(self, kind: Kind) -> Space:
+        if self.size > _LARGEST:
+            raise InputError(f"The space {self.name!r} has {self.size:.3g} points; at most 10^18 can be numbered.")
+        known = [*(column for axis in self.axes for column in axis.columns), *self.fixed]
+        for expression in self.constraints:
+            expression.check_names(known, repr(self.name))
+        if kind.outputs:
+            for expression in self.subject_to:
+                expression.check_names([*kind.outputs, *known], repr(self.name))
+        return self
+
+    def with_goals(
+        self,
+        *,
+        minimize: str | None = None,
+        maximize: str | None = None,
+        pareto: Any = None,
+        top: int | None = None,
+    ) -> Space:
+        """The same space with other goals; what is not given stays."""
+        kind = kind_named(self.kind)
+        if minimize is not None and maximize is not None:
+            raise InputError("A space has one objective: 'minimize' or 'maximize', not both.")
+        goal = self.goal or _goal(kind, kind.objective)
+        if minimize is not None or maximize is not None:
+            wanted = minimize if minimize is not None else maximize
+            goal = Goal(_goal(kind, wanted).output, maximize is not None)
+        front = self.pareto
+        if pareto is not None:
+            names = pareto.split(",") if isinstance(pareto, str) else pareto
+            if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+                raise InputError("'pareto' must be a list of outputs.")
+            front = tuple(_goal(kind, name.strip()) for name in names)
+            low, high = _OBJECTIVES
+            if not low <= len({goal.output for goal in front}) == len(front) <= high:
+                raise InputError(f"A Pareto front needs {low} to {high} different outputs, got {', '.join(names)}.")
+        count = self.top if top is None else top
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_TOP:
+            raise InputError(f"'top' must be a whole number between 1 and {_MOST_TOP:,}, got {str(count)[:40]!r}.")
+        return replace(self, goal=goal, pareto=front, top=count)
+
+    # --- documents --------------------------------------------------------------------------------------------
+
+    def document(self) -> dict[str, Any]:
+        """All that a worker needs, as JSON."""
+        goal = self.goal
+        return {
+            "format": _FORMAT,
+            "name": self.name,
+            "kind": self.kind,
+            "axes": [{"name": a.name, "columns": {c: list(v) for c, v in a.columns.items()}} for a in self.axes],
+            "fixed": dict(self.fixed),
+            "constraints": [expression.text for expression in self.constraints],
+            "subject_to": [expression.text for expression in self.subject_to],
+            "goal": None if goal is None else [goal.output, goal.larger],
+            "pareto": [[goal.output, goal.larger] for goal in self.pareto],
+            "top": self.top,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Space:
+        """The space of a document."""
+        try:
+            return cls(
+                kind=kind_named(document["kind"]).name,
+                axes=tuple(
+                    Axis(axis["name"], {column: tuple(values) for column, values in axis["columns"].items()})
+                    for axis in document["axes"]
+                ),
+                fixed=dict(document["fixed"]),
+                constraints=tuple(Expression(text) for text in document["constraints"]),
+                subject_to=tuple(Expression(text) for text in document["subject_to"]),
+                goal=None if document["goal"] is None else Goal(*document["goal"]),
+                pareto=tuple(Goal(*pair) for pair in document["pareto"]),
+                top=document["top"],
+                name=document["name"],
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise InputError("This is not the document of a space.") from None
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of everything that decides the result."""
+        text = json.dumps([version("mlsysim"), self.document()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    # --- points -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def size(self) -> int:
+        """Points before constraints."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @cached_property
+    def cache(self) -> dict[str, Any]:
+        """Room for the tables of an evaluator; it stays in the process."""
+        return {}
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        sizes = [axis.size for axis in self.axes]
+        return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+
+    @cached_property
+    def homes(self) -> dict[str, int]:
+        """Which axis each input is on."""
+        return {column: number for number, axis in enumerate(self.axes) for column in axis.columns}
+
+    @cached_property
+    def _tables(self) -> dict[str, Any]:
+        return {column: _array(values) for axis in self.axes for column, values in axis.columns.items()}
+
+    def values(self, column: str) -> tuple[Any, ...]:
+        """Values of an input in the order of its axis; a fixed input has one."""
+        if column in self.homes:
+            return self.axes[self.homes[column]].columns[column]
+        if column in self.fixed:
+            return (self.fixed[column],)
+        raise unknown_name(f"input of {self.name!r}", column, [*self.homes, *self.fixed])
+
+    def decode(self, indices: Any) -> Columns:
+        """Values of every input on an axis at these points."""
+        rest = np.asarray(indices, dtype=np.int64)
+        columns = Columns(rest.size)
+        places: list[Any] = [None] * len(self.axes)
+        for number in range(len(self.axes) - 1, -1, -1):
+            size = self.axes[number].size
+            quotient = rest // size
+            places[number] = rest - quotient * size
+            rest = quotient
+        for number, axis in enumerate(self.axes):
+            for column in axis.columns:
+                columns[column] = self._tables[column].take(places[number])
+                columns.positions[column] = places[number]
+        return columns
+
+    def point(self, index: int) -> dict[str, Any]:
+        """The values of one point, as plain numbers and text."""
+        if not 0 <= index < self.size:
+            raise InputError(f"The space {self.name!r} has {self.size:,} points; there is no point {index}.")
+        return {
+            column: axis.columns[column][index // stride % axis.size]
+            for axis, stride in zip(self.axes, self._strides, strict=True)
+            for column in axis.columns
+        }
+
+    def admitted(self, start: int, stop: int) -> Iterator[Any]:
+        """Points from ``start`` to before ``stop`` that the constraints allow, in order, in blocks."""
+        if not self.constraints:
+            for first in range(start, stop, _BLOCK):
+                yield np.arange(first, min(first + _BLOCK, stop), dtype=np.int64)
+            return
+        if start < stop and not all(self._holds(expression, None, 0) for expression in self._by_depth[0]):
+            return
+        yield from self._expand(0, np.zeros(1, dtype=np.int64), start, stop)
+
+    @cached_property
+    def _by_depth(self) -> dict[int, list[Expression]]:
+        """Constraints by the number of leading digits that decide them."""
+        found: dict[int, list[Expression]] = {depth: [] for depth in range(len(self.axes) + 1)}
+        for expression in self.constraints:
+            homes = [self.homes.get(name.split(".")[0], -1) for name in expression.names]
+            found[max(homes, default=-1) + 1].append(expression)
+        return found
+
+    def _expand(self, depth: int, prefixes: Any, start: int, stop: int) -> Iterator[Any]:
+        """Points below prefixes of ``depth`` digits."""
+        if depth == len(self.axes):
+            yield prefixes
+            return
+        size, stride = self.axes[depth].size, self._strides[depth]
+        low, high = start // stride, (stop - 1) // stride
+        step = max(1, _BLOCK // size)
+        for first in range(0, prefixes.size, step):
+            parents = prefixes[first : first + step]
+            longer = (parents[:, None] * size + np.arange(size)).ravel()
+            if longer[0] < low or longer[-1] > high:
+                longer = longer[(longer >= low) & (longer <= high)]
+            for expression in self._by_depth[depth + 1]:
+                if longer.size:
+                    held = np.broadcast_to(self._holds(expression, longer, depth + 1), longer.shape)
+                    longer = longer[held]
+            if longer.size:
+                yield from self._expand(depth + 1, longer, start, stop)
+
+    def _holds(self, expression: Expression, prefixes: Any, depth: int) -> Any:
+        def value(name: str) -> Any:
+            column, _, attribute = name.partition(".")
+            number = self.homes.get(column)
+            table = self._field(column, attribute) if attribute else None
+            if number is None:
+                return table[0] if table is not None else self.fixed[column]
+            place = prefixes // math.prod(axis.size for axis in self.axes[number + 1 : depth]) % self.axes[number].size
+            return (self._tables[column] if table is None else table).take(place)
+
+        return expression(value)
+
+    def _field(self, column: str, attribute: str) -> Any:
+        """A field of the zoo entries that an input names, in the order of its axis."""
+        key = f"field {column}.{attribute}"
+        if key not in self.cache:
+            spec = kind_named(self.kind).inputs.get(column)
+            self.cache[key] = _array(tuple(_read_field(self, column, attribute, spec, v) for v in self.values(column)))
+        return self.cache[key]
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """JSON Schema of a space file of a kind."""
+    from mlsysim.walls.inputs import input_schema
+
+    inputs = {name: input_schema(spec) for name, spec in kind_named(kind).inputs.items()}
+    texts = {"type": "array", "items": {"type": "string"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "required": ["kind", "axes"],
+        "additionalProperties": False,
+        "properties": {
+            "name": {"type": "string"},
+            "description": {"type": "string"},
+            "kind": {"const": kind},
+            "fidelity": {"enum": ["first order"]},
+            "axes": {"type": "object", "minProperties": 1},
+            "fixed": {"type": "object", "properties": inputs, "additionalProperties": not inputs},
+            "constraints": texts,
+            "subject_to": texts,
+            "minimize": {"type": "string"},
+            "maximize": {"type": "string"},
+            "pareto": {**texts, "minItems": _OBJECTIVES[0], "maxItems": _OBJECTIVES[1]},
+            "top": {"type": "integer", "minimum": 1, "maximum": _MOST_TOP},
+        },
+    }
+
+
+def _read_field(space: Space, column: str, attribute: str, spec: Any, value: Any) -> Any:
+    from mlsysim.walls.inputs import read_input
+
+    if spec is None:
+        raise InputError(f"A constraint of {space.name!r} reads {column}.{attribute}, but {column!r} is no zoo entry.")
+    entry = read_input(space.name, column, spec, value)
+    found = getattr(entry, attribute, None)
+    if isinstance(found, bool) or not isinstance(found, (int, float, str)):
+        raise InputError(f"A constraint of {space.name!r} reads {column}.{attribute}, which {value!r} does not give.")
+    return found
+
+
+def _array(values: tuple[Any, ...]) -> Any:
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values, dtype=np.bool_)
+    if all(isinstance(value, int) for value in values):
+        return np.array(values, dtype=np.int64)
+    if any(isinstance(value, str) for value in values):
+        return np.array(values)
+    return np.array(values, dtype=np.float64)
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise InputError(f"{key!r} of a space must be a table, [{key}].")
+    return found
+
+
+def _expressions(table: Mapping[str, Any], key: str) -> tuple[Expression, ...]:
+    texts = table.get(key, [])
+    if not isinstance(texts, list):
+        raise InputError(f"{key!r} of a space must be a list of texts such as 'heads % tp == 0'.")
+    return tuple(Expression(text) for text in texts)
+
+
+def _fidelity(value: Any) -> None:
+    if value == "calibrated":
+        raise InputError('Sweeps are first order; fidelity = "calibrated" is not available.')
+    if value not in ("first order", "first_order"):
+        raise unknown_name("fidelity", value, ("first order", "calibrated"), 'use "first order".')
+
+
+def _goal(kind: Kind, name: Any) -> Goal:
+    if kind.outputs and name not in kind.outputs:
+        raise unknown_name(f"output of kind {kind.name!r}", name, kind.outputs)
+    return Goal(str(name), name in kind.larger)

@@ -1,0 +1,194 @@
+"""What a space of kind training may set: axes, their short names, and names at many points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.fragility import ReliabilityModel
+from mlsysim.walls.inputs import Input
+from mlsysim.walls.operations.capital import EconomicsModel
+
+__all__ = [
+    "ALIASES",
+    "COST_INPUTS",
+    "COST_NUMBERS",
+    "DURATION_DAYS",
+    "GROUPED",
+    "INPUTS",
+    "NUMBERS",
+    "RECOMPUTE",
+    "RELIABILITY_INPUTS",
+    "Modes",
+    "Names",
+    "canonical",
+    "checked",
+]
+
+RECOMPUTE = ("none", "selective", "full")
+"""Recomputation modes, mildest first."""
+
+ALIASES = {
+    "tp": "tp_size",
+    "pp": "pp_size",
+    "ep": "ep_size",
+    "cp": "cp_size",
+    "micro_batches": "microbatch_count",
+    "recompute": "activation_recomputation",
+    "grid": "datacenter",
+    "region": "datacenter",
+}
+"""Short names of axes, and the inputs of the resolvers that they stand for."""
+
+DURATION_DAYS = 30.0
+"""Length of a run where none is given. It matters only past the amortization, where hardware is paid for."""
+
+RELIABILITY_INPUTS = (
+    "checkpoint_time_s",
+    "avg_recovery_time_s",
+    "checkpoint_interval",
+    "accelerator_mtbf",
+    "nic_mtbf",
+    "psu_mtbf",
+)
+COST_INPUTS = (
+    "duration_days",
+    "kwh_price",
+    "datacenter",
+    "amortization_years",
+    "infrastructure_multiplier",
+    "unit_cost",
+    "node_cost",
+    "maintenance_fraction",
+    "utilization",
+    "include_host",
+    "average_power",
+)
+COST_NUMBERS = (
+    "checkpoint_time_s",
+    "avg_recovery_time_s",
+    "checkpoint_interval",
+    "duration_days",
+    "kwh_price",
+    "amortization_years",
+    "infrastructure_multiplier",
+    "unit_cost",
+    "node_cost",
+    "maintenance_fraction",
+    "utilization",
+)
+"""Inputs that may be arrays, in the plain unit of their resolver."""
+
+_LEFT_OUT = ("stack", "power_cap")
+NUMBERS = {
+    *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "zero_stage"),
+    *("batch_size", "seq_len", "nodes", "micro_batch", "efficiency", "gradient_accumulation_steps"),
+    *("overlap_efficiency", "overlap_tp", "overlap_ep", "overlap_cp", "overlap_pp"),
+    *("congestion_factor", "straggler_factor", "moe_routing_imbalance_factor", "memory_headroom"),
+    *COST_NUMBERS,
+}
+GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *COST_INPUTS, "node", "fabric"} - {
+    *NUMBERS,
+    "activation_recomputation",
+    "datacenter",
+}
+
+
+def _declared() -> dict[str, Input]:
+    """What a space may set, under the resolvers' names and the short ones."""
+    optional = {"fleet": replace(DistributedModel.inputs["fleet"], default=None)}
+    found = DistributedModel.inputs | optional
+    found |= {name: ReliabilityModel.inputs[name] for name in RELIABILITY_INPUTS}
+    found |= {name: EconomicsModel.inputs[name] for name in COST_INPUTS}
+    # A space hands on numbers in the declared unit, and the resolver reads a plain number in watts.
+    found["average_power"] = replace(found["average_power"], unit="W")
+    found["duration_days"] = replace(found["duration_days"], default=DURATION_DAYS)
+    found |= {
+        "nodes": Input("nodes of the fleet", low=1, high=1e7, whole=True, default=None),
+        "node": Input("node of the fleet, by name, beside a fabric", kind="object", default=None),
+        "fabric": Input("network between the nodes", kind="fabric", default=None),
+        "micro_batch": Input("samples of a micro-batch, instead of micro_batches", low=1, whole=True, default=None),
+    }
+    found |= {short: found[name] for short, name in ALIASES.items()}
+    return {name: spec for name, spec in found.items() if name not in _LEFT_OUT}
+
+
+INPUTS = _declared()
+"""What a space may set: meaning, unit and range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names at many points: the different ones, and for each point its place among them."""
+
+    values: tuple[Any, ...]
+    places: np.ndarray
+
+    @classmethod
+    def of(cls, column: Any) -> Names:
+        """From an array of names, or flags."""
+        if isinstance(column, Names):
+            return column
+        values, places = np.unique(np.asarray(column), return_inverse=True)
+        return cls(tuple(values.tolist()), places)
+
+    def take(self, index: Any) -> Names:
+        """The names of some of the points."""
+        return Names(self.values, self.places.take(index))
+
+
+class Modes:
+    """Recomputation modes of many points: compares with a name element by element."""
+
+    __slots__ = ("codes",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, codes: Any) -> None:
+        self.codes = codes
+
+    @classmethod
+    def of(cls, column: Any) -> Modes:
+        """From modes by name, or by their place in ``RECOMPUTE``."""
+        if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
+            return cls(column)
+        names = Names.of(column)
+        for name in names.values:
+            if name not in RECOMPUTE:
+                raise unknown_name("recomputation mode", name, RECOMPUTE)
+        return cls(np.array([RECOMPUTE.index(name) for name in names.values], dtype=np.int8).take(names.places))
+
+    def __eq__(self, name: object) -> Any:
+        return self.codes == RECOMPUTE.index(str(name))
+
+    def take(self, index: Any) -> Modes:
+        """The modes of some of the points."""
+        return Modes(self.codes.take(index))
+
+
+def canonical(name: str) -> str:
+    """The resolver's name of an axis; a name that nothing answers to is refused with the nearest."""
+    if name not in INPUTS:
+        raise unknown_name("axis or setting of a training space", name, INPUTS)
+    return ALIASES.get(name, name)
+
+
+def checked(name: str, column: np.ndarray) -> np.ndarray:
+    """A column of numbers in the range that its input declares; one sentence where they are not."""
+    spec = INPUTS[name]
+    if column.dtype.kind not in "iuf":
+        raise InputError(f"The axis {name!r} of a training space needs numbers.", field=name)
+    if not column.size:
+        return column
+    low, high = column.min(), column.max()
+    # Written so that a value that is not a number is refused too.
+    inside = (spec.low is None or low > spec.low or (low == spec.low and not spec.low_open)) and bool(low <= high)
+    inside = inside and bool(np.isfinite(high)) and (spec.high is None or bool(high <= spec.high))
+    if inside and spec.whole and column.dtype.kind == "f":
+        inside = bool((column == np.floor(column)).all())
+    if not inside:
+        raise InputError(f"The axis {name!r} of a training space must be {spec.range_text}.", field=name)
+    return column
