@@ -176,6 +176,7 @@ def test_accuracy_on_the_full_tables(table):
     reader = {"vision": vision, "collectives": collectives, "energy": energy}[table]
     errors = defaultdict(list)
     rows = covered = 0
+    unpublished = set()
     with (Path(folder) / f"{table}.csv").open(newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
             try:
@@ -183,11 +184,15 @@ def test_accuracy_on_the_full_tables(table):
                 for found in reader.predict(row):
                     errors[found.regime].append(abs(found.error) * 100)
                 covered += 1
-            except Skipped:
-                pass
+            except Skipped as reason:
+                # What a sample of these evaluates is stated nowhere; predicting them would need a factor for each.
+                if "is not published" in str(reason):
+                    unpublished.add(row["model"].removesuffix(".9").removesuffix("-99"))
+                    rows -= 1
             except Excluded:
                 rows -= 1
     assert covered > 0.97 * rows
+    assert unpublished == ({"3d-unet", "dlrm-v2"} if table == "vision" else set())
     for regime, (middle, tail) in LIMITS[table].items():
         assert median(errors[regime]) < middle, regime
         assert float(np.quantile(errors[regime], 0.9)) < tail, regime

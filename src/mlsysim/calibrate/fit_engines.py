@@ -42,7 +42,7 @@ def fit_tensorrt(rows: list[dict[str, str]]) -> None:
         if "TensorRT" not in row["notes"]:
             continue
         chip = Hardware.get(row["device"])
-        inventory, facts, _ = task_of(row["model"])
+        inventory, facts = task_of(row["model"])
         features = engine_features(inventory, chip)
         terms = [facts.get("passes", 1) * features[name] / clock_of(chip) for name in TERMS]
         data[chip.generation or ""].append((chip.name, terms, float(row["n_devices"]) / float(row["value"])))

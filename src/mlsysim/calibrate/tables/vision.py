@@ -167,17 +167,16 @@ def _example_stack(model: str, training: bool) -> str:
 
 
 @cache
-def task_of(model: str) -> tuple[Inventory, dict[str, Any], bool]:
-    """The network of an MLPerf task, its facts, and whether the 99.9 % target is meant."""
-    accurate = model.endswith("-99.9")
+def task_of(model: str) -> tuple[Inventory, dict[str, Any]]:
+    """The network of an MLPerf task and its facts; the accuracy target makes no difference here."""
     name = re.sub(r"-99(\.9)?$", "", model)
-    facts = constants()["mlperf"].get(name)
+    facts = constants()["mlperf"]["tasks"].get(name)
     if facts is None:
-        raise Skipped(f"the MLPerf task {model!r} is not known")
+        raise Skipped(f"what a sample of the MLPerf task {name!r} evaluates is not published")
     network = Models.get(facts["model"])
     if "tokens" in facts:
-        return inventory_of(network, seq_len=facts["tokens"]), facts, accurate
-    return inventory_of(network), facts, accurate
+        return inventory_of(network, seq_len=facts["tokens"]), facts
+    return inventory_of(network), facts
 
 
 def _in_engine_fit(chip: HardwareNode) -> bool:
@@ -186,18 +185,17 @@ def _in_engine_fit(chip: HardwareNode) -> bool:
 
 def _engine(row: Mapping[str, str]) -> Prediction:
     chip = _chip(row)
-    inventory, facts, accurate = task_of(row["model"])
+    inventory, facts = task_of(row["model"])
     passes = facts.get("passes", 1)
-    share = facts.get("share", 1.0) * (facts.get("accurate_share", 1.0) if accurate else 1.0)
     regime = "vision engine offline"
     metric = row["metric"]
     if metric in ("singlestream_p90_latency", "multistream_p99_latency"):
         samples = 8 if metric.startswith("multi") else 1
-        seconds = engine_latency(inventory, chip, samples, passes) / share * facts.get("tail_over_mean", 1.0)
+        seconds = engine_latency(inventory, chip, samples, passes)
         return _prediction(row, seconds * 1e3, "vision engine latency", _in_engine_fit(chip), ("TensorRT",))
-    rate = _number(row, "n_devices") * share / engine_time(inventory, chip, passes)
+    rate = _number(row, "n_devices") / engine_time(inventory, chip, passes)
     if metric == "server_completed_samples_per_s":
-        rate, regime = rate * facts["server_share"], "vision engine server"
+        rate, regime = rate * constants()["mlperf"]["server_share"], "vision engine server"
     elif metric != "offline_samples_per_s":
         raise Skipped(f"the metric {metric!r} is not modelled")
     return _prediction(row, rate, regime, _in_engine_fit(chip), ("8-bit arithmetic",))
