@@ -1,5 +1,5 @@
 # make audit   set up and run the full-stack audit of Llama-70B training on 512 H100 in Quebec
-# make test    set up and run ruff, mypy and the tests
+# make test    set up and run ruff, mypy and the tests; installs Chromium for the browser tests where it may
 # make docs    write the generated documentation pages anew
 # make clean   remove the virtual environment and caches
 
@@ -8,21 +8,36 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: audit test docs clean
+.PHONY: audit test browser docs clean
 
 audit: $(VENV)/.runtime
 	@$(BIN)/python examples/full_stack_audit.py
 
-test: $(VENV)/.test
-	@echo "[1/4] ruff"
+test: $(VENV)/.test browser
+	@echo "[1/5] ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@echo "[2/4] mypy"
+	@echo "[2/5] mypy"
 	@$(BIN)/mypy
-	@echo "[3/4] budget of 'import mlsysim' (alone, so that other tests do not disturb the clock)"
+	@echo "[3/5] budget of 'import mlsysim' (alone, so that other tests do not disturb the clock)"
 	@$(BIN)/python -m pytest tests/test_import_budget.py
-	@echo "[4/4] tests"
-	@$(BIN)/python -m pytest -n auto --ignore tests/test_import_budget.py
+	@echo "[4/5] tests"
+	@$(BIN)/python -m pytest -n auto --ignore tests/test_import_budget.py --ignore tests/browser
+	@echo "[5/5] the built site in a browser (alone, since one engine keeps several cores busy)"
+	@$(BIN)/python -m pytest tests/browser
+
+# Tests of the built site need a browser. Without one they are skipped, or fail where MLSYSIM_REQUIRE_BROWSER=1.
+browser:
+	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then :; \
+	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "no Chromium, and only root with apt-get may install it here: the browser tests will not run"; \
+	else \
+	  echo "installing Chromium for the browser tests"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  install="apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends chromium fonts-dejavu-core"; \
+	  $$install >/dev/null 2>&1 || { apt-get -qq update && $$install >/dev/null; } \
+	    || echo "Chromium could not be installed: the browser tests will not run"; \
+	fi
 
 docs: $(VENV)/.runtime
 	@$(BIN)/python docs/generate.py

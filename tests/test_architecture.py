@@ -13,6 +13,8 @@ PACKAGE = Path(str(files("mlsysim")))
 _LAYERS = {"hardware", "models", "infra"}
 _BASE = {"errors", "units", "physics", "zoo"}
 
+_ENGINE = _BASE | _LAYERS | {"systems", "walls", "engine"}
+
 # Which rooms a room may import from, besides itself. None: anything.
 ROOMS: dict[str, set[str] | None] = {
     "errors": set(),
@@ -27,15 +29,18 @@ ROOMS: dict[str, set[str] | None] = {
     "engine": _BASE | _LAYERS | {"systems", "walls"},
     "search": _BASE | _LAYERS | {"systems", "walls", "engine"},
     "calibrate": _BASE | _LAYERS | {"systems", "walls", "engine", "search"},
-    "importers": _BASE | _LAYERS | {"systems", "walls", "engine", "search"},
+    "importers": _ENGINE,
+    "plans": _ENGINE | {"search", "importers"},
+    "launch": _ENGINE | {"search", "importers", "plans"},
+    "plot": _ENGINE | {"search", "importers", "plans"},
+    "report": _ENGINE | {"search", "importers", "plans", "launch", "plot"},
+    "api": _ENGINE | {"search", "importers", "plans", "launch", "plot", "report"},
+    "labs": _ENGINE | {"search", "importers", "plans", "launch", "plot", "report", "show"},
     "show": {"errors", "units"},
     "data": set(),
     "core": None,
-    "plot": None,
-    "report": None,
     "cli": None,
     "__main__": None,
-    "labs": None,
 }
 
 # Packages from outside that only some modules may import.

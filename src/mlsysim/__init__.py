@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.units.registry": ("DimensionalityError", "Q_", "Quantity", "ureg"),
+    "mlsysim.units.uncertain": ("Uncertain",),
+    "mlsysim.units.uncertain_text": ("uncertain",),
     "mlsysim.errors": (
         "DataWarning",
         "InputError",
@@ -43,6 +45,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.infra.registry": ("Grids", "Infra"),
     "mlsysim.infra.types": ("Datacenter", "Facility", "GridProfile"),
     "mlsysim.walls.base": ("Resolver", "Result"),
+    "mlsysim.walls.uncertain_result": ("UncertainResult",),
     "mlsysim.walls.node.compute_memory": ("PerformanceProfile", "SingleNodeModel"),
     "mlsysim.walls.node.software": ("EfficiencyModel",),
     "mlsysim.walls.node.serving": ("ServingModel",),
@@ -71,11 +74,15 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.search.parallelism": ("ParallelismOptimizer",),
     "mlsysim.search.batching": ("BatchingOptimizer",),
     "mlsysim.search.placement": ("PlacementOptimizer",),
+    "mlsysim.search.optimize": ("optimize", "pareto"),
     "mlsysim.engine.engine": ("Engine",),
     "mlsysim.calibrate.validate": ("validate",),
     "mlsysim.engine.scenario": ("Scenario", "Scenarios", "SystemEvaluation"),
     "mlsysim.engine.pipeline": ("CompositionError", "Pipeline"),
     "mlsysim.engine.explain": ("compare", "explain"),
+    "mlsysim.importers.hf": ("import_config",),
+    "mlsysim.importers.model": ("import_model", "read_model"),
+    "mlsysim.importers.user_zoo": ("check_user_zoo", "save_model"),
     "mlsysim.systems.registry": ("Systems",),
     "mlsysim.systems.types": ("Fleet", "NetworkFabric", "Node"),
 }

@@ -130,3 +130,38 @@ def test_runs_without_numpy():
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "4"
+
+
+def test_the_next_batch_is_forbidden_by_the_wall_that_rejected_it():
+    result = MODEL.solve(**BASE)
+    steps = result.sensitivity["batch_size"]
+    assert steps["at"] == result.best_batch_size
+    assert steps["up"] == {
+        "to": result.best_batch_size + 1,
+        "worth": None,
+        "rejected_by": "Wall 7 (latency target)",
+    }
+    second = result.runner_up["throughput_tokens_per_s"] / result.best_config["throughput_tokens_per_s"]
+    assert steps["down"]["worth"] == pytest.approx(second - 1)
+    assert result.runner_up_behind_fraction == pytest.approx(1 - second)
+    assert result.ties == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "up", "down"),
+    [("num_replicas", 3, 1), ("sla_latency_ms", 11_000, 9_000), ("arrival_rate_qps", 22, 18)],
+)
+def test_a_step_is_worth_what_a_search_with_it_finds(name, up, down):
+    result = MODEL.solve(**BASE)
+    for direction, to in (("up", up), ("down", down)):
+        entry = result.sensitivity[name][direction]
+        assert entry["to"] == pytest.approx(to)
+        other = MODEL.solve(**{**BASE, name: entry["to"]})
+        if other.is_feasible:
+            assert entry["worth"] == pytest.approx(other.objective_value / result.objective_value - 1, abs=1e-9)
+        else:
+            assert entry["worth"] is None and entry["rejected_by"]
+
+
+def test_without_an_answer_there_is_no_sensitivity():
+    assert MODEL.solve(**{**BASE, "sla_latency_ms": 1}).sensitivity == {}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from mlsysim import DistributedModel, ParallelismOptimizer
@@ -77,3 +80,112 @@ def test_experts_and_context() -> None:
     answer = solve(model="Mixtral_8x7B", max_cp=4)
     assert {c["ep"] for c in answer.top_candidates} <= {1, 2, 4, 8}
     assert {c["cp"] for c in answer.top_candidates} <= {1, 2, 4}
+
+
+SAME_EITHER_WAY = [
+    {},
+    {"model": "Mixtral_8x7B", "max_cp": 2, "max_v_stages": 2, "recompute": ["none", "full"]},
+    {"schedule": "all", "optimizer_offload": [0, 0.5, 1], "max_zero_stage": 1, "recompute": "none"},
+    {"schedule": "interleaved", "overlap_comm": False, "max_zero_stage": 1},
+    {"efficiency": "calibrated", "max_zero_stage": 1, "recompute": "none"},
+]
+
+
+@pytest.mark.parametrize("call", SAME_EITHER_WAY, ids=lambda call: "-".join(call) or "plain")
+def test_arrays_and_single_layouts_agree(call: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    together = solve(**call)
+    monkeypatch.setattr("mlsysim.search.layout_times.arrays_available", lambda: False)
+    singly = solve(**call)
+    assert (together.total_searched, together.rejected, together.ties) == (
+        singly.total_searched,
+        singly.rejected,
+        singly.ties,
+    )
+    for left, right in zip(together.top_candidates, singly.top_candidates, strict=True):
+        numbers = ("mfu", "step_time_s", "memory_gb")
+        assert {name: left[name] for name in left if name not in numbers} == {
+            name: right[name] for name in right if name not in numbers
+        }
+        assert [left[name] for name in numbers] == pytest.approx([right[name] for name in numbers], rel=1e-12)
+    assert together.sensitivity.keys() == singly.sensitivity.keys()
+    for name, entry in together.sensitivity.items():
+        assert entry["at"] == singly.sensitivity[name]["at"]
+
+
+def test_it_runs_without_numpy() -> None:
+    script = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from mlsysim.search.parallelism import ParallelismOptimizer\n"
+        "best = ParallelismOptimizer().solve('Llama3_8B', 'Research_256', 256, max_zero_stage=1).best_config\n"
+        "print(best['tp'], best['pp'], best['dp'])"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    best = solve(max_zero_stage=1).best_config
+    assert run.stdout.split() == [str(best[name]) for name in ("tp", "pp", "dp")]
+
+
+def test_every_axis_of_405b_on_16384_gpus() -> None:
+    answer = ParallelismOptimizer().solve(
+        "Llama3_405B",
+        "Meta_16K",
+        2048,
+        precision="bf16",
+        seq_len=8192,
+        max_cp=16,
+        max_v_stages=16,
+        schedule="all",
+        optimizer_offload=[0, 0.5, 1],
+    )
+    assert answer.total_searched > 50_000
+    assert {"tp", "pp", "cp", "v_stages", "microbatch_count", "zero_stage", "recompute", "schedule"} <= set(
+        answer.sensitivity
+    )
+    best = answer.best_config
+    assert best["tp"] * best["pp"] * best["dp"] * best["cp"] == 16_384
+    # More freedom is never worse than the layouts of the same job without it.
+    narrow = ParallelismOptimizer().solve("Llama3_405B", "Meta_16K", 2048, precision="bf16", seq_len=8192)
+    assert answer.best_mfu >= narrow.best_mfu
+
+
+@pytest.mark.parametrize("name", ["tp", "pp", "zero_stage", "recompute", "v_stages"])
+def test_a_step_is_worth_what_the_best_layout_with_that_setting_has(name: str) -> None:
+    answer = solve()
+    entry = answer.sensitivity[name]
+    assert entry["at"] == answer.best_config[name]
+    for direction in {"up", "down"} & entry.keys():
+        other = solve(compare_to={name: entry[direction]["to"]}).compared
+        assert entry[direction]["worth"] == pytest.approx(-other["behind_best_fraction"], abs=1e-12)
+
+
+def test_overlap_is_worth_what_it_hides() -> None:
+    answer = solve()
+    best = answer.best_config
+    plain = DistributedModel().solve(
+        "Llama3_8B",
+        "Research_256",
+        256,
+        tp_size=best["tp"],
+        pp_size=best["pp"],
+        v_stages=best["v_stages"],
+        microbatch_count=best["microbatch_count"],
+        zero_stage=best["zero_stage"],
+        activation_recomputation=best["recompute"],
+        schedule=best["schedule"],
+    )
+    assert answer.sensitivity["overlap_comm"]["down"]["worth"] == pytest.approx(plain.mfu / best["mfu"] - 1, abs=1e-12)
+
+
+def test_schedules_get_the_micro_batches_they_need() -> None:
+    answer = solve(schedule="dualpipe", max_zero_stage=1)
+    for config in answer.top_candidates:
+        if config["pp"] > 1:
+            assert config["pp"] % 2 == 0 and config["microbatch_count"] >= 2 * config["pp"]
+        else:
+            assert config["schedule"] == "1f1b"
+
+
+@pytest.mark.parametrize("fractions", [[], [2], "half", [True], [float("nan")]])
+def test_bad_fractions_are_one_sentence(fractions: object) -> None:
+    with pytest.raises(InputError, match="fractions between 0 and 1"):
+        solve(optimizer_offload=fractions)

@@ -7,7 +7,7 @@ import pytest
 
 from mlsysim import Datacenter, Fleet, GridProfile, Grids, Hardware, InputError, NetworkFabric, Node
 from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
-from mlsysim.search.placement import PlacementOptimizer, taxed_cost
+from mlsysim.search.placement import PlacementOptimizer, _deciding_tax, taxed_cost
 from mlsysim.walls.operations.capital import EconomicsModel
 
 
@@ -121,3 +121,33 @@ def test_it_runs_without_numpy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "Quebec"
+
+
+def test_sensitivity_of_the_best_place():
+    result = solve(regions="all")
+    best, second = result.top_candidates[:2]
+    assert result.runner_up_behind_fraction == pytest.approx(second["total_usd"] / best["total_usd"] - 1)
+    assert result.sensitivity["region"]["other"] == {
+        "to": second["region"],
+        "worth": pytest.approx(1 - second["total_usd"] / best["total_usd"]),
+    }
+    assert result.ties == 1
+    for name, changed in (("carbon_tax_per_ton", 101), ("kwh_price", 1.01 * best["kwh_price_usd"])):
+        step = result.sensitivity[name]["up"]
+        again = solve(regions=[best["region"]], **{name: changed})
+        assert step["to"] == pytest.approx(changed)
+        assert step["worth"] == pytest.approx(1 - again.objective_value / result.objective_value, rel=1e-6)
+
+
+def test_the_tax_that_decides():
+    """Cheap and dirty against dear and clean: at the deciding tax they cost the same."""
+    result = solve(regions=["Poland", "Quebec"], kwh_price=None, carbon_tax_per_ton=0, objective="cost")
+    tax = result.deciding_carbon_tax
+    if tax is not None:
+        again = solve(regions=["Poland", "Quebec"], carbon_tax_per_ton=tax)
+        assert again.runner_up["total_usd"] == pytest.approx(again.top_candidates[0]["total_usd"])
+    dearer = {"total_usd": 0, "tco_usd": 110.0, "carbon_footprint_kg": 1000.0}
+    cheaper = {"total_usd": 0, "tco_usd": 100.0, "carbon_footprint_kg": 3000.0}
+    assert _deciding_tax(cheaper, dearer) == pytest.approx(10 / 2)
+    assert _deciding_tax(dearer, cheaper) == pytest.approx(10 / 2)
+    assert _deciding_tax(cheaper, {**dearer, "carbon_footprint_kg": 4000.0}) is None

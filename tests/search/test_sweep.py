@@ -19,9 +19,11 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
 from mlsysim.physics.precision import compute_precision
 from mlsysim.search import sweep as module
+from mlsysim.search.checkpoint import Checkpoint
 from mlsysim.search.kinds import KINDS
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import merge, shard, sweep
+from mlsysim.search.tiles import tiles
 from mlsysim.units.registry import Q_
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 
@@ -204,9 +206,9 @@ def test_any_executor_will_do(whole):
 
 def test_tiles_are_full():
     blocks = [np.arange(10), np.arange(10, 20_000), np.arange(20_000, 20_001)]
-    tiles = list(module._tiles(blocks))
-    assert [tile.size for tile in tiles] == [8192, 8192, 20_001 - 2 * 8192]
-    assert (np.concatenate(tiles) == np.arange(20_001)).all()
+    found = list(tiles(blocks))
+    assert [tile.size for tile in found] == [8192, 8192, 20_001 - 2 * 8192]
+    assert (np.concatenate(found) == np.arange(20_001)).all()
 
 
 # --- stopping and going on ----------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ def test_a_pool_survives_the_death_of_a_worker(whole, tmp_path):
     killed = []
 
     def kill(done: int, parts: int, total: Any) -> None:
-        if not killed:
+        if done and not killed:
             victim = multiprocessing.active_children()[0]
             killed.append(victim.pid)
             os.kill(victim.pid, signal.SIGKILL)
@@ -284,6 +286,7 @@ def rewrite(path: Path, change: Any) -> None:
         (lambda f: rewrite(part(f), lambda d: d.update(digest="0")), "belongs to another space"),
         (lambda f: part(f).write_text((f / "part-00000003.json").read_text()), "contents were changed"),
         (lambda f: (f / "part-x.json").write_text("{}"), "not that of a part"),
+        (lambda f: part(f).rename(f / "part-00000099.json"), "not that of a part"),
         (lambda f: (f / "sweep.json").write_text("[]"), "corrupt or of another format"),
         (lambda f: rewrite(f / "sweep.json", lambda d: d.update(digest="0")), "belongs to another space"),
         (lambda f: rewrite(f / "sweep.json", lambda d: d.update(part_size=7)), "parts of 7 points"),
@@ -311,6 +314,12 @@ def test_jobs_of_an_array_merge(whole, tmp_path):
     assert same(merge(folders)) == whole
     assert same(merge([folders[1], folders[0], folders[1], folders[2]])) == whole
     assert not merge(folders[:2]).complete
+    twin = Checkpoint(tmp_path / "twin", chips(), PART)
+    twin.save(1, shard(chips(), PART + 1, 2 * PART).document())
+    with pytest.raises(
+        InputError, match=r"job1/part-00000001.json' and '.*twin/part-00000001.json' are of the same points and differ"
+    ):
+        merge([*folders, twin.folder])
     sweep(chips(top=2), checkpoint=tmp_path / "other", points_per_part=PART)
     with pytest.raises(InputError, match="another space"):
         merge([folders[0], tmp_path / "other"])

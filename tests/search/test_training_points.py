@@ -30,6 +30,7 @@ A100 = fleet("DGX_A100", "InfiniBand_HDR", 64)
 H100 = fleet("DGX_H100", "InfiniBand_NDR", 24)
 RACK = fleet("GB200_NVL72", "InfiniBand_NDR", 8)
 SMALL = fleet("DGX_A100", "Ethernet_100G", 1)
+TRAINIUM = fleet("Trn2_48xlarge", "EFA_v3", 4)
 
 CASES = {
     "dense": {"model": "GPT3_175B", "fleet": A100},
@@ -47,6 +48,7 @@ CASES = {
     "dualpipe": {"model": "Qwen3_235B_A22B", "fleet": H100, "schedule": "dualpipe", "congestion_factor": 2.0},
     "topology": {"model": "Llama3_8B", "fleet": H100, "topology_override": "torus_2d"},
     "no micro-batches given": {"model": "Llama3_8B", "fleet": H100},
+    "state on the host": {"model": "Llama3_70B", "fleet": H100, "optimizer_offload": 0.75},
 }
 POINTS = 520
 SHORT = {
@@ -217,13 +219,14 @@ def test_the_size_of_a_micro_batch_may_be_given_instead_of_their_number():
 @pytest.mark.parametrize(
     ("node", "unknown"),
     [
-        ("HGX_H20", {"usd_per_mtoken", "kgco2e_per_mtoken"}),
-        ("Trn2_48xlarge", {"usd_per_mtoken", "kwh_per_mtoken", "kgco2e_per_mtoken"}),
+        ("HGX_H20", {"usd", "kgco2e", "litres"}),
+        ("Trn2_48xlarge", {"usd", "kwh", "kgco2e", "litres"}),
     ],
 )
 def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
     found = TrainingPoints({"model": "Llama3_8B", "fleet": fleet(node, "Ethernet_100G", 4), "batch_size": 128})
     outputs = found.evaluate({"tp": np.array([1, 2])})
+    unknown = {f"{amount}_per_{what}" for amount in unknown for what in ("run", "mtoken")}
     assert set(OUTPUTS) - set(outputs) == unknown
     assert set(found.unknown) == unknown
     assert all(reason.endswith(".") for reason in found.unknown.values())
@@ -241,8 +244,20 @@ def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
         ({"model": "Llama3_8B", "fleet": H100}, {"zero_stage": [0, 4]}, "must be"),
         ({"model": "Llama3_8B", "fleet": H100}, {"batch_size": ["many"]}, "needs numbers"),
         ({"model": "Llama3_8B", "fleet": H100}, {"tp": [1], "tp_size": [2]}, "same axis"),
-        ({"model": "Llama3_8B", "fleet": H100, "efficiency": "calibrated"}, {"tp": [1]}, "first order"),
         ({"model": "Llama3_8B", "fleet": H100, "node": "DGX_A100"}, {"tp": [1]}, "a fleet, or a node"),
+        ({"model": "Llama3_8B", "node": "DGX_A100", "chip": "A100", "fabric": "EFA_v2"}, {"tp": [1]}, "a node"),
+        ({"model": "Llama3_8B", "chip": "T4", "fabric": "EFA_v2"}, {"tp": [1]}, "no node of the zoo holds"),
+        ({"model": "Llama3_8B", "fleet": H100, "nodes": 2, "accelerators": 16}, {"tp": [1]}, "not both"),
+        ({"model": "Llama3_8B", "fleet": H100}, {"nodes": [2], "accelerators": [16]}, "not both"),
+        ({"model": "Llama3_8B", "fleet": H100, "nodes": 2}, {"accelerators": [16]}, "not both"),
+        ({"model": "Llama3_8B", "fleet": H100, "accelerators": 12}, {"tp": [1]}, "do not fill nodes of 8"),
+        ({"model": "Llama3_8B", "fleet": H100, "tokens": 1e12, "duration_days": 3}, {"tp": [1]}, "not both"),
+        ({"model": "Llama3_8B", "fleet": H100, "tokens": 1e12}, {"duration_days": [3.0]}, "not both"),
+        ({"model": "Llama3_8B", "fleet": H100, "unit_cost": 1, "node_cost": 1}, {"tp": [1]}, "not both"),
+        ({"model": "Llama3_8B", "fleet": H100}, {"offload": [0.5, 1.5]}, "'offload' of a training space must be"),
+        ({"model": "Llama3_8B", "fleet": TRAINIUM}, {"offload": [0.0, 0.5]}, "no link to its host"),
+        ({"model": "Llama3_8B", "fleet": TRAINIUM, "offload": 0.5}, {"tp": [1]}, "no link to its host"),
+        ({"model": "Llama3_8B", "fleet": H100, "grid": "Iowa", "kwh_price": "cheap"}, {"tp": [1]}, "kwh_price"),
         ({"model": "Llama3_8B", "fleet": H100, "topology_override": "torus_2d"}, {"nodes": [4]}, "topology"),
     ],
 )

@@ -168,11 +168,14 @@ def _log_error(errors: Sequence[float]) -> float:
 
 @contextmanager
 def _without_user_zoo() -> Any:
-    folder = os.environ.pop("MLSYSIM_ZOO", None)
+    folder = os.environ.get("MLSYSIM_ZOO")
+    os.environ["MLSYSIM_ZOO"] = ""
     try:
         yield
     finally:
-        if folder is not None:
+        if folder is None:
+            del os.environ["MLSYSIM_ZOO"]
+        else:
             os.environ["MLSYSIM_ZOO"] = folder
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+from mlsysim.cli import plans, zoo
 from mlsysim.cli.calibrate import calibrate
+from mlsysim.cli.doctor import doctor
+from mlsysim.cli.labs import labs
+from mlsysim.cli.optimizers import optimize, synthesize
 from mlsysim.cli.sweep import sweep
 from mlsysim.cli.validate import validate
 from mlsysim.cli.verify import verify
@@ -21,15 +26,35 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
+app.command("eval")(plans.evaluate)
+app.command()(plans.train)
+app.command()(plans.serve)
+app.command()(plans.plan)
+app.command()(plans.audit)
+app.command()(plans.compare)
+app.command()(plans.sensitivity)
+app.command()(plans.explain)
+app.add_typer(optimize)
+app.command()(synthesize)
+app.command()(zoo.zoo)
+app.command()(zoo.walls)
+app.command("import")(zoo.import_)
+app.command()(zoo.schema)
+app.command()(doctor)
 app.command()(validate)
 app.command()(calibrate)
 app.command()(verify)
 app.command()(sweep)
+app.add_typer(labs)
 
 
 @app.callback()
-def commands() -> None:
+def commands(
+    context: typer.Context,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="text, json, markdown or csv")] = None,
+) -> None:
     """Plan machine-learning systems: will it fit, how fast, what does it cost, what binds?"""
+    context.obj = {"output": output}
 
 
 def main() -> None:

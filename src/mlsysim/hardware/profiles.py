@@ -7,7 +7,6 @@ can carry an error bar that is honest about the difference.
 
 from __future__ import annotations
 
-import os
 import tomllib
 from functools import cache, cached_property
 from importlib.resources import files
@@ -22,6 +21,7 @@ from mlsysim.physics.precision import compute_precision
 from mlsysim.units.fields import Record, Seconds
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.provenance import Source
+from mlsysim.zoo.user_folder import user_folder
 
 __all__ = [
     "REACH",
@@ -297,15 +297,15 @@ _WIDER = {
 
 
 @cache
-def _tables(user_folder: str) -> dict[str, dict[str, Any]]:
+def _tables(own: str) -> dict[str, dict[str, Any]]:
     """Every profile table: those of the shipped files together, then the user's, which replace whole tables."""
     tables: dict[str, dict[str, Any]] = {}
     shipped = files("mlsysim.hardware").joinpath("data", "profiles")
     for entry in sorted(shipped.iterdir(), key=lambda item: item.name):
         if entry.name.endswith(".toml"):
             tables = _merge(tables, tomllib.loads(entry.read_text(encoding="utf-8")))
-    if user_folder:
-        for path in sorted(Path(user_folder).glob("profiles/*.toml")):
+    if own:
+        for path in sorted(Path(own).glob("profiles/*.toml")):
             try:
                 tables.update(tomllib.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError) as error:
@@ -315,23 +315,23 @@ def _tables(user_folder: str) -> dict[str, dict[str, Any]]:
 
 def profile_names() -> list[str]:
     """Chips and classes that have constants of their own."""
-    return list(_tables(os.environ.get("MLSYSIM_ZOO", "")))
+    return list(_tables(user_folder()))
 
 
 @cache
-def _build(name: str, user_folder: str) -> Profile:
-    table = dict(_tables(user_folder)[name])
+def _build(name: str, own: str) -> Profile:
+    table = dict(_tables(own)[name])
     parent = table.pop("like", None)
     if parent is not None:
-        merged = _merge(_plain(parent, user_folder), table)
+        merged = _merge(_plain(parent, own), table)
         return Profile(name=name, **merged)
     return Profile(name=name, **table)
 
 
-def _plain(name: str, user_folder: str) -> dict[str, Any]:
-    table = dict(_tables(user_folder)[name])
+def _plain(name: str, own: str) -> dict[str, Any]:
+    table = dict(_tables(own)[name])
     parent = table.pop("like", None)
-    return _merge(_plain(parent, user_folder), table) if parent is not None else table
+    return _merge(_plain(parent, own), table) if parent is not None else table
 
 
 def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -345,7 +345,7 @@ def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 def profile(chip: HardwareNode) -> Profile:
     """The constants of a chip: its own, else those of its generation, else those of its family."""
-    folder = os.environ.get("MLSYSIM_ZOO", "")
+    folder = user_folder()
     tables = _tables(folder)
     generation = (chip.generation or "").replace(" ", "_")
     for name in (chip.metadata.key, f"generation_{generation}", f"family_{chip.family}", "family_gpu"):

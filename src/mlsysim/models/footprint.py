@@ -30,13 +30,14 @@ _LOGIT_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """Bytes on one device."""
+    """Bytes on one device, and ``host`` bytes of its optimizer state that rest in the memory of the host."""
 
     weights: Any
     gradients: Any
     optimizer: Any
     activations: Any
     buffers: Any = 0.0
+    host: Any = 0.0
 
     @property
     def total(self) -> Any:
@@ -119,8 +120,9 @@ def training_state(
     stages_in_flight: Any = None,
     buffer_fraction: float = 0.0,
     trainable_fraction: float = 1.0,
+    optimizer_offload: Any = 0.0,
 ) -> TrainingState:
-    """Bytes of a training step on the fullest device."""
+    """Bytes of a training step on the fullest device; ``optimizer_offload`` of its optimizer state is on the host."""
     weight = bytes_per_element(precision)
     kept = weight if weight >= 2 else 2.0
     local = local_parameters(model, tp, pp, ep)
@@ -137,7 +139,8 @@ def training_state(
         model, micro_batch, seq_len, precision, recompute, tp, pp, cp, sequence_parallel, stages_in_flight
     )
     buffers = buffer_fraction * (weights + gradients)
-    return TrainingState(weights, gradients, optimizer_state, activations, buffers)
+    host = optimizer_offload * optimizer_state
+    return TrainingState(weights, gradients, optimizer_state - host, activations, buffers, host)
 
 
 def local_parameters(model: Workload, tp: Any, pp: Any, ep: Any) -> Any:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import maximum, minimum, power
+from mlsysim.units.ops import maximum, minimum, power, sqrt
 
 __all__ = [
     "attention_decode_time",
@@ -49,7 +49,13 @@ _ROUND = 2.0
 
 def soft_maximum(a: Any, b: Any, corner: Any = _SHARP) -> Any:
     """The norm of two times: the larger, and up to 19 % more (with a corner of 4) where both are equal."""
+    if isinstance(b, float) and b == 0.0:
+        return a
     longer, shorter = maximum(a, b), minimum(a, b)
+    if isinstance(corner, float) and corner == _SHARP:
+        # Fourth powers and roots by squares: on arrays ten times as fast as a general power.
+        squared = (shorter / longer) * (shorter / longer)
+        return longer * sqrt(sqrt(1 + squared * squared))
     return longer * power(1 + power(shorter / longer, corner), 1 / corner)
 
 

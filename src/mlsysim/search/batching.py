@@ -7,6 +7,9 @@ Every batch from 1 to ``max_search_batch`` is evaluated with walls 4 and 7, as :
 describes them, and each rejected batch is counted under the wall that rejected it. Larger batches read the weights once for
 more requests, so throughput grows with the batch; so does the time of each request. Too small a batch cannot carry the
 load at all: the feasible batches lie between the two.
+
+The sensitivity says what the next batch is worth or which wall forbids it, and what the best would be worth, with the batch
+free to follow, with one replica more or less and with a tenth more or less time or load.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, ClassVar
 
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn
+from mlsysim.search.steps import step
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
 from mlsysim.walls.node.compute_memory import cite
@@ -26,6 +30,7 @@ from mlsysim.walls.node.tail import TailLatencyModel
 __all__ = ["BatchingOptimizer", "BatchingResult"]
 
 _KEPT = 5
+_TENTH = 0.1
 _MEMORY, _LOAD, _LATENCY = "Wall 2 (Memory)", "Wall 7 (unstable queue)", "Wall 7 (latency target)"
 
 
@@ -53,7 +58,10 @@ class BatchingResult(Result):
     largest_fitting_batch: int | None
     rejected: dict[str, int]
     top_candidates: tuple[dict[str, Any], ...]
+    ties: int
     runner_up: dict[str, Any] | None
+    runner_up_behind_fraction: float | None
+    sensitivity: dict[str, Any]
     closest: dict[str, Any] | None
     total_searched: int
     search_space_size: int
@@ -115,10 +123,10 @@ class BatchingOptimizer(Resolver[BatchingResult]):
     def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> BatchingResult:
         """Evaluate every batch size and keep the one with the highest throughput within the target."""
         rejected = {_MEMORY: 0, _LOAD: 0, _LATENCY: 0}
-        rest = 1 - x.percentile / 100
         found: list[tuple[ServedBatch, Sojourn]] = []
         close: list[tuple[float, ServedBatch, Sojourn]] = []
-        fits = 0
+        batches: list[ServedBatch] = []
+        why: dict[int, str] = {}
         for size in range(1, x.max_search_batch + 1):
             served = serve_batch(x, size)
             if size == 1:
@@ -126,26 +134,26 @@ class BatchingOptimizer(Resolver[BatchingResult]):
             if not served.fits:
                 # Caches only grow with the batch: none of the larger ones fits either.
                 rejected[_MEMORY] += x.max_search_batch + 1 - size
+                why[size] = _MEMORY
                 break
-            fits = size
-            slots = x.num_replicas * size
-            rho = load(x.arrival_rate_qps, served.service, slots)
-            if rho >= 1:
-                rejected[_LOAD] += 1
-                continue
-            queue = Sojourn(slots, rho, x.service_time_cv)
-            violation = queue.tail(x.sla_latency_ms / (served.service * 1e3))
-            if violation > rest:
-                rejected[_LATENCY] += 1
+            batches.append(served)
+            queue = _queue(x, served)
+            if queue is None:
+                why[size] = _LOAD
+            elif (violation := queue.tail(x.sla_latency_ms / (served.service * 1e3))) > 1 - x.percentile / 100:
+                why[size] = _LATENCY
                 close.append((violation, served, queue))
             else:
                 found.append((served, queue))
+                continue
+            rejected[why[size]] += 1
         found.sort(key=lambda pair: (-pair[0].rate, -pair[0].size))
         candidates = tuple(_describe(x, served, queue) for served, queue in found[:_KEPT])
         nearest = min(close, key=lambda entry: entry[0]) if close and not found else None
         closest = None if nearest is None else _describe(x, nearest[1], nearest[2])
         smallest = min((served.size for served, _ in found), default=None)
-        return self._answer(x, assumed, found, candidates, closest, rejected, fits, smallest)
+        sensitivity = _sensitivity(x, batches, found[0][0], why) if found else {}
+        return self._answer(x, assumed, found, candidates, closest, rejected, len(batches), smallest, sensitivity)
 
     @staticmethod
     def _answer(
@@ -157,9 +165,11 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         rejected: dict[str, int],
         fits: int,
         smallest: int | None,
+        sensitivity: dict[str, Any],
     ) -> BatchingResult:
         best: dict[str, Any] = candidates[0] if candidates else {}
         served, queue = found[0] if found else (None, None)
+        second = candidates[1] if len(candidates) > 1 else None
 
         def time(name: str) -> Any:
             return quantity(best[name], "s") if best else None
@@ -186,7 +196,12 @@ class BatchingOptimizer(Resolver[BatchingResult]):
             largest_fitting_batch=fits or None,
             rejected=rejected,
             top_candidates=candidates,
-            runner_up=candidates[1] if len(candidates) > 1 else None,
+            ties=sum(served.rate == found[0][0].rate for served, _ in found),
+            runner_up=second,
+            runner_up_behind_fraction=None
+            if second is None
+            else 1 - second["throughput_tokens_per_s"] / best["throughput_tokens_per_s"],
+            sensitivity=sensitivity,
             closest=closest,
             total_searched=x.max_search_batch,
             search_space_size=x.max_search_batch,
@@ -202,6 +217,48 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         }
         outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
         return outcome
+
+
+def _queue(x: Any, served: ServedBatch) -> Sojourn | None:
+    """The queue in front of a batch; None where it only grows."""
+    slots = x.num_replicas * served.size
+    rho = load(x.arrival_rate_qps, served.service, slots)
+    return None if rho >= 1 else Sojourn(slots, rho, x.service_time_cv)
+
+
+def _sensitivity(x: Any, batches: list[ServedBatch], best: ServedBatch, why: dict[int, str]) -> dict[str, Any]:
+    """What the next batch, one replica, and a tenth of the target or of the load are worth."""
+    value = x.num_replicas * best.rate
+    sizes = {served.size: served for served in batches} | dict.fromkeys(why)
+    entry: dict[str, Any] = {"at": best.size}
+    for direction, size in (("up", best.size + 1), ("down", best.size - 1)):
+        if size in sizes:
+            served = sizes[size]
+            allowed = None if served is None or size in why else x.num_replicas * served.rate
+            entry[direction] = step(size, allowed, value, larger=True, rejected_by=why.get(size))
+    found = {"batch_size": entry}
+    others = {
+        "num_replicas": (x.num_replicas + 1, x.num_replicas - 1),
+        "sla_latency_ms": (x.sla_latency_ms * (1 + _TENTH), x.sla_latency_ms * (1 - _TENTH)),
+        "arrival_rate_qps": (x.arrival_rate_qps * (1 + _TENTH), x.arrival_rate_qps * (1 - _TENTH)),
+    }
+    for name, changed in others.items():
+        entry = {"at": getattr(x, name)}
+        for direction, to in zip(("up", "down"), changed, strict=True):
+            if to > 0:
+                other = SimpleNamespace(**{**vars(x), name: to})
+                entry[direction] = step(to, _best_rate(other, batches), value, larger=True, rejected_by="Wall 7")
+        found[name] = entry
+    return found
+
+
+def _best_rate(x: Any, batches: list[ServedBatch]) -> float | None:
+    """Requests a second of the best batch within the target; None where no batch is."""
+    for served in sorted(batches, key=lambda batch: -batch.rate):
+        queue = _queue(x, served)
+        if queue is not None and queue.tail(x.sla_latency_ms / (served.service * 1e3)) <= 1 - x.percentile / 100:
+            return float(x.num_replicas * served.rate)
+    return None
 
 
 def _describe(x: Any, served: ServedBatch, queue: Sojourn) -> dict[str, Any]:

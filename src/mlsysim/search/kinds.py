@@ -2,7 +2,8 @@
 
 ``evaluate`` gives arrays by name: ``feasible`` (bool), ``wall`` (0 where the point fits, else the number of the wall that
 rejects it) and the outputs. The module may declare ``INPUTS`` (names, units and ranges of what a space may set),
-``OUTPUTS``, ``LARGER`` (outputs of which more is better) and ``OBJECTIVE`` (what is ranked unless a space says otherwise).
+``OUTPUTS``, ``LARGER`` (outputs of which more is better), ``OBJECTIVE`` (what is ranked unless a space says otherwise) and
+``binding(outputs)`` (the wall that binds where none rejects).
 """
 
 from __future__ import annotations
@@ -38,8 +39,23 @@ class Kind:
 
     @property
     def evaluate(self) -> Evaluate:
+        """Outputs of some points; of a space with uncertain inputs, percentiles over its draws."""
         function: Evaluate = self._declared("evaluate", None)
-        return function
+
+        def evaluate(space: Any, columns: dict[str, Any]) -> dict[str, Any]:
+            if getattr(space, "uncertain", None) is None:
+                return function(space, columns)
+            from mlsysim.search.uncertainty import at_draws
+
+            return at_draws(function, space, columns)  # type: ignore[arg-type]
+
+        return evaluate
+
+    def describe(self, space: Any, columns: Any) -> list[dict[str, Any]]:
+        """For each point of a space with uncertain inputs its percentiles and how often it is feasible."""
+        from mlsysim.search.uncertainty import describe
+
+        return describe(self._declared("evaluate", None), self._declared("binding", None), space, columns)
 
     @property
     def inputs(self) -> Mapping[str, Input]:
@@ -66,7 +82,9 @@ class Kind:
 _LARGER = frozenset({"mfu", "hfu", "tokens_per_second", "scaling_efficiency", "goodput_ratio"})
 
 KINDS: dict[str, Kind] = {
+    "compression": Kind("compression", "mlsysim.search.compression"),
     "node": Kind("node", "mlsysim.search.node"),
+    "serving": Kind("serving", "mlsysim.search.serving"),
     "training": Kind("training", "mlsysim.search.training"),
 }
 """The kinds by name."""

@@ -21,6 +21,7 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.physics.power import proportional_power
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.search.tables import Table
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, Input, read_input
 from mlsysim.walls.node.capacity import inference_bytes, training_state
@@ -31,7 +32,7 @@ from mlsysim.zoo.constants import constant
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-__all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "evaluate"]
+__all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "chip_numbers", "evaluate"]
 
 _WORKLOAD = (
     "model",
@@ -84,54 +85,13 @@ OUTPUTS = (
 LARGER = frozenset({"throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd"})
 OBJECTIVE = "latency_s"
 
-_MOST_PASSES = 2**22
 _PASS = ("flops", "hardware_flops", "moved", "footprint", "tokens", "samples", "weights", "working")
 _YEAR = "1 year"
 
 
-class _Table:
-    """Numbers of each combination of some axes, worked out when first met."""
-
-    def __init__(self, space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any) -> None:
-        self.homes = sorted({space.homes[name] for name in inputs if name in space.homes})
-        self.columns = [next(iter(space.axes[home].columns)) for home in self.homes]
-        self.sizes = [space.axes[home].size for home in self.homes]
-        size = 1
-        for count in self.sizes:
-            size *= count
-        if size > _MOST_PASSES:
-            raise InputError(
-                f"The space {space.name!r} has {size:,} different passes; spaces of kind 'node' may have {_MOST_PASSES:,}."
-            )
-        self.space, self.inputs, self.compute = space, inputs, compute
-        self.rows = np.full((len(fields), size), np.nan)
-        self.known = np.zeros(size, dtype=bool)
-        self.fields = fields
-
-    def take(self, columns: Columns) -> dict[str, Any]:
-        """The fields at these points."""
-        code: Any = 0
-        for column, size in zip(self.columns, self.sizes, strict=True):
-            code = code * size + columns.positions[column]
-        if not np.all(self.known[code]):
-            for missing in np.unique(code).tolist():
-                if not self.known[missing]:
-                    self.rows[:, missing] = self.compute(self._inputs(missing))
-                    self.known[missing] = True
-        return {name: row[code] for name, row in zip(self.fields, self.rows, strict=True)}
-
-    def _inputs(self, code: int) -> dict[str, Any]:
-        places = {}
-        for home, size in zip(reversed(self.homes), reversed(self.sizes), strict=True):
-            code, places[home] = divmod(code, size)
-        found = {}
-        for name in self.inputs:
-            if name in self.space.homes:
-                home = self.space.homes[name]
-                found[name] = self.space.axes[home].columns[name][places[home]]
-            else:
-                found[name] = self.space.fixed.get(name, INPUTS[name].default)
-        return found
+def _table(space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any) -> Table:
+    defaults = {name: INPUTS[name].default for name in inputs}
+    return Table(space, inputs, fields, compute, defaults, "passes")
 
 
 def _pass(given: dict[str, Any]) -> list[float]:
@@ -212,13 +172,13 @@ def _entry(given: dict[str, Any]) -> list[float]:
     ]
 
 
-def _chip(space: Space, columns: Columns) -> dict[str, Any]:
+def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
     """Numbers of the chip at each point."""
     found: dict[str, Any] = dict.fromkeys(_ENTRY, np.nan)
     found["dispatch_tax"] = to_si(constant("dispatch_tax").quantity, "s")
     if "hardware" in columns or space.fixed.get("hardware") is not None:
         if "chips" not in space.cache:
-            space.cache["chips"] = _Table(space, ("hardware", "precision"), _ENTRY, _entry)
+            space.cache["chips"] = _table(space, ("hardware", "precision"), _ENTRY, _entry)
         found = space.cache["chips"].take(columns)
     else:
         for name in ("peak", "bandwidth", "capacity"):
@@ -241,9 +201,9 @@ def _plain(space: Space, columns: Columns, name: str) -> Any:
 def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     """Outputs at these points."""
     if "passes" not in space.cache:
-        space.cache["passes"] = _Table(space, _WORKLOAD, _PASS, _pass)
+        space.cache["passes"] = _table(space, _WORKLOAD, _PASS, _pass)
     work = space.cache["passes"].take(columns)
-    chip = _chip(space, columns)
+    chip = chip_numbers(space, columns)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return _roofline(space, columns, work, chip)
 
@@ -294,3 +254,8 @@ def _roofline(space: Space, columns: Columns, work: dict[str, Any], chip: dict[s
         "usd_per_mtoken": 1e6 * spent / work["tokens"],
     }
     return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}
+
+
+def binding(outputs: dict[str, Any]) -> Any:
+    """The wall that binds a pass that fits: whichever of arithmetic and memory takes longer."""
+    return np.where(outputs["latency_compute_s"] >= outputs["latency_memory_s"], 1, 2)

@@ -6,6 +6,9 @@ Each grid is one solve of wall 17 (cost, with the PUE of the grid's facility) an
 the least carbon with ``objective="carbon"``. All grids pay the same price of electricity unless ``kwh_price="region"`` asks
 for each grid's own; grids whose price is not published are then rejected by name, never taken to be free.
 
+The sensitivity says what the next place is worth and what one per cent more of the carbon tax and of the price of electricity
+do to the best; ``deciding_carbon_tax`` is the tax at which the runner-up on cost would draw level.
+
 Left out: latency to users, capacity and land, water, data that may not leave a country, differing hardware prices. The
 carbon is that of operation; embodied carbon is the same everywhere and does not change the order.
 """
@@ -19,6 +22,7 @@ from typing import Annotated, Any, ClassVar
 from mlsysim.errors import InputError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
+from mlsysim.search.steps import step, worth
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import Amount, Binding, Equation, Input, Resolver, Result
@@ -28,6 +32,7 @@ from mlsysim.zoo.constants import constant
 
 __all__ = ["PlacementOptimizer", "PlacementResult", "taxed_cost"]
 
+_PER_CENT = 0.01
 _TONNE = conversion_factor("kgCO2e", "tCO2e")
 
 DEFAULT_REGIONS = ("US_Avg", "Quebec", "Iowa")
@@ -63,7 +68,11 @@ class PlacementResult(Result):
     pue: float
     carbon_tax_usd: float
     best_config: dict[str, Any]
+    ties: int
     runner_up: dict[str, Any] | None
+    runner_up_behind_fraction: float | None
+    sensitivity: dict[str, Any]
+    deciding_carbon_tax: float | None
     top_candidates: tuple[dict[str, Any], ...]
     rejected: tuple[dict[str, str], ...]
     total_searched: int
@@ -171,7 +180,11 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             pue=best["pue"],
             carbon_tax_usd=best["carbon_tax_usd"],
             best_config={"region": best["region"]},
+            ties=sum(found[measure] == best[measure] for found in candidates),
             runner_up=second,
+            runner_up_behind_fraction=None if second is None else _behind(second[measure], best[measure]),
+            sensitivity=_sensitivity(x, best, second, measure),
+            deciding_carbon_tax=None if second is None or x.objective != "cost" else _deciding_tax(best, second),
             top_candidates=tuple(candidates),
             rejected=tuple(rejected),
             total_searched=len(candidates),
@@ -183,6 +196,39 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             "carbon": best["carbon_footprint_kg"] * _TONNE,
         }
         return outcome
+
+
+def _behind(value: float, best: float) -> float | None:
+    change = worth(value, best, larger=False)
+    return None if change is None else -change
+
+
+def _sensitivity(x: Any, best: dict[str, Any], second: dict[str, Any] | None, measure: str) -> dict[str, Any]:
+    """What the next place is worth, and what one per cent more of what the total is made of costs."""
+    found: dict[str, Any] = {}
+    if second is not None:
+        found["region"] = {
+            "at": best["region"],
+            "other": step(second["region"], second[measure], best[measure], larger=False),
+        }
+    if x.objective == "cost":
+        # The total is linear in both: a per cent more of either adds a per cent of its own part.
+        for name, at, part in (
+            ("carbon_tax_per_ton", x.carbon_tax_per_ton, best["carbon_tax_usd"]),
+            ("kwh_price", best["kwh_price_usd"], best["opex_energy_usd"]),
+        ):
+            total = best["total_usd"] + _PER_CENT * part
+            found[name] = {"at": at, "up": step(at * (1 + _PER_CENT), total, best["total_usd"], larger=False)}
+    return found
+
+
+def _deciding_tax(best: dict[str, Any], second: dict[str, Any]) -> float | None:
+    """USD/tCO2e at which two places cost the same; None where no tax changes their order."""
+    carbon = (best["carbon_footprint_kg"] - second["carbon_footprint_kg"]) * _TONNE
+    if carbon == 0:
+        return None
+    tax = (second["tco_usd"] - best["tco_usd"]) / carbon
+    return float(tax) if tax >= 0 else None
 
 
 def _places(regions: Any) -> list[tuple[str, GridProfile | Datacenter]]:

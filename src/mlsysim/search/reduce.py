@@ -51,8 +51,8 @@ class Reduction:
 
     # --- points in --------------------------------------------------------------------------------------------
 
-    def add(self, indices: Any, columns: Columns, outputs: dict[str, Any]) -> None:
-        """Points with what was computed for them."""
+    def add(self, indices: Any, columns: Columns, outputs: dict[str, Any]) -> Any:
+        """Take in points with what was computed for them; gives which of them are feasible."""
         valid = np.broadcast_to(outputs.get("valid", True), indices.shape)
         designs = int(np.count_nonzero(valid))
         self.points += designs
@@ -64,7 +64,10 @@ class Reduction:
                 if count:
                     self.infeasible[str(wall)] += int(count)
         for expression in self.subject_to:
-            held = np.broadcast_to(expression(self._lookup(columns, outputs)), indices.shape)
+            # Over draws a constraint was decided draw by draw.
+            decided = getattr(outputs, "held", {}).get(expression.text)
+            held = expression(self._lookup(columns, outputs)) if decided is None else decided
+            held = np.broadcast_to(held, indices.shape)
             lost = int(np.count_nonzero(allowed & ~held))
             if lost:
                 self.infeasible[expression.text] += lost
@@ -72,7 +75,7 @@ class Reduction:
         count = int(np.count_nonzero(allowed))
         self.feasible += count
         if not count:
-            return
+            return allowed
         every = count == indices.size
         chosen = indices if every else indices[allowed]
 
@@ -103,6 +106,7 @@ class Reduction:
             rows = np.stack([of(goal.output) * goal.sign for goal in self.pareto])
             whole = np.isfinite(rows).all(axis=0)
             self.archive.add(*((rows, chosen) if whole.all() else (rows[:, whole], chosen[whole])))
+        return allowed
 
     def _lookup(self, columns: Columns, outputs: dict[str, Any]) -> Any:
         def value(name: str) -> Any:

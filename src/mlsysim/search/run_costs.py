@@ -1,14 +1,16 @@
-"""What a training run at a point loses to failures and costs in dollars, energy and carbon, on arrays.
+"""What a training run at a point loses to failures and costs in days, dollars, energy, carbon and water, on arrays.
 
 The kernels are those of walls 15, 17 and 18, and so are the defaults: the inputs are read once, as their resolvers read
 them, and a tile of points costs a few dozen array operations. Useful tokens are tokens per second times goodput.
-Energy follows from the point's MFU while it runs. What is not known stays away: a chip without a price has no
-``usd_per_mtoken``, a fleet without a place no ``kgco2e_per_mtoken``; ``unknown`` says why.
+A run has a given number of tokens (and lasts until they are through) or a given number of days. Energy follows from
+the point's MFU while it runs. What is not known stays away: a chip without a price has no ``usd_per_run``, a fleet without
+a place no ``kgco2e_per_run``; ``unknown`` says why. Where the points are in many places, what some places do not publish
+is not a number there, and such points are not ranked by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +40,7 @@ from mlsysim.walls.operations.sustainability import (
     facility_energy,
     fleet_draw,
     site_of,
+    water_volume,
 )
 from mlsysim.zoo.constants import constant
 
@@ -45,13 +48,16 @@ __all__ = ["RunCosts"]
 
 _HOUR = conversion_factor("h", "s")
 _MILLION = conversion_factor("token", "Mtoken")
+_NAMED = 3
 
 
 class RunCosts:
-    """Goodput, dollars, energy and carbon of a fleet's runs."""
+    """Goodput, days, dollars, energy, carbon and water of a fleet's runs."""
 
     def __init__(self, fleet: Any, fixed: Mapping[str, Any]) -> None:
         self.fleet = fleet
+        self.length = [name for name in ("duration_days", "tokens") if fixed.get(name) is not None]
+        self._one_length(())
         reliability = {name: fixed[name] for name in RELIABILITY_INPUTS if name in fixed}
         self.node_mtbf = to_si(
             ReliabilityModel().solve(fleet=fleet, job_duration_hours=1.0, **reliability).node_mtbf, "h"
@@ -66,8 +72,13 @@ class RunCosts:
                     self.inputs[name] = spec.default
         if self.inputs["maintenance_fraction"] is None:
             self.inputs["maintenance_fraction"] = to_si(constant("maintenance_rate").quantity, "1/year")
-        self._sites: dict[tuple[str, ...], Site] = {}
+        self._sites: dict[tuple[str | int, ...], Site] = {}
+        self._grids: list[tuple[Any, ...]] = []
         self.unknown: dict[str, str] = {}
+
+    def _one_length(self, columns: Iterable[str]) -> None:
+        if len({*self.length, *(name for name in columns if name in ("duration_days", "tokens"))}) > 1:
+            raise InputError("a run has a number of tokens or of duration_days, not both.", field="tokens")
 
     def goodput(self, columns: Mapping[str, Any], nodes: Any) -> tuple[Any, Any]:
         """Share of the time that is useful, and whether any is."""
@@ -82,43 +93,66 @@ class RunCosts:
         waste = writes + rework + restarts
         return maximum(0.0, 1 - waste), waste < 1
 
-    def per_million(
+    def of_run(
         self, columns: Mapping[str, Any], nodes: Any, mfu: Any, tokens_per_second: Any, goodput: Any
     ) -> dict[str, Any]:
-        """Dollars, kWh and kgCO2e for a million useful tokens."""
+        """Days, dollars, kWh, kgCO2e and litres of a run, and of a million of its useful tokens."""
+        self._one_length(columns)
         x = SimpleNamespace(**(self.inputs | dict(columns)))
         chip = self.fleet.node.accelerator
-        if chip.tdp is None and x.average_power is None:
-            reason = f"{chip.name} has no published TDP; give average_power."
-            self.unknown = dict.fromkeys(("kwh_per_mtoken", "kgco2e_per_mtoken", "usd_per_mtoken"), reason)
-            return {}
-        fleet = self._counted(nodes)
-        site = self._site(x.datacenter, fleet)
-        hours, years = x.duration_days * HOURS_PER_DAY, x.duration_days / DAYS_PER_YEAR
-        _device, power = fleet_draw(fleet, mfu * x.utilization, x.include_host, x.average_power, {})
-        energy = facility_energy(computing_energy(power, hours), site.pue)
-        useful = tokens_per_second * goodput * _HOUR * hours * x.utilization
+        self.unknown = {}
+        useful = tokens_per_second * goodput * _HOUR * HOURS_PER_DAY * x.utilization
         with np.errstate(divide="ignore"):
-            # Without goodput there are no tokens, and each costs infinitely much.
-            found = {"kwh_per_mtoken": token_cost(energy, useful * _MILLION)}
-            if site.carbon is None:
-                self.unknown["kgco2e_per_mtoken"] = "no grid, datacenter or region is given."
+            # Without goodput a run never ends, or has no tokens, each of which costs infinitely much.
+            if x.tokens is None:
+                days, million = x.duration_days, useful * x.duration_days * _MILLION
             else:
-                found["kgco2e_per_mtoken"] = token_cost(carbon_mass(energy, site.carbon), useful * _MILLION)
-            try:
-                price = purchase_price(fleet, x.unit_cost, x.node_cost, {})
-            except InputError as error:
-                if error.field != "unit_cost":
-                    raise
-                self.unknown["usd_per_mtoken"] = str(error)
+                days, million = x.tokens / useful, x.tokens * _MILLION
+            found = {"run_days": days}
+            if chip.tdp is None and x.average_power is None:
+                self._leave_out(
+                    ("usd", "kwh", "kgco2e", "litres"), f"{chip.name} has no published TDP; give average_power."
+                )
                 return found
-            purchase = price * x.infrastructure_multiplier
-            tariff = _tariff(x.kwh_price, site)
-            capex = amortised_share(purchase, years, x.amortization_years)
-            bill = energy_cost(energy, tariff)
-            upkeep = maintenance_cost(purchase, x.maintenance_fraction, years)
-            found["usd_per_mtoken"] = token_cost(capex + bill + upkeep, useful * _MILLION)
+            fleet = self._counted(nodes)
+            site = self._site(x.datacenter, fleet)
+            _device, power = fleet_draw(fleet, mfu * x.utilization, x.include_host, x.average_power, {})
+            computing = computing_energy(power, days * HOURS_PER_DAY)
+            energy = facility_energy(computing, site.pue)
+            amounts = {
+                "usd": self._dollars(x, fleet, site, energy, days / DAYS_PER_YEAR),
+                "kwh": energy,
+                "kgco2e": None if site.carbon is None else carbon_mass(energy, site.carbon),
+                "litres": None if site.wue is None else water_volume(computing, site.wue),
+            }
+            for name, amount in amounts.items():
+                if amount is not None:
+                    found[f"{name}_per_run"] = amount
+                    found[f"{name}_per_mtoken"] = token_cost(amount, million)
+        if site.carbon is None:
+            self._leave_out(("kgco2e", "litres"), "no grid, datacenter or region is given.")
+        elif site.wue is None:
+            self._leave_out(("litres",), f"no WUE is published for {site.name}.")
         return found
+
+    def _dollars(self, x: Any, fleet: Any, site: Site, energy: Any, years: Any) -> Any:
+        """Share of the purchase, electricity and upkeep; None, with the reason kept, where a price is not known."""
+        try:
+            purchase = purchase_price(fleet, x.unit_cost, x.node_cost, {}) * x.infrastructure_multiplier
+            tariff = _tariff(x.kwh_price, site)
+        except InputError as error:
+            # A price that nobody knows is no mistake of the caller; anything else is.
+            field = getattr(error, "field", None)
+            unpriced = field == "kwh_price" and site.price is None and _by_region(x.kwh_price)
+            if field != "unit_cost" and not unpriced:
+                raise
+            self._leave_out(("usd",), str(error))
+            return None
+        capex = amortised_share(purchase, years, x.amortization_years)
+        return capex + energy_cost(energy, tariff) + maintenance_cost(purchase, x.maintenance_fraction, years)
+
+    def _leave_out(self, names: tuple[str, ...], reason: str) -> None:
+        self.unknown |= {f"{name}_per_{what}": reason for name in names for what in ("run", "mtoken")}
 
     def _counted(self, nodes: Any) -> Any:
         """The fleet with another number of nodes, which may be an array."""
@@ -134,36 +168,43 @@ class RunCosts:
         )
 
     def _site(self, place: Any, fleet: Any) -> Site:
-        """The place, or the places of all points as one site of arrays."""
+        """The place, or the places of all points as one site of arrays; what some of them lack is not a number there."""
         if not isinstance(place, Names):
             return site_of(place, fleet, {})
-        if place.values not in self._sites:
-            sites = [site_of(Grids.get(name), fleet, {}) for name in place.values]
-            prices = [site.price for site in sites]
-            self._sites[place.values] = Site(
-                next((site.name for site in sites if site.price is None), sites[0].name),
-                _numbers([site.pue for site in sites]),
-                None,
-                _numbers([site.carbon for site in sites]),
-                None if None in prices else _numbers(prices),
-            )
-        table, at = self._sites[place.values], place.places
-        price = None if table.price is None else _at(table.price, at)
-        return Site(table.name, _at(table.pue, at), None, _at(table.carbon, at), price)
+        key = tuple(name if isinstance(name, str) else id(name) for name in place.values)
+        if key not in self._sites:
+            # Grids of one's own are told apart by identity and kept alive beside their key.
+            self._grids.append(place.values)
+            sites = [site_of(Grids.get(name) if isinstance(name, str) else name, fleet, {}) for name in place.values]
+            names = ", ".join(site.name for site in sites[:_NAMED]) + (" ..." if len(sites) > _NAMED else "")
+            columns = ([getattr(site, field) for site in sites] for field in ("pue", "wue", "carbon", "price"))
+            self._sites[key] = Site(names, *map(_numbers, columns))
+        table = self._sites[key]
+        wue, carbon, price = (
+            None if values is None else _at(values, place.places) for values in (table.wue, table.carbon, table.price)
+        )
+        return Site(table.name, _at(table.pue, place.places), wue, carbon, price)
+
+
+def _at(table: Any, places: np.ndarray) -> Any:
+    return table.take(places)
+
+
+def _by_region(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().lower() == "region"
 
 
 def _tariff(value: Any, site: Site) -> Any:
     """USD/kWh at each point: a column, the price of each point's grid, or one for all."""
     if isinstance(value, np.ndarray):
         return value
-    if isinstance(site.price, np.ndarray) and isinstance(value, str) and value.strip().lower() == "region":
+    if isinstance(site.price, np.ndarray) and _by_region(value):
         return site.price
     return electricity_price("EconomicsModel", value, site, {})
 
 
 def _numbers(values: list[Any]) -> Any:
-    return np.array(values, dtype=np.float64)
-
-
-def _at(table: Any, places: np.ndarray) -> Any:
-    return table.take(places)
+    """An array, with what is unknown not a number; None where nothing is known."""
+    if all(value is None for value in values):
+        return None
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

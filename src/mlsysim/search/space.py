@@ -32,6 +32,8 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.search.axes import Axis, read_axis, read_value
 from mlsysim.search.expression import Expression
 from mlsysim.search.kinds import Kind, kind_named
+from mlsysim.search.uncertainty import KEYS, UNCERTAINTY_SCHEMA, Uncertainty, read_uncertainty
+from mlsysim.walls.inputs import CALIBRATED
 
 __all__ = ["Columns", "Goal", "Space", "schema"]
 
@@ -48,6 +50,7 @@ _KEYS = (
     "maximize",
     "pareto",
     "top",
+    *KEYS,
 )
 _FORMAT = 1
 _LARGEST = 10**18
@@ -93,6 +96,7 @@ class Space:
     top: int = _TOP
     name: str = "space"
     description: str = ""
+    uncertain: Uncertainty | None = None
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -120,7 +124,6 @@ class Space:
             raise InputError("A space needs a 'kind', such as kind = \"node\".")
         kind = kind_named(table["kind"])
         name = str(table.get("name", name))
-        _fidelity(table.get("fidelity", "first order"))
         inputs, where = kind.inputs, f"{name!r}"
         axes = _table(table, "axes")
         if not axes:
@@ -137,8 +140,14 @@ class Space:
             if key in columns:
                 raise InputError(f"The input {key!r} of {where} is both fixed and on an axis.")
             fixed[key] = read_value(where, key, inputs.get(key), value)
+        if _calibrated(table.get("fidelity", "first order"), kind):
+            if "efficiency" in columns or fixed.get("efficiency", CALIBRATED) != CALIBRATED:
+                raise InputError(f"The space {where} is calibrated, so that it takes no efficiency.")
+            fixed["efficiency"] = CALIBRATED
+        uncertain = read_uncertainty(table, inputs, fixed, columns, where)
+        known = {*columns, *fixed, *(uncertain.inputs if uncertain is not None else ())}
         for key, spec in inputs.items():
-            if spec.required and key not in columns and key not in fixed:
+            if spec.required and key not in known:
                 raise InputError(f"The space {where} needs {key!r} ({spec.meaning}), fixed or on an axis.")
         space = cls(
             kind=kind.name,
@@ -148,6 +157,7 @@ class Space:
             subject_to=_expressions(table, "subject_to"),
             name=name,
             description=str(table.get("description", "")),
+            uncertain=uncertain,
         )
         return space._checked(kind).with_goals(
             minimize=table.get("minimize"),
@@ -164,7 +174,8 @@ class Space:
             expression.check_names(known, repr(self.name))
         if kind.outputs:
             for expression in self.subject_to:
-                expression.check_names([*kind.outputs, *known], repr(self.name))
+                varied = [] if self.uncertain is None else self.uncertain.inputs
+                expression.check_names([*kind.outputs, *known, *varied], repr(self.name))
         return self
 
     def with_goals(
@@ -213,6 +224,7 @@ class Space:
             "goal": None if goal is None else [goal.output, goal.larger],
             "pareto": [[goal.output, goal.larger] for goal in self.pareto],
             "top": self.top,
+            "uncertain": None if self.uncertain is None else self.uncertain.document(),
         }
 
     @classmethod
@@ -232,6 +244,7 @@ class Space:
                 pareto=tuple(Goal(*pair) for pair in document["pareto"]),
                 top=document["top"],
                 name=document["name"],
+                uncertain=None if document["uncertain"] is None else Uncertainty(**document["uncertain"]),
             )
         except (KeyError, TypeError, AttributeError):
             raise InputError("This is not the document of a space.") from None
@@ -267,6 +280,10 @@ class Space:
     @cached_property
     def _tables(self) -> dict[str, Any]:
         return {column: _array(values) for axis in self.axes for column, values in axis.columns.items()}
+
+    def table(self, column: str) -> Any:
+        """Values of an input in the order of its axis, as an array."""
+        return self._tables[column]
 
     def values(self, column: str) -> tuple[Any, ...]:
         """Values of an input in the order of its axis; a fixed input has one."""
@@ -311,6 +328,13 @@ class Space:
         if start < stop and not all(self._holds(expression, None, 0) for expression in self._by_depth[0]):
             return
         yield from self._expand(0, np.zeros(1, dtype=np.int64), start, stop)
+
+    def allowed(self, indices: Any) -> Any:
+        """Which of these points the constraints allow."""
+        held = np.ones(len(indices), dtype=bool)
+        for expression in self.constraints:
+            held &= self._holds(expression, indices, len(self.axes))
+        return held
 
     @cached_property
     def _by_depth(self) -> dict[int, list[Expression]]:
@@ -377,7 +401,7 @@ def schema(kind: str) -> dict[str, Any]:
             "name": {"type": "string"},
             "description": {"type": "string"},
             "kind": {"const": kind},
-            "fidelity": {"enum": ["first order"]},
+            "fidelity": {"enum": ["first order", *([CALIBRATED] if _has_calibrated(kind_named(kind)) else [])]},
             "axes": {"type": "object", "minProperties": 1},
             "fixed": {"type": "object", "properties": inputs, "additionalProperties": not inputs},
             "constraints": texts,
@@ -386,6 +410,7 @@ def schema(kind: str) -> dict[str, Any]:
             "maximize": {"type": "string"},
             "pareto": {**texts, "minItems": _OBJECTIVES[0], "maxItems": _OBJECTIVES[1]},
             "top": {"type": "integer", "minimum": 1, "maximum": _MOST_TOP},
+            **UNCERTAINTY_SCHEMA,
         },
     }
 
@@ -409,7 +434,15 @@ def _array(values: tuple[Any, ...]) -> Any:
         return np.array(values, dtype=np.int64)
     if any(isinstance(value, str) for value in values):
         return np.array(values)
+    if not all(isinstance(value, (int, float)) for value in values):
+        return _objects(values)
     return np.array(values, dtype=np.float64)
+
+
+def _objects(values: tuple[Any, ...]) -> Any:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -426,11 +459,17 @@ def _expressions(table: Mapping[str, Any], key: str) -> tuple[Expression, ...]:
     return tuple(Expression(text) for text in texts)
 
 
-def _fidelity(value: Any) -> None:
-    if value == "calibrated":
-        raise InputError('Sweeps are first order; fidelity = "calibrated" is not available.')
-    if value not in ("first order", "first_order"):
-        raise unknown_name("fidelity", value, ("first order", "calibrated"), 'use "first order".')
+def _has_calibrated(kind: Kind) -> bool:
+    return "efficiency" in kind.inputs and CALIBRATED in kind.inputs["efficiency"].choices
+
+
+def _calibrated(value: Any, kind: Kind) -> bool:
+    """Whether a space says that it is calibrated; ``efficiency = "calibrated"`` among its fixed inputs says the same."""
+    if value not in ("first order", "first_order", CALIBRATED):
+        raise unknown_name("fidelity", value, ("first order", CALIBRATED), 'use "first order" or "calibrated".')
+    if value == CALIBRATED and not _has_calibrated(kind):
+        raise InputError(f"Spaces of kind {kind.name!r} are first order.")
+    return bool(value == CALIBRATED)
 
 
 def _goal(kind: Kind, name: Any) -> Goal:

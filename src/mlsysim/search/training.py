@@ -1,15 +1,17 @@
-"""Training layouts by the thousand: what DistributedModel answers for one, on arrays, at first order.
+"""Training layouts by the thousand: what DistributedModel answers for one, on arrays, at either fidelity.
 
 A point is a layout of one model on one fleet: degrees of parallelism, virtual stages, micro-batches, ZeRO stage,
-recomputation, batch, sequence length, number of nodes. Each may be a column (an array with one value for each point)
-or fixed. The arithmetic is that of walls 2, 14, 15, 17 and 18, called with arrays; nothing is derived a second time, so
-that a point gives what ``solve()`` gives for it.
+recomputation, offload, batch, sequence length, number of nodes. Each may be a column (an array with one value for each
+point) or fixed. The arithmetic is that of walls 2, 14, 15, 17 and 18, called with arrays; nothing is derived a second
+time, so that a point gives what ``solve()`` gives for it. With ``efficiency = "calibrated"`` the step is the calibrated one
+(:mod:`mlsysim.search.calibrated_training`) under a ``stack``, whose settings hold where a space leaves them out.
 
 A layout that does not divide (what ``plan_layout`` refuses) is no design: ``valid`` is False there, ``feasible`` too,
 ``wall`` is 0 and the numbers are not a number. Only valid layouts are evaluated. A layout that does not fit into memory
 keeps its times and is rejected by wall 2; a fleet that fails faster than it recovers is rejected by wall 15.
 
-Columns of names that are neither recomputation modes nor grids (precision, schedule, a flag) split a tile into groups.
+Columns of names that are neither recomputation modes nor grids (model, chip, precision, schedule, a flag) split a tile
+into groups. A group whose chip cannot compute in its precision holds no designs.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.pipeline import idle_slots
+from mlsysim.search.calibrated_training import CalibratedTiming
 from mlsysim.search.run_costs import RunCosts
 from mlsysim.search.training_inputs import (
     COST_NUMBERS,
@@ -35,16 +37,17 @@ from mlsysim.search.training_inputs import (
     Names,
     canonical,
     checked,
+    fleet_named,
+    taken,
 )
-from mlsysim.systems.registry import Fabrics, Nodes
-from mlsysim.systems.types import Fleet
+from mlsysim.search.training_layouts import divided, waiting_and_held
 from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.first_order_step import demanded_step, network
-from mlsysim.walls.fleet.layout import Layout, choose_micro_batches
-from mlsysim.walls.fleet.memory import in_flight
-from mlsysim.walls.inputs import read_input
+from mlsysim.walls.fleet.layout import Layout
+from mlsysim.walls.fleet.offload import host_link, host_round_trip
+from mlsysim.walls.inputs import CALIBRATED, read_input
 from mlsysim.walls.node.capacity import training_state
 from mlsysim.walls.node.compute_memory import arithmetic_peak
 
@@ -59,9 +62,8 @@ OUTPUTS = (
     "memory_bytes",
     "scaling_efficiency",
     "goodput_ratio",
-    "usd_per_mtoken",
-    "kwh_per_mtoken",
-    "kgco2e_per_mtoken",
+    "run_days",
+    *(f"{amount}_per_{what}" for what in ("run", "mtoken") for amount in ("usd", "kwh", "kgco2e", "litres")),
 )
 """Numbers of a point, beside ``valid``, ``feasible`` and ``wall``."""
 
@@ -73,35 +75,34 @@ class TrainingPoints:
     """Layouts of one model on one fleet. ``fixed`` is what all points share; columns of a tile override it."""
 
     def __init__(self, fixed: Mapping[str, Any]) -> None:
-        given = {canonical(name): value for name, value in fixed.items()}
-        self.fixed = given
-        given = dict(given)
-        nodes, node, fabric = given.pop("nodes", None), given.pop("node", None), given.pop("fabric", None)
-        self.micro_batch = given.pop("micro_batch", None)
-        if node is not None or fabric is not None:
-            if "fleet" in given or node is None or fabric is None:
-                raise InputError("give a fleet, or a node and a fabric with the number of nodes.", field="fleet")
-            node = Nodes.get(node)
-            given["fleet"] = Fleet(name=node.name, node=node, count=int(nodes or 1), fabric=Fabrics.get(fabric))
+        given = {canonical(name): value for name, value in fixed.items() if value is not None}
+        self.fixed = dict(given)
+        self.micro_batch, self.dp = given.pop("micro_batch", None), given.pop("dp", None)
+        fleet, self.counted = fleet_named(given)
+        if fleet is not None:
+            given["fleet"] = fleet
         values: dict[str, Any] = {}
         for name, spec in DistributedModel.inputs.items():
-            if given.get(name) is not None:
-                values[name] = read_input("DistributedModel", name, spec, given[name])
+            if name in given:
+                values[name] = read_input("DistributedModel", name, INPUTS[name], given[name])
             elif spec.required:
                 raise InputError(f"a training space needs {name!r}: {spec.meaning}.", field=name)
             else:
                 values[name] = spec.default
-        if isinstance(values["efficiency"], str):
-            raise InputError("this evaluation is first order; give efficiency as a number.", field="efficiency")
-        if nodes is not None:
-            values["fleet"] = values["fleet"].model_copy(update={"count": int(nodes)})
-        self.values = values
         self.model, self.fleet = values["model"], values["fleet"]
         self.costs = RunCosts(self.fleet, given)
         chip = self.fleet.node.accelerator
-        self.peak = arithmetic_peak(chip, values["precision"])[0]
+        try:
+            self.peak = arithmetic_peak(chip, values["precision"])[0]
+        except UnknownNameError as error:
+            raise InputError(f"{chip.name}: {error}", field="precision") from None
         self.capacity = to_si(chip.memory.capacity, "byte")
         self.net = network(self.fleet, values["topology_override"], {})
+        self.calibrated: CalibratedTiming | None = None
+        if values["efficiency"] == CALIBRATED:
+            self.calibrated = CalibratedTiming(values, given, self.net)
+            values = self.calibrated.settings
+        self.values = values
 
     @property
     def unknown(self) -> dict[str, str]:
@@ -125,65 +126,51 @@ class TrainingPoints:
                 numbers[key] = checked(name, np.asarray(column)).astype(np.float64)
             else:
                 raise InputError(f"{name!r} is one for all points of a tile; use evaluate().", field=name)
-        if "nodes" in numbers and self.values["topology_override"] is not None:
-            raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
+        self._check_counts(numbers)
         x = self._inputs(numbers)
-        dp, local, parts, valid = self._layouts(x, size)
+        dp, local, parts, valid = divided(self.model, x, size)
         if valid.all():
-            return {"valid": valid, **_full(self._answers(x, numbers, dp, local, parts), size)}
+            return {"valid": valid, **_full(self._answers(x, numbers, dp, local, parts, size), size)}
         index = np.flatnonzero(valid)
         chosen = {name: column.take(index) for name, column in numbers.items()}
-        few = self._answers(self._inputs(chosen), chosen, *(_take(v, index) for v in (dp, local, parts)))
+        dp, local, parts = (taken(value, index) for value in (dp, local, parts))
+        few = self._answers(self._inputs(chosen), chosen, dp, local, parts, len(index))
         return {"valid": valid, **_scattered(_full(few, len(index)), index, size)}
+
+    def _check_counts(self, numbers: Mapping[str, Any]) -> None:
+        """One sentence where columns contradict what is fixed, or each other."""
+        sizes = [name for name in ("nodes", "accelerators") if name in numbers]
+        if len({*sizes, *({"nodes", "accelerators"} & self.fixed.keys() if sizes else ())}) > 1:
+            raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="accelerators")
+        decided = sizes or (not self.counted and ("dp" in numbers or self.dp is not None))
+        if decided and self.values["topology_override"] is not None:
+            raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
+        if "efficiency" in numbers and self.calibrated is not None:
+            raise InputError("an axis of efficiencies is first order; leave 'calibrated' out.", field="efficiency")
+        if "optimizer_offload" in numbers and numbers["optimizer_offload"].any():
+            host_link(self.fleet.node.accelerator)
 
     def _inputs(self, numbers: Mapping[str, Any]) -> SimpleNamespace:
         """Inputs of the step with the columns in place; whole numbers as floats, as the columns are."""
         x = SimpleNamespace(**self.values)
-        x.nodes, x.micro_batch = float(self.fleet.count), self.micro_batch
+        x.nodes, x.accelerators = float(self.fleet.count), None
+        x.micro_batch, x.dp = self.micro_batch, self.dp
         x.__dict__.update(numbers)
-        x.accelerators = x.nodes * self.fleet.node.accelerators_per_node
+        per_node = self.fleet.node.accelerators_per_node
+        if x.accelerators is None and x.dp is not None and not self.counted and "nodes" not in numbers:
+            x.accelerators = 1.0 * x.dp * x.tp_size * x.pp_size * x.cp_size
+        if x.accelerators is None:
+            x.accelerators = x.nodes * per_node
+        else:
+            x.nodes = x.accelerators / per_node
         return x
 
-    def _layouts(self, x: Any, size: int) -> tuple[Any, Any, Any, np.ndarray]:
-        """Data-parallel degree, samples and micro-batches of each replica, and which layouts divide."""
-        model, tp, pp, cp, ep = self.model, x.tp_size, x.pp_size, x.cp_size, x.ep_size
-        dp = x.accelerators / (tp * pp * cp)
-        local = x.batch_size / dp
-        checks = [_whole(dp), _whole(local)]
-        heads, layers = getattr(model, "heads", None), getattr(model, "layers", None)
-        if heads:
-            checks.append(_whole(heads / tp))
-        if layers:
-            checks += [pp <= layers, pp * (x.v_stages - 1) < layers]
-        if isinstance(ep, np.ndarray) or ep > 1:
-            spread = _whole(getattr(model, "experts", 1) / ep) & _whole(dp * tp * cp / ep)
-            checks.append(spread | (ep <= 1))
-        if isinstance(cp, np.ndarray) or cp > 1:
-            checks.append(_whole((1 if model.fixed_shape else x.seq_len) / cp))
-        if x.schedule == "dualpipe":
-            checks.append(pp % 2 == 0)
-        if x.schedule not in (None, "interleaved"):
-            checks.append(x.v_stages <= 1)
-        if x.micro_batch is not None:
-            parts = local / x.micro_batch
-            checks.append(_whole(parts))
-        elif x.microbatch_count is not None:
-            parts = x.microbatch_count
-            checks.append(_whole(local / parts))
-        else:
-            parts = None
-        valid = np.ones(size, dtype=bool)
-        for check in checks:
-            valid &= check
-        if parts is None:
-            parts = _chosen(local, pp, valid)
-        return dp, local, parts, valid
-
-    def _answers(self, x: Any, numbers: Mapping[str, Any], dp: Any, local: Any, parts: Any) -> dict[str, Any]:
+    def _answers(
+        self, x: Any, numbers: Mapping[str, Any], dp: Any, local: Any, parts: Any, size: int
+    ) -> dict[str, Any]:
         """Outputs of layouts that divide."""
         layout = Layout(dp, x.tp_size, x.pp_size, x.ep_size, x.cp_size, parts, local, x.v_stages)
-        idle, held = _schedule(x.schedule, layout)
-        terms, context = demanded_step(x, layout, self._demand(x, layout), idle, self.peak, self.net)
+        idle, held = waiting_and_held(x.schedule, layout)
         state = training_state(
             x.model,
             layout.micro_batch,
@@ -200,15 +187,25 @@ class TrainingPoints:
             lora_rank=x.lora_rank if x.is_lora else None,
             sequence_parallel=x.sequence_parallel,
             stages_in_flight=held,
+            optimizer_offload=x.optimizer_offload,
         )
         memory = state.total
         fits = memory * (1 + x.memory_headroom) <= self.capacity
+        demand = self._demand(x, layout)
+        if self.calibrated is not None:
+            whole, synchronised, compute = self.calibrated(x, layout, size)
+        else:
+            terms, context = demanded_step(x, layout, demand, idle, self.peak, self.net)
+            whole, synchronised, compute = terms.step, terms.exposed_data, terms.compute * context["balance"]
         steps = x.gradient_accumulation_steps
-        # Micro-steps repeat everything but the synchronisation.
-        step = steps * (terms.step - terms.exposed_data) + terms.exposed_data
-        ideal = steps * terms.compute * context["balance"] / x.straggler_factor
-        mfu = context["model_flops"] * steps / (step * x.accelerators * self.peak)
-        rate = context["tokens"] * steps / step
+        # Micro-steps repeat everything but the synchronisation and the update.
+        step = steps * (whole - synchronised) + synchronised
+        if isinstance(x.optimizer_offload, np.ndarray) or x.optimizer_offload:
+            step = step + host_round_trip(state.host, self._host_link(x.optimizer_offload))
+        # Each replica has as many parts, of which every one has the demand of a micro-batch.
+        shares = dp * parts * steps / step
+        mfu = demand.flops * shares / (x.accelerators * self.peak)
+        rate = demand.tokens * shares
         own = {name: numbers[name] for name in numbers if name in COST_NUMBERS or name == "datacenter"}
         goodput, lasting = self.costs.goodput(own, x.nodes)
         return {
@@ -218,10 +215,14 @@ class TrainingPoints:
             "mfu": mfu,
             "tokens_per_second": rate,
             "memory_bytes": memory,
-            "scaling_efficiency": ideal / step,
+            "scaling_efficiency": steps * compute / x.straggler_factor / step,
             "goodput_ratio": goodput,
-            **self.costs.per_million(own, x.nodes, mfu, rate, goodput),
+            **self.costs.of_run(own, x.nodes, mfu, rate, goodput),
         }
+
+    def _host_link(self, offload: Any) -> float:
+        """The link to the host; without one nothing is offloaded, and it has no time to give."""
+        return host_link(self.fleet.node.accelerator) if np.any(offload) else np.inf
 
     def _demand(self, x: Any, layout: Layout) -> Demand:
         """Demand of one micro-batch; where a model has no closed form for many modes at once, mode by mode."""
@@ -258,42 +259,58 @@ def evaluate(space: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     for name, places in positions.items():
         if canonical(name) not in NUMBERS:
             known[name] = Names(tuple(space.values(name)), places)
-    found = _evaluate(fixed, known)
-    wanted = [getattr(space, "goal", None), *getattr(space, "pareto", ())]
-    for goal in wanted:
-        if goal is not None and goal.output not in found:
-            why = "" if any(canonical(name) in GROUPED for name in columns) else _points(fixed).unknown.get(goal.output)
-            raise InputError(f"{goal.output} is not known for these points" + (f": {why}" if why else "."))
+    found, unknown = _evaluate(fixed, known)
+    goals = [getattr(space, "goal", None), *getattr(space, "pareto", ())]
+    wanted = [goal.output for goal in goals if goal is not None]
+    wanted += [name for expression in getattr(space, "subject_to", ()) for name in expression.names if name in OUTPUTS]
+    for name in wanted:
+        if name in unknown:
+            raise InputError(f"{name} is not known for these points: {unknown[name]}")
+    # Every tile of a space has the same columns, also where its chips publish less than others.
+    for name in unknown:
+        if name not in found:
+            found[name] = _empty(np.float64, found["valid"].size)
     return found
 
 
-def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The points, in groups by value of each column that has to be one for all of a group."""
+Found = tuple[dict[str, np.ndarray], dict[str, str]]
+
+
+def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any]) -> Found:
+    """The points in groups by value of each column that has to be one for all of a group; and what is unknown, and why."""
     name = next((name for name in columns if canonical(name) in GROUPED), None)
     if name is None:
-        return _points(fixed).evaluate(columns)
+        points = _points(fixed)
+        return points.evaluate(columns), points.unknown
     names = Names.of(columns[name])
+    size = names.places.size
     rest = {other: column for other, column in columns.items() if other != name}
-    if rest and names.places.size and (names.places == names.places[0]).all():
-        return _evaluate({**fixed, name: names.values[names.places[0]]}, rest)
-    parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    for code, value in enumerate(names.values):
+    found: dict[str, np.ndarray] = {}
+    unknown: dict[str, str] = {}
+    for code in np.flatnonzero(np.bincount(names.places, minlength=1)).tolist():
+        settings = {**fixed, name: names.values[code]}
         index = np.flatnonzero(names.places == code)
-        if not index.size:
+        few = {other: column.take(index) for other, column in rest.items()} if index.size < size else rest
+        try:
+            if not few:
+                few = {"tp": np.full(index.size, _points(settings).values["tp_size"])}
+            part, missing = _evaluate(settings, few)
+        except InputError as error:
+            # A chip without arithmetic in a precision is no design among others; alone it is a mistake.
+            if getattr(error, "field", None) != "precision":
+                raise
             continue
-        settings = {**fixed, name: value}
-        taken = {other: column.take(index) for other, column in rest.items()}
-        if not taken:
-            taken = {"tp": np.full(index.size, _points(settings).values["tp_size"])}
-        parts.append((index, _evaluate(settings, taken)))
-    result: dict[str, np.ndarray] = {}
-    for output, values in parts[0][1].items():
-        # What is unknown for one group is unknown for the tile.
-        if all(output in part for _, part in parts):
-            result[output] = np.empty(names.places.size, dtype=values.dtype)
-            for index, part in parts:
-                result[output][index] = part[output]
-    return result
+        unknown |= missing
+        if index.size == size:
+            return part, unknown
+        for output, values in part.items():
+            if output not in found:
+                found[output] = _empty(values.dtype, size)
+            found[output][index] = values
+    if not found:
+        found = {output: _empty(np.float64, size) for output in OUTPUTS}
+        found |= {output: _empty(kind, size) for output, kind in _KINDS.items()}
+    return found, unknown
 
 
 _KEPT: dict[tuple[tuple[str, Any], ...], tuple[tuple[Any, ...], TrainingPoints]] = {}
@@ -312,51 +329,35 @@ def _points(fixed: Mapping[str, Any]) -> TrainingPoints:
     return found[1]
 
 
-def _whole(value: Any) -> Any:
-    return value == np.floor(value)
-
-
-def _take(value: Any, index: np.ndarray) -> Any:
-    return value.take(index) if isinstance(value, np.ndarray) else value
-
-
-def _chosen(local: Any, pp: Any, valid: np.ndarray) -> np.ndarray:
-    """Micro-batches where none are given, chosen as for one layout; each pair of samples and stages once."""
-    parts = np.ones(valid.shape)
-    pairs = np.stack(np.broadcast_arrays(local, pp, parts)[:2])[:, valid]
-    if pairs.size:
-        unique, which = np.unique(pairs, axis=1, return_inverse=True)
-        counts = [choose_micro_batches(int(samples), int(stages)) for samples, stages in unique.T]
-        parts[valid] = np.array(counts, dtype=float)[which.ravel()]
-    return parts
-
-
-def _schedule(schedule: str | None, layout: Any) -> tuple[Any, Any]:
-    """The pipeline's wait and the micro-batches in flight. Without virtual stages the default is 1F1B."""
-    if schedule is not None:
-        lone = layout.pp == 1
-        idle = where(lone, 0.0, idle_slots(schedule, layout.pp, layout.virtual_stages))
-        return idle, where(lone, in_flight("1f1b", layout), in_flight(schedule, layout))
-    idle = idle_slots("interleaved", layout.pp, layout.virtual_stages)
-    held = where(layout.virtual_stages > 1, in_flight("interleaved", layout), in_flight("1f1b", layout))
-    return idle, held
+_KINDS: dict[str, Any] = {"valid": np.bool_, "feasible": np.bool_, "wall": np.int8}
 
 
 def _full(outputs: Mapping[str, Any], size: int) -> dict[str, np.ndarray]:
     """Every output as an array of the tile's length."""
-    kinds = {"feasible": np.bool_, "wall": np.int8}
     full: dict[str, np.ndarray] = {}
     for name, value in outputs.items():
-        array: np.ndarray = np.asarray(value, dtype=kinds.get(name, np.float64))
+        array: np.ndarray = np.asarray(value, dtype=_KINDS.get(name, np.float64))
         full[name] = array if array.shape == (size,) else np.full(size, array)
     return full
 
 
 def _scattered(few: Mapping[str, np.ndarray], index: np.ndarray, size: int) -> dict[str, np.ndarray]:
-    """The outputs of some points among all points of a tile: not a number, False or 0 elsewhere."""
+    """The outputs of some points among all points of a tile."""
     full: dict[str, np.ndarray] = {}
     for name, values in few.items():
-        empty = np.nan if values.dtype.kind == "f" else 0
-        full[name] = np.full(size, empty, dtype=values.dtype)
+        full[name] = _empty(values.dtype, size)
         full[name][index] = values
     return full
+
+
+def _empty(kind: Any, size: int) -> np.ndarray:
+    """What points without an answer have: not a number, False or 0."""
+    return np.full(size, np.nan if np.dtype(kind).kind == "f" else 0, dtype=kind)
+
+
+def binding(outputs: Mapping[str, Any]) -> Any:
+    """The wall that binds a layout that fits: 14 where more than half of the step is not the fleet's balanced computing.
+
+    Without stragglers and with balanced stages this is the wall that DistributedModel names.
+    """
+    return np.where(outputs["scaling_efficiency"] < 0.5, 14, 1)

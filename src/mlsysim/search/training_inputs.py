@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.registry import Hardware
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+from mlsysim.systems.types import Fleet, Node
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.inputs import Input
@@ -27,6 +31,8 @@ __all__ = [
     "Names",
     "canonical",
     "checked",
+    "fleet_named",
+    "taken",
 ]
 
 RECOMPUTE = ("none", "selective", "full")
@@ -39,13 +45,14 @@ ALIASES = {
     "cp": "cp_size",
     "micro_batches": "microbatch_count",
     "recompute": "activation_recomputation",
+    "offload": "optimizer_offload",
     "grid": "datacenter",
     "region": "datacenter",
 }
 """Short names of axes, and the inputs of the resolvers that they stand for."""
 
 DURATION_DAYS = 30.0
-"""Length of a run where none is given. It matters only past the amortization, where hardware is paid for."""
+"""Length of a run where neither it nor the tokens are given."""
 
 RELIABILITY_INPUTS = (
     "checkpoint_time_s",
@@ -57,6 +64,7 @@ RELIABILITY_INPUTS = (
 )
 COST_INPUTS = (
     "duration_days",
+    "tokens",
     "kwh_price",
     "datacenter",
     "amortization_years",
@@ -73,6 +81,7 @@ COST_NUMBERS = (
     "avg_recovery_time_s",
     "checkpoint_interval",
     "duration_days",
+    "tokens",
     "kwh_price",
     "amortization_years",
     "infrastructure_multiplier",
@@ -83,15 +92,15 @@ COST_NUMBERS = (
 )
 """Inputs that may be arrays, in the plain unit of their resolver."""
 
-_LEFT_OUT = ("stack", "power_cap")
 NUMBERS = {
     *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "zero_stage"),
-    *("batch_size", "seq_len", "nodes", "micro_batch", "efficiency", "gradient_accumulation_steps"),
+    *("batch_size", "seq_len", "nodes", "accelerators", "dp", "micro_batch", "efficiency"),
+    *("gradient_accumulation_steps", "optimizer_offload"),
     *("overlap_efficiency", "overlap_tp", "overlap_ep", "overlap_cp", "overlap_pp"),
     *("congestion_factor", "straggler_factor", "moe_routing_imbalance_factor", "memory_headroom"),
     *COST_NUMBERS,
 }
-GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *COST_INPUTS, "node", "fabric"} - {
+GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *COST_INPUTS, "node", "chip", "fabric"} - {
     *NUMBERS,
     "activation_recomputation",
     "datacenter",
@@ -106,15 +115,29 @@ def _declared() -> dict[str, Input]:
     found |= {name: EconomicsModel.inputs[name] for name in COST_INPUTS}
     # A space hands on numbers in the declared unit, and the resolver reads a plain number in watts.
     found["average_power"] = replace(found["average_power"], unit="W")
+    found["power_cap"] = replace(found["power_cap"], plain_unit="W")
     found["duration_days"] = replace(found["duration_days"], default=DURATION_DAYS)
     found |= {
         "nodes": Input("nodes of the fleet", low=1, high=1e7, whole=True, default=None),
+        "accelerators": Input("accelerators of the fleet, instead of nodes", low=1, high=1e8, whole=True, default=None),
+        "dp": Input(
+            "data-parallel degree: it decides the number of nodes where nothing else does, else only layouts that have it "
+            "are designs",
+            low=1,
+            high=1e8,
+            whole=True,
+            default=None,
+        ),
         "node": Input("node of the fleet, by name, beside a fabric", kind="object", default=None),
+        "chip": Input(
+            "accelerator of the fleet, instead of a node: the first node of the zoo that holds it",
+            kind="hardware",
+            default=None,
+        ),
         "fabric": Input("network between the nodes", kind="fabric", default=None),
         "micro_batch": Input("samples of a micro-batch, instead of micro_batches", low=1, whole=True, default=None),
     }
-    found |= {short: found[name] for short, name in ALIASES.items()}
-    return {name: spec for name, spec in found.items() if name not in _LEFT_OUT}
+    return found | {short: found[name] for short, name in ALIASES.items()}
 
 
 INPUTS = _declared()
@@ -192,3 +215,49 @@ def checked(name: str, column: np.ndarray) -> np.ndarray:
     if not inside:
         raise InputError(f"The axis {name!r} of a training space must be {spec.range_text}.", field=name)
     return column
+
+
+def taken(value: Any, index: np.ndarray) -> Any:
+    """The values of some of the points, where there is one for each."""
+    return value.take(index) if isinstance(value, (np.ndarray, Modes, Names)) else value
+
+
+def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
+    """The fleet that settings describe, which are taken out of them, and whether they say how large it is."""
+    parts = {name: given.pop(name, None) for name in ("node", "chip", "fabric", "nodes", "accelerators")}
+    nodes, accelerators = parts["nodes"], parts["accelerators"]
+    if nodes is not None and accelerators is not None:
+        raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="accelerators")
+    fleet = given.get("fleet")
+    described = parts["node"] is not None, parts["chip"] is not None, parts["fabric"] is not None
+    if any(described):
+        if fleet is not None or not described[2] or described[0] == described[1]:
+            raise InputError(
+                "give a fleet, or a node (or a chip) and a fabric with the number of nodes.", field="fleet"
+            )
+        node = Nodes.get(parts["node"]) if described[0] else _node_of(parts["chip"])
+        fleet = Fleet(name=node.name, node=node, count=1, fabric=Fabrics.get(parts["fabric"]))
+    if fleet is None:
+        return None, False
+    fleet = Clusters.get(fleet)
+    if accelerators is not None:
+        nodes, rest = divmod(int(accelerators), fleet.node.accelerators_per_node)
+        if rest:
+            raise InputError(
+                f"{int(accelerators)} accelerators do not fill nodes of {fleet.node.accelerators_per_node} "
+                f"({fleet.node.name}).",
+                field="accelerators",
+            )
+    if nodes is not None:
+        fleet = fleet.model_copy(update={"count": int(nodes)})
+    return fleet, nodes is not None or not any(described)
+
+
+def _node_of(chip: Any) -> Node:
+    """The first node of the zoo that holds a chip."""
+    wanted = Hardware.get(chip)
+    for name in Nodes.keys():  # noqa: SIM118
+        node: Node = Nodes.get(name)
+        if node.accelerator.metadata.key == wanted.metadata.key:
+            return node
+    raise InputError(f"no node of the zoo holds {wanted.name}; give a node instead.", field="chip")

@@ -8,6 +8,7 @@ and an example, keeps the unit that the user wrote, round-trips through JSON and
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -171,6 +172,9 @@ Frequency = Annotated[Any, QuantityField("Hz", "1.98 GHz")]
 Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True)]
 
 
+_NAMED = re.compile(r"[A-Z]\w+: ")
+
+
 class Record(BaseModel):
     """A typed, frozen record. Bad input raises :class:`InputError` with one sentence instead of a validation report."""
 
@@ -214,7 +218,9 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         )
         text = f"{name} has no field {path!r}; {hint}"
     elif first["type"] in ("quantity", "value_error"):
-        text = f"{name}: {first['msg'].removeprefix('Value error, ')}"
+        message = first["msg"].removeprefix("Value error, ")
+        # A record inside this one has put its own name before its sentence.
+        text = message if _NAMED.match(message) else f"{name}: {message}"
     else:
         shown = repr(first.get("input"))[:60]
         text = f"{name}: the {path!r} field got {shown}; {first['msg'][0].lower()}{first['msg'][1:]}."

@@ -22,6 +22,7 @@ from pydantic_core import core_schema
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import Quantity, format_unit
+from mlsysim.units.uncertain import Uncertain
 from mlsysim.walls.inputs import (
     CALIBRATED,
     CALIBRATED_EFFICIENCY,
@@ -220,6 +221,9 @@ def _shown(value: Any) -> str:
 
 R = TypeVar("R", bound=Result)
 
+_OF_UNCERTAINTY = frozenset(("uncertain", "samples", "seed"))
+"""What ``solve`` takes beside the declared inputs; see :mod:`mlsysim.walls.uncertainty`."""
+
 
 class Resolver(Generic[R]):
     """Base of models, solvers and optimizers.
@@ -261,7 +265,11 @@ class Resolver(Generic[R]):
         cls.solve = solve  # type: ignore[method-assign]
 
     def solve(self, *args: Any, **given: Any) -> R:
-        """Resolve the wall. See ``inputs`` for what each argument means."""
+        """Resolve the wall. See ``inputs`` for what each argument means.
+
+        A number may be an :class:`Uncertain`, and ``uncertain={"grid.carbon_intensity_g_kwh": "20..40"}`` varies fields of
+        what is given; then ``samples`` draws from ``seed`` give an :class:`UncertainResult`.
+        """
         raise NotImplementedError
 
     def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> R:
@@ -278,10 +286,14 @@ class Resolver(Generic[R]):
                 if name in given:
                     raise InputError(f"{cls.__name__}.solve got {name!r} twice.", field=name)
                 given[name] = value
+        inputs = cls.inputs
+        if Uncertain in map(type, given.values()) or not _OF_UNCERTAINTY.isdisjoint(given):
+            from mlsysim.walls.uncertainty import solve_uncertain
+
+            return solve_uncertain(self, given)
         x = SimpleNamespace()
         assumed: dict[str, str] = {}
         values = x.__dict__
-        inputs = cls.inputs
         for name, value in given.items():
             spec = inputs.get(name)
             if spec is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mlsysim.errors import unknown_name
@@ -10,7 +11,7 @@ from mlsysim.units.registry import Quantity, format_unit
 if TYPE_CHECKING:
     from mlsysim.walls.base import Equation, Result
 
-__all__ = ["STYLES", "render"]
+__all__ = ["STYLES", "filled", "render"]
 
 STYLES = ("text", "markdown", "latex")
 
@@ -28,8 +29,7 @@ def render(result: Result, style: str) -> str:
     """The equations of a result with its numbers."""
     if style not in STYLES:
         raise unknown_name("style of explanation", style, STYLES)
-    blocks = [_equation(result, equation, style) for equation in result._equations]
-    lines = [block for block in blocks if block]
+    lines = [_equation(*found, style) for found in filled(result)]
     if result.binding is not None:
         lines.append(_sentence("What binds", result.binding.sentence, style))
     if result._sources:
@@ -41,19 +41,22 @@ def render(result: Result, style: str) -> str:
     return "\n".join(lines)
 
 
-def _equation(result: Result, equation: Equation, style: str) -> str:
-    value = getattr(result, equation.gives, None)
-    if value is None:
-        return ""
+def filled(result: Result) -> Iterator[tuple[Equation, dict[str, str], str]]:
+    """The equations that hold for a result, with the texts of their symbols and of their value."""
     context = result._context
-    if equation.when is not None and not context.get(equation.when):
-        return ""
-    inputs = {
-        symbol: number(context[name], unit)
-        for symbol, (name, unit) in equation.symbols.items()
-        if context.get(name) is not None
-    }
-    answer = number(value)
+    for equation in result._equations:
+        value = getattr(result, equation.gives, None)
+        if value is None or (equation.when is not None and not context.get(equation.when)):
+            continue
+        inputs = {
+            symbol: number(context[name], unit)
+            for symbol, (name, unit) in equation.symbols.items()
+            if context.get(name) is not None
+        }
+        yield equation, inputs, number(value)
+
+
+def _equation(equation: Equation, inputs: dict[str, str], answer: str, style: str) -> str:
     listed = ", ".join(f"{symbol} = {text}" for symbol, text in inputs.items())
     if style == "latex":
         given = r",\ ".join(rf"{symbol} = \text{{{text}}}" for symbol, text in inputs.items())

@@ -46,6 +46,6 @@ def has_sources(entry: Any) -> str | None:
     if not entry.metadata.sources:
         return "has no source"
     for source in entry.metadata.sources:
-        if not source.url.startswith(("https://", "http://")):
+        if source.kind != "user" and not source.url.startswith(("https://", "http://")):
             return f"source {source.title!r} has no URL"
     return None

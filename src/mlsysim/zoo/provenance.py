@@ -11,7 +11,7 @@ from mlsysim.units.fields import Record
 
 __all__ = ["KINDS", "Metadata", "Source"]
 
-Kind = Literal["datasheet", "paper", "config", "statistics", "pricelist", "measured", "seed", "estimate"]
+Kind = Literal["datasheet", "paper", "config", "statistics", "pricelist", "measured", "seed", "estimate", "user"]
 
 KINDS: dict[str, str] = {
     "datasheet": "the maker's own figures",
@@ -22,6 +22,7 @@ KINDS: dict[str, str] = {
     "measured": "a measurement",
     "seed": "the MLSys·im documents, kept so that their examples reproduce",
     "estimate": "an estimate; the note says of what",
+    "user": "the user's own entry, read from a file of theirs",
 }
 
 

@@ -4,8 +4,8 @@
     Hardware.list(sort_by="memory.bandwidth", vendor="NVIDIA")   dir(Hardware)   len(Hardware)
 
 Names are matched exactly first, then by alias, then without case and separators when that is unambiguous; anything
-else raises with the nearest names. A user's own entries come from TOML files in the folder that the environment
-variable ``MLSYSIM_ZOO`` names, ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
+else raises with the nearest names. A user's own entries come from TOML files in the user's folder (the
+environment variable ``MLSYSIM_ZOO``, see :mod:`mlsysim.zoo.user_folder`), ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
 fabrics, clusters, grids, facilities, racks, prices), or from ``Hardware.add(object, key=...)``. A bad entry is refused
 with file, entry and reason and the rest still loads; ``Hardware.problems`` lists what was refused.
 """
@@ -13,7 +13,6 @@ with file, entry and reason and the rest still loads; ``Hardware.problems`` list
 from __future__ import annotations
 
 import html
-import os
 import re
 import tomllib
 import warnings
@@ -26,12 +25,14 @@ from mlsysim.errors import DataWarning, InputError, UnknownNameError, ZooFileErr
 from mlsysim.units.registry import Quantity
 from mlsysim.zoo.files import Slice, parse_slice, slices
 from mlsysim.zoo.provenance import Metadata, Source
+from mlsysim.zoo.user_folder import user_folder
 
 __all__ = ["Builder", "Registry", "provenance"]
 
 Builder = Callable[[str, dict[str, Any]], Any]
 Entries = list[Any]
 Problems = list[ZooFileError]
+Keys = list[str]
 Rows = list[list[str]]
 
 _LARGEST_USER_FILE = 10_000_000
@@ -91,13 +92,16 @@ class Store:
         return self._shipped
 
     def user(self) -> dict[str, tuple[str | None, Any]]:
-        folder = os.environ.get("MLSYSIM_ZOO", "")
+        folder = user_folder()
         if folder != self._user_for:
             self._user_for, self._user, self._user_aliases = folder, {}, {}
             self.problems, self._squashed = [], None
             if folder:
                 self._read_user_folder(Path(folder))
         return self._user
+
+    def forget_user(self) -> None:
+        self._user_for = None
 
     def _read_user_folder(self, folder: Path) -> None:
         if not folder.is_dir():
@@ -331,6 +335,19 @@ class Registry:
             raise InputError(f"{self._name}.add needs a {self._kind.__name__}, got {type(entry).__name__}.")
         self._store.add(key, entry, namespace or self._only, tuple(aliases))
         return entry
+
+    def user_keys(self) -> Keys:
+        """Keys of the entries that come from the user's files."""
+        return [*self._store.user()]
+
+    def is_shipped(self, name: str) -> bool:
+        """Whether a name or alias means an entry that comes with the package."""
+        key = self._find(name)
+        return key is not None and key in self._store.shipped
+
+    def reload(self) -> None:
+        """Read the user's files anew when next asked."""
+        self._store.forget_user()
 
     @property
     def problems(self) -> Problems:

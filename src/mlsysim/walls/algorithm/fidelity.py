@@ -41,8 +41,10 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Memory,
     Resolver,
     Result,
+    Time,
     Wall,
 )
 from mlsysim.walls.node.capacity import inference_bytes
@@ -113,7 +115,11 @@ def compressed_pass_time(
 
 
 class CompressionResult(Result):
-    """Sizes, speeds and accuracy of a compressed model. Speed-ups are ratios of times; what is not known is None."""
+    """Sizes, speeds and accuracy of a compressed model. Speed-ups are ratios of times; what is not known is None.
+
+    ``latency``, ``tokens`` and ``mfu`` are of the pass that ``inference_speedup`` speaks of, after compression; the MFU counts the
+    operations of the original against its dense peak. ``memory`` is what weights and cache take up.
+    """
 
     original_size_gb: Annotated[Any, Amount("GB")]
     compressed_size_gb: Annotated[Any, Amount("GB")]
@@ -128,6 +134,11 @@ class CompressionResult(Result):
     bound_before: str
     bound_after: str
     fits_before: bool
+    latency_before: Time
+    latency: Time
+    tokens: float
+    mfu: float
+    memory: Memory
 
 
 class CompressionModel(Resolver[CompressionResult]):
@@ -223,6 +234,11 @@ class CompressionModel(Resolver[CompressionResult]):
             bound_before=main["bound_before"],
             bound_after=main["bound_after"],
             fits_before=fitted,
+            latency_before=quantity(main["before"], "s"),
+            latency=quantity(main["after"], "s"),
+            tokens=main["tokens"],
+            mfu=main["flops"] / (main["after"] * main["peak"]),
+            memory=quantity(compressed + cache, "byte"),
         )
         outcome._context = {
             "baseline_bits": base,
@@ -308,6 +324,9 @@ class CompressionModel(Resolver[CompressionResult]):
                 "after": t1 + dispatch,
                 "bound_before": "Compute" if c0 >= m0 else "Memory",
                 "bound_after": "Compute" if c1 >= m1 else "Memory",
+                "flops": demand.flops,
+                "tokens": demand.tokens,
+                "peak": dense,
             }
         return found
 

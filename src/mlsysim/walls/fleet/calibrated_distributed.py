@@ -18,7 +18,7 @@ from mlsysim.walls.fleet.step import StepTerms
 from mlsysim.walls.fleet.training_chip import TrainingChip, constants, training_chip
 from mlsysim.walls.fleet.training_shape import training_shape
 
-__all__ = ["adopt_stack", "calibrated_terms"]
+__all__ = ["adopt_stack", "calibrated_terms", "chip_of_fleet"]
 
 _FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "fp16": "bf16"}
 _RACK = 8
@@ -47,7 +47,10 @@ def adopt_stack(x: Any, assumed: dict[str, str]) -> Stack:
 
 
 def chip_of_fleet(x: Any, share: float, assumed: dict[str, str]) -> TrainingChip:
-    """The chip's constants in this fleet: its network, its link domain, a power cap, and the given slow-downs."""
+    """The chip's constants in this fleet: its network, its link domain, a power cap, and the given slow-downs.
+
+    The slow-downs may be arrays.
+    """
     fleet, hardware = x.fleet, x.fleet.node.accelerator
     precision = _FORMATS.get(x.precision, x.precision)
     if precision not in ("bf16", "fp8", "nvfp4", "tf32", "fp32"):
@@ -71,14 +74,13 @@ def chip_of_fleet(x: Any, share: float, assumed: dict[str, str]) -> TrainingChip
         ratio = to_si(fleet.node.intra_node_bw, "byte/s") / 2 / to_si(link.bandwidth_per_direction, "byte/s")
         found = replace(found, ring=found.ring * ratio, all_reduce=found.all_reduce * ratio)
     slow = x.straggler_factor
-    if slow != 1.0:
-        found = replace(
-            found,
-            half_rate=found.half_rate / slow,
-            product_rate=found.product_rate / slow,
-            attention_rate=found.attention_rate / slow,
-            bandwidth=found.bandwidth / slow,
-        )
+    found = replace(
+        found,
+        half_rate=found.half_rate / slow,
+        product_rate=found.product_rate / slow,
+        attention_rate=found.attention_rate / slow,
+        bandwidth=found.bandwidth / slow,
+    )
     if not found.measured:
         assumed["extrapolating"] = f"{hardware.name} has no measured training constants; those of its class are used"
     return found
@@ -88,6 +90,8 @@ def calibrated_terms(
     x: Any, layout: Layout, software: Stack, share: float, imbalance: float, assumed: dict[str, str]
 ) -> tuple[StepTerms, CalibratedStep]:
     """The terms of a step as :class:`StepTerms` has them, and the calibrated step behind them.
+
+    Degrees, sizes and factors may be arrays; the ZeRO stage and the recomputation mode are one for all points.
 
     Micro-steps of gradient accumulation are more micro-batches of the same step; the terms are those of one micro-step.
     """

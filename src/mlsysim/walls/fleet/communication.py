@@ -13,7 +13,8 @@ where their number is stated. Layers may split unevenly; the longest stage sets 
 
 A layout that does not fit into memory still gets its times, marked infeasible, with the smallest change that would make
 it fit. With ``efficiency="calibrated"`` the step is the sum of its operators on measured silicon, under a named software
-stack (:mod:`mlsysim.walls.fleet.calibrated_step`). Left out of the first order: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
+stack (:mod:`mlsysim.walls.fleet.calibrated_step`). Optimizer state may rest on the host
+(:mod:`mlsysim.walls.fleet.offload`). Left out of the first order: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
 given, memory fragmentation (2 to 10 %), and communication that slows the computing it hides behind.
 """
 
@@ -46,6 +47,7 @@ from mlsysim.walls.fleet.calibrated_step import CalibratedStep
 from mlsysim.walls.fleet.first_order_step import distributed_step, network
 from mlsysim.walls.fleet.layout import Layout, plan_layout
 from mlsysim.walls.fleet.memory import fitting_change, in_flight
+from mlsysim.walls.fleet.offload import host_link, host_round_trip
 from mlsysim.walls.fleet.stacks import DEFAULT_STACK, Stack, stack_names
 from mlsysim.walls.fleet.step import StepTerms
 from mlsysim.walls.fleet.training_shape import training_regime, training_shape
@@ -83,6 +85,7 @@ class DistributedResult(Result):
     pp_communication_latency: Time
     communication_latency: Time
     pipeline_bubble_latency: Time
+    offload_latency: Time
     bubble_fraction: float
     scaling_efficiency: float
     effective_throughput: Rate
@@ -164,6 +167,9 @@ class DistributedModel(Resolver[DistributedResult]):
         ),
         "sequence_parallel": Input("split norms and dropouts over the tensor group", kind="flag", default=True),
         "optimizer": Input("optimizer", kind="object", default="adam"),
+        "optimizer_offload": Input(
+            "fraction of the optimizer state that rests in host memory", low=0, high=1, default=0.0
+        ),
         "overlap_comm": Input("hide gradient synchronisation behind the backward pass", kind="flag", default=False),
         "overlap_efficiency": Input("fraction of it that can hide", low=0, high=1, default=0.85),
         "overlap_tp": Input("fraction of tensor-parallel communication that hides", low=0, high=1, default=0.0),
@@ -264,6 +270,13 @@ class DistributedModel(Resolver[DistributedResult]):
             when="calibrated",
         ),
         Equation(
+            "offload_latency",
+            "T_host = f S / L, in and out at once; the step has it beside the terms above",
+            r"T_{\mathrm{host}} = \frac{f\,S}{L}",
+            {"f S": ("host_state", "byte"), "L": ("host_link", "byte/s")},
+            when="host_state",
+        ),
+        Equation(
             "scaling_efficiency",
             "eta_scale = T_ideal / T, with T_ideal the compute of evenly split layers",
             r"\eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T",
@@ -344,6 +357,7 @@ class DistributedModel(Resolver[DistributedResult]):
             lora_rank=x.lora_rank if x.is_lora else None,
             sequence_parallel=x.sequence_parallel,
             stages_in_flight=in_flight(schedule, layout),
+            optimizer_offload=x.optimizer_offload,
         )
 
     def _answer(
@@ -362,7 +376,9 @@ class DistributedModel(Resolver[DistributedResult]):
         steps = x.gradient_accumulation_steps
         # Micro-steps repeat everything but the synchronisation.
         pipeline_time = terms.step - terms.exposed_data
-        step = steps * pipeline_time + terms.exposed_data
+        link = host_link(chip) if x.optimizer_offload else None
+        offload = 0.0 if link is None else host_round_trip(state.host, link)
+        step = steps * pipeline_time + terms.exposed_data + offload
         compute = steps * terms.compute
         ideal = compute * context["balance"] / x.straggler_factor
         fits = state.total * (1 + x.memory_headroom) <= capacity
@@ -370,7 +386,9 @@ class DistributedModel(Resolver[DistributedResult]):
         model_flops = context["model_flops"] * steps
         mfu = model_flops / (step * accelerators * peak)
         hfu = context["hardware_flops"] * steps / (step * accelerators * peak)
-        binding, trace, remedies = self._binding(x, layout, schedule, terms, step, compute, state, capacity, fits)
+        binding, trace, remedies = self._binding(
+            x, layout, schedule, terms, step, compute, offload, state, capacity, fits
+        )
         outcome = DistributedResult(
             feasible=fits,
             assumptions=assumed,
@@ -387,6 +405,7 @@ class DistributedModel(Resolver[DistributedResult]):
                 terms.data + steps * (terms.tensor + terms.expert + terms.context + terms.pipeline), "s"
             ),
             pipeline_bubble_latency=quantity(steps * terms.bubble, "s"),
+            offload_latency=quantity(offload, "s"),
             bubble_fraction=float(bubble_fraction(context["idle"], layout.micro_batches))
             if context["first_order"]
             else steps * terms.bubble / step,
@@ -410,7 +429,7 @@ class DistributedModel(Resolver[DistributedResult]):
             constraint_trace=trace,
             remedies=remedies,
         )
-        inside = step - terms.exposed_data - steps * terms.bubble - compute
+        inside = step - offload - terms.exposed_data - steps * terms.bubble - compute
         outcome._context = {
             **context,
             "step": step,
@@ -418,6 +437,8 @@ class DistributedModel(Resolver[DistributedResult]):
             "ideal": ideal,
             "inside": inside,
             "exposed_data": terms.exposed_data,
+            "host_state": state.host,
+            "host_link": link,
             "local_batch": layout.local_batch * steps,
             "accelerators": accelerators,
             "peak": peak,
@@ -435,6 +456,7 @@ class DistributedModel(Resolver[DistributedResult]):
         terms: StepTerms,
         step: float,
         compute: float,
+        offload: float,
         state: TrainingState,
         capacity: float,
         fits: bool,
@@ -454,6 +476,7 @@ class DistributedModel(Resolver[DistributedResult]):
             "pipeline sends": steps * (1 - x.overlap_pp) * terms.pipeline,
             "the pipeline bubble": steps * terms.bubble,
             "gradient synchronisation": terms.exposed_data,
+            "optimizer state over the host link": offload,
         }
         cause = max(lost, key=lambda name: lost[name])
         total = sum(lost.values())

@@ -61,6 +61,7 @@ def fitting_change(x: Any, layout: Layout, schedule: str, capacity: float) -> st
             lora_rank=x.lora_rank if x.is_lora else None,
             sequence_parallel=x.sequence_parallel,
             stages_in_flight=in_flight(schedule, cut),
+            optimizer_offload=x.optimizer_offload,
         )
         if state.total <= capacity:
             changes = []

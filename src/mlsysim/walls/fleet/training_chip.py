@@ -14,6 +14,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.profiles import profile
+from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_step import capped_rate
@@ -139,7 +140,8 @@ def training_chip(
     half *= _rate(chip, entry, shares, "bf16")[1]
     product *= sustained
     found = entry.get("attention")
-    attention = found["rate"] * _TERA if found else _peak(chip, "bf16") * shares.attention.rate_share
+    faster, wider = _against_zoo(chip) if known else (1.0, 1.0)
+    attention = found["rate"] * _TERA * faster if found else _peak(chip, "bf16") * shares.attention.rate_share
     ramp = found["ramp"] if found else shares.attention.ramp_tokens
     tdp = to_si(chip.tdp, "W") if chip.tdp is not None else None
     full = entry.get("full_power", tdp)
@@ -151,12 +153,12 @@ def training_chip(
     direct = (
         ring
         if ring is not None
-        else entry["ring"] * _GIGA
+        else entry["ring"] * _GIGA * wider
         if "ring" in entry
         else (link or 32 * _GIGA) * entry["ring_share"]
     )
     reduce = (
-        entry["all_reduce"] * _GIGA
+        entry["all_reduce"] * _GIGA * wider
         if "all_reduce" in entry
         else direct * entry["all_reduce_share"] / entry["ring_share"]
     )
@@ -189,6 +191,24 @@ def training_chip(
     )
 
 
+def _against_zoo(chip: HardwareNode) -> tuple[float, float]:
+    """Peak and link of a chip over those of the zoo's entry of its name.
+
+    Measured rates belong to the chip as it is sold; of a hypothetical one with other figures they keep their share.
+    """
+    key = chip.metadata.key
+    if key is None or key not in Hardware:
+        return 1.0, 1.0
+    sold = Hardware.get(key)
+    if sold is chip:
+        return 1.0, 1.0
+    rate = to_si(chip.compute.peak_flops, "flop/s") / to_si(sold.compute.peak_flops, "flop/s")
+    if chip.link is None or sold.link is None:
+        return rate, 1.0
+    link = to_si(chip.link.bandwidth_per_direction, "byte/s")
+    return rate, link / to_si(sold.link.bandwidth_per_direction, "byte/s")
+
+
 def _peak(chip: HardwareNode, precision: str) -> float:
     name = precision if chip.compute.supports(precision) else chip.compute.headline
     return float(arithmetic_peak(chip, name)[0])
@@ -200,7 +220,7 @@ def _rate(chip: HardwareNode, entry: dict[str, Any], shares: Any, precision: str
     sustained = entry.get("sustained", gemm.sustained)
     given = entry.get("products", {})
     if precision in given:
-        return given[precision] * _TERA, sustained
+        return given[precision] * _TERA * _against_zoo(chip)[0], sustained
     if precision != "bf16" and not chip.compute.supports(precision):
         raise InputError(f"{chip.name} has no {precision} arithmetic.", field="precision")
     return _peak(chip, precision) * gemm.rate_share, sustained

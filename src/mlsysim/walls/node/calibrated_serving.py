@@ -18,7 +18,7 @@ from mlsysim.walls.inputs import Input
 from mlsysim.walls.node.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
 from mlsysim.walls.node.engine_step import EngineStep, engine_step
 from mlsysim.walls.node.engines import ENGINES, engine
-from mlsysim.walls.node.phases import MAX_CHUNKS, sum_over_steps
+from mlsysim.walls.node.phases import MAX_CHUNKS, speculative_tokens, sum_over_steps
 from mlsysim.zoo.intervals import Interval, interval
 
 __all__ = ["CONCURRENCY", "ENGINE", "BatchStep", "Calibrated", "batch_step", "serve", "serving_step"]
@@ -90,7 +90,7 @@ def serve(
         float(reader.time(0.0, 0.0, each, min(size, new - i * size), cached + i * size).total) for i in range(chunks)
     ]
     drafted = x.num_speculative_tokens if draft is not None else 0
-    gain = _tokens(x.draft_acceptance_rate, drafted)
+    gain = speculative_tokens(x.draft_acceptance_rate, drafted)
     share = x.batch_size / writing_ranks
 
     def cycle(context: float) -> float:
@@ -113,10 +113,6 @@ def serve(
         else "extrapolating: serving was not validated on such a chip"
     )
     return Calibrated(math.fsum(times), itl, max(times), draft_step, loop, itl_band, ttft_band)
-
-
-def _tokens(acceptance: float, drafted: int) -> float:
-    return float(sum(acceptance**i for i in range(drafted + 1)))
 
 
 def _loop(reader: EngineStep, writer: EngineStep, x: Any, assumed: dict[str, str]) -> Loop:

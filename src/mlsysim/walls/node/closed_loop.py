@@ -19,6 +19,8 @@ Disaggregated: prompts queue for a pool of prefill workers, answers are written 
 number of slots; the cache crosses the network in between.
 
 Left out: the draining of the last round (TPOT 1 to 2 % low), preemption, prefix caching, router imbalance.
+
+Concurrency, lengths and numbers of workers may be arrays, one value for each of many loops on the same deployment.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
 from mlsysim.walls.node.engine_step import EngineStep
 from mlsysim.walls.node.engines import serving_table, table_bytes
 
@@ -39,35 +42,38 @@ _FIXED_POINT = 6
 class Clients:
     """Clients in a closed loop; ``rounds`` requests each, lengths between ``shortest`` times the nominal and all of it."""
 
-    concurrency: float
-    prompt: float
-    answer: float
+    concurrency: Any
+    prompt: Any
+    answer: Any
     shortest: float = 1.0
     rounds: int = 10
 
     @property
-    def mean_prompt(self) -> float:
+    def mean_prompt(self) -> Any:
         return self.prompt * (1 + self.shortest) / 2
 
     @property
-    def mean_answer(self) -> float:
-        return max(self.answer * (1 + self.shortest) / 2, 1.0)
+    def mean_answer(self) -> Any:
+        return maximum(self.answer * (1 + self.shortest) / 2, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What clients see. Times in seconds; ``active`` requests are being answered, ``waiting`` ones have no place."""
+    """What clients see. Times in seconds; ``active`` requests are being answered, ``waiting`` ones have no place.
 
-    tpot: float
-    ttft: float
-    ttft_steady: float
-    active: float
-    waiting: float
-    decode_step: float
-    prompt_step: float
-    output_rate: float
-    request_rate: float
-    bound: str
+    ``bound`` names what limits the active requests; None for many loops at once.
+    """
+
+    tpot: Any
+    ttft: Any
+    ttft_steady: Any
+    active: Any
+    waiting: Any
+    decode_step: Any
+    prompt_step: Any
+    output_rate: Any
+    request_rate: Any
+    bound: str | None
 
 
 def accepted_tokens(drafted: int, acceptance: float) -> float:
@@ -84,7 +90,7 @@ def closed_loop(
     step: EngineStep,
     clients: Clients,
     *,
-    token_budget: float | None = None,
+    token_budget: Any = None,
     poll_steps: float = 1.0,
     wait_steps: float = 0.0,
     drafted: int = 0,
@@ -98,46 +104,47 @@ def closed_loop(
     acceptance = serving_table("draft")["acceptance"] if acceptance is None else acceptance
     gain = accepted_tokens(drafted, acceptance)
     prompt, answer = clients.mean_prompt, clients.mean_answer
-    budget = float(token_budget or engine.token_budget)
+    budget = engine.token_budget if token_budget is None else token_budget
     mixed = engine.policy == "mixed"
-    poll = max(poll_steps, 1.0)
+    poll: Any = max(poll_steps, 1.0)
 
-    limits = {"clients": clients.concurrency, "memory": max(float(step.capacity(prompt + answer)), 1.0)}
+    limits = {"clients": clients.concurrency, "memory": maximum(step.capacity(prompt + answer), 1.0)}
     if slots:
         limits["slots"] = float(slots)
-    at_once = min(prompt, max(budget - (min(clients.concurrency / ranks, budget / 2) if mixed else 0.0), 16.0))
+    at_once = minimum(
+        prompt, maximum(budget - (minimum(clients.concurrency / ranks, budget / 2) if mixed else 0.0), 16.0)
+    )
     chunks = prompt / at_once
-    together = max(1.0, math.floor(budget / prompt)) if chunks <= 1 else 1.0
+    together = where(chunks <= 1, maximum(1.0, floor(budget / prompt)), 1.0)
     if mixed:
-        limits["prompts"] = max(ranks * answer * together / (gain * chunks), 1.0)
-    bound = min(limits, key=lambda name: limits[name])
-    active = min(limits.values())
+        limits["prompts"] = maximum(ranks * answer * together / (gain * chunks), 1.0)
+    active, bound = _least(limits)
 
-    def decode(n: float) -> float:
-        return float(step.time(n / ranks, prompt + answer / 2, drafted=drafted).total) * _draft_cost(drafted)
+    def decode(n: Any) -> Any:
+        return step.time(n / ranks, prompt + answer / 2, drafted=drafted).total * _draft_cost(drafted)
 
-    def reading(count: float, n: float) -> float:
+    def reading(count: Any, n: Any) -> Any:
         """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
-        each = max(count / ranks, 1.0)
+        each = maximum(count / ranks, 1.0)
         beside = n / ranks if mixed else 0.0
         context, before = prompt + answer / 2, (prompt - at_once) / 2
-        some = min(count / ranks, 1.0)
-        return float(step.time(beside, context, each, at_once, before, drafted if beside else 0, some).total)
+        some = minimum(count / ranks, 1.0)
+        return step.time(beside, context, each, at_once, before, drafted if mixed else 0, some).total
 
     full = together * ranks
     step_time = decode(active)
     per_step = active * gain / answer
     if engine.gather_steps and ranks > 1:
-        poll = max(poll, min(engine.gather_steps, ranks / per_step))
+        poll = maximum(poll, minimum(engine.gather_steps, ranks / per_step))
     arrivals = per_step * poll
-    none = math.exp(-arrivals)
-    batch = min(arrivals / (1 - none), full)
+    none = exp(-arrivals)
+    batch = minimum(arrivals / (1 - none), full)
     prompt_step = reading(batch, active)
     if mixed:
-        share = min((1 - none) * chunks / poll, 1.0)
+        share = minimum((1 - none) * chunks / poll, 1.0)
         cycle = step_time + share * (prompt_step - step_time)
     else:
-        steps = max(1.0, arrivals / (1 - none) / full) * chunks
+        steps = maximum(1.0, arrivals / (1 - none) / full) * chunks
         cycle = step_time + (1 - none) / poll * steps * prompt_step
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each.
     rounds = clients.rounds
@@ -160,65 +167,78 @@ def closed_loop(
         lambda count: reading(count, active) * chunks,
     )
     idle = (poll - 1) / 2 * step_time + wait_steps * cycle
-    place = max(clients.concurrency - active, 0.0) / active * length
+    place = maximum(clients.concurrency - active, 0.0) / active * length
     ttft = sum(firsts) / len(firsts) + idle + place + engine.front_end
-    ttft += 0.0 if warm else engine.cold_start / rounds
+    ttft = ttft + (0.0 if warm else engine.cold_start / rounds)
     return _result(
         clients, tpot, ttft, firsts[-1] + idle + place + engine.front_end, active, step_time, prompt_step, bound
     )
 
 
+def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
+    """The smallest of the limits, and its name where there is one loop."""
+    least: Any = math.inf
+    for limit in limits.values():
+        least = minimum(least, limit)
+    alone = all(isinstance(limit, (int, float)) for limit in limits.values())
+    return least, min(limits, key=lambda name: limits[name]) if alone else None
+
+
 def _rounds(
     clients: Clients,
-    active: float,
-    burst: float,
-    full: float,
-    service: float,
-    lone: float,
-    step_time: float,
-    length: float,
-    token_time: float,
+    active: Any,
+    burst: Any,
+    full: Any,
+    service: Any,
+    lone: Any,
+    step_time: Any,
+    length: Any,
+    token_time: Any,
     reading: Any,
-) -> list[float]:
+) -> list[Any]:
     """Mean time to the first token of each round, without front end and waiting for a place.
 
     ``burst`` and ``service`` are seconds per prompt when many wait (in the first round, later), ``full`` how many prompts
     go together, ``lone`` the time of a single one, ``length`` the time of an answer.
     """
     started = active * burst
-    firsts = [started / 2 + min(full, active) * burst / 2 if active > full else float(reading(active))]
+    queued = started / 2 + minimum(full, active) * burst / 2
+    firsts = [where(active > full, queued, reading(minimum(active, full)))]
     spread = (1 - clients.shortest) * clients.answer * token_time
-    for number in range(1, clients.rounds):
-        window = min(math.sqrt(number * spread**2 + started**2), length)
-        window = max(window, step_time)
+    # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
+    different = clients.rounds if clients.shortest < 1 else min(clients.rounds, 2)
+    for number in range(1, different):
+        window = minimum(sqrt(number * spread**2 + started**2), length)
+        window = maximum(window, step_time)
         rate = active / window
         load = rate * service
-        count = 1.0
+        count: Any = 1.0
         for _ in range(3):
-            count = min(max(rate * float(reading(count)), 1.0), full)
-        own = float(reading(count)) if count > 1.0 else lone
-        busy = min(rate / count * own, 1.0)
+            count = minimum(maximum(rate * reading(count), 1.0), full)
+        own = where(count > 1.0, reading(count), lone)
+        busy = minimum(rate / count * own, 1.0)
         rest = (1 - busy) * step_time / 2 + busy * own / 2
         most = active * service / 2
-        queue = max(active * service - window, 0.0) / 2
-        random = min(own * min(load, 0.98) / (2 * (1 - min(load, 0.98))), most) if load < 1 else 0.0
-        firsts.append(own + rest + min(queue + (random if count >= full else 0.0), most))
-    return firsts
+        queue = maximum(active * service - window, 0.0) / 2
+        near = minimum(load, 0.98)
+        random = where(load < 1, minimum(own * near / (2 * (1 - near)), most), 0.0)
+        firsts.append(own + rest + minimum(queue + where(count >= full, random, 0.0), most))
+    return firsts + firsts[-1:] * (clients.rounds - different)
 
 
 def _result(
     clients: Clients,
-    tpot: float,
-    ttft: float,
-    steady: float,
-    active: float,
-    decode_step: float,
-    prompt_step: float,
-    bound: str,
+    tpot: Any,
+    ttft: Any,
+    steady: Any,
+    active: Any,
+    decode_step: Any,
+    prompt_step: Any,
+    bound: str | None,
 ) -> Loop:
     answer = clients.mean_answer
     rate = clients.concurrency / (ttft + (answer - 1) * tpot)
-    waiting = max(clients.concurrency - active, 0.0)
+    waiting = maximum(clients.concurrency - active, 0.0)
     return Loop(tpot, ttft, steady, active, waiting, decode_step, prompt_step, rate * answer, rate, bound)
 
 
@@ -241,9 +261,9 @@ def _overflow(requests: float, slots: float, workers: int) -> float:
 
 def disaggregated_loop(
     prefill: EngineStep,
-    prefill_workers: int,
+    prefill_workers: Any,
     decode: EngineStep,
-    decode_workers: int,
+    decode_workers: Any,
     clients: Clients,
     *,
     slots: float | None = None,
@@ -259,47 +279,48 @@ def disaggregated_loop(
     groups = decode_workers * decode.deployment.attention_dp
     ranks = prefill.deployment.attention_dp
     budget = float(token_budget or engine.prefill_budget)
-    together = max(1.0, budget / prompt)
+    together = maximum(1.0, budget / prompt)
 
     limits = {
         "clients": clients.concurrency,
-        "memory": max(float(decode.capacity(prompt + answer)) * decode_workers, 1.0),
+        "memory": maximum(decode.capacity(prompt + answer) * decode_workers, 1.0),
     }
     if slots:
         overflow = _overflow(clients.concurrency, slots, decode_workers) * serving_table("balance")["slots"]
         limits["slots"] = min(float(slots), max(clients.concurrency - overflow, 1.0))
-    places = min(limits.values())
-    bound = min(limits, key=lambda name: limits[name])
+    places, bound = _least(limits)
 
-    def writing(n: float) -> float:
-        each = max(n / groups, min(1.0, n))
-        return float(decode.time(each, prompt + answer / 2, drafted=drafted).total) * _draft_cost(drafted)
+    def writing(n: Any) -> Any:
+        each = maximum(n / groups, minimum(1.0, n))
+        return decode.time(each, prompt + answer / 2, drafted=drafted).total * _draft_cost(drafted)
 
-    def reading(count: float) -> float:
+    def reading(count: Any) -> Any:
         """A step of prefill workers with ``count`` prompts over all of them."""
         own = count / prefill_workers
-        each = min(max(own / ranks, 1.0), together)
-        return float(prefill.time(0.0, 0.0, each, prompt, reading_ranks=min(max(own, 1.0) / ranks, 1.0)).total)
+        each = minimum(maximum(own / ranks, 1.0), together)
+        return prefill.time(0.0, 0.0, each, prompt, reading_ranks=minimum(maximum(own, 1.0) / ranks, 1.0)).total
 
     full = together * ranks * prefill_workers
     service = reading(full) / full
     devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
-    hand_over = engine.hand_over if devices <= decode.kernels.domain else engine.hand_over_network
-    move = float(prefill.sequence_bytes(prompt)) * prefill.deployment.tp / table_bytes("cache_transfer", "bandwidth")
+    hand_over = where(devices <= decode.kernels.domain, engine.hand_over, engine.hand_over_network)
+    move = prefill.sequence_bytes(prompt) * prefill.deployment.tp / table_bytes("cache_transfer", "bandwidth")
     active = places
     first = reading(1.0)
+    slow: Any = False
     for _ in range(_FIXED_POINT):
         length = answer * writing(active) / gain
-        if active / length > 1 / service:
-            active = min(active, length / service)
-            bound = "prompts"
+        behind = active / length > 1 / service
+        slow = slow | behind
+        active = where(behind, minimum(active, length / service), active)
         away = clients.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
-        active = 0.5 * active + 0.5 * min(places, max(clients.concurrency - away, 1.0), length / service)
+        left = minimum(maximum(clients.concurrency - away, 1.0), length / service)
+        active = 0.5 * active + 0.5 * minimum(places, left)
     step_time = writing(active)
     length = answer * step_time / gain
     firsts = _rounds(
         clients,
-        min(active + 1, clients.concurrency),
+        minimum(active + 1, clients.concurrency),
         service,
         full,
         service,
@@ -309,8 +330,11 @@ def disaggregated_loop(
         step_time / gain,
         reading,
     )
-    waiting = max(clients.concurrency - active, 0.0)
-    queued = max(waiting / active * length - sum(firsts) / len(firsts) - move, 0.0) if bound != "clients" else 0.0
+    limited = slow | (places < clients.concurrency)
+    if bound is not None and slow:
+        bound = "prompts"
+    waiting = maximum(clients.concurrency - active, 0.0)
+    queued = where(limited, maximum(waiting / active * length - sum(firsts) / len(firsts) - move, 0.0), 0.0)
     extra = queued + move + hand_over + engine.front_end + step_time
     ttft = sum(firsts) / len(firsts) + extra
     return _result(clients, step_time / gain, ttft, firsts[-1] + extra, active, step_time, first, bound)

@@ -8,19 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import maximum, power, where
-from mlsysim.walls.node.replica import PassTime, Replica, pipelined_period
+from mlsysim.units.ops import floor, maximum, power, where
+from mlsysim.walls.node.replica import Passes, PassTime, Replica, pipelined_completion, pipelined_period
 
 __all__ = [
+    "INNER_POINTS",
+    "MAX_CHUNKS",
+    "ON_CHORD",
     "Decoder",
     "Prefill",
+    "cached_sequences",
     "device_need",
     "largest_batch",
     "prefill",
+    "prefill_passes",
     "remedies",
     "speculative_cycle",
     "speculative_tokens",
@@ -75,45 +81,59 @@ def prefill(replica: Replica, batch: int, new: int, context: int, chunk: int | N
     return Prefill(chunks, max(times), math.fsum(times), parts[0] if chunks == 1 else _added(parts))
 
 
+def prefill_passes(replica: Replica, batch: Any, new: Any) -> Callable[[Any], Any]:
+    """Time until ``new`` tokens of all sequences are read, as a function of the context that they follow."""
+    groups, size = replica.groups_in_flight(batch)
+    passes = replica.passes("prefill", size, new)
+    return lambda context: pipelined_completion(passes.at(context).total, groups, replica.longest_stage)
+
+
 def _added(parts: list[PassTime]) -> PassTime:
     return PassTime(*(math.fsum(getattr(part, name) for part in parts) for name in PassTime.__dataclass_fields__))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decoder:
     """Decode of ``batch`` sequences on a replica, with a draft model where there is one."""
 
     replica: Replica
-    batch: int
+    batch: Any
     draft: Replica | None = None
-    drafted: int = 0
-    acceptance: float = 0.0
+    drafted: Any = 0
+    acceptance: Any = 0.0
 
-    def model_pass(self, context: float) -> PassTime:
+    def model_pass(self, context: Any) -> PassTime:
         """The pass of the model: one token for each sequence, or the verification of K + 1."""
+        return self._passes.at(context)
+
+    @cached_property
+    def _passes(self) -> Passes:
         _, size = self.replica.groups_in_flight(self.batch)
         if self.draft is None:
-            return self.replica.run("decode", size, 1, context)
-        return self.replica.run("prefill", size, self.drafted + 1, context)
+            return self.replica.passes("decode", size, 1)
+        return self.replica.passes("prefill", size, self.drafted + 1)
 
-    def draft_step(self, context: float) -> float:
+    @cached_property
+    def _draft_passes(self) -> Passes:
+        assert self.draft is not None
+        _, size = self.replica.groups_in_flight(self.batch)
+        return self.draft.passes("decode", size, 1)
+
+    def draft_step(self, context: Any) -> Any:
         """One step of the draft model, which writes for one group at a time."""
-        if self.draft is None:
-            return 0.0
-        _, size = self.replica.groups_in_flight(self.batch)
-        return self.draft.run("decode", size, 1, context).total
+        return 0.0 if self.draft is None else self._draft_passes.at(context).total
 
-    def time_per_token(self, context: float) -> float:
+    def time_per_token(self, context: Any) -> Any:
         """Mean time between two tokens of a sequence at this context."""
         groups, _ = self.replica.groups_in_flight(self.batch)
         cycle = self.model_pass(context).total
         if self.draft is not None:
             cycle = speculative_cycle(self.draft_step(context), self.drafted, cycle)
-        return float(pipelined_period(cycle, groups, self.replica.longest_stage) / self.tokens_per_cycle)
+        return pipelined_period(cycle, groups, self.replica.longest_stage) / self.tokens_per_cycle
 
-    @property
-    def tokens_per_cycle(self) -> float:
-        return float(speculative_tokens(self.acceptance, self.drafted)) if self.draft is not None else 1.0
+    @cached_property
+    def tokens_per_cycle(self) -> Any:
+        return speculative_tokens(self.acceptance, self.drafted) if self.draft is not None else 1.0
 
     def time(self, context: float, tokens: int) -> float:
         """Time to write ``tokens`` tokens after ``context``, while the cache grows."""
@@ -129,8 +149,10 @@ def sum_over_steps(time: Callable[[float], float], first: float, steps: int) -> 
     return _stretch(time, first, steps, time(first), time(first + steps - 1)) if steps > 0 else 0.0
 
 
-_INNER_POINTS = (0.25, 0.5, 0.809)
-_ON_CHORD = 1e-12
+INNER_POINTS = (0.25, 0.5, 0.809)
+"""Places of a stretch at which it is compared with its chord."""
+ON_CHORD = 1e-12
+"""Distance from the chord, over the longest time, below which a stretch counts as straight."""
 
 
 def _stretch(time: Callable[[float], float], first: float, steps: int, start: float, end: float) -> float:
@@ -138,10 +160,10 @@ def _stretch(time: Callable[[float], float], first: float, steps: int, start: fl
         return start if steps == 1 else start + end
     span = steps - 1
     straight = True
-    for share in _INNER_POINTS:
+    for share in INNER_POINTS:
         at = max(1, math.floor(span * share))
         chord = start + (end - start) * at / span
-        if abs(time(first + at) - chord) > _ON_CHORD * end + 1e-300:
+        if abs(time(first + at) - chord) > ON_CHORD * end + 1e-300:
             straight = False
             break
     if straight:
@@ -151,21 +173,31 @@ def _stretch(time: Callable[[float], float], first: float, steps: int, start: fl
     return _stretch(time, first, half, start, left) + _stretch(time, first + half, steps - half, right, end)
 
 
-def device_need(replica: Replica, batch: int, length: int, draft: Replica | None = None) -> float:
+def device_need(replica: Replica, batch: Any, length: Any, draft: Replica | None = None) -> Any:
     """Bytes on the fullest device: its weights, its part of the caches, and the draft model's."""
     need = replica.device_weights + replica.device_cache(batch, length)
     if draft is not None:
-        need += draft.device_weights + draft.device_cache(batch, length)
+        need = need + draft.device_weights + draft.device_cache(batch, length)
     return need
+
+
+def cached_sequences(replica: Replica, length: Any, draft: Replica | None, capacity: Any) -> Any:
+    """Sequences of this length whose caches fit a replica; for models whose cache has a size."""
+    fixed = device_need(replica, 0, length, draft)
+    each = device_need(replica, 1, length, draft) - fixed
+    return floor(maximum(capacity - fixed, 0.0) / each) * replica.attention_groups
 
 
 def largest_batch(replica: Replica, length: int, draft: Replica | None, capacity: float) -> int | None:
     """Sequences of this length that fit a replica; None where the cache's size is not known or nothing."""
-    room = capacity - device_need(replica, 0, length, draft)
-    each = device_need(replica, 1, length, draft) - device_need(replica, 0, length, draft)
-    if room < 0:
+    fixed = device_need(replica, 0, length, draft)
+    if capacity < fixed:
         return 0
-    return math.floor(room / each) * replica.attention_groups if each > 0 else None
+    return (
+        int(cached_sequences(replica, length, draft, capacity))
+        if device_need(replica, 1, length, draft) > fixed
+        else None
+    )
 
 
 def remedies(replica: Replica, batch: int, length: int, draft: Replica | None, capacity: float) -> tuple[str, ...]:

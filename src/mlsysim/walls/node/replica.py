@@ -11,6 +11,8 @@ attention groups that share the experts, each with its part of the batch, and tw
 
 Left out: the spread of experts over devices at small batches (an even share is assumed; the busiest device of a batch of
 one can have several times it), gathers of logits, and any overlap of collectives with arithmetic.
+
+Batches, lengths, degrees and rates may be arrays, which have one value for each of many replicas of the same model.
 """
 
 from __future__ import annotations
@@ -21,18 +23,20 @@ from functools import cached_property
 from typing import Any
 
 from mlsysim.models.attention import Attention, CompressedAttention, LatentAttention
+from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.collectives import hierarchical_all_reduce, ring_all_reduce, send
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import maximum
+from mlsysim.units.ops import ceil, maximum, minimum, where
 from mlsysim.units.registry import to_si
 from mlsysim.walls.node.capacity import local_parameters
 
 __all__ = [
     "PassTime",
+    "Passes",
     "Replica",
     "device_bytes",
     "pass_time",
@@ -124,16 +128,16 @@ def pipelined_completion(time: Any, groups: Any, longest: Any) -> Any:
 class PassTime:
     """One pass in its parts, in seconds; ``operations`` of the whole replica, in flop."""
 
-    compute: float
-    memory: float
-    communication: float
-    dispatch: float
-    operations: float
-    weight_memory: float
+    compute: Any
+    memory: Any
+    communication: Any
+    dispatch: Any
+    operations: Any
+    weight_memory: Any
 
     @property
-    def total(self) -> float:
-        return float(pass_time(self.compute, self.memory, self.communication, self.dispatch))
+    def total(self) -> Any:
+        return pass_time(self.compute, self.memory, self.communication, self.dispatch)
 
     @property
     def bound(self) -> str:
@@ -152,27 +156,27 @@ class Replica:
     chip: Any
     precision: str
     cache_precision: str | None
-    tp: int
-    pp: int
-    ep: int
-    peak: float
-    efficiency: float
-    bandwidth: float
-    link: float
-    link_latency: float
-    domain: float
-    network: float
-    network_latency: float
+    tp: Any
+    pp: Any
+    ep: Any
+    peak: Any
+    efficiency: Any
+    bandwidth: Any
+    link: Any
+    link_latency: Any
+    domain: Any
+    network: Any
+    network_latency: Any
 
     # --- shape ------------------------------------------------------------------------------------------------
 
     @property
-    def width(self) -> int:
+    def width(self) -> Any:
         """Devices of one stage."""
-        return max(self.tp, self.ep)
+        return maximum(self.tp, self.ep)
 
     @property
-    def devices(self) -> int:
+    def devices(self) -> Any:
         return self.width * self.pp
 
     def with_degree(self, tp: int) -> Replica:
@@ -180,45 +184,55 @@ class Replica:
         return replace(self, tp=tp)
 
     @property
-    def attention_groups(self) -> int:
+    def attention_groups(self) -> Any:
         """Tensor-parallel groups that share one set of experts."""
-        return max(1, self.ep // self.tp)
+        return maximum(1, self.ep // self.tp)
 
     @property
-    def longest_stage(self) -> float:
+    def ranks_inside(self) -> Any:
+        """Devices of a tensor-parallel group that share a link domain, where the group is wider than one."""
+        return self.tp if self.tp <= self.domain else math.gcd(self.tp, int(self.domain))
+
+    @property
+    def longest_stage(self) -> Any:
         """The longest stage's share of a pass."""
         layers = self.model.layers or self.pp
-        return math.ceil(layers / self.pp) / layers
+        return ceil(layers / self.pp) / layers
 
     @property
-    def weight_element(self) -> float:
+    def weight_element(self) -> Any:
         return bytes_per_element(self.precision)
 
     @property
-    def activation_element(self) -> float:
+    def activation_element(self) -> Any:
         return self.weight_element if self.weight_element >= 1 else 2.0
 
     @property
-    def cache_element(self) -> float:
+    def cache_element(self) -> Any:
         return bytes_per_element(self.cache_precision) if self.cache_precision else self.activation_element
+
+    @property
+    def dispatch(self) -> Any:
+        """Seconds to dispatch a pass to one stage."""
+        return to_si(self.chip.dispatch_tax, "s")
 
     # --- memory -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def weights(self) -> float:
+    def weights(self) -> Any:
         """Bytes of all weights."""
         return self.model.parameter_count * self.weight_element
 
     @cached_property
-    def device_weights(self) -> float:
+    def device_weights(self) -> Any:
         """Bytes of weights on the fullest device."""
         return local_parameters(self.model, self.tp, self.pp, self.ep) * self.weight_element
 
-    def cache(self, length: Any) -> float:
+    def cache(self, length: Any) -> Any:
         """Bytes of one sequence's cache, each element counted once."""
-        return float(self.model.stack.cache_elements(length) * self.cache_element) if self.model.has_dimensions else 0.0
+        return self.model.stack.cache_elements(length) * self.cache_element if self.model.has_dimensions else 0.0
 
-    def group_cache(self, length: Any) -> float:
+    def group_cache(self, length: Any) -> Any:
         """Bytes of one sequence's cache that one position of its tensor-parallel group keeps, over all stages."""
         if not self.model.has_dimensions:
             return 0.0
@@ -226,58 +240,45 @@ class Replica:
         for block in self.model.stack.blocks:
             for mixer in block.mixers:
                 grown = mixer.cache_per_token * mixer.cache_tokens(length) / _cache_shards(mixer, self.tp)
-                elements += block.count * (grown + mixer.state / self.tp)
-        return float(elements * self.cache_element)
+                elements = elements + block.count * (grown + mixer.state / self.tp)
+        return elements * self.cache_element
 
-    def device_cache(self, batch: float, length: Any) -> float:
+    def device_cache(self, batch: Any, length: Any) -> Any:
         """Bytes of cache on the fullest device."""
-        return math.ceil(batch / self.attention_groups) * self.group_cache(length) * self.longest_stage
+        return ceil(batch / self.attention_groups) * self.group_cache(length) * self.longest_stage
 
     # --- time -------------------------------------------------------------------------------------------------
 
-    def run(self, phase: str, batch: int, new: int, context: float) -> PassTime:
-        """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
+    def passes(self, phase: str, batch: Any, new: Any) -> Passes:
+        """Passes of ``batch`` sequences with ``new`` tokens each, at any context."""
         groups = self.attention_groups
-        local = math.ceil(batch / groups)
-        demand = self.model.demand(
-            phase,
-            batch_size=local * groups,
-            seq_len=new,
-            context=context,
-            precision=self.precision,
-            cache_precision=self.cache_precision,
-        )
+        local = ceil(batch / groups)
         shared, experts = self._weights_read(batch * new)
-        read = local * self.group_cache(context) if phase == "decode" or context else 0.0
-        moved = device_bytes(shared, experts, demand.activation_bytes, read, self.tp, self.width, groups)
         weights = device_bytes(shared, experts, 0.0, 0.0, self.tp, self.width, groups)
-        return PassTime(
-            compute=compute_time(demand.flops / self.width, self.peak, self.efficiency),
-            memory=memory_time(moved, self.bandwidth),
-            communication=self._communication(local * new),
-            dispatch=to_si(self.chip.dispatch_tax, "s") * self.pp,
-            operations=demand.flops,
-            weight_memory=memory_time(weights, self.bandwidth),
-        )
+        return Passes(self, phase, local, new, shared, experts, weights, self._communication(local * new))
 
-    def groups_in_flight(self, batch: int) -> tuple[int, int]:
+    def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
+        """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
+        return self.passes(phase, batch, new).at(context)
+
+    def groups_in_flight(self, batch: Any) -> tuple[Any, Any]:
         """How many groups take turns on the stages, and how many sequences the largest has."""
-        groups = min(self.pp, batch)
-        return groups, math.ceil(batch / groups)
+        groups = minimum(self.pp, batch)
+        return groups, ceil(batch / groups)
 
-    def decode(self, batch: int, context: float) -> tuple[PassTime, float]:
+    def decode(self, batch: Any, context: Any) -> tuple[PassTime, Any]:
         """One token for each of ``batch`` sequences: the pass of one group, and the time between two tokens."""
         groups, size = self.groups_in_flight(batch)
         parts = self.run("decode", size, 1, context)
-        return parts, float(pipelined_period(parts.total, groups, self.longest_stage))
+        return parts, pipelined_period(parts.total, groups, self.longest_stage)
 
-    def prefill(self, batch: int, new: int, context: float) -> tuple[PassTime, float]:
+    def prefill(self, batch: Any, new: Any, context: Any) -> tuple[PassTime, Any]:
         """``new`` tokens for each of ``batch`` sequences: the pass of one group, and the time until all are done."""
         groups, size = self.groups_in_flight(batch)
         parts = self.run("prefill", size, new, context)
-        return parts, float(pipelined_completion(parts.total, groups, self.longest_stage))
+        return parts, pipelined_completion(parts.total, groups, self.longest_stage)
 
-    def _weights_read(self, tokens: float) -> tuple[float, float]:
+    def _weights_read(self, tokens: Any) -> tuple[Any, Any]:
         """Bytes of weights that ``tokens`` tokens touch: those that all share, and those of the experts hit."""
         totals = self.model.totals
         if totals.experts <= totals.experts_per_token:
@@ -286,38 +287,38 @@ class Replica:
         shared = totals.parameters - pool
         return shared * self.weight_element, (totals.weights_hit(tokens) - shared) * self.weight_element
 
-    def _communication(self, tokens: float) -> float:
+    def _communication(self, tokens: Any) -> Any:
         hidden = self.model.hidden_dim
-        if self.devices == 1 or not hidden:
-            return 0.0
+        time: Any = 0.0
+        if not hidden:
+            return time
         message = tokens * hidden * self.activation_element
-        time = 0.0
-        if self.tp > 1:
-            time += self._reductions * self._all_reduce(message)
-        if self.ep > self.tp:
+        if _some(self.tp > 1):
+            time = time + where(self.tp > 1, self._reductions * self._all_reduce(message), 0.0)
+        if _some(self.ep > self.tp):
             routed = message / self.tp * self.model.totals.experts_per_token
             rate, latency = self._path(self.width)
-            time += 2 * self._expert_layers * token_exchange(routed, self.ep, rate, latency)
-        if self.pp > 1:
+            exchange = 2 * self._expert_layers * token_exchange(routed, self.ep, rate, latency)
+            time = time + where(self.ep > self.tp, exchange, 0.0)
+        if _some(self.pp > 1):
             rate, latency = self._path(self.devices)
-            time += (self.pp - 1) * send(message, rate, latency)
+            time = time + where(self.pp > 1, (self.pp - 1) * send(message, rate, latency), 0.0)
         return time
 
-    def _all_reduce(self, message: float) -> float:
-        if self.tp <= self.domain:
-            return float(ring_all_reduce(message, self.tp, self.link, self.link_latency))
-        inside = math.gcd(self.tp, int(self.domain))
-        return float(
-            hierarchical_all_reduce(
-                message, self.tp / inside, inside, self.link, self.link_latency, self.network, self.network_latency
-            )
+    def _all_reduce(self, message: Any) -> Any:
+        inside, link, latency = self.ranks_inside, self.link, self.link_latency
+        time = ring_all_reduce(message, self.tp, link, latency)
+        if not _some(self.tp > self.domain):
+            return time
+        wide = hierarchical_all_reduce(
+            message, self.tp / inside, inside, link, latency, self.network, self.network_latency
         )
+        return where(self.tp > self.domain, wide, time)
 
-    def _path(self, ranks: int) -> tuple[float, float]:
+    def _path(self, ranks: Any) -> tuple[Any, Any]:
         """Bandwidth and latency between any two of so many devices: the slowest that they need."""
-        if ranks <= self.domain:
-            return self.link, self.link_latency
-        return self.network, self.network_latency
+        near = ranks <= self.domain
+        return where(near, self.link, self.network), where(near, self.link_latency, self.network_latency)
 
     @cached_property
     def _reductions(self) -> int:
@@ -330,8 +331,55 @@ class Replica:
         return sum(b.count for b in self.model.stack.blocks if isinstance(b.ffn, MixtureOfExperts))
 
 
-def _cache_shards(mixer: Any, tp: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Passes that differ in the context alone: what does not depend on it is worked out once."""
+
+    replica: Replica
+    phase: str
+    local: Any
+    """Sequences of one attention group."""
+    new: Any
+    shared: Any
+    experts: Any
+    weights: Any
+    communication: Any
+
+    def at(self, context: Any) -> PassTime:
+        """The pass after ``context`` cached tokens."""
+        r, groups = self.replica, self.replica.attention_groups
+        # The cache is what one device of a group reads of it, below; the total is of no use here.
+        demand = sequence_demand(
+            r.model.totals,
+            self.phase,
+            self.local * groups,
+            self.new,
+            context,
+            r.weight_element,
+            r.activation_element,
+            cache_bytes=0.0,
+        )
+        read = self.local * r.group_cache(context)
+        if self.phase != "decode":
+            read = where(context > 0, read, 0.0)
+        moved = device_bytes(self.shared, self.experts, demand.activation_bytes, read, r.tp, r.width, groups)
+        return PassTime(
+            compute=compute_time(demand.flops / r.width, r.peak, r.efficiency),
+            memory=memory_time(moved, r.bandwidth),
+            communication=self.communication,
+            dispatch=r.dispatch * r.pp,
+            operations=demand.flops,
+            weight_memory=memory_time(self.weights, r.bandwidth),
+        )
+
+
+def _some(condition: Any) -> bool:
+    """Whether a condition holds, for one of many replicas where there are many."""
+    return condition if isinstance(condition, bool) else bool(condition.any())
+
+
+def _cache_shards(mixer: Any, tp: Any) -> Any:
     """Into how many different parts a tensor-parallel group splits the cache of a mixer."""
     if isinstance(mixer, (LatentAttention, CompressedAttention)):
         return 1
-    return min(tp, mixer.kv_heads) if isinstance(mixer, Attention) else tp
+    return minimum(tp, mixer.kv_heads) if isinstance(mixer, Attention) else tp

@@ -1,0 +1,176 @@
+"""``doctor``: what this machine is, which chip of the zoo that is, and what would run on it. Unknown is said, never guessed."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mlsysim.cli.options import AsJson, Output, chosen_form
+from mlsysim.cli.output import print_json, print_table, print_text
+
+__all__ = ["doctor"]
+
+_SECONDS = 10.0
+_PROBES = ("Llama3_8B", "Llama3_70B", "Mixtral_8x7B", "StableDiffusion_XL", "ResNet50", "Whisper_Large_V3")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device as the system names it, its memory in bytes where told, and the zoo's key for it where there is one."""
+
+    kind: str
+    name: str
+    memory: float | None
+    key: str | None
+
+
+def doctor(context: typer.Context, output: Output = None, as_json: AsJson = False) -> None:
+    """What is this machine, which chip of the zoo is it, and what would run on it?"""
+    form = chosen_form(context, output, as_json)
+    devices = [*_gpus(), _cpu()]
+    best = next((device for device in devices if device.key is not None and device.kind == "gpu"), None)
+    best = best or next((device for device in devices if device.key is not None), None)
+    runs = [] if best is None or best.key is None else _runs(best.key)
+    document = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "devices": [device.__dict__ for device in devices],
+        "packages": _packages(),
+        "runs_on": None if best is None else best.key,
+        "runs": runs,
+    }
+    if form == "json":
+        print_json(document)
+        return
+    rows = [
+        [d.kind, d.name, "not told" if d.memory is None else f"{d.memory / 1e9:.1f} GB", d.key or "not in the zoo"]
+        for d in devices
+    ]
+    print_table(form, ["device", "name", "memory", "in the zoo"], rows, right=(2,))
+    if form == "text":
+        if best is None:
+            print_text(
+                "No device here is in the zoo; add yours with `mlsysim zoo check` in mind, or plan for another with --on."
+            )
+        else:
+            print_text(f"What would run on one {best.key} (first order):", "bold")
+    if runs:
+        print_table(
+            form,
+            ["model", "precision", "fits", "time of a pass", "binds"],
+            [[r["model"], r["precision"], r["fits"], r["latency"], r["binds"]] for r in runs],
+        )
+    if form == "text":
+        missing = [name for name, version in _packages().items() if version is None]
+        print_text("Optional packages that are not installed: " + (", ".join(missing) or "none") + ".", "dim")
+
+
+def _gpus() -> list[Found]:
+    """GPUs as the vendors' own tools name them."""
+    found = []
+    text = _run("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+    for line in (text or "").splitlines():
+        name, _, memory = line.partition(",")
+        size = float(memory) * 2**20 if re.fullmatch(r"\s*\d+\s*", memory) else None
+        found.append(Found("gpu", name.strip(), size, _key(name)))
+    if not found and (text := _run("rocm-smi", "--showproductname", "--csv")):
+        for line in text.splitlines()[1:]:
+            cells = line.split(",")
+            if len(cells) > 1:
+                found.append(Found("gpu", cells[1].strip(), None, _key(cells[1])))
+    if sys.platform == "darwin" and (name := _run("sysctl", "-n", "machdep.cpu.brand_string")):
+        found.append(Found("gpu", name.strip(), None, _key(name)))
+    return found
+
+
+def _run(*command: str) -> str | None:
+    """What a tool prints, or None where it is absent, fails or takes too long."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout
+
+
+def _cpu() -> Found:
+    from mlsysim.calibrate.device import cpu_name
+
+    memory = None
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="utf-8")
+        memory = float(re.findall(r"MemTotal:\s+(\d+) kB", text)[0]) * 1024
+    except (OSError, IndexError):
+        pass
+    name = cpu_name()
+    return Found("cpu", name, memory, _key(name))
+
+
+def _key(name: str) -> str | None:
+    """The zoo's key for a device: exactly its name or alias, else the one entry whose name holds all its words."""
+    from mlsysim.hardware.registry import Hardware
+
+    plain = re.sub(r"^(NVIDIA|AMD|Intel|Apple)\s+", "", name.strip())
+    for text in (name.strip(), plain):
+        if text and text in Hardware:
+            return Hardware.key_of(text)
+    words = {word for word in re.split(r"[\s\-_/]+", plain.lower()) if word}
+    if not words:
+        return None
+    close = []
+    for chip in Hardware:
+        have = set(re.split(r"[\s\-_/]+", f"{chip.name} {chip.metadata.key}".lower()))
+        if words <= have:
+            close.append(chip.metadata.key)
+    return close[0] if len(close) == 1 else None
+
+
+def _runs(key: str) -> list[dict[str, Any]]:
+    from mlsysim.errors import InputError
+    from mlsysim.plans.evaluate import evaluate_plainly
+    from mlsysim.plans.plan import Plan
+
+    found = []
+    for model in _PROBES:
+        for precision in ("fp16", "int4"):
+            try:
+                plan = Plan.model_validate(
+                    {"task": "inference", "workload": {"model": model, "precision": precision}, "hardware": {"on": key}}
+                )
+                answer = evaluate_plainly(plan)
+            except InputError:
+                continue
+            fits = answer.feasible
+            found.append(
+                {
+                    "model": model,
+                    "precision": precision,
+                    "fits": "yes" if fits else "no",
+                    "latency": answer.metric("latency").text if fits else "",
+                    "binds": answer.binding.name,
+                }
+            )
+            if fits:
+                break
+    return found
+
+
+def _packages() -> dict[str, str | None]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, str | None] = {}
+    for name in ("numpy", "torch", "onnx", "matplotlib", "duckdb", "distributed", "pyyaml", "starlette", "mcp"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found

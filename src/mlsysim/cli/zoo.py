@@ -1,0 +1,327 @@
+"""``zoo``, ``walls``, ``schema``, ``import``: what there is, what it means, and what you bring."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from mlsysim.cli.options import AsJson, Output, chosen_form
+from mlsysim.cli.output import console, print_json, print_table, print_text
+from mlsysim.errors import InputError, unknown_name
+
+__all__ = ["import_", "schema", "walls", "zoo"]
+
+KINDS = ("hardware", "models", "systems", "grids")
+_COMPARED = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*$")
+
+
+def zoo(
+    context: typer.Context,
+    kind: Annotated[str | None, typer.Argument(help="hardware, models, systems, grids; or check")] = None,
+    name: Annotated[str | None, typer.Argument(help="one entry, with its sources")] = None,
+    sort: Annotated[str | None, typer.Option(help="field to sort by, such as memory.bandwidth")] = None,
+    filter_: Annotated[
+        list[str] | None, typer.Option("--filter", help="such as vendor=NVIDIA or memory.capacity>=80GB; repeatable")
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the zoo has, or one entry with its sources; ``zoo check`` checks your own entries.
+
+    mlsysim zoo hardware --sort memory.bandwidth --filter vendor=NVIDIA
+    mlsysim zoo models Llama3_70B
+    mlsysim zoo check
+    """
+    form = chosen_form(context, output, as_json)
+    if kind is None:
+        _overview(form)
+        return
+    if kind == "check":
+        _check(form)
+        return
+    registries = _registries(kind)
+    if name is not None:
+        _entry(registries, kind, name, form)
+        return
+    _listing(registries, kind, sort, filter_ or [], form)
+
+
+def _registries(kind: str) -> list[Any]:
+    from mlsysim.hardware.registry import Hardware
+    from mlsysim.infra.registry import Grids
+    from mlsysim.models.registry import Models
+    from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+
+    known = {"hardware": [Hardware], "models": [Models], "systems": [Clusters, Nodes, Fabrics], "grids": [Grids]}
+    if kind not in known:
+        raise unknown_name(
+            "part of the zoo", kind, [*known, "check"], "use one of " + ", ".join([*known, "check"]) + "."
+        )
+    return known[kind]
+
+
+def _overview(form: str) -> None:
+    rows = [
+        [kind, ", ".join(f"{len(r)} {_word(r)}" for r in _registries(kind)), f"mlsysim zoo {kind}"] for kind in KINDS
+    ]
+    if form == "json":
+        print_json({kind: {_word(r): len(r) for r in _registries(kind)} for kind in KINDS})
+        return
+    print_table(form, ["zoo", "entries", "to see them"], rows)
+
+
+def _word(registry: Any) -> str:
+    return str(registry._name).rsplit(".", 1)[-1].lower()
+
+
+def _listing(registries: list[Any], kind: str, sort: str | None, filters: list[str], form: str) -> None:
+    documents: list[dict[str, Any]] = []
+    for registry in registries:
+        keep = [_condition(text) for text in filters]
+        entries = registry.list(sort_by=sort, reverse=sort is not None)
+        chosen = {id(entry) for entry in entries if all(test(entry) for test in keep)}
+        order = [entry.metadata.key for entry in entries if id(entry) in chosen]
+        table = {row[0]: row for row in registry.rows()}
+        rows = [table[key] for key in order if key in table]
+        headers = ["key", *registry._columns]
+        if form == "json":
+            documents += [dict(zip(headers, row, strict=True)) | {"zoo": _word(registry)} for row in rows]
+        else:
+            print_table(form, headers, rows, title=f"{_word(registry)}: {len(rows)}" if form == "text" else None)
+    if form == "json":
+        print_json(documents)
+
+
+def _condition(text: str) -> Any:
+    """A test of an entry out of ``field op value``; quantities compare with units."""
+    from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
+
+    match = _COMPARED.match(text)
+    if match is None:
+        raise InputError(
+            f"--filter takes a field, a comparison and a value, such as vendor=NVIDIA, got {text[:60]!r}.",
+            field="filter",
+        )
+    path, operator, wanted = match.groups()
+
+    def test(entry: Any) -> bool:
+        value: Any = entry
+        for step in path.split("."):
+            if not hasattr(value, step):
+                fields = getattr(type(value), "model_fields", {})
+                raise unknown_name("field of the zoo's entries", step, fields)
+            value = getattr(value, step)
+            if value is None:
+                return False
+        if isinstance(value, Quantity):
+            try:
+                limit = parse_quantity(wanted).to(value.units).magnitude
+            except DimensionalityError:
+                raise InputError(
+                    f"--filter {text[:60]!r}: {path} is in {value.units:~P}, and {wanted[:30]!r} is not.",
+                    field="filter",
+                ) from None
+            return _compare(value.magnitude, operator, limit)
+        if isinstance(value, bool):
+            return _compare(str(value).lower(), operator, wanted.lower())
+        if isinstance(value, (int, float)):
+            try:
+                return _compare(value, operator, float(wanted))
+            except ValueError:
+                raise InputError(
+                    f"--filter {text[:60]!r}: {path} is a number, and {wanted[:30]!r} is not.", field="filter"
+                ) from None
+        return _compare(str(value).lower(), operator, wanted.lower())
+
+    return test
+
+
+def _compare(value: Any, operator: str, wanted: Any) -> bool:
+    return {
+        "=": lambda: value == wanted,
+        "!=": lambda: value != wanted,
+        "<": lambda: value < wanted,
+        ">": lambda: value > wanted,
+        "<=": lambda: value <= wanted,
+        ">=": lambda: value >= wanted,
+    }[operator]()
+
+
+def _entry(registries: list[Any], kind: str, name: str, form: str) -> None:
+    found = next((registry.get(name, None) for registry in registries if name in registry), None)
+    if found is None:
+        raise unknown_name(
+            f"entry of the zoo of {kind}", name, [key for registry in registries for key in list(registry.keys())]
+        )
+    document = found.model_dump(mode="json", exclude_none=True)
+    if form == "json":
+        print_json(document)
+        return
+    rows = [[path, text] for path, text in _flat(document) if not path.startswith("metadata")]
+    if form == "text":
+        print_text(found.name, "bold")
+    print_table(form, ["field", "value"], rows)
+    if form != "csv":
+        sources = [[s.title, s.kind, s.checked or "", s.url] for s in found.metadata.sources]
+        print_table(form, ["source", "kind", "checked", "address"], sources)
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, str]]:
+    from mlsysim.units.registry import Quantity
+    from mlsysim.units.text import format_value
+
+    if isinstance(value, dict):
+        if set(value) == {"magnitude", "unit"}:
+            try:
+                return [(path, format_value(Quantity(value["magnitude"], value["unit"])))]
+            except Exception:
+                return [(path, f"{value['magnitude']} {value['unit']}")]
+        return [row for key, item in value.items() for row in _flat(item, f"{path}.{key}" if path else str(key))]
+    if isinstance(value, list):
+        return (
+            [(path, ", ".join(str(item) for item in value))]
+            if value and not isinstance(value[0], dict)
+            else [row for i, item in enumerate(value) for row in _flat(item, f"{path}[{i}]")]
+        )
+    return [(path, str(value))]
+
+
+def _check(form: str) -> None:
+    from mlsysim.importers.user_zoo import check_user_zoo
+
+    found = check_user_zoo()
+    if form == "json":
+        print_json([str(problem) for problem in found])
+    elif not found:
+        print_text("Nothing to complain about in your own entries of the zoo.", "green")
+    else:
+        for problem in found:
+            console().print(str(problem), style="red")
+    if found:
+        raise typer.Exit(1)
+
+
+def walls(
+    context: typer.Context,
+    number: Annotated[int | None, typer.Argument(help="1 to 22: the card of one wall")] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """The 22 walls, or the card of one: equation, reference, resolver, fallacies.
+
+    mlsysim walls
+    mlsysim walls 14
+    """
+    from mlsysim.walls import catalog
+
+    form = chosen_form(context, output, as_json)
+    if number is None:
+        rows = [[w.number, w.name, w.domain.name, w.bounds, w.equation] for w in catalog.walls()]
+        headers = ["wall", "name", "domain", "bounds", "equation"]
+        if form == "json":
+            print_json([_card(w) for w in catalog.walls()])
+        else:
+            print_table(form, headers, rows, right=(0,))
+        return
+    card = catalog.wall(number)
+    resolver = catalog.resolver(card.resolver)
+    document = _card(card) | {
+        "inputs": {name: spec.meaning for name, spec in resolver.inputs.items()},
+        "fallacies": resolver.fallacies(),
+    }
+    if form == "json":
+        print_json(document)
+        return
+    if form == "text":
+        print_text(f"{card}: {card.question}", "bold")
+        print_text(f"{card.equation}    ({card.reference})")
+        print_text(f"{card.domain.name}, resolved by mlsysim.{card.resolver}; bounds {card.bounds}.")
+    print_table(form, ["input", "meaning"], list(document["inputs"].items()))
+    if form == "text":
+        for fallacy in document["fallacies"]:
+            print_text(f"Fallacy: {fallacy}", "yellow")
+
+
+def _card(wall: Any) -> dict[str, Any]:
+    return {
+        "number": wall.number,
+        "name": wall.name,
+        "domain": wall.domain.name,
+        "resolver": wall.resolver,
+        "bounds": wall.bounds,
+        "equation": wall.equation,
+        "reference": wall.reference,
+        "question": wall.question,
+    }
+
+
+def schema(
+    context: typer.Context,
+    type_: Annotated[
+        str, typer.Option("--type", help="plan, hardware, workload, answer, or a resolver such as ServingModel")
+    ] = "plan",
+) -> None:
+    """JSON Schema of a plan file, of the zoo's types or of a resolver, for editors and programs.
+
+    mlsysim schema --type plan > plan.schema.json
+    """
+    from mlsysim.walls.catalog import RESOLVERS, resolver
+
+    if type_ == "plan":
+        from mlsysim.plans.files import plan_schema
+
+        print_json(plan_schema())
+    elif type_ == "hardware":
+        from mlsysim.hardware.types import HardwareNode
+
+        print_json(HardwareNode.model_json_schema())
+    elif type_ == "workload":
+        from mlsysim.models.transformer import TransformerWorkload
+
+        print_json(TransformerWorkload.model_json_schema())
+    elif type_ in RESOLVERS:
+        print_json(resolver(type_).schema())
+    else:
+        raise unknown_name("type with a schema", type_, ["plan", "hardware", "workload", *RESOLVERS])
+
+
+def import_(
+    context: typer.Context,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="config.json, a folder of a model, safetensors, ONNX, a trace, a launch file"
+        ),
+    ],
+    save: Annotated[str | None, typer.Option(help="add the model to your zoo under this name")] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a model: parameters, cache, what was not read. Nothing in the file is executed.
+
+    mlsysim import config.json
+    mlsysim import config.json --save My_Model && mlsysim serve My_Model --on 8xH100
+    """
+    from mlsysim.importers.model import read_model
+    from mlsysim.importers.user_zoo import save_model
+
+    form = chosen_form(context, output, as_json)
+    report = read_model(path)
+    document = report.to_dict()
+    if save is not None:
+        document["saved"] = str(save_model(report, save))
+    if form == "json":
+        print_json(document)
+        return
+    rows = [
+        [key.replace("_", " "), _shown(value)] for key, value in document.items() if value not in (None, [], (), "")
+    ]
+    print_table(form, ["", report.name], rows)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return f"{value:,.0f}" if abs(value) >= 1 and float(value).is_integer() else f"{value:,.4g}"

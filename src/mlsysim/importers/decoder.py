@@ -1,0 +1,377 @@
+"""Decoders, dense and with experts, from their configuration: dimensions under all their names, one workload out.
+
+What a workload type has no field for (norms of queries and keys, biases of some matrices only, attention sinks, the gate of
+a shared expert) goes into ``extra_parameters``, so that the count is the checkpoint's. Modules that predict further tokens
+(``num_nextn_predict_layers``) are not part of the model that serves and are left out with a warning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.importers.families import FAMILIES, Family
+from mlsysim.importers.fields import Config
+from mlsysim.importers.layer_kinds import feed_forward, mixers
+from mlsysim.models.attention import CSA, MLA, SparseIndexer
+from mlsysim.models.hybrid import BlockKind, HybridWorkload
+from mlsysim.models.recurrent import LinearAttention, Mamba
+from mlsysim.models.sparse import SparseTransformerWorkload
+from mlsysim.models.transformer import TransformerWorkload
+
+__all__ = ["EXPERTS", "HEADS", "LAYERS", "WIDTH", "Draft", "decoder", "finish", "mamba_block"]
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim")
+HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+FFN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dense_intermediate_size", "dim_feedforward")
+VOCABULARY = ("vocab_size", "padded_vocab_size")
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx", "max_sequence_length")
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts")
+PER_TOKEN = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "experts_per_token",
+    "top_k_experts",
+    "moe_top_k",
+    "moe_topk",
+    "moe_k",
+)
+EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size")
+SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
+SHARED_WIDTH = (
+    "shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "share_expert_dim",
+)
+
+
+@dataclass
+class Draft:
+    """A workload in the making: fields of the type, kinds of layers, parameters beside them, and what to tell the user."""
+
+    name: str
+    family: str
+    fields: dict[str, Any]
+    mixers: list[str]
+    feed_forward: list[str]
+    extra: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+
+def decoder(
+    config: Config, model_type: str, name: str, warnings: list[str], tied: bool | None = None, strict: bool = True
+) -> Draft:
+    """The draft of a decoder. ``strict=False`` takes an unknown model type for a Llama-like one and says so."""
+    family = FAMILIES.get(model_type)
+    if family is None:
+        family = Family("generic decoder", qk_norm="head" if config.flag("use_qk_norm", default=False) else "")
+        if strict:
+            raise InputError(f"{model_type!r} is no known type of decoder.")
+        warnings.append(
+            f"The model type {model_type!r} is not known: it was read as a generic decoder with gated feed-forward layers "
+            "and two norms in each layer, so compare the parameter count with the published one."
+        )
+    _require(config, model_type)
+    layers, hidden = config.integer(*LAYERS), config.integer(*WIDTH)
+    if layers > 20_000:
+        raise InputError(f"A network of {layers:,} layers is not read; the most is 20,000.")
+    fields: dict[str, Any] = {
+        "name": name,
+        "layers": layers,
+        "hidden_dim": hidden,
+        "vocab_size": config.integer(*VOCABULARY),
+        "tied_embeddings": config.flag("tie_word_embeddings", default=family.tied if tied is None else tied),
+        "gated_ffn": family.gated,
+        "norm": family.norm,
+        "norms_per_layer": _norms(config, model_type, family),
+        "max_context": config.optional(*CONTEXT),
+    }
+    if family.learned_positions:
+        fields["position_embeddings"] = (fields["max_context"] or 0) + family.position_offset
+    if config.has("word_embed_proj_dim") and config.integer("word_embed_proj_dim") != hidden:
+        fields["embedding_dim"] = config.integer("word_embed_proj_dim")
+    draft = Draft(name, family.label, fields, ["attention"] * layers, ["dense"] * layers, warnings=warnings)
+    _attention(config, model_type, family, draft)
+    _feed_forward(config, model_type, family, draft)
+    _biases(config, family, draft)
+    _small_parts(config, family, draft)
+    if config.integer("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", default=0, least=0):
+        draft.warnings.append("The layers that predict further tokens (MTP) are not counted.")
+    return draft
+
+
+def _require(config: Config, model_type: str) -> None:
+    groups = [LAYERS, WIDTH, VOCABULARY]
+    if not config.has("ssm_cfg", "hybrid_override_pattern"):
+        groups.append(HEADS)
+    missing = [names[0] for names in groups if not config.has(*names)]
+    if missing:
+        listed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        kind = f" of type {model_type[:60]!r}" if model_type else ""
+        raise InputError(
+            f"The configuration{kind} does not say {listed}, without which no model can be built.", missing=missing
+        )
+
+
+def _norms(config: Config, model_type: str, family: Family) -> int:
+    if family.label == "Falcon":
+        if config.flag("new_decoder_architecture", default=False):
+            return config.integer("num_ln_in_parallel_attn", default=2)
+        return 1 if config.flag("parallel_attn", default=True) else 2
+    return family.norms
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+def _key_value_heads(config: Config, family: Family, heads: int) -> int:
+    inner = config.section("attn_config") if family.label in ("MPT", "DBRX") else None
+    if inner is not None:
+        if inner.text("attn_type") == "multiquery_attention":
+            return 1
+        return inner.integer("kv_n_heads", default=heads)
+    if family.label == "Falcon":
+        if config.flag("new_decoder_architecture", default=False) or config.has("n_head_kv"):
+            return config.integer("num_kv_heads", "n_head_kv", default=heads)
+        return 1 if config.flag("multi_query", default=True) else heads
+    if family.label == "StarCoder" and config.flag("multi_query", default=True):
+        return 1
+    if config.has("multi_query_group_num") and config.flag("multi_query_attention", default=False):
+        return config.integer("multi_query_group_num")
+    return config.integer("num_key_value_heads", "n_kv_heads", "num_kv_heads", "num_query_groups", default=heads)
+
+
+def _attention(config: Config, model_type: str, family: Family, draft: Draft) -> None:
+    fields, layers, hidden = draft.fields, draft.fields["layers"], draft.fields["hidden_dim"]
+    heads = config.integer(*HEADS)
+    fields["heads"] = heads
+    if config.has("kv_lora_rank"):
+        fields["mla"] = MLA(
+            q_lora_rank=config.optional("q_lora_rank"),
+            kv_lora_rank=config.integer("kv_lora_rank"),
+            qk_nope_head_dim=config.integer("qk_nope_head_dim"),
+            qk_rope_head_dim=config.integer("qk_rope_head_dim"),
+            v_head_dim=config.integer("v_head_dim"),
+        )
+        config.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
+        if config.has("index_topk"):
+            fields["sparse_attention"] = SparseIndexer(
+                topk=config.integer("index_topk"),
+                index_heads=config.integer("index_n_heads"),
+                index_head_dim=config.integer("index_head_dim"),
+            )
+        return
+    fields["kv_heads"] = _key_value_heads(config, family, heads)
+    head_dim = config.optional("head_dim", "kv_channels", "attention_head_dim", "d_kv") or family.head_dim
+    if head_dim is None:
+        if hidden < heads:
+            raise InputError(f"{heads:,} attention heads are more than the width of {hidden:,}.")
+        head_dim = hidden // heads
+    fields["head_dim"] = head_dim
+    if config.has("compress_ratios"):
+        fields["csa"] = _compressed(config, layers)
+        return
+    if config.flag("attn_output_gate", "attention_output_gate", default=model_type == "qwen3_next"):
+        fields["attention_output_gate"] = True
+    window = _window(config, family, fields["max_context"])
+    draft.mixers = mixers(config, layers, window is not None, family.full_every)
+    if "window" in draft.mixers:
+        fields["window"] = window
+    if "linear" in draft.mixers:
+        fields["linear_attention"] = LinearAttention(
+            key_heads=config.integer("linear_num_key_heads"),
+            value_heads=config.integer("linear_num_value_heads"),
+            key_head_dim=config.integer("linear_key_head_dim"),
+            value_head_dim=config.integer("linear_value_head_dim"),
+            conv_kernel=config.integer("linear_conv_kernel_dim", default=4),
+        )
+    if "mamba" in draft.mixers:
+        fields["mamba"] = mamba_block(config, 1 if model_type == "jamba" else 2)
+
+
+def _window(config: Config, family: Family, context: int | None) -> int | None:
+    names = ("attention_chunk_size", "sliding_window", "sliding_window_size", "window_size")
+    chosen = config.flag("use_sliding_window", default=not family.needs_window_flag)
+    window = config.optional(*names, least=0)
+    if not chosen or not window or (context is not None and window >= context and not family.full_every):
+        return None
+    return window
+
+
+def _compressed(config: Config, layers: int) -> CSA:
+    ratios = (config.integers("compress_ratios") or [])[:layers]
+    if len(ratios) < layers:
+        raise InputError(f"The key 'compress_ratios' has {len(ratios)} entries for {layers} layers.")
+    counts = sorted(Counter(ratios).items())
+    return CSA(
+        q_lora_rank=config.integer("q_lora_rank"),
+        o_lora_rank=config.integer("o_lora_rank"),
+        o_groups=config.integer("o_groups"),
+        window=config.integer("sliding_window"),
+        topk=config.integer("index_topk"),
+        index_heads=config.integer("index_n_heads"),
+        index_head_dim=config.integer("index_head_dim"),
+        compress_ratios=tuple(ratio for ratio, _ in counts),
+        compress_counts=tuple(count for _, count in counts),
+    )
+
+
+def mamba_block(config: Config, version: int) -> Mamba:
+    """Sizes of a Mamba block under the names of Mamba, Jamba, Bamba, Granite and Nemotron."""
+    sizes: dict[str, Any] = {
+        "version": version,
+        "state_size": config.integer(
+            "ssm_state_size", "state_size", "mamba_d_state", default=16 if version == 1 else 128
+        ),
+        "expand": config.number("mamba_expand", "expand", default=2.0),
+        "conv_kernel": config.integer("mamba_d_conv", "conv_kernel", "conv_kernel_size", default=4),
+    }
+    if version == 1:
+        rank = config.raw("mamba_dt_rank", "time_step_rank")
+        sizes["dt_rank"] = None if rank in (None, "auto") else config.integer("mamba_dt_rank", "time_step_rank")
+    else:
+        sizes["groups"] = config.integer("mamba_n_groups", "n_groups", default=1)
+        sizes["heads"] = config.optional("mamba_n_heads", "mamba_num_heads")
+        if config.raw("mamba_d_head") == "auto":
+            sizes["heads"] = sizes["heads"] or None
+        else:
+            sizes["head_dim"] = config.integer("mamba_d_head", "mamba_head_dim", default=64)
+    return Mamba(**sizes)
+
+
+# --- feed-forward layers ----------------------------------------------------------------------------------------------
+
+
+def _feed_forward(config: Config, model_type: str, family: Family, draft: Draft) -> None:
+    fields, hidden = draft.fields, draft.fields["hidden_dim"]
+    inner = config.section("ffn_config") if family.label == "DBRX" else None
+    source = inner if inner is not None else config
+    experts = source.integer(*EXPERTS, default=0, least=0) if config.flag("enable_moe_block", default=True) else 0
+    # Llama 4 and MiniMax-M3 call the experts' width 'intermediate_size' and give the dense layers' a name of its own.
+    names = ("intermediate_size_mlp", "dense_intermediate_size", *FFN) if experts > 1 else FFN
+    width = source.optional(*names)
+    if width is not None and model_type == "qwen":
+        width //= 2  # Qwen 1 writes the two halves of the gate together
+    if width is None and config.has("expansion_ratio"):
+        width = round(hidden * config.number("expansion_ratio", default=4.0))
+    if width is None and experts <= 1 and family.ffn_ratio:
+        width = family.ffn_ratio * hidden
+    if experts > 1:
+        _experts(config, source, family, draft, experts)
+    if "dense" in draft.feed_forward:
+        if width is None and config.has("shared_intermediate_size"):
+            width = config.integer("shared_intermediate_size")
+        if width is None:
+            raise InputError(f"The configuration of type {model_type[:60]!r} does not say intermediate_size.")
+        if experts <= 1 and family.label == "Granite" and config.optional("shared_intermediate_size", least=0):
+            width = config.integer("shared_intermediate_size")  # Granite 4 without experts keeps the shared one
+        fields["ffn_dim"] = width
+
+
+def _experts(config: Config, source: Config, family: Family, draft: Draft, experts: int) -> None:
+    fields, layers, hidden = draft.fields, draft.fields["layers"], draft.fields["hidden_dim"]
+    draft.feed_forward = feed_forward(config, layers)
+    per_token = source.integer(*PER_TOKEN, default=2 if family.label in ("Mixtral", "Phi-3.5-MoE") else None)
+    if per_token > experts:
+        raise InputError(f"{per_token} experts for each token of {experts} is impossible.")
+    fields["experts"], fields["active_experts_per_token"] = experts, per_token
+    width = source.optional(*EXPERT_WIDTH) or source.integer(*FFN)
+    fields["expert_ffn_dim"] = width
+    shared_width = config.optional(*SHARED_WIDTH, least=0)
+    default = 1 if shared_width or family.label == "Llama 4" else 0
+    shared = config.integer(*SHARED, default=default, least=0)
+    if family.label == "Gemma 4":
+        # A dense layer beside the experts serves every token, which is what a shared expert does.
+        shared, shared_width = 1, config.integer("intermediate_size")
+    if shared:
+        # A width of its own is that of all shared experts together.
+        fields["shared_experts"] = 1 if shared_width else shared
+        fields["shared_expert_ffn_dim"] = shared_width or width
+    latent = config.optional("moe_latent_size", "routed_expert_hidden_size")
+    if latent:
+        fields["expert_latent_dim"] = latent
+    if family.shared_gate:
+        draft.extra += draft.feed_forward.count("moe") * hidden
+    if family.router_bias or config.flag("use_routing_bias", "use_moe_router_bias", default=False):
+        draft.extra += draft.feed_forward.count("moe") * experts
+
+
+# --- biases and small parts -------------------------------------------------------------------------------------------
+
+
+def _biases(config: Config, family: Family, draft: Draft) -> None:
+    fields, hidden = draft.fields, draft.fields["hidden_dim"]
+    everywhere = config.flag("use_bias", "bias", "add_bias_linear", default=False)
+    everywhere = everywhere or not config.flag("no_bias", default=True)
+    given = config.has("attention_bias")
+    attention = config.flag("attention_bias", default=False)
+    qkv = config.flag("qkv_bias", "use_qkv_bias", "add_qkv_bias", default=attention if given else family.qkv_bias)
+    covers = family.bias_key_covers_output
+    output = (attention and covers) if given else family.output_bias
+    mlp = config.flag("mlp_bias", default=family.mlp_bias)
+    qkv, output, mlp = qkv or everywhere, output or everywhere, mlp or everywhere
+    if fields.get("mla") is not None or fields.get("csa") is not None:
+        return
+    if qkv and output and mlp:
+        fields["bias"] = True
+        return
+    fields["qkv_bias"] = qkv
+    attending = sum(kind in ("attention", "window") for kind in draft.mixers)
+    draft.extra += attending * hidden if output else 0
+    if mlp and "ffn_dim" in fields:
+        width = fields["ffn_dim"] * (2 if fields["gated_ffn"] else 1) + hidden
+        draft.extra += draft.feed_forward.count("dense") * width
+
+
+def _small_parts(config: Config, family: Family, draft: Draft) -> None:
+    fields = draft.fields
+    layers, hidden, heads = fields["layers"], fields["hidden_dim"], fields["heads"]
+    attending = sum(kind in ("attention", "window") for kind in draft.mixers)
+    if fields.get("mla") is None and fields.get("csa") is None:
+        whole = (heads + fields["kv_heads"]) * fields["head_dim"]
+        norm = family.qk_norm
+        if config.has("qk_norm_type"):
+            norm = "full" if config.text("qk_norm_type") == "per_layer" else "head"
+        if not config.flag("use_qk_norm", default=bool(norm)):
+            norm = ""
+        elif not norm:
+            norm = "full" if family.label == "Command R" else "head"
+        draft.extra += attending * {"full": whole, "head": 2 * fields["head_dim"]}.get(norm, 0)
+    if family.head_bias and config.flag("lm_head_bias", default=True):
+        draft.extra += fields["vocab_size"]
+    if family.embedding_norm:
+        draft.extra += 2 * hidden
+    if family.sinks:
+        draft.extra += layers * heads
+
+
+# --- the type that fits -----------------------------------------------------------------------------------------------
+
+
+def finish(draft: Draft) -> TransformerWorkload:
+    """The plainest workload type that holds the draft."""
+    fields = {**draft.fields, "extra_parameters": draft.extra + draft.fields.get("extra_parameters", 0.0)}
+    fields = {key: value for key, value in fields.items() if value is not None}
+    layers = len(draft.mixers)
+    sparse = "moe" in draft.feed_forward
+    regular = set(draft.mixers) <= {"attention", "window"}
+    full = draft.mixers.count("attention")
+    every = layers // full if full else 0
+    if regular and (full == layers or not full or layers // every == full):
+        if full < layers:
+            fields["global_every"] = every
+        if not sparse:
+            return TransformerWorkload(**fields)
+        fields["dense_layers"] = draft.feed_forward.count("dense")
+        return SparseTransformerWorkload(**fields)
+    latent = fields.get("mla") is not None
+    kinds = Counter(
+        ("mla" if latent and mixer == "attention" else mixer, ffn)
+        for mixer, ffn in zip(draft.mixers, draft.feed_forward, strict=True)
+    )
+    blocks = tuple(BlockKind(mixer=m, ffn=f, count=n) for (m, f), n in kinds.items())  # type: ignore[arg-type]
+    return HybridWorkload(blocks=blocks, **fields)

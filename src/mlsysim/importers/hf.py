@@ -1,0 +1,168 @@
+"""A Hugging Face configuration as a workload: which reader takes which model type."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import DataWarning, InputError
+from mlsysim.importers.decoder import HEADS, LAYERS, WIDTH, decoder, finish
+from mlsysim.importers.encoder import ENCODERS
+from mlsysim.importers.families import DEFAULTS, FAMILIES
+from mlsysim.importers.fields import Config
+from mlsysim.importers.hybrid import HYBRIDS
+from mlsysim.importers.limits import check_bounds, load_json
+from mlsysim.importers.quantisation import Quantisation, of_config, of_modelopt
+from mlsysim.importers.report import ImportReport
+from mlsysim.importers.towers import tower_parameters
+from mlsysim.importers.vision import VISION
+from mlsysim.models.base import Workload
+from mlsysim.models.transformer import TransformerWorkload
+
+__all__ = ["import_config", "read_config"]
+
+_TEXT = ("text_config", "llm_config", "language_config", "llm", "thinker_config")
+_VISION = ("vision_config", "vision_tower_config", "visual")
+_UNSUPPORTED = {
+    "rwkv": "a recurrent network of its own kind",
+    "rwkv5": "a recurrent network of its own kind",
+    "rwkv6": "a recurrent network of its own kind",
+    "zamba": "a network whose attention layers share one set of weights",
+    "zamba2": "a network whose attention layers share sets of weights",
+    "albert": "a network whose layers share one set of weights",
+    "lfm2": "a network with gated convolutions between attention layers",
+}
+
+
+def import_config(data: Mapping[str, Any] | str | bytes, name: str | None = None) -> Workload:
+    """The workload that a configuration describes: a dictionary, or the text of a config.json."""
+    return read_config(data, name).workload
+
+
+def read_config(
+    data: Mapping[str, Any] | str | bytes,
+    name: str | None = None,
+    quantisation: Mapping[str, Any] | None = None,
+    source: str = "",
+) -> ImportReport:
+    """The report on a configuration; ``quantisation`` is the content of a ``hf_quant_config.json`` beside it."""
+    label = source or "the configuration"
+    table = load_json(data, name=label, finite=False) if isinstance(data, str | bytes) else data
+    check_bounds(table, name=label, finite=False, most=1_000_000)
+    config = Config(table)
+    title = (name or config.text("_name_or_path").rstrip("/").rsplit("/", 1)[-1] or _architecture(config))[:120]
+    config.ignore("architectures", "_name_or_path", "transformers_version", "auto_map")
+    notes: list[str] = []
+    quantised = of_config(config)
+    text = _language_section(config)
+    if quantised is None and text is not None:
+        quantised = of_config(text)
+    if quantisation is not None:
+        quantised = _prefer(of_modelopt(Config(quantisation, "hf_quant_config.")), quantised)
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always", DataWarning)
+        workload, family = _read(config, text, title, notes)
+    notes += [str(warning.message) for warning in raised]
+    dtype = config.raw("torch_dtype", "dtype") or (text.raw("torch_dtype", "dtype") if text is not None else None)
+    return ImportReport.of(
+        workload,
+        family,
+        unread=tuple(config.unread),
+        warnings=tuple(notes),
+        quantisation=quantised,
+        dtype=dtype[:40] if isinstance(dtype, str) else None,
+        source=source,
+    )
+
+
+def _prefer(first: Quantisation | None, second: Quantisation | None) -> Quantisation | None:
+    """The file made by the quantiser speaks first; what it leaves open is taken from the configuration."""
+    if first is None or second is None:
+        return first or second
+    kept = {key: value for key, value in first.model_dump().items() if value is not None}
+    return second.model_copy(update=kept)
+
+
+def _architecture(config: Config) -> str:
+    named = config.raw("architectures")
+    first = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+    return first or config.text("model_type") or "imported model"
+
+
+def _language_section(config: Config) -> Config | None:
+    """The part of a vision-language configuration that describes its language model, where it has a part of its own."""
+    for key in _TEXT:
+        if isinstance(config.raw(key), Mapping):
+            section = config.section(key)
+            if section is not None and (
+                section.has(*LAYERS, *WIDTH, *HEADS, "vocab_size") or section.has("text_config")
+            ):
+                inner = _language_section(section)
+                return inner if inner is not None else section
+    return None
+
+
+def _read(config: Config, text: Config | None, name: str, notes: list[str]) -> tuple[Workload, str]:
+    model_type = config.text("model_type")
+    if model_type in _UNSUPPORTED:
+        raise InputError(f"{model_type!r} is {_UNSUPPORTED[model_type]}, for which there is no workload type.")
+    if model_type in VISION:
+        return VISION[model_type](config, model_type, name, notes)
+    if model_type in ENCODERS:
+        return ENCODERS[model_type](config, model_type, name, notes)
+    if text is None and not config.has(*_VISION):
+        return _language(config, model_type, name, notes, None)
+    return _vision_language(config, text, model_type, name, notes)
+
+
+def _language(
+    config: Config, model_type: str, name: str, notes: list[str], tied: bool | None
+) -> tuple[TransformerWorkload, str]:
+    if not model_type and config.has("ssm_cfg"):
+        model_type = "mamba"
+    if model_type in HYBRIDS:
+        return HYBRIDS[model_type](config, model_type, name, notes)
+    draft = decoder(config, model_type, name, notes, tied, strict=False)
+    return finish(draft), draft.family
+
+
+def _fill(part: Config, model_type: str, notes: list[str]) -> None:
+    filled = part.fill(DEFAULTS.get(model_type, {}))
+    if filled:
+        notes.append(f"The defaults of {model_type!r} are taken for {', '.join(filled)}.")
+
+
+def _vision_language(
+    config: Config, text: Config | None, model_type: str, name: str, notes: list[str]
+) -> tuple[TransformerWorkload, str]:
+    language = text if text is not None else config
+    own = language.text("model_type")
+    kind = own if own in HYBRIDS or own in FAMILIES else model_type if model_type in FAMILIES else own or model_type
+    if kind not in HYBRIDS and kind not in FAMILIES and model_type in ("llava", "llava_next"):
+        kind = "llama"
+    if text is not None:
+        _fill(text, own, notes)
+    tied = config.flag("tie_word_embeddings", default=False) if config.has("tie_word_embeddings") else None
+    workload, family = _language(language, kind, name, notes, tied)
+    vision = next((s for key in _VISION if isinstance(config.raw(key), Mapping) and (s := config.section(key))), None)
+    if config.has("audio_config"):
+        notes.append("The audio encoder is not counted.")
+    if vision is not None:
+        _fill(vision, vision.text("model_type"), notes)
+    if vision is None or not vision.has("hidden_size", "embed_dim", "vt_hidden_size", "width"):
+        return workload, family
+    assert workload.hidden_dim is not None
+    towers = tower_parameters(vision, config, workload.hidden_dim, model_type, notes)
+    notes.append(
+        f"A vision language model: the {towers / 1e6:,.0f} M parameters of its vision tower and projector are counted, "
+        "their work for each image is not."
+    )
+    active = workload.active_parameter_count
+    update: dict[str, Any] = {"extra_parameters": workload.extra_parameters + towers}
+    if workload.parameters is not None:
+        update["parameters"] = workload.parameters + towers
+    if getattr(workload, "experts", 1) > 1:
+        update["active_parameters"] = active
+    kept = {key: getattr(workload, key) for key in type(workload).model_fields if key not in update}
+    return type(workload)(**kept, **update), family

@@ -1,0 +1,137 @@
+"""``import_model``: a model from its files. The file's kind decides which reader takes it.
+
+config.json, or any Hugging Face configuration under another name
+a folder with config.json, and with hf_quant_config.json, model.safetensors.index.json or *.safetensors where it has them
+*.safetensors and model.safetensors.index.json, by the config.json beside them
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.importers.hf import read_config
+from mlsysim.importers.limits import existing, load_json, read_bounded, refuse_pickle
+from mlsysim.importers.report import ImportReport
+from mlsysim.importers.safetensors import Checkpoint, read_folder, read_header
+from mlsysim.models.base import Workload
+from mlsysim.models.registry import Models
+
+__all__ = ["import_model", "model_named", "read_model"]
+
+LARGEST_CONFIG = 10_000_000
+"""Real configurations are below 1 MB; those that list every quantised layer are the longest."""
+DISAGREEMENT = 0.01
+
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+_INDEX = "model.safetensors.index.json"
+
+
+def import_model(path: str | os.PathLike[str], name: str | None = None) -> Workload:
+    """The workload of a model's files; :func:`read_model` tells what was read and what was not."""
+    return read_model(path, name).workload
+
+
+def model_named(text: str) -> Workload:
+    """A model by its name in the zoo, shipped or the user's, or by the path of its files: what a command line takes.
+
+    A name comes first; text that is no name is read as a path where something is there, or where only a path looks like it.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"A model is named by text, not by {type(text).__name__}.")
+    if text in Models or not (
+        "/" in text or os.sep in text or text.endswith((".json", ".safetensors")) or _there(text)
+    ):
+        found: Workload = Models.get(text)
+        return found
+    return import_model(text)
+
+
+def _there(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def read_model(path: str | os.PathLike[str], name: str | None = None) -> ImportReport:
+    """The report on a model's files: a configuration, a folder that holds one, or a checkpoint beside one."""
+    place = existing(path)
+    if place.is_dir():
+        if not (place / "config.json").is_file():
+            raise InputError(f"The folder {str(place)[-200:]!r} has no config.json.")
+        return _folder(place, place / "config.json", name)
+    if place.name == _INDEX or place.suffix.lower() == ".safetensors":
+        return _checkpoint(place, name)
+    head = read_bounded(place, LARGEST_CONFIG, at_most=8)
+    refuse_pickle(place.name, head)
+    if head[:4] == b"GGUF":
+        raise InputError(f"{place.name[:200]!r} is a GGUF file, which is not read; give the model's config.json.")
+    return _folder(place.parent if place.name == "config.json" else None, place, name)
+
+
+def _checkpoint(place: Path, name: str | None) -> ImportReport:
+    config = place.parent / "config.json"
+    if config.is_file():
+        return _folder(place.parent, config, name)
+    held = read_header(place).weights if place.suffix.lower() == ".safetensors" else None
+    count = f" (it holds {held:,} parameters)" if held else ""
+    raise InputError(f"{place.name[:200]!r} has no config.json beside it, which says what its tensors compute{count}.")
+
+
+def _title(config: Path) -> str:
+    """A model's folder names it; a configuration under another name names itself."""
+    if config.name == "config.json":
+        folder = config.resolve().parent.name
+        return folder if folder and not re.fullmatch(r"[0-9a-f]{40}", folder) else ""
+    return re.sub(r"[-_.]?config$", "", config.stem) or config.stem
+
+
+def _quantised_beside(config: Path) -> dict[str, Any] | None:
+    other = config.with_name(re.sub(r"config\.json$", "hf_quant_config.json", config.name))
+    if other == config or not other.is_file():
+        return None
+    table = load_json(read_bounded(other, LARGEST_CONFIG), name=other.name, finite=False)
+    if not isinstance(table, dict):
+        raise InputError(f"{other.name[:200]!r} is not a table of keys.")
+    return table
+
+
+def _folder(folder: Path | None, config: Path, name: str | None) -> ImportReport:
+    data = load_json(read_bounded(config, LARGEST_CONFIG), name=config.name, finite=False)
+    if not isinstance(data, dict):
+        raise InputError(f"{config.name[:200]!r} is not a model's configuration, which is a table of keys.")
+    report = read_config(data, name or _title(config) or None, _quantised_beside(config), source=config.name)
+    if folder is None:
+        return report
+    weights = (report.quantisation.weights if report.quantisation else None) or ""
+    bits = int(weights[3:]) if re.fullmatch(r"int[2348]", weights) else 4
+    checkpoint, stated = read_folder(folder, bits)
+    return _compare(report, checkpoint, stated)
+
+
+def _compare(report: ImportReport, checkpoint: Checkpoint | None, stated: int | None) -> ImportReport:
+    """The report with what the checkpoint holds, and a warning where it is not what the configuration describes."""
+    held: float | None = None
+    if checkpoint is not None:
+        held = checkpoint.weights
+    elif stated is not None and report.quantisation is None and report.dtype in _BYTES:
+        held = stated / _BYTES[report.dtype]
+    warnings = report.warnings
+    if held and abs(held / report.parameters - 1) > DISAGREEMENT:
+        warnings += (
+            f"The checkpoint holds {held / 1e9:,.4g} B parameters, {held / report.parameters - 1:+.1%} from the "
+            f"{report.parameters / 1e9:,.4g} B that the configuration gives.",
+        )
+    if checkpoint is not None and stated is not None and checkpoint.bytes != stated:
+        warnings += (f"The index states {stated:,} bytes and the files hold {checkpoint.bytes:,}.",)
+    return report.model_copy(
+        update={
+            "warnings": warnings,
+            "checkpoint_parameters": dict(checkpoint.elements) if checkpoint is not None else None,
+            "checkpoint_bytes": checkpoint.bytes if checkpoint is not None else stated,
+        }
+    )

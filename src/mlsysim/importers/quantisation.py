@@ -1,0 +1,158 @@
+"""How a checkpoint is quantised: ``quantization_config`` of config.json and ``hf_quant_config.json`` in one form.
+
+The names of precisions are those of the rest of the engine (fp8, int4, nvfp4 as fp4 with scales). Only what is written is
+reported: a method whose precision is not said comes back as such.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.importers.fields import Config
+from mlsysim.units.fields import Record
+
+__all__ = ["Quantisation", "of_config", "of_modelopt"]
+
+
+class Quantisation(Record):
+    """``method`` as its files name it; precision of weights, activations and the cache, None where they keep the model's."""
+
+    method: str
+    weights: str | None = None
+    activations: str | None = None
+    cache: str | None = None
+    group_size: int | None = None
+
+    def sentence(self) -> str:
+        parts = [f"weights {self.weights or 'as the method says'}"]
+        if self.activations:
+            parts.append(f"activations {self.activations}")
+        if self.cache:
+            parts.append(f"cache {self.cache}")
+        return f"{self.method}: {', '.join(parts)}"
+
+
+_ALGORITHMS = {
+    "FP8": ("fp8", "fp8"),
+    "FP8_PER_CHANNEL_PER_TOKEN": ("fp8", "fp8"),
+    "FP8_PB_WO": ("fp8", None),
+    "FP8_BLOCK_SCALES": ("fp8", "fp8"),
+    "MXFP8": ("fp8", "fp8"),
+    "NVFP4": ("nvfp4", "nvfp4"),
+    "NVFP4_AWQ": ("nvfp4", "nvfp4"),
+    "W4A8_NVFP4_FP8": ("nvfp4", "fp8"),
+    "W4A16": ("int4", None),
+    "W4A16_AWQ": ("int4", None),
+    "W4A16_GPTQ": ("int4", None),
+    "W4A16_MXFP4": ("mxfp4", None),
+    "W4A8_MXFP4_FP8": ("mxfp4", "fp8"),
+    "W4A8_AWQ": ("int4", "fp8"),
+    "W8A16": ("int8", None),
+    "INT8_SQ": ("int8", "int8"),
+    "W8A8_SQ_PER_CHANNEL": ("int8", "int8"),
+}
+
+
+def of_config(config: Config) -> Quantisation | None:
+    """What ``quantization_config`` says, in the configuration or in its language model's part."""
+    table = config.section("quantization_config", "compression_config")
+    if table is None:
+        return None
+    table.ignore_all()
+    method = table.text("quant_method", default="").lower()
+    algorithm = table.raw("quant_algo")
+    if isinstance(algorithm, str):
+        return _modelopt(table, method or "modelopt", algorithm)
+    cache = _scheme(table.raw("kv_cache_scheme", "kv_cache_quant_algo"))
+    if method in ("fp8", "fbgemm_fp8"):
+        return Quantisation(method=method, weights="fp8", activations="fp8", cache=cache)
+    if method == "mxfp4":
+        return Quantisation(method=method, weights="mxfp4", cache=cache)
+    if method in ("awq", "gptq", "auto-round", "autoround"):
+        bits, group = (
+            table.integer("bits", "w_bit", default=4),
+            table.integer("group_size", "q_group_size", default=128, least=-1),
+        )
+        return Quantisation(method=method, weights=f"int{bits}", cache=cache, group_size=group if group > 0 else None)
+    if method == "bitsandbytes" or table.has("load_in_4bit", "load_in_8bit", "_load_in_4bit"):
+        four = table.flag("load_in_4bit", "_load_in_4bit", default=False)
+        kind = table.text("bnb_4bit_quant_type", default="fp4") if four else "int8"
+        return Quantisation(method="bitsandbytes", weights=kind, cache=cache)
+    if method == "compressed-tensors" or table.has("config_groups"):
+        weights, activations, group_size = _groups(table.raw("config_groups"))
+        if table.raw("format") == "mxfp4-pack-quantized":
+            weights = "mxfp4"
+        return Quantisation(
+            method=method or "compressed-tensors",
+            weights=weights,
+            activations=activations,
+            cache=cache,
+            group_size=group_size,
+        )
+    return Quantisation(method=method[:60] or "unknown", cache=cache)
+
+
+def of_modelopt(config: Config) -> Quantisation | None:
+    """What ``hf_quant_config.json`` of NVIDIA's ModelOpt says."""
+    config.section("producer")
+    table = config.section("quantization")
+    if table is None:
+        return None
+    algorithm = table.raw("quant_algo")
+    return _modelopt(table, "modelopt", algorithm if isinstance(algorithm, str) else "")
+
+
+def _modelopt(table: Config, method: str, algorithm: str) -> Quantisation:
+    weights, activations = _ALGORITHMS.get(algorithm.upper(), (None, None))
+    if algorithm.upper() == "MIXED_PRECISION":
+        weights = _mixed(table.raw("quantized_layers")) or "mixed"
+    group = table.raw("group_size")
+    cache = _scheme(table.raw("kv_cache_quant_algo")) or _scheme(table.raw("kv_cache_scheme"))
+    return Quantisation(
+        method=f"{method} {algorithm}".strip()[:80],
+        weights=weights,
+        activations=activations,
+        cache=cache,
+        group_size=group if isinstance(group, int) and not isinstance(group, bool) and 0 < group < 1_000_000 else None,
+    )
+
+
+def _mixed(layers: Any) -> str | None:
+    """The precisions that occur, such as ``fp8 and nvfp4``."""
+    if not isinstance(layers, dict):
+        return None
+    found = {
+        _ALGORITHMS.get(str(layer.get("quant_algo")).upper(), (None, None))[0]
+        for layer in layers.values()
+        if isinstance(layer, dict)
+    }
+    return " and ".join(sorted(filter(None, found))) or None
+
+
+def _scheme(value: Any) -> str | None:
+    """A cache's precision from ``"FP8"`` or ``{"num_bits": 8, "type": "float"}``."""
+    if isinstance(value, str):
+        return {"FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8"}.get(value.upper())
+    return _precision(value)
+
+
+def _precision(table: Any) -> str | None:
+    if not isinstance(table, dict):
+        return None
+    bits, kind, group = table.get("num_bits"), table.get("type"), table.get("group_size")
+    if not isinstance(bits, int) or isinstance(bits, bool) or bits not in (2, 3, 4, 6, 8, 16):
+        return None
+    if kind == "float":
+        return "nvfp4" if bits == 4 and group == 16 else "mxfp4" if bits == 4 and group == 32 else f"fp{bits}"
+    return f"int{bits}"
+
+
+def _groups(groups: Any) -> tuple[str | None, str | None, int | None]:
+    if not isinstance(groups, dict):
+        return None, None, None
+    tables = [group for group in groups.values() if isinstance(group, dict)]
+    weights = sorted({p for group in tables if (p := _precision(group.get("weights")))})
+    inputs = sorted({p for group in tables if (p := _precision(group.get("input_activations")))})
+    sizes = [group["weights"].get("group_size") for group in tables if isinstance(group.get("weights"), dict)]
+    size = next((s for s in sizes if isinstance(s, int) and not isinstance(s, bool) and 0 < s < 1_000_000), None)
+    return " and ".join(weights) or None, " and ".join(inputs) or None, size

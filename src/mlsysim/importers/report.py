@@ -1,0 +1,102 @@
+"""What an import found: the workload, and everything about it that the user should know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.importers.quantisation import Quantisation
+from mlsysim.models.base import Workload
+from mlsysim.models.multimodal import VisionLanguageWorkload
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.units.fields import Record
+
+__all__ = ["ImportReport", "cache_slopes"]
+
+_LONG = 1e9
+"""A context far beyond every window and far below what counts as unbounded."""
+
+
+def cache_slopes(workload: Workload) -> tuple[float, float]:
+    """Cache bytes that one more token adds at 16 bits: beyond all windows, and while no window is full.
+
+    Layers with full or latent attention keep every token, so both figures count them. A layer with a window of w tokens
+    keeps the last w, so a token adds to it only until the window is full; recurrent layers have a state of fixed size and
+    add nothing. At context n a sequence holds first x n + (second - first) x min(n, w) bytes and the states.
+    """
+    network = workload.language if isinstance(workload, VisionLanguageWorkload) else workload
+    if not isinstance(network, TransformerWorkload) or network.structure == "encoder" or not network.has_dimensions:
+        return 0.0, 0.0
+    later = early = 0.0
+    for block in network.stack.blocks:
+        for mixer in block.mixers:
+            if getattr(mixer, "cross", False):
+                continue  # the encoder's keys do not grow with the text
+            each = 2.0 * block.count * mixer.cache_per_token
+            later += each * (mixer.cache_tokens(2 * _LONG) - mixer.cache_tokens(_LONG)) / _LONG
+            early += each * (mixer.cache_tokens(1) - mixer.cache_tokens(0))
+    return later, early
+
+
+class ImportReport(Record):
+    """A model as it was read. ``unread`` lists the keys that nobody used, ``warnings`` what deserves a look."""
+
+    name: str
+    family: str
+    workload: Workload
+    parameters: float
+    active_parameters: float
+    kv_bytes_per_token: float
+    kv_bytes_per_token_in_window: float
+    context: int | None = None
+    unread: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    quantisation: Quantisation | None = None
+    checkpoint_parameters: dict[str, int] | None = None
+    checkpoint_bytes: int | None = None
+    dtype: str | None = None
+    source: str = ""
+
+    @classmethod
+    def of(cls, workload: Workload, family: str, **details: Any) -> ImportReport:
+        """The report on a workload, with the figures derived from it.
+
+        ``kv_bytes_per_token`` is what each token adds in the layers that keep the whole context; where no layer does (a
+        window in every layer), what it adds until the window is full.
+        """
+        later, early = cache_slopes(workload)
+        return cls(
+            name=workload.name,
+            family=family,
+            workload=workload,
+            parameters=workload.parameter_count,
+            active_parameters=workload.active_parameter_count,
+            kv_bytes_per_token=later or early,
+            kv_bytes_per_token_in_window=early,
+            context=getattr(workload, "max_context", None),
+            **details,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and text, for JSON."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "type": type(self.workload).__name__,
+            "parameters": round(self.parameters),
+            "active_parameters": round(self.active_parameters),
+            "kv_bytes_per_token": _plain(self.kv_bytes_per_token),
+            "kv_bytes_per_token_in_window": _plain(self.kv_bytes_per_token_in_window),
+            "context": self.context,
+            "dtype": self.dtype,
+            "quantisation": self.quantisation.model_dump() if self.quantisation else None,
+            "checkpoint_parameters": self.checkpoint_parameters,
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "unread": list(self.unread),
+            "warnings": list(self.warnings),
+            "source": self.source,
+        }
+
+
+def _plain(value: float) -> int | float:
+    """Whole numbers as such; a compressed cache can add a fraction of a byte."""
+    return int(value) if value == int(value) else value

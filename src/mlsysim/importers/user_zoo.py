@@ -1,0 +1,167 @@
+"""The user's own zoo: models saved from imports, and what must hold of every entry in it.
+
+``save_model`` writes one TOML file into the folder ``models`` of the user's zoo (:mod:`mlsysim.zoo.user_folder`), in the form of
+the shipped entries, so that ``Models`` and every command know the name from then on. A name that means a shipped entry is
+refused. ``check_user_zoo`` runs the checks that hold for shipped entries over the user's, chips and fleets included.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import DataWarning, InputError
+from mlsysim.hardware.checks import CHECKS as HARDWARE_CHECKS
+from mlsysim.hardware.registry import Hardware
+from mlsysim.importers.report import ImportReport
+from mlsysim.infra.checks import FACILITY_CHECKS, GRID_CHECKS, PRICE_CHECKS, RACK_CHECKS
+from mlsysim.infra.registry import Facilities, Grids, Prices, Racks
+from mlsysim.models.base import Workload
+from mlsysim.models.checks import CHECKS as MODEL_CHECKS
+from mlsysim.models.multimodal import VisionLanguageWorkload
+from mlsysim.models.registry import KINDS, Models
+from mlsysim.systems.checks import CLUSTER_CHECKS, FABRIC_CHECKS, NODE_CHECKS
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+from mlsysim.units.fields import Record
+from mlsysim.units.registry import Quantity
+from mlsysim.zoo.checks import Check, Problem, run_checks
+from mlsysim.zoo.registry import Registry
+from mlsysim.zoo.user_folder import VARIABLE, chosen_folder
+
+__all__ = ["check_user_zoo", "save_model"]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_NAMESPACES = {
+    "vit": "Vision",
+    "cnn": "Vision",
+    "speech": "Speech",
+    "vision_language": "Multimodal",
+    "diffusion": "Diffusion",
+}
+_NOT_SAVED = ("metadata", "training_ops", "data_rate")
+
+_ZOOS: tuple[tuple[Registry, tuple[Check, ...]], ...] = (
+    (Models, MODEL_CHECKS),
+    (Hardware, HARDWARE_CHECKS),
+    (Nodes, NODE_CHECKS),
+    (Fabrics, FABRIC_CHECKS),
+    (Clusters, CLUSTER_CHECKS),
+    (Grids, GRID_CHECKS),
+    (Facilities, FACILITY_CHECKS),
+    (Racks, RACK_CHECKS),
+    (Prices, PRICE_CHECKS),
+)
+
+
+def save_model(
+    model: ImportReport | Workload,
+    name: str,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    replace: bool = False,
+    checked: str | None = None,
+) -> Path:
+    """Save a model in the user's zoo under a name; returns the file. ``replace`` overwrites an entry saved before."""
+    workload = model.workload if isinstance(model, ImportReport) else model
+    if not isinstance(workload, Workload):
+        raise InputError(f"A model to save is a workload or a report on one, not {type(model).__name__}.")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(
+            f"The name {str(name)[:80]!r} cannot be saved: use up to 64 letters, digits, '_', '-' and '.', a letter first."
+        )
+    with warnings.catch_warnings():
+        # A folder that is not there yet is about to be made.
+        warnings.simplefilter("ignore", DataWarning)
+        shipped, known = Models.is_shipped(name), name in Models
+    if shipped:
+        raise InputError(
+            f"The zoo that comes with mlsysim has {Models.key_of(name)!r} for the name {name!r}; choose another."
+        )
+    place = Path(folder) if folder is not None else chosen_folder()
+    if place is None:
+        raise InputError(f"The environment variable {VARIABLE} is set to nothing; let it name the folder of your zoo.")
+    key = re.sub(r"[.-]", "_", name)
+    file = place / "models" / f"{key}.toml"
+    if not replace and (file.exists() or known):
+        raise InputError(f"Your zoo has a model named {name!r} already; choose another name, or replace it.")
+    source = model.source if isinstance(model, ImportReport) else ""
+    note = model.family if isinstance(model, ImportReport) else workload.architecture
+    origin = {
+        "title": f"read from {source}" if source else "a workload of the user",
+        "url": source,
+        "checked": checked or datetime.date.today().isoformat(),
+        "kind": "user",
+        "note": note,
+    }
+    text = "".join(_entries(workload, key, name, origin))
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f"{file.name}.part")
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, file)
+    except OSError as error:
+        raise InputError(f"{str(file)[-200:]!r} cannot be written: {(error.strerror or str(error)).lower()}.") from None
+    Models.reload()
+    return file
+
+
+def _entries(workload: Workload, key: str, name: str, origin: dict[str, str]) -> Iterator[str]:
+    """The tables of a model; twin towers are entries of their own, which the model names."""
+    kind = next((kind for kind, cls in KINDS.items() if type(workload) is cls), None)
+    if kind is None:
+        raise InputError(f"A {type(workload).__name__} has no form in the zoo's files and cannot be saved.")
+    fields: dict[str, Any] = {"kind": kind, "namespace": _NAMESPACES.get(kind, "Language")}
+    if key != name:
+        fields["aliases"] = [name]
+    for field, description in type(workload).model_fields.items():
+        value = getattr(workload, field)
+        if field in _NOT_SAVED or value is None or value == description.default or field in ("vision", "language"):
+            continue
+        fields[field] = value
+    if isinstance(workload, VisionLanguageWorkload):
+        for part in ("vision", "language"):
+            yield from _entries(getattr(workload, part), f"{key}_{part}", f"{key}_{part}", origin)
+            fields[part] = f"{key}_{part}"
+    lines = [f"{field} = {_toml(value)}" for field, value in fields.items()]
+    yield f"[{key}]\n" + "\n".join(lines) + f"\nsource = {_toml(origin)}\n\n"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML, on one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError("A model with a number that is not finite cannot be saved.")
+        return str(int(value)) if value == int(value) and abs(value) < 2**63 else repr(value)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(f"\\u{ord(ch):04x}" if ord(ch) < 32 or ord(ch) == 127 else ch for ch in escaped) + '"'
+    if isinstance(value, Quantity):
+        unit = f"{value.units:~}"
+        return _toml(f"{value.magnitude!r} {unit}") if unit else _toml(float(value.magnitude))
+    if isinstance(value, Record):
+        return _toml({k: v for k, v in dict(value).items() if v is not None})
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    raise InputError(f"A value of type {type(value).__name__} cannot be saved.")
+
+
+def check_user_zoo() -> list[Problem]:
+    """What is wrong with the user's entries: those that could not be read, and those that fail a check."""
+    problems: list[Problem] = []
+    for registry, checks in _ZOOS:
+        registry.reload()
+        problems += [Problem(registry._name, found.entry, "readable", str(found)) for found in registry.problems]
+        problems += run_checks(registry, checks, registry.user_keys())
+    return problems

@@ -1,0 +1,240 @@
+"""Vision models: transformers over patches, residual and ConvNeXt networks as layer rows, and twin towers of image and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.importers.fields import Config
+from mlsysim.models.base import Workload
+from mlsysim.models.multimodal import VisionLanguageWorkload
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
+
+__all__ = ["VISION"]
+
+Reading = tuple[Workload, str]
+_IMAGE = 224
+
+
+def _classes(config: Config, default: int) -> int:
+    labels = config.raw("id2label")
+    config.ignore("label2id")
+    if isinstance(labels, dict):
+        return len(labels)
+    return config.integer("num_labels", "num_classes", default=default, least=0)
+
+
+def _image_size(config: Config, default: int = _IMAGE) -> int:
+    value = config.raw("image_size")
+    if isinstance(value, list) and len(value) == 2 and value[0] != value[1]:
+        raise InputError("The key 'image_size' must be one number or the same number twice.")
+    return config.integer("image_size", default=default)
+
+
+def _tower(
+    config: Config, name: str, extra: float, classes: int, class_token: bool = True
+) -> VisionTransformerWorkload:
+    return VisionTransformerWorkload(
+        name=name,
+        layers=config.integer("num_hidden_layers", default=12),
+        hidden_dim=config.integer("hidden_size", default=768),
+        heads=config.integer("num_attention_heads", default=12),
+        ffn_dim=config.integer("intermediate_size", default=3072),
+        image_size=_image_size(config),
+        patch_size=config.integer("patch_size", default=16),
+        channels=config.integer("num_channels", default=3),
+        classes=classes,
+        class_token=class_token,
+        extra_parameters=extra,
+    )
+
+
+def vit(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """ViT and DeiT, with the classifier; DINOv2 without one, with two scales in each layer."""
+    if model_type in ("dinov2", "dinov2_with_registers"):
+        hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
+        registers = config.integer("num_register_tokens", default=0, least=0)
+        ratio = config.number("mlp_ratio", default=4.0)
+        if config.flag("use_swiglu_ffn", default=False):
+            warnings.append(
+                "The gated feed-forward layers of the largest DINOv2 are read at two thirds of their width."
+            )
+        gated = config.flag("use_swiglu_ffn", default=False)
+        width = int(hidden * ratio)
+        workload = VisionTransformerWorkload(
+            name=name,
+            layers=layers,
+            hidden_dim=hidden,
+            heads=config.integer("num_attention_heads"),
+            ffn_dim=(int(width * 2 / 3) + 7) // 8 * 8 if gated else width,
+            gated_ffn=gated,
+            image_size=_image_size(config),
+            patch_size=config.integer("patch_size"),
+            channels=config.integer("num_channels", default=3),
+            classes=0,
+            extra_parameters=float(2 * layers * hidden + hidden + registers * hidden),
+        )
+        return workload, "DINOv2"
+    return _tower(config, name, 0.0, _classes(config, 2)), "DeiT" if model_type == "deit" else "ViT"
+
+
+def clip_tower(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """CLIP's image tower has a norm before its layers and no bias on patches, SigLIP's pools with an attention head."""
+    hidden = config.integer("hidden_size", default=768)
+    if model_type.startswith("clip"):
+        # One more norm (2 h), less the bias of the patches.
+        return _tower(config, name, float(hidden), 0), "CLIP"
+    head = 0.0
+    if config.flag("vision_use_head", default=True):
+        width = config.integer("intermediate_size", default=3072)
+        head = float(4 * hidden * hidden + 4 * hidden + 2 * hidden * width + width + hidden + 2 * hidden + hidden)
+    return _tower(config, name, head, 0, class_token=False), "SigLIP"
+
+
+def twin_towers(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """CLIP and SigLIP whole: an image tower and a text tower whose outputs are compared."""
+    image, text = config.section("vision_config"), config.section("text_config")
+    if image is None or text is None:
+        raise InputError(f"The configuration of type {model_type!r} does not say vision_config and text_config.")
+    clip = model_type == "clip"
+    tower, label = clip_tower(image, "clip" if clip else "siglip", f"{name} image tower", warnings)
+    assert isinstance(tower, VisionTransformerWorkload)
+    hidden = text.integer("hidden_size", default=512 if clip else 768)
+    context = text.integer("max_position_embeddings", default=77 if clip else 64)
+    language = TransformerWorkload(
+        name=f"{name} text tower",
+        structure="encoder",
+        layers=text.integer("num_hidden_layers", default=12),
+        hidden_dim=hidden,
+        heads=text.integer("num_attention_heads", default=8 if clip else 12),
+        ffn_dim=text.integer("intermediate_size", default=2048 if clip else 3072),
+        gated_ffn=False,
+        vocab_size=text.integer("vocab_size", default=49408 if clip else 32000),
+        tied_embeddings=True,
+        position_embeddings=context,
+        bias=True,
+        norm="layernorm",
+        max_context=context,
+    )
+    if clip:
+        joint = config.integer("projection_dim", default=512)
+        projector = joint * (tower.hidden_dim + hidden) + 1
+    else:
+        projector = hidden * text.integer("projection_size", default=hidden) + hidden + 2
+    return VisionLanguageWorkload(
+        name=name, vision=tower, language=language, projector_parameters=float(projector)
+    ), label
+
+
+def resnet(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """Residual networks of He and others: basic or bottleneck blocks, batch norm behind every convolution."""
+    stem = config.integer("embedding_size", default=64)
+    widths = config.integers("hidden_sizes") or [256, 512, 1024, 2048]
+    depths = config.integers("depths") or [3, 4, 6, 3]
+    kind = config.text("layer_type", default="bottleneck")
+    _stages(widths, depths)
+    if kind not in ("basic", "bottleneck"):
+        raise InputError(f"The key 'layer_type' must be 'basic' or 'bottleneck', got {kind[:40]!r}.")
+    channels = config.integer("num_channels", default=3)
+    size = _assumed_image(config, warnings)
+    shrink = config.flag("downsample_in_first_stage", default=False)
+    rows = [
+        f"conv 7x7 {channels}->{stem} /2 @{size // 2}x{size // 2} +n",
+        f"pool 3x3 {stem} @{size // 4}x{size // 4} /2",
+    ]
+    side, inputs = size // 4, stem
+    for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+        stride = 2 if stage or shrink else 1
+        for block in range(depth):
+            step = stride if block == 0 else 1
+            before, side = side, max(side // step, 1)
+            rows += _residual(kind, inputs, width, before, side, step)
+            inputs = width
+    classes = _classes(config, 1000)
+    rows += [f"pool 1x1 {inputs} @1x1", f"linear {inputs}->{classes} +b"] if classes else []
+    return CNNWorkload(name=name, rows=_merge(rows), image_size=size), "ResNet"
+
+
+def _residual(kind: str, inputs: int, width: int, before: int, side: int, step: int) -> list[str]:
+    stride = f" /{step}" if step > 1 else ""
+    short = [f"conv 1x1 {inputs}->{width}{stride} @{side}x{side} +n"] if inputs != width or step > 1 else []
+    if kind == "basic":
+        first = f"conv 3x3 {inputs}->{width}{stride} @{side}x{side} +n"
+        return [first, f"conv 3x3 {width}->{width} @{side}x{side} +n", *short]
+    inner = max(width // 4, 1)
+    return [
+        f"conv 1x1 {inputs}->{inner} @{before}x{before} +n",
+        f"conv 3x3 {inner}->{inner}{stride} @{side}x{side} +n",
+        f"conv 1x1 {inner}->{width} @{side}x{side} +n",
+        *short,
+    ]
+
+
+def convnext(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """ConvNeXt: depthwise 7x7, norm, two linear layers four times as wide, a scale for each channel."""
+    widths = config.integers("hidden_sizes") or [96, 192, 384, 768]
+    depths = config.integers("depths") or [3, 3, 9, 3]
+    _stages(widths, depths)
+    patch, channels = config.integer("patch_size", default=4), config.integer("num_channels", default=3)
+    size = _assumed_image(config, warnings)
+    side = max(size // patch, 1)
+    rows = [
+        f"conv {patch}x{patch} {channels}->{widths[0]} /{patch} @{side}x{side} +b",
+        f"norm {widths[0]} @{side * side}",
+    ]
+    # The second version normalises responses (two vectors, four times as wide) instead of scaling channels.
+    second = model_type == "convnextv2"
+    for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+        if stage:
+            rows.append(f"norm {widths[stage - 1]} @{side * side}")
+            side = max(side // 2, 1)
+            rows.append(f"conv 2x2 {widths[stage - 1]}->{width} /2 @{side}x{side} +b")
+        area = side * side
+        block = [
+            f"dwconv 7x7 {width} @{side}x{side} +b",
+            f"norm {width} @{area}",
+            f"linear {width}->{4 * width} @{area} +b",
+            f"linear {4 * width}->{width} @{area} +b",
+            f"norm {4 * width} @{area}" if second else f"dwconv 1x1 {width} @{side}x{side}",
+        ]
+        rows += depth * block
+    classes = _classes(config, 1000)
+    rows.append(f"norm {widths[-1]} @1")
+    rows += [f"linear {widths[-1]}->{classes} +b"] if classes else []
+    return CNNWorkload(name=name, rows=_merge(rows), image_size=size), "ConvNeXt"
+
+
+def _stages(widths: list[int], depths: list[int]) -> None:
+    if not widths or len(widths) != len(depths) or min(widths) < 1 or len(widths) > 64 or sum(depths) > 2_000:
+        raise InputError(
+            "The keys 'hidden_sizes' and 'depths' must name as many stages, of at most 2,000 blocks together."
+        )
+
+
+def _assumed_image(config: Config, warnings: list[str]) -> int:
+    if not config.has("image_size"):
+        warnings.append(f"The configuration has no image size: {_IMAGE} x {_IMAGE} is assumed.")
+    return min(_image_size(config), 100_000)
+
+
+def _merge(rows: list[str]) -> tuple[str, ...]:
+    """Equal rows once, with their number."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row] = counts.get(row, 0) + 1
+    return tuple(row if number == 1 else f"{row} x{number}" for row, number in counts.items())
+
+
+def _known(*names: str, reader: Callable[..., Reading]) -> dict[str, Any]:
+    return dict.fromkeys(names, reader)
+
+
+VISION: dict[str, Callable[[Config, str, str, list[str]], Reading]] = {
+    **_known("vit", "deit", "dinov2", "dinov2_with_registers", reader=vit),
+    **_known("clip_vision_model", "siglip_vision_model", reader=clip_tower),
+    **_known("clip", "siglip", reader=twin_towers),
+    **_known("resnet", reader=resnet),
+    **_known("convnext", "convnextv2", reader=convnext),
+}

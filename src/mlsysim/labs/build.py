@@ -1,0 +1,137 @@
+"""``labs build``: a folder of static files that runs the engine in a browser and asks no other host for anything.
+
+    index.html, *.js, *.css    the pages as they are in ``site/``
+    pyodide/                   CPython for WebAssembly: the few files of the npm package that a browser loads
+    wheels/                    our own package, pint, pydantic and what they need
+    licences.txt               what is inside, under which licence
+    manifest.json              every file with size and SHA-256; the worker loads what it lists
+
+The folder works below any path of any static host. The same package and lock file give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.labs.fetch import Pin, fetch, pins
+from mlsysim.labs.wheel import browser_wheel
+
+__all__ = ["Site", "build", "contents"]
+
+MANIFEST = "manifest.json"
+LOCK_MEMBER = "package/pyodide-lock.json"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder that was built."""
+
+    folder: Path
+    files: int
+    bytes: int
+
+
+def build(folder: Path, cache: Path | None = None, say: Callable[[str], None] = lambda text: None) -> Site:
+    """Write the site into ``folder``, which must be new, empty, or a site that was built before."""
+    before = _previous(folder)
+    made = contents(cache, say)
+    for name in sorted(before - set(made)):
+        (folder / name).unlink(missing_ok=True)
+    say(f"writing {len(made)} files to {folder}")
+    # The manifest first: a folder that was left half-written is known as ours, and the next build repairs it.
+    for name in [MANIFEST, *sorted(set(made) - {MANIFEST})]:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(made[name])
+    return Site(folder, len(made), sum(len(content) for content in made.values()))
+
+
+def contents(cache: Path | None = None, say: Callable[[str], None] = lambda text: None) -> dict[str, bytes]:
+    """Every file of the site by its name below the folder."""
+    made = _pages()
+    wheels = []
+    locked = pins()
+    for pin in locked:
+        say(f"{pin.name} {pin.version}")
+        content = fetch(pin, cache)
+        if pin.from_npm:
+            made |= _runtime(content, pin)
+        else:
+            wheels.append(f"wheels/{pin.filename}")
+            made[wheels[-1]] = content
+    name, content = browser_wheel([f"{pin.name}=={pin.version}" for pin in locked if pin.name in ("pint", "pydantic")])
+    wheels.append(f"wheels/{name}")
+    made[wheels[-1]] = content
+    made["licences.txt"] = _licences(locked)
+    made[MANIFEST] = _manifest(made, wheels)
+    return made
+
+
+def _pages() -> dict[str, bytes]:
+    root = Path(str(files("mlsysim.labs"))) / "site"
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def _runtime(tarball: bytes, pin: Pin) -> dict[str, bytes]:
+    """The members of the npm package that a browser loads, and a lock file that offers no further package."""
+    with tarfile.open(fileobj=io.BytesIO(tarball)) as package:
+        made = {name: _member(package, member) for member, name in pin.members.items()}
+        info = json.loads(_member(package, LOCK_MEMBER))["info"]
+    made["pyodide/pyodide-lock.json"] = _json({"info": info, "packages": {}})
+    return made
+
+
+def _member(package: tarfile.TarFile, name: str) -> bytes:
+    member = package.extractfile(name)
+    if member is None:
+        raise InputError(f"The pinned Pyodide package has no file {name!r}; check lock.toml.")
+    return member.read()
+
+
+def _licences(locked: list[Pin]) -> bytes:
+    rows = [
+        ("mlsysim", version("mlsysim"), "MIT", "this site's own engine"),
+        ("CPython", "in pyodide", "PSF-2.0", "https://www.python.org/"),
+    ]
+    rows += [(pin.name, pin.version, pin.license, pin.url) for pin in locked]
+    head = "This site holds the following software, unchanged; each wheel carries the text of its licence.\n\n"
+    return (head + "".join(f"{name} {release}: {licence}, {url}\n" for name, release, licence, url in rows)).encode()
+
+
+def _manifest(made: dict[str, bytes], wheels: list[str]) -> bytes:
+    listed = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in sorted(made.items())
+    }
+    return _json({"mlsysim": version("mlsysim"), "wheels": wheels, "files": listed})
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def _previous(folder: Path) -> set[str]:
+    """The files of the site that is in the folder now; a folder with anything else in it is refused."""
+    if not folder.exists():
+        return set()
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder for the site.")
+    if not any(folder.iterdir()):
+        return set()
+    try:
+        names = set(json.loads((folder / MANIFEST).read_bytes())["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{folder} is not empty and holds no site of ours; give a new or empty folder.") from None
+    if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in names):
+        raise InputError(f"The {MANIFEST} in {folder} names files outside of it; give a new or empty folder.")
+    return names

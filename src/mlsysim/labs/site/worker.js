@@ -1,0 +1,116 @@
+// The engine off the page's thread: CPython in WebAssembly, our wheels, and calls by name.
+//
+// In:   {id, name, args}                                 call a function of mlsysim.labs.bridge
+// Out:  {kind: "progress", text, done, total}            while loading; bytes
+//       {kind: "ready", about, milliseconds}             once; calls are answered from now on
+//       {kind: "failed", message}                        once, instead of ready
+//       {kind: "answer", id, ok, value | error, errorKind}
+
+const base = new URL("./", self.location.href);
+const plainFetch = self.fetch.bind(self);
+let manifest = { files: {}, wheels: [] };
+let done = 0;
+let total = 0;
+let stage = "Loading";
+let stop; // rejects `broken`
+const broken = new Promise((_, reject) => { stop = reject; });
+broken.catch(() => {}); // it is raced against below; until then nobody listens
+
+function progress(text = stage) {
+  stage = text;
+  self.postMessage({ kind: "progress", text, done: Math.min(done, total), total });
+}
+
+// What is fetched: runtime and wheels. Modules (.js) are imported, and nobody tells how far they are.
+function fetched(files) {
+  return Object.entries(files).filter(([name]) => /^(pyodide|wheels)\//.test(name) && !name.endsWith(".js"));
+}
+
+function missing(name, why) {
+  const error = new Error(`The file ${name} of this site could not be loaded (${why}). Build the site again with ` +
+    "`mlsysim labs build DIR`, or copy the whole folder.");
+  stop(error); // Pyodide waits forever when its WebAssembly file is missing
+  return error;
+}
+
+// Address of a file of this site; the hash in it keeps a browser from using a copy of an earlier build.
+function address(name) {
+  const known = manifest.files[name];
+  const url = new URL(name, base);
+  if (known) url.searchParams.set("v", known.sha256.slice(0, 12));
+  return url;
+}
+
+// Everything that the runtime loads comes through here: from this site, counted, and with the right type for WebAssembly
+// whatever the host says.
+self.fetch = async (what, options) => {
+  const url = new URL(what instanceof Request ? what.url : what, base);
+  if (!url.href.startsWith(base.href)) throw missing(url.href, "it is outside of this site");
+  const name = decodeURIComponent(url.pathname.slice(base.pathname.length));
+  let response;
+  try {
+    response = await plainFetch(address(name), options);
+  } catch (error) {
+    throw missing(name, error.message);
+  }
+  if (!response.ok) throw missing(name, `the host answered ${response.status}`);
+  count(response.clone().body.getReader());
+  const typed = !name.endsWith(".wasm") || response.headers.get("Content-Type") === "application/wasm";
+  return typed ? response : new Response(response.body, { headers: { "Content-Type": "application/wasm" } });
+};
+
+// Bytes as they arrive, from a copy: a browser keeps compiled code for the response that it fetched itself alone.
+async function count(reader) {
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    done += part.value.byteLength;
+    progress();
+  }
+}
+
+async function moduleOf(name) {
+  try {
+    return await import(address(name).href);
+  } catch (error) {
+    throw missing(name, error.message);
+  }
+}
+
+async function load() {
+  if (typeof WebAssembly !== "object") {
+    throw new Error("This browser has no WebAssembly, or it is switched off; use a current Firefox, Chrome, Edge or Safari.");
+  }
+  manifest = await (await self.fetch(new URL("manifest.json", base), { cache: "no-cache" })).json();
+  total = fetched(manifest.files).reduce((sum, [, file]) => sum + file.bytes, 0);
+
+  progress("Loading Python");
+  const archives = Promise.all(manifest.wheels.map(async (name) => (await self.fetch(new URL(name, base))).arrayBuffer()));
+  archives.catch(() => {}); // `broken` tells
+  const [{ loadPyodide }, { default: createPyodideModule }] =
+    await Promise.all([moduleOf("pyodide/pyodide.js"), moduleOf("pyodide/pyodide.asm.js")]);
+  const python = await loadPyodide({ indexURL: new URL("pyodide/", base).href, createPyodideModule });
+
+  progress("Unpacking the engine");
+  for (const archive of await archives) python.unpackArchive(archive, "wheel");
+  progress("Starting the engine");
+  return python.pyimport("mlsysim.labs.bridge");
+}
+
+function answer(bridge, { id, name, args }) {
+  const { ok, value, error, kind } = JSON.parse(bridge.call(name, JSON.stringify(args ?? {})));
+  self.postMessage({ kind: "answer", id, ok, value, error, errorKind: kind });
+}
+
+const started = performance.now();
+const waiting = [];
+let bridge = null;
+self.onmessage = ({ data }) => (bridge ? answer(bridge, data) : waiting.push(data));
+
+Promise.race([load(), broken]).then((loaded) => {
+  bridge = loaded;
+  const about = JSON.parse(bridge.call("about")).value;
+  self.postMessage({ kind: "ready", about, milliseconds: Math.round(performance.now() - started) });
+  for (const request of waiting.splice(0)) answer(bridge, request);
+}).catch((error) => {
+  // Of a Python traceback the last line says what happened.
+  self.postMessage({ kind: "failed", message: error.message.trim().split("\n").at(-1) });
+});

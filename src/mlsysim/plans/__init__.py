@@ -1,0 +1,10 @@
+"""A plan in, an answer out: what every face (terminal, files, reports, servers, browser) asks the engine.
+
+plan.py         the typed plan: workload, hardware, parallelism, serving traffic, operations, constraints
+files.py        plans as TOML, YAML or JSON, and their JSON Schema
+fleet_text.py   ``512xH100``, ``64xDGX_H100@NDR``, ``8xB200 + 8xH100``
+resolve.py      names and paths to models, chips, fleets and grids
+answer.py       the answer: verdict, metrics, what binds, parts of the time, memory, scorecard, assumptions
+training.py  serving.py  inference.py  mixed.py     one evaluation each
+evaluate.py     ``evaluate(plan)``, with assertions and the cheapest change
+"""

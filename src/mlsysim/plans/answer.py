@@ -1,0 +1,366 @@
+"""``Answer``: what every face shows. Words first, then numbers, then where they come from.
+
+The texts of metrics are made here once, so that the terminal, a report and the browser print the same digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.plans.plan import Plan, Task
+from mlsysim.units.fields import Record
+from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
+from mlsysim.units.text import format_value
+from mlsysim.walls.base import Result, as_plain
+
+__all__ = ["Answer", "Change", "Checked", "Equation", "Limit", "MemoryBar", "Metric", "Part", "Score"]
+
+Level = Literal["feasibility", "performance", "macro"]
+
+
+class Metric(Record):
+    """A number of the answer, the wall that it belongs to, and its 90 % interval where there is one."""
+
+    name: str
+    label: str
+    level: Level
+    value: Any
+    wall: int
+    low: Any = None
+    high: Any = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.level}.{self.name}"
+
+    @property
+    def text(self) -> str:
+        """The value as it is printed."""
+        return value_text(self.name, self.value)
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as it is printed, or nothing."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{value_text(self.name, self.low)} to {value_text(self.name, self.high)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "label": self.label,
+            "level": self.level,
+            "value": as_plain(self.value),
+            "low": as_plain(self.low),
+            "high": as_plain(self.high),
+            "wall": self.wall,
+            "text": self.text,
+            "interval": self.interval_text,
+        }
+
+
+_FRACTIONS = ("mfu", "hfu", "goodput", "scaling_efficiency", "bubble", "utilization", "failure_probability", "share")
+
+
+_RATES = ("1 / second", "1 / s")
+"""Units of counts a second, which labels name in words."""
+
+
+def value_text(name: str, value: Any) -> str:
+    """A value as it is printed: fractions as per cent, money with thousands, the rest as the tutorial prints it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Quantity):
+        if str(value.units) == "USD":
+            size = abs(value.magnitude)
+            return (
+                f"${value.magnitude:,.0f}"
+                if size >= 100
+                else f"${value.magnitude:,.2f}"
+                if size >= 1
+                else f"${value.magnitude:.3g}"
+            )
+        if str(value.units) == "token" and value.magnitude >= 1e6:
+            return f"{value.magnitude:.4g}"
+        if str(value.units) in _RATES and value.magnitude >= 1:
+            return f"{value.magnitude:,.4g}" if value.magnitude < 1e4 else f"{value.magnitude:,.0f}"
+        return format_value(value)
+    if isinstance(value, float):
+        return f"{value:.1%}" if name in _FRACTIONS else format_value(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+class Part(Record):
+    """One part of a time or of a memory; in seconds or bytes."""
+
+    label: str
+    value: float
+    wall: int | None = None
+
+
+class MemoryBar(Record):
+    """What fills one accelerator; bytes."""
+
+    capacity: float
+    parts: tuple[Part, ...]
+
+    @property
+    def used(self) -> float:
+        return sum(part.value for part in self.parts)
+
+
+class Limit(Record):
+    """A wall that limits the plan: by how much it leads over the next (a factor), and a sentence."""
+
+    wall: int
+    name: str
+    margin: float | None = None
+    sentence: str
+
+
+class Change(Record):
+    """A change of the plan and what it does to its main metric (a factor; below 1 is less) and to what it costs."""
+
+    sentence: str
+    metric: str
+    factor: float
+    cost_factor: float | None = None
+    plan: Plan
+
+
+class Score(Record):
+    """One wall in the scorecard."""
+
+    wall: int
+    name: str
+    domain: str
+    status: Literal["binds", "holds", "fails", "not asked"]
+    value: str = ""
+    note: str = ""
+    load: float | None = Field(default=None, description="how much of the wall is used, 1 is at the wall")
+
+
+class Equation(Record):
+    """An equation with its numbers."""
+
+    gives: str
+    text: str
+    latex: str
+    inputs: dict[str, str]
+    value: str
+    resolver: str = ""
+
+
+class Checked(Record):
+    """An assertion of the plan, checked."""
+
+    metric: str
+    sentence: str
+    passed: bool
+
+
+class Answer(Record):
+    """The answer to a plan."""
+
+    name: str
+    task: Task
+    fidelity: str
+    feasible: bool
+    subject: str
+    headline: str
+    verdict: tuple[str, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    main: str = Field(description="name of the metric that a change should better")
+    binding: Limit
+    next_wall: Limit | None = None
+    change: Change | None = None
+    interval: str = ""
+    time_parts: tuple[Part, ...] = ()
+    memory: MemoryBar | None = None
+    roofline: tuple[dict[str, Any], ...] = ()
+    scorecard: tuple[Score, ...] = ()
+    sensitivities: dict[str, tuple[float | None, float | None]] = Field(
+        default_factory=dict, description="change of the main metric with 10 % less and 10 % more of a figure"
+    )
+    layout: dict[str, Any] = Field(default_factory=dict)
+    assumptions: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, str] = Field(default_factory=dict)
+    equations: tuple[Equation, ...] = ()
+    checks: tuple[Checked, ...] = ()
+    plan: Plan
+
+    def metric(self, name: str) -> Metric:
+        """A metric by its name or by its path, such as ``mfu`` or ``performance.mfu``."""
+        wanted = _ALIASES.get(name, name)
+        for metric in self.metrics:
+            if wanted in (metric.name, metric.path):
+                return metric
+        raise unknown_name(
+            "metric of this answer", name, [m.path for m in self.metrics] + [m.name for m in self.metrics]
+        )
+
+    def value(self, name: str) -> Any:
+        """The value of a metric."""
+        return self.metric(name).value
+
+    @property
+    def passed(self) -> bool:
+        """Whether it fits and every assertion holds."""
+        return self.feasible and all(check.passed for check in self.checks)
+
+    @property
+    def exit_code(self) -> int:
+        """0 ok, 2 does not fit, 3 an assertion failed."""
+        return 2 if not self.feasible else 0 if self.passed else 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON; quantities as {"magnitude", "unit"}."""
+        return {
+            "name": self.name,
+            "task": self.task,
+            "fidelity": self.fidelity,
+            "feasible": self.feasible,
+            "passed": self.passed,
+            "subject": self.subject,
+            "headline": self.headline,
+            "verdict": list(self.verdict),
+            "metrics": {metric.path: metric.to_dict() for metric in self.metrics},
+            "main": self.main,
+            "binding": self.binding.model_dump(),
+            "next_wall": None if self.next_wall is None else self.next_wall.model_dump(),
+            "change": None
+            if self.change is None
+            else {**self.change.model_dump(exclude={"plan"}), "plan": self.change.plan.document()},
+            "interval": self.interval,
+            "time_parts": [part.model_dump() for part in self.time_parts],
+            "memory": None if self.memory is None else self.memory.model_dump(),
+            "roofline": [dict(point) for point in self.roofline],
+            "scorecard": [score.model_dump() for score in self.scorecard],
+            "sensitivities": {name: list(sides) for name, sides in self.sensitivities.items()},
+            "layout": dict(self.layout),
+            "assumptions": dict(self.assumptions),
+            "sources": dict(self.sources),
+            "equations": [equation.model_dump() for equation in self.equations],
+            "checks": [check.model_dump() for check in self.checks],
+            "plan": self.plan.document(),
+        }
+
+    def explain(self, name: str) -> tuple[Equation, ...]:
+        """The equations behind a metric, nearest first; empty where it is a sum or a datum of the zoo."""
+        metric = self.metric(name)
+        wanted = metric.name
+        gives = {wanted, *_GIVES.get(wanted, ())}
+        return tuple(equation for equation in self.equations if equation.gives in gives)
+
+
+_ALIASES = {
+    "performance.step_latency": "latency",
+    "performance.step_latency_total": "latency",
+    "step_latency": "latency",
+    "macro.carbon_footprint_kg": "carbon_footprint",
+    "macro.tco_usd": "tco",
+    "macro.water_usage_liters": "water",
+    "macro.total_energy_kwh": "energy",
+}
+"""Names of the documents for metrics of ours."""
+
+_GIVES: dict[str, tuple[str, ...]] = {
+    "latency": (
+        "step_latency_total",
+        "latency_compute",
+        "latency_memory",
+        "tp_communication_latency",
+        "dp_communication_latency",
+        "bubble_fraction",
+    ),
+    "mfu": ("step_latency_total", "mfu"),
+    "throughput": ("step_latency_total", "latency"),
+    "tokens_per_second": ("step_latency_total", "itl", "throughput_tokens_per_sec"),
+    "ttft": ("prefill_compute",),
+    "tpot": ("itl", "decode_memory"),
+    "goodput": ("goodput_ratio", "optimal_checkpoint_interval", "fleet_mtbf"),
+    "mtbf": ("fleet_mtbf",),
+    "tco": ("tco_usd", "capex_usd", "opex_energy_usd", "opex_maintenance_usd"),
+    "cost": ("tco_usd", "capex_usd", "opex_energy_usd", "opex_maintenance_usd"),
+    "usd_per_mtoken": ("tco_usd", "capex_usd", "opex_energy_usd"),
+    "energy": ("total_energy_kwh", "it_energy_kwh"),
+    "carbon_footprint": ("carbon_footprint_kg", "total_energy_kwh"),
+    "water": ("water_usage_liters",),
+    "checkpoint_interval": ("optimal_checkpoint_interval",),
+}
+"""Fields of results from which a metric is made."""
+
+
+def equations_of(results: Iterable[Result]) -> tuple[Equation, ...]:
+    """The equations of results with their numbers, in order."""
+    from mlsysim.walls.explanation import filled
+
+    found = []
+    for result in results:
+        for equation, inputs, value in filled(result):
+            found.append(
+                Equation(
+                    gives=equation.gives,
+                    text=equation.text,
+                    latex=equation.latex,
+                    inputs=inputs,
+                    value=value,
+                    resolver=result._resolver,
+                )
+            )
+    return tuple(found)
+
+
+def check(answer: Answer) -> tuple[Checked, ...]:
+    """The plan's assertions against the answer's metrics."""
+    found = []
+    for wanted in answer.plan.constraints.assertions:
+        metric = answer.metric(wanted.metric)
+        for word, limit, sign in (("at most", wanted.max, 1), ("at least", wanted.min, -1)):
+            if limit is None:
+                continue
+            bound = _limit(metric, limit)
+            value = metric.value
+            number, most = (
+                (value.to(bound.units).magnitude, bound.magnitude) if isinstance(bound, Quantity) else (value, bound)
+            )
+            passed = bool(number * sign <= most * sign)
+            found.append(
+                Checked(
+                    metric=metric.path,
+                    sentence=f"{metric.label} is {metric.text}, {'as asked' if passed else 'but was to be'} {word} "
+                    f"{value_text(metric.name, bound)}.",
+                    passed=passed,
+                )
+            )
+    return tuple(found)
+
+
+def _limit(metric: Metric, limit: Any) -> Any:
+    """The limit of an assertion in a form that compares with the metric's value."""
+    value = metric.value
+    if not isinstance(value, (int, float, Quantity)) or isinstance(value, bool):
+        raise InputError(f"The metric {metric.path!r} is {metric.text!r}, which is not a number to be limited.")
+    if isinstance(limit, Mapping):
+        if set(limit) != {"magnitude", "unit"}:
+            raise InputError(f"The limit of {metric.path!r} must have magnitude and unit.")
+        limit = f"{limit['magnitude']} {limit['unit']}"
+    if isinstance(limit, str):
+        bound = parse_quantity(limit)
+        if not isinstance(value, Quantity):
+            if bound.units.dimensionless:
+                return float(bound.to("").magnitude)
+            raise InputError(f"The metric {metric.path!r} is a plain number, so its limit {limit!r} must have no unit.")
+        try:
+            return bound.to(value.units)
+        except DimensionalityError:
+            raise InputError(
+                f"The limit {limit[:40]!r} of {metric.path!r} has another dimension than its value, {metric.text}."
+            ) from None
+    return Quantity(limit, value.units) if isinstance(value, Quantity) else float(limit)

@@ -1,0 +1,163 @@
+"""The audit: a plan through all six domains, one row a wall, first order beside calibrated.
+
+First order is what the tutorial prints; the calibrated column is the same number on measured silicon, where the wall has
+one. A row says which wall it is and whether it binds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.walls.analysis.sensitivity import SensitivitySolver
+from mlsysim.walls.base import as_plain
+from mlsysim.walls.data.ingestion import DataModel
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+
+__all__ = ["AUDITED", "Audit", "Row", "audit"]
+
+FIRST_ORDER = 0.5
+
+AUDITED = Plan(
+    name="Llama-70B on 512 H100 in Quebec",
+    task="training",
+    workload={"model": "Llama3_70B", "batch_size": 2048, "seq_len": 2048, "precision": "fp16"},  # type: ignore[arg-type]
+    hardware={"on": "512xH100"},  # type: ignore[arg-type]
+    parallelism={"tp": 8, "zero": 1, "micro_batch": 1},  # type: ignore[arg-type]
+    ops={"region": "Quebec", "duration": "30 day"},  # type: ignore[arg-type]
+)
+"""The tutorial's run, with the optimizer's state sharded so that it fits."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    domain: str
+    resolver: str
+    metric: str
+    first_order: str
+    calibrated: str
+    wall: int
+    name: str
+    status: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The table, and the two answers behind it."""
+
+    rows: tuple[Row, ...]
+    first_order: Answer
+    calibrated: Answer | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> Answer:
+        """The answer that leads: the calibrated one where there is one."""
+        return self.calibrated or self.first_order
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": [row.to_dict() for row in self.rows],
+            "first_order": self.first_order.to_dict(),
+            "calibrated": None if self.calibrated is None else self.calibrated.to_dict(),
+            "notes": list(self.notes),
+        }
+
+
+def audit(plan: Plan = AUDITED) -> Audit:
+    """A plan through all domains."""
+    given = plan.hardware.efficiency
+    first = evaluate_plainly(
+        plan.replacing(hardware={"efficiency": given if isinstance(given, float) else FIRST_ORDER})
+    )
+    notes: list[str] = []
+    measured: Answer | None = None
+    try:
+        # The layout that was searched at first order stays, so that both columns are of one design.
+        measured = evaluate(plan.replacing(hardware={"efficiency": "calibrated"}))
+    except InputError as error:
+        notes.append(f"No calibrated column: {error}")
+    rows = [*_node(plan), *_scores(first, measured)]
+    rows.sort(key=lambda row: _ORDER.index(row.domain))
+    return Audit(tuple(rows), first if measured is not None else evaluate(first.plan), measured, tuple(notes))
+
+
+_ORDER = ("Node", "Data", "Algorithm", "Fleet", "Operations", "Analysis")
+
+_RESOLVERS = {
+    1: ("SingleNodeModel", "Compute"),
+    2: ("SingleNodeModel", "Memory"),
+    3: ("EfficiencyModel", "Utilisation"),
+    4: ("ServingModel", "First token, then each"),
+    5: ("ContinuousBatchingModel", "Requests of a replica"),
+    8: ("DataModel", "Data"),
+    11: ("ScalingModel", "Tokens and parameters"),
+    14: ("DistributedModel", "Communication and bubbles"),
+    15: ("ReliabilityModel", "Failures"),
+    17: ("EconomicsModel", "Cost of owning"),
+    18: ("SustainabilityModel", "Footprint"),
+    19: ("CheckpointModel", "Checkpoint"),
+}
+
+
+def _scores(first: Answer, measured: Answer | None) -> list[Row]:
+    """A row for each wall of the scorecard that was asked."""
+    other = {score.wall: score for score in measured.scorecard} if measured is not None else {}
+    rows = []
+    for score in first.scorecard:
+        if score.wall not in _RESOLVERS or score.status == "not asked":
+            continue
+        resolver, metric = _RESOLVERS[score.wall]
+        beside = other.get(score.wall)
+        lead = beside if beside is not None else score
+        same = beside is None or beside.value == score.value
+        rows.append(
+            Row(
+                domain=score.domain,
+                resolver=resolver,
+                metric=metric,
+                first_order=score.value,
+                calibrated="" if same else beside.value if beside is not None else "",
+                wall=score.wall,
+                name=score.name,
+                status=lead.status,
+            )
+        )
+    return rows
+
+
+def _node(plan: Plan) -> list[Row]:
+    """What one accelerator alone makes of the model, and which figure of it binds."""
+    chip, model = find_fleets(plan.hardware).fleets[0].node.accelerator, find_model(plan.workload.model)
+    precision = plan.workload.precision or "fp16"
+    rows = []
+    try:
+        alone = SingleNodeModel().solve(
+            model, chip, plan.workload.batch_size if plan.kind == "inference" else 1, precision
+        )
+        bound = SensitivitySolver().solve(model, chip, precision)
+    except InputError:
+        return []
+    if model.data_rate is None and plan.kind == "training" and chip.storage is not None:
+        data = DataModel().solve("8 MB/s", chip)
+        rows.append(
+            Row("Data", "DataModel", "Data at 8 MB/s", f"{data.utilization:.1%} of supply", "", 8, "Ingestion", "holds")
+        )
+    word = f"{alone.bottleneck}-bound" if alone.feasible else "does not fit alone"
+    status = "holds" if alone.feasible else "split needed"
+    rows.append(
+        Row("Node", "SingleNodeModel", "One accelerator", word, "", alone.binding.wall, alone.binding.name, status)
+    )
+    text = as_plain(bound.binding_constraint).replace("_", " ")
+    rows.append(Row("Analysis", "SensitivitySolver", "Binding figure", text, "", 21, "Sensitivity", "holds"))
+    return rows

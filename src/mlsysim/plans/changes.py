@@ -1,0 +1,283 @@
+"""The cheapest change that moves the binding wall, and how much each figure of the hardware is worth.
+
+Changes are tried in classes of effort: settings of the software first, then number formats, then another network, then
+other or more hardware. The first class in which something helps by 2 % or more (or makes a plan fit) wins, and in it what
+helps most. A change is a whole plan, so it can be evaluated, compared and launched as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer, Change
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+from mlsysim.units.registry import Quantity
+
+__all__ = ["LOWER_IS_BETTER", "cheapest_change", "sensitivities", "settled"]
+
+LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
+_WORTH_IT = 0.02
+_STEP = 0.1
+
+Evaluate = Callable[[Plan], Answer]
+
+
+def settled(answer: Answer) -> Plan:
+    """The plan with everything that was chosen for it written down: layout, batch, lengths."""
+    plan, layout = answer.plan, answer.layout
+    if answer.task == "training" and layout and "tp" in layout:
+        local = layout["batch_size"] // layout["dp"]
+        split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "virtual_stages", "zero", "recompute")}
+        split |= {"mode": "given", "micro_batch": max(1, local // layout["micro_batches"]), "dp": layout["dp"]}
+        if layout.get("schedule") and layout["pp"] > 1:
+            split["schedule"] = layout["schedule"]
+        # Sequence parallelism and overlap stay as the plan has them.
+        lengths: dict[str, Any] = {"batch_size": layout["batch_size"]}
+        if plan.workload.seq_len is not None or "seq_len" in answer.assumptions:
+            lengths["seq_len"] = layout["seq_len"]
+        return plan.replacing(parallelism=split, workload=lengths, task="training")
+    if answer.task == "serving" and layout and "tp" in layout:
+        traffic: dict[str, Any] = {"replicas": layout["replicas"]}
+        if plan.serving is None or plan.serving.qps is None:
+            traffic["concurrency"] = layout["concurrency"]
+        return plan.replacing(
+            parallelism={"mode": "given", **{name: layout[name] for name in ("tp", "pp", "ep")}},
+            serving=traffic,
+            task="serving",
+        )
+    return plan
+
+
+def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
+    """The least effort that betters the answer's main metric, or makes it fit."""
+    base = _score(answer)
+    cost = _cost(answer)
+    for group in _candidates(answer):
+        best: Change | None = None
+        gained = 0.0
+        for words, plan in group:
+            try:
+                tried = evaluate(plan)
+            except InputError:
+                continue
+            if not tried.feasible:
+                continue
+            factor = _score(tried) / base if base > 0 else float("inf")
+            gain = factor - 1 if answer.feasible else factor
+            if gain > max(gained, _WORTH_IT if answer.feasible else 0.0):
+                gained = gain
+                spent = _cost(tried)
+                ratio = spent / cost if spent is not None and cost else None
+                best = Change(
+                    sentence=_sentence(answer, tried, words, factor, ratio),
+                    metric=answer.main,
+                    factor=factor if answer.main not in LOWER_IS_BETTER else 1 / factor,
+                    cost_factor=ratio,
+                    plan=plan,
+                )
+        if best is not None:
+            return best
+    return None
+
+
+def _score(answer: Answer) -> float:
+    """The main metric such that more is better."""
+    value = answer.value(answer.main)
+    number = float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
+    return 1 / number if answer.main in LOWER_IS_BETTER and number else number
+
+
+def _cost(answer: Answer) -> float | None:
+    for name in ("usd_per_mtoken", "tco", "purchase"):
+        for metric in answer.metrics:
+            if metric.name == name:
+                return float(metric.value.magnitude)
+    return None
+
+
+def _sentence(before: Answer, after: Answer, words: str, factor: float, ratio: float | None) -> str:
+    money = ""
+    if ratio is not None and abs(ratio - 1) >= 0.01:
+        money = f" and {abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} cost"
+        money += " a token" if any(m.name == "usd_per_mtoken" for m in after.metrics) else ""
+    if not before.feasible:
+        return f"Cheapest change: {words}; then it fits."
+    what = {"tokens_per_second": "throughput", "latency": "speed", "tpot": "speed of tokens"}.get(
+        before.main, before.main
+    )
+    gain = f"{factor - 1:.0%} more" if factor < 2 else f"{factor:.1f} times the"
+    return f"Cheapest change: {words}: {gain} {what}{money}."
+
+
+def _candidates(answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
+    plan = settled(answer)
+    makers = {"training": _training, "serving": _serving, "inference": _inference}
+    yield from makers[answer.task](plan, answer)
+
+
+def _training(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
+    layout = answer.layout
+    settings = []
+    if not answer.plan.parallelism.automatic:
+        free = plan.replacing(parallelism=None)
+        settings.append(("let the layout be searched (--layout auto)", free))
+        for mode in ("none", "selective", "full"):
+            if mode != layout.get("recompute"):
+                settings.append((f"recompute {mode}", plan.replacing(parallelism={"recompute": mode})))
+        for stage in (1, 2, 3):
+            if stage > layout.get("zero", 0):
+                settings.append((f"ZeRO stage {stage}", plan.replacing(parallelism={"zero": stage})))
+        micro = plan.parallelism.micro_batch or 1
+        for size in {max(1, micro // 2), micro * 2}:
+            if size != micro:
+                settings.append((f"micro-batches of {size}", plan.replacing(parallelism={"micro_batch": size})))
+    yield settings
+    free_layout: dict[str, Any] = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
+    searched = plan.replacing(parallelism=free_layout)
+    yield [
+        ("a batch twice as large", searched.replacing(workload={"batch_size": layout["batch_size"] * 2})),
+        *([("compute in fp8", plan.replacing(workload={"precision": "fp8"}))] if _has_format(plan, "fp8") else []),
+    ]
+    yield list(_faster_network(plan))
+    yield list(_other_chips(searched))
+    yield list(_more(searched))
+
+
+def _serving(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
+    free = {"mode": None, "tp": None, "pp": None, "ep": None}
+    given = answer.plan.parallelism
+    if given.tp is not None:
+        yield [
+            ("let the tensor-parallel degree be chosen", plan.replacing(parallelism=free, serving={"replicas": None}))
+        ]
+    part = plan.serving
+    precision = plan.workload.precision or "bf16"
+    narrow = []
+    if precision in ("bf16", "fp16") and _has_format(plan, "fp8"):
+        narrow.append(("weights and arithmetic in fp8", plan.replacing(workload={"precision": "fp8"})))
+    if precision in ("bf16", "fp16") and not _has_format(plan, "fp8") and _has_format(plan, "int8"):
+        narrow.append(("weights and arithmetic in int8", plan.replacing(workload={"precision": "int8"})))
+    if part is not None and part.cache_precision is None:
+        narrow.append(("caches in fp8", plan.replacing(serving={"cache_precision": "fp8"})))
+    yield narrow
+    loose = plan.replacing(parallelism=free, serving={"replicas": None})
+    yield list(_other_chips(loose))
+    yield list(_more(loose))
+
+
+def _inference(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
+    precision = plan.workload.precision or answer.assumptions.get("precision", "fp16")
+    narrower = {
+        "fp32": ("fp16", "int8"),
+        "fp16": ("fp8", "int8"),
+        "bf16": ("fp8", "int8"),
+        "fp8": ("int4",),
+        "int8": ("int4",),
+    }
+    yield [
+        (f"{name} instead of {precision}", plan.replacing(workload={"precision": name}))
+        for name in narrower.get(precision, ())
+    ]
+    yield list(_other_chips(plan))
+
+
+def _has_format(plan: Plan, name: str) -> bool:
+    return name in find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
+
+
+def _faster_network(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    from mlsysim.systems.registry import Fabrics
+
+    fleet = find_fleets(plan.hardware).fleets[0]
+    if fleet.count == 1:
+        return
+    for key in ("InfiniBand_NDR", "InfiniBand_XDR"):
+        fabric = Fabrics.get(key)
+        if fabric.bandwidth.to("byte/s").magnitude > fleet.fabric.bandwidth.to("byte/s").magnitude * 1.01:
+            yield f"{fabric.name} instead of {fleet.fabric.name}", plan.replacing(hardware={"fabric": key})
+
+
+_SUCCESSORS = {
+    "A100": ("H100", "H200"),
+    "H100": ("H200", "B200"),
+    "H200": ("B200",),
+    "B200": ("B300",),
+    "V100": ("A100", "H100"),
+}
+
+
+def _other_chips(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """The same number of the next generation of a family of data-centre GPUs."""
+    fleet = find_fleets(plan.hardware).fleets[0]
+    key = fleet.node.accelerator.metadata.key or ""
+    for name in _SUCCESSORS.get(key.split("_")[0], ()):
+        if plan.hardware.chip is None:
+            yield (
+                f"{name} instead of {key}",
+                plan.replacing(
+                    hardware={
+                        "on": f"{fleet.total_accelerators}x{name}",
+                        "name": None,
+                        "nodes": None,
+                        "accelerators": None,
+                        "fabric": None,
+                    }
+                ),
+            )
+
+
+def _more(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    fleet = find_fleets(plan.hardware).fleets[0]
+    key = fleet.node.accelerator.metadata.key or ""
+    if not key or plan.hardware.chip is not None:
+        return
+    for factor in (2, 4, 8):
+        count = fleet.total_accelerators * factor
+        yield (
+            f"{count} x {key} instead of {fleet.total_accelerators}",
+            plan.replacing(hardware={"on": f"{count}x{key}", "name": None, "nodes": None, "accelerators": None}),
+        )
+
+
+_FIGURES = ("peak_flops", "memory_bandwidth", "memory_capacity", "link_bandwidth", "fabric_bandwidth")
+
+
+def sensitivities(answer: Answer, evaluate: Evaluate) -> dict[str, tuple[float | None, float | None]]:
+    """Change of the main metric (a fraction of it) with 10 % less and with 10 % more of each figure of the hardware.
+
+    None where the plan would no longer fit.
+    """
+    plan = settled(answer)
+    if len(find_fleets(plan.hardware).fleets) != 1:
+        return {}
+    fleet = find_fleets(plan.hardware).one
+    chip = fleet.node.accelerator
+    now = {
+        "peak_flops": chip.compute.peak_flops,
+        "memory_bandwidth": chip.memory.bandwidth,
+        "memory_capacity": chip.memory.capacity,
+        "link_bandwidth": fleet.node.intra_node_bw if fleet.node.accelerators_per_node > 1 else None,
+        "fabric_bandwidth": fleet.fabric.bandwidth if fleet.count > 1 else None,
+    }
+    base = _plain(answer)
+    found: dict[str, tuple[float | None, float | None]] = {}
+    for name in _FIGURES:
+        if now[name] is None or not base:
+            continue
+        sides: list[float | None] = []
+        for factor in (1 - _STEP, 1 + _STEP):
+            # A figure of zero change is the base itself; the rest of a hypothetical chip is kept.
+            text = f"{(now[name] * factor).magnitude:.15g} {now[name].units:~}"
+            kept = {} if plan.hardware.chip is None else plan.document()["hardware"]["chip"]
+            tried = evaluate(plan.replacing(hardware={"chip": {**kept, name: text}}))
+            sides.append(_plain(tried) / base - 1 if tried.feasible or not answer.feasible else None)
+        found[name] = (sides[0], sides[1])
+    return found
+
+
+def _plain(answer: Answer) -> float:
+    value = answer.value(answer.main)
+    return float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)

@@ -1,0 +1,95 @@
+"""Two answers side by side: every metric that both have, the factor between them, and which wall binds in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import LOWER_IS_BETTER
+from mlsysim.units.registry import DimensionalityError, Quantity
+
+__all__ = ["Comparison", "Row", "compare_answers"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of both answers."""
+
+    name: str
+    label: str
+    first: str
+    second: str
+    factor: float | None
+
+    @property
+    def factor_text(self) -> str:
+        return "" if self.factor is None else f"{self.factor:.3g} x"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changes from one answer to another."""
+
+    rows: tuple[Row, ...]
+    sentences: tuple[str, ...]
+    first: Answer
+    second: Answer
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sentences": list(self.sentences),
+            "changes": {
+                row.name: {"first": row.first, "second": row.second, "factor": row.factor} for row in self.rows
+            },
+            "first": self.first.to_dict(),
+            "second": self.second.to_dict(),
+        }
+
+
+def compare_answers(first: Answer, second: Answer) -> Comparison:
+    """The metrics of two answers to the same task."""
+    if first.task != second.task:
+        raise InputError(
+            f"Two answers of one task compare, got {first.task} and {second.task}; say --task.", field="task"
+        )
+    other = {metric.path: metric for metric in second.metrics}
+    rows = []
+    for metric in first.metrics:
+        beside = other.get(metric.path)
+        if beside is not None:
+            rows.append(Row(metric.path, metric.label, metric.text, beside.text, _factor(metric.value, beside.value)))
+    return Comparison(tuple(rows), _sentences(first, second), first, second)
+
+
+def _factor(first: Any, second: Any) -> float | None:
+    if isinstance(first, Quantity) and isinstance(second, Quantity):
+        try:
+            return float((second / first).to("").magnitude) if first.magnitude else None
+        except (DimensionalityError, ZeroDivisionError):
+            return None
+    if isinstance(first, (int, float)) and isinstance(second, (int, float)) and not isinstance(first, bool) and first:
+        return float(second / first)
+    return None
+
+
+def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
+    lines = []
+    if first.feasible != second.feasible:
+        fits, other = (first, second) if first.feasible else (second, first)
+        lines.append(f"Only {fits.subject} fits. {other.headline}")
+    elif first.main == second.main:
+        factor = _factor(first.value(first.main), second.value(second.main))
+        if factor is not None:
+            speed = 1 / factor if first.main in LOWER_IS_BETTER else factor
+            better = second if speed > 1 else first
+            lines.append(
+                f"{better.subject} is {max(speed, 1 / speed):.2f} times as fast ({first.metric(first.main).label.lower()})."
+            )
+    one, two = first.binding, second.binding
+    if one.wall == two.wall:
+        lines.append(f"The same wall binds in both: {one.wall} ({one.name}).")
+    else:
+        lines.append(f"The binding wall moves from {one.wall} ({one.name}) to {two.wall} ({two.name}): {two.sentence}")
+    return tuple(lines)

@@ -1,0 +1,193 @@
+"""Plans as files: TOML, JSON, and YAML where PyYAML is installed; written as TOML; described by JSON Schema.
+
+The plan of the original package loads too (``version``, ``workload.name``, ``hardware.{name,nodes,precision,efficiency}``,
+``ops.{region,duration_days}``, ``constraints.assert``). It is first order with an efficiency of 0.5, as it was there.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import InputError, nearest
+from mlsysim.plans.plan import Plan
+
+__all__ = ["load_plan", "plan_from_text", "plan_schema", "plan_to_toml"]
+
+_LARGEST = 1_000_000
+_DEEPEST = 32
+_ENDINGS = (".toml", ".json", ".yaml", ".yml")
+_ORIGINAL_EFFICIENCY = 0.5
+
+
+def load_plan(path: str | Path) -> Plan:
+    """The plan in a file."""
+    path = Path(path)
+    if path.suffix.lower() not in _ENDINGS:
+        raise InputError(
+            f"{path.name!r} is not a plan file; expected one that ends in {', '.join(_ENDINGS)}.", field="file"
+        )
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{path.name!r} is larger than {_LARGEST:,} bytes, which no plan is.", field="file")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text in UTF-8"
+        raise InputError(f"{str(path)!r} cannot be read: {reason.lower()}.", field="file") from None
+    return plan_from_text(text, path.suffix.lower().lstrip("."), path.name)
+
+
+def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Plan:
+    """The plan in a text of a form (toml, json, yaml)."""
+    document = _parse(text, form, name)
+    if not isinstance(document, dict):
+        raise InputError(f"{name}: expected a table of workload, hardware and so on, got {type(document).__name__}.")
+    if _depth(document) > _DEEPEST:
+        raise InputError(f"{name}: tables are nested more than {_DEEPEST} deep.")
+    if _is_original(document):
+        document = _from_original(document)
+    document.pop("version", None)
+    document.pop("$schema", None)
+    _check_keys(document, Plan, "", name)
+    try:
+        return Plan.model_validate(document)
+    except InputError as error:
+        raise InputError(f"{name}: {error}", **error.details) from None
+
+
+def _parse(text: str, form: str, name: str) -> Any:
+    try:
+        if form == "toml":
+            return tomllib.loads(text)
+        if form == "json":
+            return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} is not valid {form.upper()}: {_first_line(error)}.") from None
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ModuleNotFoundError:
+        raise InputError(f"{name}: YAML needs PyYAML (pip install pyyaml); or write the plan as TOML.") from None
+    try:
+        if "&" in text and "*" in text:
+            # Aliases can make a small file expand without end.
+            raise InputError(f"{name}: YAML anchors and aliases are not read; write the values out.")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name} is not valid YAML: {_first_line(error)}.") from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")[:200]
+
+
+def _depth(value: Any) -> int:
+    """Depth of nesting, walked without recursion."""
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        if depth > _DEEPEST:
+            return depth
+        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        waiting.extend((child, depth + 1) for child in children)
+    return deepest
+
+
+def _check_keys(document: dict[str, Any], record: Any, path: str, name: str) -> None:
+    """Refuse unknown keys with the nearest valid one, wherever they stand."""
+    fields = {field.alias or key: field for key, field in record.model_fields.items()}
+    for key, value in document.items():
+        if key not in fields:
+            close = nearest(str(key), fields)
+            hint = (
+                f"did you mean {' or '.join(repr(c) for c in close)}?"
+                if close
+                else "the keys are " + ", ".join(fields) + "."
+            )
+            raise InputError(f"{name}: {path + str(key)!r} is not a key of a plan; {hint}", field=path + str(key))
+        part = _record_of(fields[key].annotation)
+        if part is not None and isinstance(value, dict):
+            _check_keys(value, part, f"{path}{key}.", name)
+
+
+def _record_of(annotation: Any) -> Any:
+    for kind in (annotation, *getattr(annotation, "__args__", ())):
+        if hasattr(kind, "model_fields"):
+            return kind
+    return None
+
+
+def _is_original(document: dict[str, Any]) -> bool:
+    workload = document.get("workload")
+    return isinstance(workload, dict) and "name" in workload and "model" not in workload
+
+
+def _from_original(document: dict[str, Any]) -> dict[str, Any]:
+    """The original's plan as one of ours."""
+    work, hard = dict(document["workload"]), document.get("hardware", {})
+    if not isinstance(hard, dict):
+        raise InputError("The plan's hardware must be a table with a name.", field="hardware")
+    hard = dict(hard)
+    out = {key: value for key, value in document.items() if key not in ("workload", "hardware", "version")}
+    work["model"] = work.pop("name")
+    if "precision" in hard:
+        work["precision"] = hard.pop("precision")
+    hard.setdefault("efficiency", _ORIGINAL_EFFICIENCY)
+    count = hard.get("accelerators", hard.get("nodes", 1))
+    if isinstance(count, int) and count > 1:
+        out.setdefault("task", "training")
+    return {**out, "workload": work, "hardware": hard}
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON Schema of a plan file, for editors."""
+    schema = Plan.model_json_schema(by_alias=True)
+    schema["properties"]["parallelism"] = {"anyOf": [{"const": "auto"}, schema["properties"]["parallelism"]]}
+    schema["properties"]["version"] = {"type": ["integer", "string"]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "mlsysim plan", **schema}
+
+
+def plan_to_toml(plan: Plan) -> str:
+    """A plan as TOML; reading it again gives an equal plan."""
+    document = plan.document()
+    lines = [f"{key} = {_toml(value)}" for key, value in document.items() if not isinstance(value, dict)]
+    for part, fields in document.items():
+        if isinstance(fields, dict):
+            lines += _table(part, fields)
+    return "\n".join(lines) + "\n"
+
+
+def _table(name: str, fields: dict[str, Any]) -> list[str]:
+    lines = ["", f"[{name}]"]
+    later: list[str] = []
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            later += _table(f"{name}.{key}", value)
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            for item in value:
+                later += ["", f"[[{name}.{key}]]", *(f"{k} = {_toml(v)}" for k, v in item.items())]
+        else:
+            lines.append(f"{key} = {_toml(value)}")
+    return (lines if len(lines) > 2 else []) + later
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        # JSON strings are TOML basic strings, but for DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    raise InputError(f"{type(value).__name__} has no form in TOML.")

@@ -1,0 +1,179 @@
+"""A fleet in one string.
+
+    512xH100                 512 accelerators, in the node that the zoo has for them
+    64xDGX_H100              64 nodes
+    64xDGX_H100@NDR          on that fabric
+    Meta_16K                 a cluster of the zoo
+    8xB200 + 8xH100          groups of different accelerators
+
+A chip without a node in the zoo gets eight to a node on its own link (or PCIe), said in the assumptions. Fewer
+accelerators than a node holds are a part of that node, with their share of its host and adapters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlsysim.errors import InputError, UnknownNameError, fold, unknown_name
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+from mlsysim.systems.types import Fleet, NetworkFabric, Node
+from mlsysim.units.registry import to_si
+
+__all__ = ["Groups", "parse_fleet"]
+
+_GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@+×*]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
+_MOST_GROUPS = 8
+_MOST = 10**8
+_PER_NODE = 8
+
+
+@dataclass
+class Groups:
+    """What a string says: fleets of one kind of node each, and what had to be assumed."""
+
+    fleets: tuple[Fleet, ...]
+    assumed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def one(self) -> Fleet:
+        """The only group."""
+        if len(self.fleets) != 1:
+            raise InputError("This takes one kind of accelerator; give one group instead of several.")
+        return self.fleets[0]
+
+    @property
+    def accelerators(self) -> int:
+        return sum(fleet.total_accelerators for fleet in self.fleets)
+
+
+def parse_fleet(text: str, fabric: str | None = None) -> Groups:
+    """The fleets that a string names."""
+    if not isinstance(text, str) or not text.strip():
+        raise InputError("A fleet is written as a number and a chip or node, such as '512xH100'.", field="on")
+    pieces = text.split("+")
+    if len(pieces) > _MOST_GROUPS:
+        raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
+    assumed: dict[str, str] = {}
+    fleets = tuple(_group(piece, fabric, assumed) for piece in pieces)
+    return Groups(fleets, assumed)
+
+
+def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
+    match = _GROUP.match(text)
+    if match is None:
+        raise InputError(
+            f"{text.strip()[:60]!r} is not a group of accelerators; write a number and a chip or node, such as '512xH100' or '64xDGX_H100@NDR'.",
+            field="on",
+        )
+    name = match["name"].strip()
+    count = _count(match["count"], text)
+    chosen = match["fabric"] or fabric
+    kind, entry = find_system(name)
+    if kind == "cluster":
+        if count not in (None, 1):
+            raise InputError(f"{name!r} is a whole cluster; name it without a number.", field="on")
+        found: Fleet = entry
+        return found if chosen is None else found.model_copy(update={"fabric": find_fabric(chosen)})
+    if kind == "node":
+        node, nodes = entry, count or 1
+    else:
+        node, nodes = _node_for(entry, count or 1, assumed)
+    network = find_fabric(chosen) if chosen is not None else _fabric_for(node, nodes, assumed)
+    label = f"{nodes * node.accelerators_per_node} x {node.accelerator.name}"
+    return Fleet(name=label, node=node, count=nodes, fabric=network)
+
+
+def _count(text: str | None, whole: str) -> int | None:
+    if text is None:
+        return None
+    digits = text.replace("_", "").replace(",", "")
+    if not digits.isdigit() or not 1 <= int(digits[:12]) <= _MOST or len(digits) > 9:
+        raise InputError(
+            f"{whole.strip()[:60]!r} asks for {text[:20]} of them; a number from 1 to {_MOST:,} is expected.",
+            field="on",
+        )
+    return int(digits)
+
+
+def find_system(name: str) -> tuple[str, Any]:
+    """A chip, node or cluster by name: ("chip" | "node" | "cluster", entry)."""
+    for kind, registry in (("chip", Hardware), ("node", Nodes), ("cluster", Clusters)):
+        try:
+            return kind, registry.get(name)
+        except UnknownNameError:
+            continue
+    names = [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()]
+    raise unknown_name("chip, node or cluster", name, names)
+
+
+def find_fabric(name: str) -> NetworkFabric:
+    """A fabric by name; part of a name is enough where only one technology has it, such as NDR or EFA_v3."""
+    try:
+        return Fabrics.get(name)
+    except UnknownNameError:
+        wanted = fold(name)
+        close = [fabric for fabric in Fabrics if wanted and wanted in fold(fabric.metadata.key or fabric.name)]
+        if len(close) == 1:
+            return close[0]
+        raise
+
+
+def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[Node, int]:
+    """The node that the zoo has for a chip (the first), or one of eight, and how many."""
+    node = next((n for n in Nodes if n.accelerator.name == chip.name), None)
+    if node is None:
+        rate, joined = _link(chip)
+        per_node = min(_PER_NODE, count)
+        node = Node(
+            name=f"{per_node} x {chip.name}", accelerator=chip, accelerators_per_node=per_node, intra_node_bw=rate
+        )
+        if count > 1:
+            assumed["node"] = f"{per_node} to a node, joined by {joined}; the zoo has no node of {chip.name}"
+    per_node = node.accelerators_per_node
+    if count < per_node:
+        share = count / per_node
+        update: dict[str, Any] = {"name": f"{count} of {node.name}", "accelerators_per_node": count}
+        if node.nics_given:
+            update["nics_per_node"] = max(1, round(node.nics_per_node * share))
+        update |= {f: getattr(node, f) * share for f in ("host_power", "max_power", "unit_cost") if getattr(node, f)}
+        if count > 1 or node.unit_cost is not None:
+            assumed["node"] = f"{count} of the {per_node} accelerators of a {node.name}"
+        return node.model_copy(update=update), 1
+    if count % per_node:
+        low = count - count % per_node
+        raise InputError(
+            f"{count} x {chip.name} is not a whole number of nodes of {per_node} ({node.name}); use {low} or {low + per_node}.",
+            field="on",
+        )
+    if "node" not in assumed:
+        assumed["node"] = f"{node.name}, {per_node} to a node"
+    return node, count // per_node
+
+
+def _link(chip: HardwareNode) -> tuple[Any, str]:
+    """Rate of both directions and name of what joins chips in a node: their own link, their host link, PCIe 4."""
+    if chip.link is not None:
+        return chip.link.bandwidth_total, chip.link.name
+    if chip.interconnect is not None:
+        return chip.interconnect.bandwidth * 2, chip.interconnect.name
+    return Fabrics.get("PCIe_Gen4_x16").bandwidth * 2, "PCIe 4 x16"
+
+
+def _fabric_for(node: Node, nodes: int, assumed: dict[str, str]) -> NetworkFabric:
+    """The fabric of the first cluster of the zoo with this node, else the InfiniBand of its adapters, else 100G Ethernet."""
+    for cluster in Clusters:
+        if cluster.node.name == node.name:
+            fabric = cluster.fabric
+            break
+    else:
+        rate = to_si(node.nic_bandwidth, "byte/s") if node.nic_bandwidth is not None else None
+        same = [f for f in Fabrics if rate and abs(to_si(f.bandwidth, "byte/s") / rate - 1) < 0.01]
+        infiniband = [f for f in same if (f.technology or f.name).lower().startswith("infiniband")]
+        fabric = (infiniband or same or [Fabrics.get("Ethernet_100G")])[0]
+    if nodes > 1:
+        assumed["fabric"] = f"{fabric.name}; say @NAME after the fleet for another"
+    return fabric

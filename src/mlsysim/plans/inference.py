@@ -1,0 +1,218 @@
+"""One pass of a model on one accelerator: a classification, a token, an image, a keyword heard by a microcontroller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.base import Workload
+from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, equations_of
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets, find_model, find_region
+from mlsysim.plans.sheet import Sheet, band_text, compact_time, limit_of
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, arithmetic_peak
+
+__all__ = ["evaluate_inference"]
+
+_FIRST_ORDER = 0.5
+
+
+def evaluate_inference(plan: Plan) -> Answer:
+    """The answer to a plan of one pass."""
+    groups = find_fleets(plan.hardware)
+    fleet = groups.one
+    if fleet.total_accelerators > 1:
+        raise InputError(
+            f"One pass runs on one accelerator, and {fleet.total_accelerators:,} are given; plan serving or training for more.",
+            field="hardware",
+        )
+    chip, model = fleet.node.accelerator, find_model(plan.workload.model)
+    sheet = Sheet(plan, {})
+    options = _options(plan, chip, sheet.assumed)
+    profile = sheet.keep(SingleNodeModel().solve(model, chip, **options))
+    calibrated = options["efficiency"] == "calibrated"
+    return _answer(sheet, model, fleet, profile, options, calibrated)
+
+
+def _options(plan: Plan, chip: HardwareNode, assumed: dict[str, str]) -> dict[str, Any]:
+    work = plan.workload
+    efficiency = plan.hardware.efficiency
+    if efficiency is None:
+        efficiency = _FIRST_ORDER
+    precision = work.precision
+    if precision is None:
+        precision = default_precision(chip)
+        assumed["precision"] = precision
+    options: dict[str, Any] = {"batch_size": work.batch_size or 1, "precision": precision, "efficiency": efficiency}
+    if work.seq_len is not None:
+        options["seq_len"] = work.seq_len
+    if work.phase is not None:
+        options["phase"] = work.phase
+    return options
+
+
+def default_precision(chip: HardwareNode) -> str:
+    """fp16 where the chip computes in it, else the narrowest format that it has."""
+    have = chip.compute.precision_flops
+    for name in ("fp16", "bf16", "int8", "fp32"):
+        if name in have:
+            return name
+    return "fp16"
+
+
+def _answer(
+    sheet: Sheet, model: Workload, fleet: Any, profile: PerformanceProfile, options: dict[str, Any], calibrated: bool
+) -> Answer:
+    plan, chip = sheet.plan, fleet.node.accelerator
+    latency = to_si(profile.latency, "s")
+    needed, capacity = to_si(profile.memory_footprint, "byte"), to_si(profile.memory_capacity, "byte")
+    sheet.memory = _memory(model, needed, capacity, options)
+    compute, memory = to_si(profile.latency_compute, "s"), to_si(profile.latency_memory, "s")
+    overhead = to_si(profile.latency_overhead, "s")
+    sheet.time_parts = _time_parts(latency, compute, memory, overhead)
+    band = profile.interval
+    sheet.interval = _interval(profile, calibrated)
+
+    sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(memory_unit(needed)), 2)
+    sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(memory_unit(capacity)), 2)
+    sheet.score(2, f"{needed / capacity:.1%} of memory", needed / capacity, fails=not profile.feasible)
+    sheet.ingest(model.data_rate, chip)
+    sheet.add(
+        "performance", "latency", "Time of a pass", profile.latency.to(time_unit(latency)), 1, _in_unit(band, latency)
+    )
+    sheet.add("performance", "throughput", "Samples a second", profile.throughput.to("1/s"), 1)
+    sheet.add("performance", "mfu", "Model FLOP utilisation", float(profile.mfu), 3)
+    sheet.add(
+        "performance", "arithmetic_intensity", "Arithmetic intensity", profile.arithmetic_intensity.to("flop/byte"), 1
+    )
+    sheet.add("performance", "bottleneck", "Bottleneck", profile.bottleneck, profile.binding.wall)
+    sheet.score(1, f"{compact_time(compute)} of arithmetic", compute / latency)
+    sheet.score(3, f"MFU {profile.mfu:.1%}", profile.mfu)
+    if 2 in sheet.scores and profile.feasible:
+        sheet.score(2, f"{compact_time(memory)} of traffic, {needed / capacity:.1%} full", needed / capacity)
+    region = find_region(plan.ops, fleet)
+    money = _macro(sheet, chip, profile, region)
+    sheet.roofline = [_point(profile, chip, options)]
+    binding = limit_of(profile.binding)
+    return Answer(
+        name=plan.name,
+        task="inference",
+        fidelity="calibrated" if calibrated else "first order",
+        feasible=bool(profile.feasible),
+        subject=f"{model.name} on {chip.name}",
+        headline=_headline(profile, chip, needed, capacity, latency, band),
+        verdict=(*money, *sheet.unknown),
+        metrics=tuple(sheet.metrics),
+        main="latency",
+        binding=binding,
+        next_wall=_next_wall(binding, compute, memory, overhead),
+        interval=sheet.interval,
+        time_parts=sheet.time_parts,
+        memory=sheet.memory,
+        roofline=tuple(sheet.roofline),
+        scorecard=sheet.scorecard(binding.wall),
+        assumptions=sheet.assumed,
+        sources=sheet.sources,
+        equations=equations_of(sheet.results),
+        plan=plan,
+    )
+
+
+def _memory(model: Workload, needed: float, capacity: float, options: dict[str, Any]) -> MemoryBar:
+    weights = min(needed, to_si(model.size_in_bytes(precision=options["precision"]), "byte"))
+    parts = [Part(label="weights", value=weights, wall=2)]
+    if needed - weights > 1e-6 * needed:
+        parts.append(Part(label="cache and activations", value=needed - weights, wall=2))
+    return MemoryBar(capacity=capacity, parts=tuple(parts))
+
+
+def _time_parts(latency: float, compute: float, memory: float, overhead: float) -> tuple[Part, ...]:
+    """Compute and memory overlap: the longer one is what shows, then what is not hidden by it."""
+    longer, label, wall = max((compute, "compute", 1), (memory, "memory traffic", 2))
+    rest = latency - min(longer, latency) - overhead
+    parts = [(label, min(longer, latency), wall), ("dispatch", overhead, 3), ("not overlapped", rest, 3)]
+    return tuple(Part(label=a, value=v, wall=w) for a, v, w in parts if v > 1e-6 * latency)
+
+
+def _interval(profile: PerformanceProfile, calibrated: bool) -> str:
+    if not calibrated:
+        return "First order: what binds, ratios and bounds; not calibrated on measurements."
+    return profile.assumptions.get("interval", "")
+
+
+def _in_unit(band: Any, latency: float) -> Any:
+    return None if band is None else tuple(side.to(time_unit(latency)) for side in band)
+
+
+def memory_unit(value: float) -> str:
+    """The unit in which a memory reads best."""
+    return "GB" if value >= 1e9 else "MB" if value >= 1e6 else "kB"
+
+
+def time_unit(seconds: float) -> str:
+    """The unit in which a time reads best."""
+    return "s" if seconds >= 1 else "ms" if seconds >= 1e-3 else "us"
+
+
+def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region: Any) -> list[str]:
+    lines = []
+    energy = profile.energy
+    if energy is None:
+        sheet.unknown.append(f"The TDP of {chip.name} is not published, so energy is not known.")
+    else:
+        sample = profile.energy_per_inference
+        sheet.add(
+            "macro",
+            "energy_per_sample",
+            "Energy of a sample",
+            sample.to("J") if to_si(sample, "J") >= 0.1 else sample.to("mJ"),
+            18,
+        )
+        if region is not None:
+            grid = getattr(region, "grid", region)
+            kilograms = grid.carbon_kg(sample.to("kWh") * 1e6 * grid.pue)
+            sheet.add("macro", "carbon_per_million", "Carbon of a million samples", quantity(kilograms, "kgCO2e"), 18)
+        if chip.battery_capacity is not None:
+            passes = to_si(chip.battery_capacity, "J") / to_si(sample, "J")
+            sheet.add("macro", "samples_per_charge", "Samples of a battery charge", float(passes), 18)
+        lines.append(f"Each sample takes {sample.to('J').magnitude:.3g} J.")
+    sheet.add("macro", "purchase", "Purchase price", chip.unit_cost, 17)
+    return lines
+
+
+def _point(profile: PerformanceProfile, chip: HardwareNode, options: dict[str, Any]) -> dict[str, Any]:
+    peak, _ = arithmetic_peak(chip, options["precision"])
+    return {
+        "label": profile.phase or "one pass",
+        "chip": chip.name,
+        "precision": options["precision"],
+        "peak_flops": peak,
+        "bandwidth": to_si(chip.memory.bandwidth, "byte/s"),
+        "intensity": to_si(profile.arithmetic_intensity, "flop/byte"),
+        "achieved": profile.mfu * peak,
+    }
+
+
+def _headline(
+    profile: PerformanceProfile, chip: HardwareNode, needed: float, capacity: float, latency: float, band: Any
+) -> str:
+    if not profile.feasible:
+        return "Does not fit: " + profile.binding.sentence.split(": ", 1)[-1]
+    unit = memory_unit(capacity)
+    scale = to_si(quantity(1.0, unit), "byte")
+    return (
+        f"Fits: {needed / scale:.3g} of {capacity / scale:.3g} {unit}; a pass takes {compact_time(latency)}{band_text(band)}, "
+        f"{to_si(profile.throughput, '1/s'):,.4g} samples a second."
+    )
+
+
+def _next_wall(binding: Limit, compute: float, memory: float, overhead: float) -> Limit | None:
+    times = {1: ("Compute", compute), 2: ("Memory", memory), 3: ("Software", overhead)}
+    others = {wall: found for wall, found in times.items() if wall != binding.wall and found[1] > 0}
+    if not others:
+        return None
+    wall = max(others, key=lambda number: others[number][1])
+    name, seconds = others[wall]
+    return Limit(wall=wall, name=name, sentence=f"Wall {wall} ({name}), at {compact_time(seconds)}.")

@@ -1,0 +1,306 @@
+"""``Plan``: what is to run, on what, where, how it is split, and what is demanded of it.
+
+A plan is typed data and nothing else: names instead of objects, quantities as text with a unit. The same record is a
+scenario file, the arguments of a command, the body of a request and the state of the explorer. Unknown keys are refused
+with the nearest valid one.
+
+    task          training, serving or inference (one pass); found from the other parts where it is not said
+    workload      model, batch, sequence length, precision, tokens to train on
+    hardware      a fleet in one string (``on``), or a chip or node with a number
+    parallelism   degrees and choices of a layout, or "auto"
+    serving       traffic, engine, limits on latency
+    ops           region, duration, deadline, budget, prices
+    constraints   assertions on metrics of the answer
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from mlsysim.errors import InputError
+from mlsysim.physics.precision import precision_name
+from mlsysim.units.fields import (
+    Bandwidth,
+    ByteRate,
+    Bytes,
+    Dollars,
+    EnergyPrice,
+    FlopRate,
+    HourlyPrice,
+    Record,
+    Seconds,
+    Watts,
+)
+from mlsysim.units.registry import Quantity
+
+__all__ = [
+    "Assertion",
+    "ChipPart",
+    "Constraints",
+    "HardwarePart",
+    "OpsPart",
+    "ParallelismPart",
+    "Plan",
+    "ServingPart",
+    "Task",
+    "WorkloadPart",
+]
+
+Task = Literal["training", "serving", "inference"]
+_MOST = 10**9
+_TEXT = 400
+
+
+class WorkloadPart(Record):
+    """What runs."""
+
+    model: str = Field(min_length=1, max_length=_TEXT, description="a name of the zoo, or a path to a model file")
+    batch_size: int | None = Field(default=None, ge=1, le=_MOST, description="sequences or samples of a step or pass")
+    seq_len: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a sequence")
+    precision: str | None = Field(default=None, max_length=40, description="number format, such as bf16 or fp8")
+    tokens: float | None = Field(default=None, gt=0, le=1e18, description="tokens to train on")
+    optimizer: str | None = Field(default=None, max_length=40)
+    lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
+    phase: Literal["prefill", "decode", "inference"] | None = Field(default=None, description="of one pass")
+
+    @field_validator("precision")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        return None if value is None else precision_name(value)
+
+
+class ChipPart(Record):
+    """Figures of the accelerator that are other than the zoo's: a hypothetical chip."""
+
+    peak_flops: FlopRate | None = Field(default=None, description="dense peak at the plan's precision")
+    memory_bandwidth: ByteRate | None = None
+    memory_capacity: Bytes | None = None
+    link_bandwidth: ByteRate | None = Field(default=None, description="of the link in the node, both directions")
+    fabric_bandwidth: Bandwidth | None = Field(default=None, description="of one port of the network")
+    tdp: Watts | None = None
+    price: Dollars | None = None
+
+
+class HardwarePart(Record):
+    """What it runs on. ``on`` says it in one string; or a chip or node by name with a number of nodes or accelerators."""
+
+    on: str | None = Field(default=None, max_length=_TEXT, description="such as 512xH100 or 64xDGX_H100@NDR")
+    name: str | None = Field(default=None, max_length=_TEXT, description="a chip, a node or a cluster of the zoo")
+    nodes: int | None = Field(default=None, ge=1, le=10**7)
+    accelerators: int | None = Field(default=None, ge=1, le=10**8)
+    fabric: str | None = Field(default=None, max_length=_TEXT)
+    efficiency: float | Literal["calibrated"] | None = Field(
+        default=None, description="a fraction of peak (first order) or 'calibrated'"
+    )
+    stack: str | None = Field(default=None, max_length=40, description="training software of the calibrated fidelity")
+    power_cap: Watts | None = None
+    chip: ChipPart | None = Field(default=None, description="figures other than the zoo's")
+
+    @field_validator("efficiency")
+    @classmethod
+    def _fraction(cls, value: Any) -> Any:
+        if isinstance(value, float) and not 0 < value <= 1:
+            raise ValueError(f"efficiency is above 0 and at most 1, or 'calibrated', got {value:g}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_of(self) -> HardwarePart:
+        if (self.on is None) == (self.name is None):
+            raise ValueError("give 'on' (such as '512xH100') or 'name', one of them")
+        if self.on is not None and (self.nodes is not None or self.accelerators is not None):
+            raise ValueError("the number of accelerators is part of 'on'; leave nodes and accelerators out")
+        if self.nodes is not None and self.accelerators is not None:
+            raise ValueError("give nodes or accelerators, one of them")
+        return self
+
+
+class ParallelismPart(Record):
+    """How the work is split. What is left out is chosen (training: with mode auto) or one."""
+
+    mode: Literal["auto", "given"] | None = Field(
+        default=None, description="auto: search the layout; so it is where nothing else is given"
+    )
+    tp: int | None = Field(default=None, ge=1, le=65536, description="tensor-parallel degree")
+    pp: int | None = Field(default=None, ge=1, le=4096, description="pipeline stages")
+    dp: int | None = Field(default=None, ge=1, le=10**7, description="data-parallel degree; must agree with the rest")
+    ep: int | None = Field(default=None, ge=1, le=65536, description="expert-parallel degree")
+    cp: int | None = Field(default=None, ge=1, le=4096, description="context-parallel degree")
+    virtual_stages: int | None = Field(default=None, ge=1, le=128)
+    schedule: str | None = Field(default=None, max_length=40)
+    micro_batch: int | None = Field(default=None, ge=1, le=_MOST, description="sequences of a micro-batch")
+    zero: int | None = Field(default=None, ge=0, le=3, description="ZeRO stage")
+    recompute: Literal["none", "selective", "full"] | None = None
+    sequence_parallel: bool | None = None
+    overlap: bool | None = Field(default=None, description="hide gradient synchronisation behind the backward pass")
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the layout is to be searched."""
+        if self.mode is not None:
+            return self.mode == "auto"
+        return all(getattr(self, name) is None for name in type(self).model_fields if name not in ("mode", "overlap"))
+
+
+class ServingPart(Record):
+    """Traffic, engine and limits."""
+
+    prompt_tokens: int | None = Field(default=None, ge=1, le=10**8, description="mean tokens of a prompt (ISL)")
+    output_tokens: int | None = Field(default=None, ge=1, le=10**8, description="mean tokens of an answer (OSL)")
+    concurrency: int | None = Field(default=None, ge=1, le=10**6, description="requests in flight, over all replicas")
+    qps: float | None = Field(default=None, gt=0, le=1e9, description="requests a second")
+    replicas: int | None = Field(default=None, ge=1, le=10**7)
+    engine: str | None = Field(default=None, max_length=40)
+    cache_precision: str | None = Field(default=None, max_length=40)
+    chunk_tokens: int | None = Field(default=None, ge=1, le=10**8)
+    cached_prefix: int | None = Field(default=None, ge=0, le=10**8, description="tokens of the prompt in the cache")
+    draft_model: str | None = Field(default=None, max_length=_TEXT)
+    draft_tokens: int | None = Field(default=None, ge=1, le=64)
+    acceptance: float | None = Field(default=None, ge=0, le=1)
+    decode_on: str | None = Field(default=None, max_length=_TEXT, description="other chip for decode (disaggregation)")
+    network: Bandwidth | None = Field(default=None, description="between prefill and decode")
+    memory_fraction: float | None = Field(default=None, gt=0, le=1)
+    ttft: Seconds | None = Field(default=None, description="limit on the time to the first token")
+    tpot: Seconds | None = Field(default=None, description="limit on the time of each further token")
+    latency: Seconds | None = Field(default=None, description="limit on the 99th percentile of a whole request")
+
+    @field_validator("cache_precision")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        return None if value is None else precision_name(value)
+
+    @model_validator(mode="after")
+    def _one_load(self) -> ServingPart:
+        if self.concurrency is not None and self.qps is not None:
+            raise ValueError("give concurrency or qps, one of them")
+        return self
+
+
+class OpsPart(Record):
+    """Where, how long, for how much."""
+
+    region: str | None = Field(default=None, max_length=_TEXT, description="a grid of the zoo")
+    duration: Seconds | None = None
+    duration_days: float | None = Field(default=None, gt=0, le=1e6)
+    deadline: Seconds | None = None
+    budget: Dollars | None = None
+    electricity: EnergyPrice | None = None
+    cloud_price: HourlyPrice | None = Field(default=None, description="rent of one accelerator for an hour")
+    checkpoint_time: Seconds | None = None
+    mtbf: Seconds | None = Field(default=None, description="mean time between failures of the whole fleet")
+
+    @model_validator(mode="after")
+    def _one_duration(self) -> OpsPart:
+        if self.duration is not None and self.duration_days is not None:
+            raise ValueError("give duration or duration_days, one of them")
+        return self
+
+    @property
+    def days(self) -> float | None:
+        """Duration in days."""
+        if self.duration is not None:
+            return float(self.duration.to("day").magnitude)
+        return self.duration_days
+
+
+class Assertion(Record):
+    """A limit on a metric of the answer: a number in the metric's own unit, or text with a unit."""
+
+    metric: str = Field(min_length=1, max_length=_TEXT)
+    max: float | str | dict[str, Any] | None = None
+    min: float | str | dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _a_limit(self) -> Assertion:
+        if self.max is None and self.min is None:
+            raise ValueError(f"the assertion on {self.metric!r} needs a max or a min")
+        return self
+
+
+class Constraints(Record):
+    """What the answer must satisfy. In files the list is called ``assert``."""
+
+    assertions: tuple[Assertion, ...] = Field(default=(), alias="assert")
+    model_config: ClassVar[ConfigDict] = ConfigDict(populate_by_name=True)
+
+
+class Plan(Record):
+    """A whole plan."""
+
+    name: str = Field(default="plan", max_length=200)
+    description: str = Field(default="", max_length=4000)
+    task: Task | None = None
+    workload: WorkloadPart
+    hardware: HardwarePart
+    parallelism: ParallelismPart = Field(default_factory=ParallelismPart)
+    serving: ServingPart | None = None
+    ops: OpsPart = Field(default_factory=OpsPart)
+    constraints: Constraints = Field(default_factory=Constraints)
+
+    @field_validator("parallelism", mode="before")
+    @classmethod
+    def _auto(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            if value != "auto":
+                raise ValueError(f"parallelism is 'auto' or a table of degrees, got {value[:40]!r}")
+            return ParallelismPart(mode="auto")
+        return value
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Plan:
+        if self.task in ("training", "inference") and self.serving is not None:
+            raise ValueError(f"a plan of task {self.task} has no serving part")
+        return self
+
+    @property
+    def kind(self) -> Task:
+        """The task, found where it is not said: serving traffic means serving, tokens or a layout training."""
+        if self.task is not None:
+            return self.task
+        if self.serving is not None:
+            return "serving"
+        split = self.parallelism
+        trains = split.mode == "auto" or any(
+            getattr(split, name) is not None for name in ("zero", "recompute", "micro_batch", "dp", "pp")
+        )
+        return "training" if trains or self.workload.tokens is not None or self.workload.optimizer else "inference"
+
+    def replacing(self, **parts: Any) -> Plan:
+        """A copy with other fields in some parts, None for left out: ``plan.replacing(workload={"precision": "fp8"})``."""
+        document = self.document()
+        for part, fields in parts.items():
+            if part not in type(self).model_fields:
+                raise InputError(f"A plan has no part {part!r}.", field=part)
+            if isinstance(fields, dict):
+                document[part] = {**(document.get(part) or {}), **fields}
+                document[part] = {key: value for key, value in document[part].items() if value is not None}
+            elif fields is None:
+                document.pop(part, None)
+            else:
+                document[part] = fields
+        return Plan.model_validate(document)
+
+    def document(self) -> dict[str, Any]:
+        """The plan as plain data, without what was left out; quantities as text. ``Plan(**plan.document())`` is equal."""
+        return _plain(self)
+
+
+def _plain(record: Record) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, field in type(record).model_fields.items():
+        value = getattr(record, name)
+        if value is None or value in ((), "") or value == field.get_default(call_default_factory=True):
+            continue
+        out[field.alias or name] = _value(value)
+    return out
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Quantity):
+        return f"{value.magnitude:.15g} {value.units:~}"
+    if isinstance(value, Record):
+        return _plain(value)
+    if isinstance(value, tuple):
+        return [_value(item) for item in value]
+    return value

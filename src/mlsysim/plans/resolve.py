@@ -1,0 +1,131 @@
+"""Names and paths of a plan to the things that they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.infra.registry import Grids
+from mlsysim.infra.types import GridProfile
+from mlsysim.models.base import Workload
+from mlsysim.models.registry import Models
+from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
+from mlsysim.plans.plan import ChipPart, HardwarePart, OpsPart
+from mlsysim.systems.types import Fleet
+
+__all__ = ["file_reader", "find_fleets", "find_model", "find_region"]
+
+_ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether a name is meant as a file or folder."""
+    return "/" in name or "\\" in name or name.lower().endswith(_ENDINGS)
+
+
+class file_reader:
+    """Reads a model from a path. A face that takes no files from its clients sets ``allowed`` to False."""
+
+    allowed = True
+
+    @classmethod
+    def read(cls, path: str) -> Workload:
+        if not cls.allowed:
+            raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model")
+        from mlsysim.importers.model import import_model
+
+        return import_model(Path(path))
+
+
+def find_model(name: str) -> Workload:
+    """A model of the zoo by name, or of a file by its path."""
+    try:
+        return Models.get(name)
+    except UnknownNameError:
+        if looks_like_path(name):
+            return file_reader.read(name)
+        raise
+
+
+def find_fleets(part: HardwarePart) -> Groups:
+    """The fleets of a plan's hardware, with the plan's own figures of the chip in place of the zoo's."""
+    groups = _named_fleets(part)
+    if part.chip is None:
+        return groups
+    fleets = tuple(_altered(fleet, part.chip) for fleet in groups.fleets)
+    changed = ", ".join(f"{name.replace('_', ' ')} {getattr(part.chip, name):~P}" for name in _given(part.chip))
+    return Groups(fleets, {**groups.assumed, "chip": f"hypothetical: {changed}"})
+
+
+def _given(chip: ChipPart) -> list[str]:
+    return [name for name in ChipPart.model_fields if getattr(chip, name) is not None]
+
+
+def _altered(fleet: Fleet, chip: ChipPart) -> Fleet:
+    """A fleet of chips with other figures. A new peak scales all formats alike, as the ratio of its headline."""
+    old = fleet.node.accelerator
+    new: dict[str, Any] = {}
+    memory: dict[str, Any] = {}
+    if chip.peak_flops is not None:
+        ratio = float((chip.peak_flops / old.compute.peak_flops).to("").magnitude)
+        formats = {name: rate * ratio for name, rate in old.compute.precision_flops.items()}
+        new["compute"] = old.compute.model_copy(
+            update={"peak_flops": old.compute.peak_flops * ratio, "precision_flops": formats}
+        )
+    if chip.memory_bandwidth is not None:
+        memory["bandwidth"] = chip.memory_bandwidth
+    if chip.memory_capacity is not None:
+        memory["capacity"] = chip.memory_capacity
+    if memory:
+        new["memory"] = old.memory.model_copy(update=memory)
+    if chip.tdp is not None:
+        new["tdp"] = chip.tdp
+    if chip.price is not None:
+        new["unit_cost"] = chip.price
+    if chip.link_bandwidth is not None and old.link is not None:
+        new["link"] = old.link.model_copy(
+            update={"bandwidth_total": chip.link_bandwidth, "bandwidth_per_direction": chip.link_bandwidth / 2}
+        )
+    node = fleet.node.model_copy(
+        update={
+            "accelerator": old.model_copy(update=new),
+            **({} if chip.link_bandwidth is None else {"intra_node_bw": chip.link_bandwidth}),
+            **({"unit_cost": None} if chip.price is not None else {}),
+        }
+    )
+    fabric = fleet.fabric
+    if chip.fabric_bandwidth is not None:
+        fabric = fabric.model_copy(update={"bandwidth": chip.fabric_bandwidth})
+    return fleet.model_copy(update={"node": node, "fabric": fabric})
+
+
+def _named_fleets(part: HardwarePart) -> Groups:
+    if part.on is not None:
+        return parse_fleet(part.on, part.fabric)
+    name = part.name or ""
+    kind, _ = find_system(name)
+    if kind == "cluster":
+        if part.nodes is not None or part.accelerators is not None:
+            found = parse_fleet(name, part.fabric).one
+            per_node = found.node.accelerators_per_node
+            count = part.nodes if part.nodes is not None else (part.accelerators or 0) // per_node
+            if count < 1 or (part.accelerators is not None and part.accelerators % per_node):
+                raise InputError(
+                    f"{part.accelerators} accelerators are no whole number of nodes of {per_node}.",
+                    field="accelerators",
+                )
+            return Groups((found.model_copy(update={"count": count}),))
+        return parse_fleet(name, part.fabric)
+    if kind == "node":
+        return parse_fleet(f"{part.nodes or 1}x{name}", part.fabric)
+    if part.nodes is not None and part.nodes > 1:
+        return parse_fleet(f"{part.nodes}x{name}", part.fabric)
+    return parse_fleet(f"{part.accelerators or 1}x{name}", part.fabric)
+
+
+def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:
+    """The grid of a plan, else that of the fleet."""
+    if ops.region is not None:
+        return Grids.get(ops.region)
+    return fleet.datacenter or fleet.region

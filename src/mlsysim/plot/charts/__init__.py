@@ -1,0 +1,1 @@
+"""One chart, one module."""

@@ -1,0 +1,106 @@
+"""Distributed roofline: attainable FLOP/s of one accelerator over the work it has for each byte it synchronises.
+
+    attainable(I) = min(P, I B),   I = operations of a step / bytes of gradient
+
+B is the bandwidth of a large all-reduce over the whole fleet as the engine times it (latency vanishes for large
+messages), so that a slope already contains the 2 (N - 1) / N passes of a ring and the two levels of links. The second
+slope is the memory of the chip, on the same axis of bytes: where it lies above the network's, the network binds first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.models.registry import Models
+from mlsysim.plot.amounts import read_label
+from mlsysim.plot.charts.roofline import plain_point, point_of
+from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
+from mlsysim.systems.registry import Clusters
+from mlsysim.systems.types import Fleet
+from mlsysim.units.registry import to_si
+from mlsysim.walls.fleet.first_order_step import network
+from mlsysim.walls.fleet.layout import place
+from mlsysim.walls.fleet.network_roofline import NetworkRooflineModel
+from mlsysim.walls.fleet.step import all_reduce_time
+from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak
+
+__all__ = ["distributed_roofline", "plot_distributed_roofline"]
+
+# Long enough for the latency of any fleet to vanish.
+_LARGE_MESSAGE = 1e18
+
+
+def distributed_roofline(
+    fleet: Any,
+    workloads: Any = (),
+    *,
+    precision: str = "fp16",
+    efficiency: float = 0.5,
+    points: Any = (),
+    title: str | None = None,
+    width: int = WIDE,
+    **options: Any,
+) -> Figure:
+    """The roofline of a fleet with its network as the slope.
+
+    A workload is a model or its name (a data-parallel step of it, with ``options`` of ``NetworkRooflineModel.solve`` such
+    as ``batch_size``), a pair of it and options, or a pair of a label and a result. ``points`` are plain data:
+    (label, FLOP per byte of network, FLOP/s).
+    """
+    cluster = Clusters.get(fleet) if isinstance(fleet, str) else fleet
+    if not isinstance(cluster, Fleet):
+        raise InputError(f"A distributed roofline is drawn for a fleet such as 'Frontier_8K', got {fleet!r:.60}.")
+    chip = cluster.node.accelerator
+    peak, _ = arithmetic_peak(chip, precision)
+    ranks = cluster.total_accelerators
+    if ranks < 2:
+        raise InputError("A distributed roofline needs a fleet of at least two accelerators.", field="fleet")
+    where_ranks_sit = place(cluster.node.accelerators_per_node, 1, 1, 1, 1, ranks)
+    slowest = all_reduce_time(
+        _LARGE_MESSAGE, where_ranks_sit.dp_per_node, where_ranks_sit.dp_nodes, network(cluster, None, {})
+    )
+    roofs = (
+        Roof(f"All-reduce over {ranks:,} accelerators", peak, _LARGE_MESSAGE / slowest),
+        Roof(f"Memory of {chip.name}", peak, to_si(chip.memory.bandwidth, "byte/s")),
+    )
+    items = [workloads] if isinstance(workloads, str) or not isinstance(workloads, (list, tuple)) else list(workloads)
+    where = [_point(item, cluster, peak, precision, efficiency, options) for item in items]
+    chart = RoofChart(
+        title=read_label(title) if title is not None else f"Distributed roofline of {cluster.name}, {precision}",
+        subtitle="Per accelerator: left of the first ridge the network binds, right of it arithmetic.",
+        x_title="Operations per byte synchronised",
+        roofs=roofs,
+        points=(*where, *(plain_point(item) for item in points or ())),
+        ceiling=check_ceiling(efficiency) if items else None,
+    )
+    return chart.figure(width)
+
+
+def plot_distributed_roofline(fleet: Any, workloads: Any = (), **options: Any) -> Figure:
+    """``distributed_roofline`` under the name that the documents print."""
+    return distributed_roofline(fleet, workloads, **options)
+
+
+def _point(
+    item: Any, fleet: Fleet, peak: float, precision: str, efficiency: float, options: Mapping[str, Any]
+) -> OperatingPoint:
+    settings = {"precision": precision, "efficiency": efficiency, **options}
+    label = ""
+    if isinstance(item, tuple) and len(item) == 2:
+        if isinstance(item[1], PerformanceProfile):
+            return point_of(read_label(item[0]), item[1], peak)
+        item, own = item
+        if not isinstance(own, Mapping):
+            raise InputError(
+                f"A workload is a model, its name or a pair (label, result), got {own!r:.60}.", field="workloads"
+            )
+        settings |= own
+        label = read_label(settings.pop("label")) if "label" in settings else ""
+    model = Models.get(item) if isinstance(item, str) else item
+    profile = NetworkRooflineModel().solve(model, fleet, **settings)
+    if not label:
+        label = f"{model.name}, {settings.get('batch_size', 1)} per accelerator"
+    return point_of(label, profile, peak)

@@ -1,0 +1,245 @@
+"""Scorecard: the 22 walls by domain, what is known at each, how much of its limit is used, and which one binds.
+
+The bar of a wall is a share of its limit: memory needed over memory there is, arithmetic reached over the peak, data rate
+over what the storage gives, and at the walls of coordination and failures the share of the time that is lost to them.
+Walls that a scenario does not touch stay empty and say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.engine.scenario import SystemEvaluation
+from mlsysim.errors import InputError
+from mlsysim.plot.amounts import plain, read_amount, read_label, sequence
+from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, finish, heading, key, notes
+from mlsysim.plot.scale import amount, number
+from mlsysim.plot.svg import LINE, Drawing, clean, measure, wrap
+from mlsysim.units.registry import Quantity, to_si
+from mlsysim.walls.base import Wall
+from mlsysim.walls.catalog import DOMAINS, walls
+
+__all__ = ["plot_evaluation_scorecard", "scorecard"]
+
+_UNTOUCHED = "Not evaluated"
+_PHONE = 500.0
+_SHORT = {"mfu", "tco", "mtbf", "ttft", "itl", "usd", "kv"}
+_SHARES = ("mfu", "ratio", "efficiency", "utilization")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    wall: Wall
+    load: float | None
+    text: str
+    binds: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.wall.number} {self.wall.name}"
+
+    @property
+    def known(self) -> bool:
+        return self.binds or self.load is not None or self.text != _UNTOUCHED
+
+    @property
+    def shown(self) -> str:
+        return f"Binds. {self.text}" if self.binds else self.text
+
+    @property
+    def share(self) -> str:
+        return "" if self.load is None else f"{self.load:.0%}" if self.load < 10 else ">999%"
+
+
+@dataclass(frozen=True)
+class _Scorecard:
+    title: str
+    subtitle: str
+    entries: tuple[_Entry, ...]
+
+    def describe(self) -> str:
+        known = [entry for entry in self.entries if entry.known]
+        said = "; ".join(
+            f"wall {entry.name}{' (binds)' if entry.binds else ''}: {' '.join(filter(None, (entry.share, entry.text)))}"
+            for entry in known
+        )
+        return (
+            f"Scorecard of {len(self.entries)} walls, {len(self.entries) - len(known)} of them not evaluated. {said}."
+        )
+
+    def paint(self, width: float) -> Drawing:
+        d = Drawing(width)
+        y = heading(d, self.title, self.subtitle)
+        entries = [KeyEntry("share of the limit that is used", 0), KeyEntry("over the limit", 6)]
+        y = key(d, y, [*entries, KeyEntry("binding wall, framed", 7, "frame")])
+        names = max(measure(entry.name, BODY, True) for entry in self.entries) + 8
+        for domain in DOMAINS:
+            group = [entry for entry in self.entries if entry.wall.domain is domain]
+            y += 6
+            d.text(PAD, y + SMALL, domain.name.upper(), SMALL - 1, "muted", bold=True)
+            y += 18
+            for entry in group:
+                if entry.known:
+                    y = self._narrow(d, y, entry) if width < _PHONE else self._wide(d, y, entry, names)
+            rest = ", ".join(entry.name for entry in group if not entry.known)
+            y = notes(d, y, [f"{_UNTOUCHED}: {rest}"] if rest else [])
+        return finish(d, y)
+
+    def _wide(self, d: Drawing, y: float, entry: _Entry, names: float) -> float:
+        left, right = PAD, d.width - PAD
+        track = left + names
+        length = min(180.0, (right - track) * 0.3)
+        start = track + length + 60
+        lines = wrap(entry.shown, SMALL, right - start - 2, 3)
+        height = max(22.0, 8 + len(lines) * LINE * SMALL)
+        if entry.binds:
+            d.rect(left - 6, y - 1, right - left + 12, height, "mark", radius=4)
+        d.text(left, y + 14, entry.name, BODY, bold=entry.binds)
+        self._track(d, track, y + 5, length, entry)
+        d.text(track + length + 8, y + 14, entry.share, SMALL, bold=True)
+        for row, line in enumerate(lines):
+            d.text(start, y + 14 + row * LINE * SMALL, line, SMALL)
+        return y + height + 3
+
+    def _narrow(self, d: Drawing, y: float, entry: _Entry) -> float:
+        left, right = PAD, d.width - PAD
+        lines = wrap(entry.shown, SMALL, right - left - 2, 3)
+        height = 23.0 + len(lines) * LINE * SMALL
+        if entry.binds:
+            d.rect(left - 6, y - 1, right - left + 12, height, "mark", radius=4)
+        share = d.text(right, y + 14, entry.share, SMALL, anchor="end", bold=True)
+        d.text(left, y + 14, entry.name, BODY, bold=entry.binds)
+        self._track(d, min(share.left, right - 44) - 106, y + 5, 100.0, entry)
+        for row, line in enumerate(lines):
+            d.text(left, y + 30 + row * LINE * SMALL, line, SMALL, "muted")
+        return y + height + 5
+
+    @staticmethod
+    def _track(d: Drawing, x: float, y: float, length: float, entry: _Entry) -> None:
+        if entry.load is not None:
+            d.rect(x, y, length, 10, "faint", radius=2)
+            over = entry.load > 1
+            tip = f"{entry.name}: {entry.share} of its limit"
+            d.rect(
+                x,
+                y,
+                length * min(entry.load, 1.0),
+                10,
+                "f6" if over else "f0",
+                radius=2,
+                hatch=6 if over else 0,
+                tip=tip,
+            )
+
+    def axes(self, ax: Any) -> None:
+        names = [entry.name for entry in self.entries]
+        bars = ax.barh(names, [entry.load or 0.0 for entry in self.entries])
+        ax.bar_label(
+            bars,
+            [" ".join(filter(None, (entry.share, entry.text))) for entry in self.entries],
+            fontsize="small",
+            padding=3,
+        )
+        for bar, entry in zip(bars, self.entries, strict=True):
+            bar.set(edgecolor="black" if entry.binds else "none", linewidth=2)
+        ax.axvline(1.0, linestyle="--", color="red")
+        ax.invert_yaxis()
+        ax.set_xlabel("Share of the limit that is used")
+
+
+def scorecard(
+    rows: Any, *, binding: int | None = None, title: str | None = None, subtitle: str = "", width: int = WIDE
+) -> Figure:
+    """Rows (wall number, share of its limit or None, text), or the evaluation of a scenario; ``binding`` is a wall number."""
+    if isinstance(rows, SystemEvaluation):
+        title = title or f"{clean(rows.scenario_name)}: {'all levels pass' if rows.passed_all else 'fails'}"
+        subtitle = subtitle or _summary(rows)
+        binding = binding if binding is not None else _binding(rows)
+        rows = _of_evaluation(rows)
+    cards = {card.number: card for card in walls()}
+    known: dict[int, tuple[float | None, str]] = {}
+    for item in sequence(rows, "rows"):
+        if not isinstance(item, (tuple, list)) or len(item) != 3:
+            raise InputError(f"A row of a scorecard is (wall, share or None, text), got {item!r:.60}.")
+        number, load, text = item
+        if isinstance(number, bool) or number not in cards:
+            raise InputError(f"There is no wall {number!r:.40}; they are numbered 1 to {len(cards)}.", field="rows")
+        if number in known:
+            raise InputError(f"Wall {number} has two rows; give it one.", field="rows")
+        share = None if load is None else plain(load, f"share of wall {number}")
+        known[number] = share, clean(text)
+    if binding is not None and (isinstance(binding, bool) or binding not in cards):
+        raise InputError(f"There is no wall {binding!r:.40}; they are numbered 1 to {len(cards)}.", field="binding")
+    entries = tuple(
+        _Entry(card, *known.get(number, (None, _UNTOUCHED)), binds=number == binding)
+        for number, card in sorted(cards.items())
+    )
+    chart = _Scorecard(read_label(title or "Scorecard of the walls"), subtitle, entries)
+    return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)
+
+
+def plot_evaluation_scorecard(evaluation: SystemEvaluation, **options: Any) -> Figure:
+    """``scorecard`` of a scenario's evaluation, under the name that the documents print."""
+    if not isinstance(evaluation, SystemEvaluation):
+        raise InputError(f"A scorecard is drawn of what Scenario.evaluate() returns, got {type(evaluation).__name__}.")
+    return scorecard(evaluation, **options)
+
+
+def _summary(evaluation: SystemEvaluation) -> str:
+    failed = next((level for level in evaluation.levels if not level.passed), None)
+    return (failed or evaluation.performance).summary
+
+
+def _binding(evaluation: SystemEvaluation) -> int | None:
+    """The first wall that the sentence of the deciding level names."""
+    found = re.search(r"\bWall (\d+)\b", _summary(evaluation))
+    return int(found[1]) if found else None
+
+
+def _of_evaluation(evaluation: SystemEvaluation) -> list[tuple[int, float | None, str]]:
+    texts: dict[int, list[str]] = {}
+    values: dict[str, Any] = {}
+    for level in evaluation.levels:
+        for name, metric in level.metrics.items():
+            texts.setdefault(metric.wall, []).append(_metric(name, metric.value))
+            values[name] = metric.value
+    loads = _loads(values)
+    if not texts:
+        raise InputError(f"The evaluation of {clean(evaluation.scenario_name)!r:.60} has no metrics to show.")
+    return [(number, loads.get(number), _capital(", ".join(said))) for number, said in texts.items()]
+
+
+def _loads(values: Mapping[str, Any]) -> dict[int, float]:
+    """Shares of limits that follow from the metrics, by wall."""
+    loads: dict[int, float] = {}
+    needed = values.get("memory_needed", values.get("memory_per_accelerator"))
+    if needed is not None and "memory_available" in values:
+        loads[2] = to_si(needed, "byte") / to_si(values["memory_available"], "byte")
+    for name, wall, lost in (
+        ("mfu", 1, False),
+        ("data_utilization", 8, False),
+        ("scaling_efficiency", 14, True),
+        ("goodput_ratio", 15, True),
+    ):
+        if isinstance(values.get(name), (int, float)):
+            loads[wall] = max(1 - values[name], 0.0) if lost else values[name]
+    return loads
+
+
+def _metric(name: str, value: Any) -> str:
+    """A metric in words: abbreviations in capitals, shares in per cent, amounts with a prefix."""
+    words = " ".join(word.upper() if word in _SHORT else word for word in name.split("_"))
+    if isinstance(value, Quantity):
+        return f"{words} {amount(*read_amount(value, name, negative=True))}"
+    if isinstance(value, (int, float)):
+        shown = f"{value:.1%}" if name.endswith(_SHARES) else number(value)
+        return f"{words} {shown}"
+    return f"{words} {clean(value)}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

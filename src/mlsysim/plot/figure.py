@@ -1,0 +1,86 @@
+"""``Figure``: a chart that knows its title and its text for those who do not see it, and draws itself when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.plot.svg import Drawing
+
+__all__ = ["Figure"]
+
+NARROWEST, WIDEST = 300, 2000
+WIDE, PHONE = 720, 360
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart. In a notebook it shows itself.
+
+    ``svg()`` gives the same bytes for the same input. A chart is laid out for a width: text keeps its size, so that a
+    narrow one is readable on a phone, while scaling a wide one down would not be. ``html()`` holds both.
+    """
+
+    title: str
+    alt: str
+    _paint: Callable[[float], Drawing] = field(repr=False)
+    _axes: Callable[[Any], None] = field(repr=False)
+    width: int = WIDE
+
+    def __post_init__(self) -> None:
+        _check_width(self.width)
+
+    @property
+    def height(self) -> float:
+        """Height at this width."""
+        return self._paint(self.width).height
+
+    def svg(self, width: int | None = None, identity: str | None = None) -> str:
+        """The chart as SVG text, laid out for ``width``. Ids begin with ``identity`` (by default made of the content)."""
+        wanted = self.width if width is None else width
+        _check_width(wanted)
+        return self._paint(wanted).document(self.title, self.alt, identity)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def html(self) -> str:
+        """The chart for a page, in two layouts of which a style shows one: wide, and for screens below 600 pixels."""
+        style = (
+            ".mlp-figure{margin:0}.mlp-phone{display:none}"
+            "@media (max-width:599px){.mlp-wide{display:none}.mlp-phone{display:block}}"
+            "@media print{.mlp-wide{display:block}.mlp-phone{display:none}}"
+        )
+        return (
+            f'<figure class="mlp-figure"><style>{style}</style>'
+            f'<div class="mlp-wide">{self.svg()}</div><div class="mlp-phone">{self.svg(PHONE)}</div></figure>'
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the SVG; other formats come from ``matplotlib().savefig(...)``."""
+        target = Path(path)
+        if target.suffix.lower() != ".svg":
+            raise InputError(f"A figure is saved as .svg, got {target.name!r}; use matplotlib().savefig() for others.")
+        target.write_text(self.svg(), encoding="utf-8", newline="\n")
+        return target
+
+    def matplotlib(self) -> Any:
+        """The same data as a Matplotlib figure with axes to go on with; needs the extra ``plot``."""
+        try:
+            module = import_module("matplotlib.figure")
+        except ImportError:
+            raise InputError("Matplotlib is not installed; pip install 'mlsysim[plot]' brings it.") from None
+        figure = module.Figure(figsize=(self.width / 96, max(self.height, 200.0) / 96), dpi=96, layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_title(self.title, loc="left", wrap=True)
+        self._axes(axes)
+        return figure
+
+
+def _check_width(width: object) -> None:
+    if isinstance(width, bool) or not isinstance(width, (int, float)) or not NARROWEST <= width <= WIDEST:
+        raise InputError(f"A figure is {NARROWEST} to {WIDEST} pixels wide, got {width!r}.", field="width")

@@ -1,0 +1,158 @@
+"""Numbers on axes: linear and logarithmic scales, ticks at round values, and amounts with unit and prefix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Linear", "Log", "amount", "axis_unit", "linear_ticks", "log_ticks", "number", "tick_texts"]
+
+_PREFIXES = {
+    -5: "f",
+    -4: "p",
+    -3: "n",
+    -2: "µ",
+    -1: "m",
+    0: "",
+    1: "k",
+    2: "M",
+    3: "G",
+    4: "T",
+    5: "P",
+    6: "E",
+    7: "Z",
+    8: "Y",
+}
+_PREFIXED = {"B", "FLOP", "FLOP/s", "B/s", "W", "J", "Wh", "token/s"}
+_LONG_TIMES = ((172800.0, 86400.0, "d"), (7200.0, 3600.0, "h"), (600.0, 60.0, "min"))
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Values from low to high on the page from start to end."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The same for the logarithm of positive values."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        share = math.log10(value / self.low) / math.log10(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def linear_ticks(low: float, high: float, most: int) -> list[float]:
+    """At most ``most`` round values (1, 2, 2.5 or 5 times a power of ten apart) in [low, high]; two where possible.
+
+    >>> linear_ticks(0, 7.3, 5)
+    [0.0, 2.0, 4.0, 6.0]
+    """
+    span = high - low
+    if span <= 0:
+        return [low]
+    power = math.floor(math.log10(span / max(most, 1))) - 1
+    for exponent in range(power, power + 5):
+        for mantissa in (1.0, 2.0, 2.5, 5.0):
+            step = mantissa * 10.0**exponent
+            first = math.ceil(low / step - 1e-9)
+            last = math.floor(high / step + 1e-9)
+            if last - first + 1 <= max(most, 2):
+                return [k * step for k in range(first, last + 1)] or [low]
+    return [low]
+
+
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """Powers of ten in [low, high], every n-th where there are too many; 2 and 5 between them where there are few.
+
+    >>> log_ticks(0.5, 1200, 8)
+    [1.0, 10.0, 100.0, 1000.0]
+    """
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    powers = list(range(first, last + 1))
+    if len(powers) < 3:
+        fine = [m * 10.0**e for e in range(first - 1, last + 2) for m in (1, 2, 5)]
+        fine = [value for value in fine if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+        if len(powers) < len(fine) <= most:
+            return fine
+    every = max(1, math.ceil(len(powers) / max(most, 1)))
+    return [10.0**power for power in powers if power % every == 0] or [10.0**power for power in powers[:1]]
+
+
+def _rounded(value: float, digits: int = 3) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with three significant digits and, where it is long, a prefix behind it.
+
+    >>> number(0.25), number(1234567), number(999.7), number(0)
+    ('0.25', '1.23 M', '1 k', '0')
+    """
+    rounded = _rounded(value, digits)
+    if rounded == 0:
+        return "0"
+    size = math.floor(math.log10(abs(rounded)) / 3 + 1e-12)
+    if size > 0 and size in _PREFIXES:
+        return f"{_rounded(rounded / 1000.0**size, digits):.{digits}g} {_PREFIXES[size]}"
+    return _plain(rounded, digits)
+
+
+def _plain(value: float, digits: int) -> str:
+    text = f"{value:.{digits}g}"
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        text = f"{mantissa}e{int(exponent)}"
+    return text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+def axis_unit(largest: float, unit: str) -> tuple[float, str]:
+    """Factor and symbol under which values up to ``largest`` are short: (1e-9, "GB") for 74e9 and "B"."""
+    if unit == "s":
+        for limit, length, symbol in _LONG_TIMES:
+            if abs(largest) >= limit:
+                return 1 / length, symbol
+    if (unit in _PREFIXED or unit == "s") and largest:
+        size = math.floor(math.log10(abs(_rounded(largest))) / 3 + 1e-12)
+        if unit == "s":
+            size = min(size, 0)
+        if size in _PREFIXES:
+            return 1000.0**-size, _PREFIXES[size] + unit
+    return 1.0, unit
+
+
+def amount(value: float, unit: str, digits: int = 3) -> str:
+    """A value with its unit.
+
+    >>> amount(0.0048, "s"), amount(74.98e9, "B"), amount(295.2, "FLOP/B"), amount(1.5e6, "USD"), amount(12, "%")
+    ('4.8 ms', '75 GB', '295 FLOP/B', '1.5 M USD', '12 %')
+    """
+    factor, symbol = axis_unit(value, unit)
+    if symbol == unit:
+        return f"{number(value, digits)} {unit}".strip() if unit else number(value, digits)
+    return f"{_plain(_rounded(value * factor, digits), digits)} {symbol}"
+
+
+def tick_texts(values: Sequence[float], factor: float = 1.0) -> list[str]:
+    """Ticks of one axis as text, all with the same number of decimals."""
+    scaled = [value * factor for value in values]
+    largest = max((abs(value) for value in scaled), default=0.0)
+    if largest >= 1e6 or 0 < largest < 1e-3:
+        return [number(value) for value in scaled]
+    decimals = 0
+    while decimals < 6 and any(abs(round(value, decimals) - value) > 1e-9 * largest for value in scaled):
+        decimals += 1
+    return [f"{value:,.{decimals}f}".replace("-", "−") if value else "0" for value in scaled]

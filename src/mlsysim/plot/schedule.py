@@ -1,0 +1,320 @@
+"""Pipeline schedules slot by slot: what each device does when, by simulation of the order it follows.
+
+A schedule is an order of work for every device. :func:`simulate` runs the orders against the data dependencies (a
+forward pass waits for the stage before it, a backward pass for the stage behind it and for its own forward pass, a
+weight gradient for the input gradient of its own stage), each operation starting as soon as its device is free and its
+input is there. Nothing is taken from the closed forms of :mod:`mlsysim.physics.pipeline`, so the two check each other.
+
+    gpipe         all forward, then all backward                                   (Huang et al. 2019)
+    1f1b          one forward, one backward after a warm-up                        (Narayanan et al., SC'21)
+    interleaved   1F1B over v chunks of layers on each device                      (Narayanan et al., SC'21)
+    zero_bubble   ZB-H1: weight gradients apart, where the device would wait       (Qi et al. 2024)
+    dualpipe      micro-batches enter at both ends; each device holds two stages   (DeepSeek-V3, 2024)
+
+Times are in micro-batch times of a whole stage: a forward pass takes 1/3, the backward pass 2/3 (half of it the gradient
+of the input, half that of the weights), as the closed forms assume. Communication takes no time of its own here.
+
+The closed forms hold where a pipeline can be filled: from m >= p micro-batches on for zero_bubble, m >= 2p for DualPipe,
+and for every m for the others. With fewer the wait is longer, and the simulation says how long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from mlsysim.errors import InputError, unknown_name
+
+__all__ = ["SCHEDULE_NAMES", "Slot", "Timeline", "simulate"]
+
+SCHEDULE_NAMES = ("gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe")
+
+FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "backward", "input gradient", "weight gradient"
+
+# Lengths in thirds of a micro-batch time.
+_THIRDS = {FORWARD: 1, BACKWARD: 2, INPUT_GRADIENT: 1, WEIGHT_GRADIENT: 1}
+
+_MOST_SLOTS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One operation of a device: a pass of one micro-batch through one stage of the model (its layers in order)."""
+
+    kind: str
+    micro_batch: int
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A task and when it runs, in micro-batch times. ``chunk`` counts the parts of the model that the device holds."""
+
+    device: int
+    kind: str
+    micro_batch: int
+    chunk: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All slots of a step."""
+
+    schedule: str
+    devices: int
+    micro_batches: int
+    virtual_stages: int
+    slots: tuple[Slot, ...]
+
+    @cached_property
+    def length(self) -> float:
+        """Time of the step, in micro-batch times."""
+        return max(slot.end for slot in self.slots)
+
+    @cached_property
+    def bubble_fraction(self) -> float:
+        """Share of all device time in which nothing runs, measured on the slots."""
+        busy = sum(slot.end - slot.start for slot in self.slots)
+        return 1 - busy / (self.devices * self.length)
+
+    def of(self, device: int) -> list[Slot]:
+        """The slots of one device, in order."""
+        return sorted((slot for slot in self.slots if slot.device == device), key=lambda slot: slot.start)
+
+    def held(self, device: int) -> list[tuple[float, float]]:
+        """Steps (time, micro-batches held): activations kept on a device from then on, in those of a whole stage.
+
+        A forward pass keeps them from its start until its backward pass ends (with split gradients: until the weight
+        gradient, which needs them too).
+        """
+        changes: dict[float, float] = {}
+        share = 1 / self.virtual_stages
+        for slot in self.of(device):
+            if slot.kind == FORWARD:
+                changes[slot.start] = changes.get(slot.start, 0.0) + share
+            elif slot.kind in (BACKWARD, WEIGHT_GRADIENT):
+                changes[slot.end] = changes.get(slot.end, 0.0) - share
+        level, steps = 0.0, []
+        for time in sorted(changes):
+            level += changes[time]
+            steps.append((time, max(round(level, 9), 0.0)))
+        return steps
+
+    def peak_held(self, device: int) -> float:
+        """Most micro-batches whose activations a device keeps at once."""
+        return max((level for _, level in self.held(device)), default=0.0)
+
+
+def simulate(schedule: str, stages: int, micro_batches: int, virtual_stages: int = 1) -> Timeline:
+    """Run a schedule of ``stages`` devices and ``micro_batches``.
+
+    >>> simulate("1f1b", 4, 8).length
+    11.0
+    """
+    if schedule not in SCHEDULE_NAMES:
+        raise unknown_name("pipeline schedule", schedule, SCHEDULE_NAMES, "use one of " + ", ".join(SCHEDULE_NAMES))
+    for name, value in (("stages", stages), ("micro_batches", micro_batches), ("virtual_stages", virtual_stages)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"A timeline needs a whole number of at least 1 as '{name}', got {value!r}.", field=name)
+    if virtual_stages > 1 and schedule != "interleaved":
+        raise InputError(
+            f"Virtual stages belong to the interleaved schedule, not to {schedule}.", field="virtual_stages"
+        )
+    if stages * micro_batches * virtual_stages * 3 > _MOST_SLOTS:
+        raise InputError(
+            f"A timeline of {stages} stages x {micro_batches} micro-batches x {virtual_stages} virtual stages has too many "
+            f"slots to draw; at most {_MOST_SLOTS // 3:,} passes are drawn."
+        )
+    stage_count = stages * virtual_stages
+    if schedule == "dualpipe":
+        orders = _dualpipe(stages, micro_batches)
+    elif schedule == "zero_bubble":
+        orders = [_zero_bubble(device, stages, micro_batches) for device in range(stages)]
+    elif schedule == "interleaved":
+        orders = [_interleaved(device, stages, micro_batches, virtual_stages) for device in range(stages)]
+    elif schedule == "1f1b":
+        orders = [_one_forward_one_backward(device, stages, micro_batches) for device in range(stages)]
+    else:
+        orders = [_all_forward_first(device, micro_batches) for device in range(stages)]
+    unit = 3 * virtual_stages
+    slots = [
+        Slot(device, task.kind, task.micro_batch, _chunk(schedule, device, task, stages), start / unit, end / unit)
+        for device, task, start, end in _run(orders, stage_count)
+    ]
+    return Timeline(schedule, stages, micro_batches, virtual_stages, tuple(slots))
+
+
+# An order is a list of groups; the tasks of a group run back to back, and hand on their results when the last has ended.
+Group = tuple[Task, ...]
+
+
+def _run(orders: list[list[Group]], stage_count: int) -> list[tuple[int, Task, int, int]]:
+    """Start every group as soon as its device is free and its inputs are there. Times in thirds."""
+    ready: dict[tuple[bool, int, int], int] = {}
+    position, free = [0] * len(orders), [0] * len(orders)
+    placed: list[tuple[int, Task, int, int]] = []
+    left = sum(len(order) for order in orders)
+    while left:
+        before = left
+        for device, order in enumerate(orders):
+            while position[device] < len(order):
+                group = order[position[device]]
+                needed = [need for task in group for need in _needs(task, stage_count)]
+                if any(need not in ready for need in needed):
+                    break
+                clock = max([free[device], *(ready[need] for need in needed)])
+                for task in group:
+                    placed.append((device, task, clock, clock + _THIRDS[task.kind]))
+                    clock += _THIRDS[task.kind]
+                for task in group:
+                    if task.kind != WEIGHT_GRADIENT:
+                        ready[task.kind == FORWARD, task.micro_batch, task.stage] = clock
+                free[device] = clock
+                position[device] += 1
+                left -= 1
+        if left == before:
+            raise AssertionError("the order of a schedule waits for itself")
+    return placed
+
+
+def _needs(task: Task, stage_count: int) -> list[tuple[bool, int, int]]:
+    """What has to be there before a task: (is it a forward pass, micro-batch, stage)."""
+    if task.kind == FORWARD:
+        return [(True, task.micro_batch, task.stage - 1)] if task.stage else []
+    if task.kind == WEIGHT_GRADIENT:
+        return [(False, task.micro_batch, task.stage)]
+    own = [(True, task.micro_batch, task.stage)]
+    return [*own, (False, task.micro_batch, task.stage + 1)] if task.stage + 1 < stage_count else own
+
+
+def _chunk(schedule: str, device: int, task: Task, stages: int) -> int:
+    if schedule == "dualpipe":
+        return 0 if task.stage == min(device, stages - 1 - device) else 1
+    return task.stage // stages
+
+
+def _all_forward_first(device: int, micro_batches: int) -> list[Group]:
+    forward = [(Task(FORWARD, k, device),) for k in range(micro_batches)]
+    return [*forward, *((Task(BACKWARD, k, device),) for k in reversed(range(micro_batches)))]
+
+
+def _one_forward_one_backward(device: int, stages: int, micro_batches: int) -> list[Group]:
+    forward: list[Group] = [(Task(FORWARD, k, device),) for k in range(micro_batches)]
+    backward: list[Group] = [(Task(BACKWARD, k, device),) for k in range(micro_batches)]
+    return _alternate(forward, backward, stages - device - 1)
+
+
+def _interleaved(device: int, stages: int, micro_batches: int, chunks: int) -> list[Group]:
+    """Micro-batches pass in groups of p through one chunk after the other, backward through the chunks in reverse."""
+    if micro_batches % stages:
+        raise InputError(
+            f"The interleaved schedule runs micro-batches in groups of one per stage: {micro_batches} do not divide by "
+            f"{stages} stages.",
+            field="micro_batches",
+        )
+    forward: list[Group] = []
+    backward: list[Group] = []
+    for first in range(0, micro_batches, stages):
+        for chunk in range(chunks):
+            for k in range(first, first + stages):
+                forward.append((Task(FORWARD, k, chunk * stages + device),))
+                backward.append((Task(BACKWARD, k, (chunks - 1 - chunk) * stages + device),))
+    return _alternate(forward, backward, 2 * (stages - device - 1) + (chunks - 1) * stages)
+
+
+def _alternate(forward: list[Group], backward: list[Group], warm_up: int) -> list[Group]:
+    """``warm_up`` forward passes, then one forward and one backward in turn, then the backward passes that are left."""
+    ahead = min(warm_up, len(forward))
+    order = forward[:ahead]
+    for one, other in zip(forward[ahead:], backward, strict=False):
+        order += [one, other]
+    return order + backward[len(forward) - ahead :]
+
+
+def _zero_bubble(device: int, stages: int, micro_batches: int) -> list[Group]:
+    """1F1B with weight gradients that lag ``device`` micro-batches behind, so that the last stages do not wait at the end.
+
+    A device takes up a new micro-batch only after a weight gradient has let one go: no more are held than in 1F1B.
+    """
+    started = min(stages - device, micro_batches)
+    order: list[Group] = [(Task(FORWARD, k, device),) for k in range(started)]
+    settled = 0
+    for k in range(micro_batches):
+        order.append((Task(INPUT_GRADIENT, k, device),))
+        if k >= device:
+            order.append((Task(WEIGHT_GRADIENT, settled, device),))
+            settled += 1
+        if started < micro_batches:
+            order.append((Task(FORWARD, started, device),))
+            started += 1
+    return order + [(Task(WEIGHT_GRADIENT, k, device),) for k in range(settled, micro_batches)]
+
+
+def _dualpipe(stages: int, micro_batches: int) -> list[list[Group]]:
+    if stages % 2:
+        raise InputError(f"DualPipe needs an even number of stages, got {stages}.", field="stages")
+    if micro_batches % 2 or micro_batches < 2 * stages:
+        raise InputError(
+            f"DualPipe needs an even number of micro-batches, at least two per stage ({2 * stages}), got {micro_batches}.",
+            field="micro_batches",
+        )
+    return [_DualPipeDevice(device, stages, micro_batches).order() for device in range(stages)]
+
+
+class _DualPipeDevice:
+    """Order of one device of DualPipe (DeepSeek-V3, 2024, figure 5), seen from the nearer end of the pipeline.
+
+    ``depth`` is the distance from that end. The device is stage ``depth`` for micro-batches that enter there ("near")
+    and stage p - 1 - depth for those that enter at the far end. In the middle of the step a forward pass of one
+    direction is paired with a backward pass of the other, which hides the communication of both.
+    """
+
+    def __init__(self, device: int, stages: int, micro_batches: int) -> None:
+        self.depth = min(device, stages - 1 - device)
+        self.stages = stages
+        self.half = micro_batches // 2
+        second_end = device >= stages // 2
+        self._next = {
+            (kind, near): self.half * (near == second_end) for kind in (FORWARD, BACKWARD) for near in (True, False)
+        }
+        self._owed: list[Task] = []
+
+    def _task(self, kind: str, near: bool) -> Task:
+        micro_batch = self._next[kind, near]
+        self._next[kind, near] += 1
+        return Task(kind, micro_batch, self.depth if near else self.stages - 1 - self.depth)
+
+    def _forward(self, near: bool) -> Task:
+        return self._task(FORWARD, near)
+
+    def _backward(self, near: bool) -> Task:
+        return self._task(BACKWARD, near)
+
+    def _input_gradient(self, near: bool) -> Task:
+        whole = self._backward(near)
+        self._owed.append(Task(WEIGHT_GRADIENT, whole.micro_batch, whole.stage))
+        return Task(INPUT_GRADIENT, whole.micro_batch, whole.stage)
+
+    def order(self) -> list[Group]:
+        """Fill from the near end, meet the far direction, run both in pairs, drain with weight gradients in the gaps."""
+        from_middle = self.stages // 2 - self.depth - 1
+        shared = self.depth + 1
+        order: list[Group] = [(self._forward(True),) for _ in range(2 * from_middle)]
+        for _ in range(shared):
+            order += [(self._forward(True),), (self._forward(False),)]
+        for _ in range(from_middle):
+            order += [(self._input_gradient(False),), (self._owed.pop(0),), (self._forward(False),)]
+        for _ in range(self.half - self.stages + shared):
+            order.append((self._forward(True), self._backward(False)))
+            order.append((self._forward(False), self._backward(True)))
+        for _ in range(from_middle):
+            order += [(self._backward(False),), (self._forward(False), self._backward(True))]
+        # The second half of the last backward passes keeps its weight gradients for the gaps that follow.
+        for turn in range(2 * shared):
+            near = bool(turn % 2)
+            order.append((self._backward(near) if turn < shared else self._input_gradient(near),))
+        for _ in range(from_middle):
+            order += [(self._owed.pop(0),), (self._input_gradient(True),)]
+        return order + [(task,) for task in self._owed]

@@ -1,0 +1,214 @@
+"""What ``solve()`` says of one point of a space: the wall that binds, by how much, and where time and memory go.
+
+A sweep ranks points by kernels on arrays; here the point is put to the resolver itself, so that the best design of a sweep
+comes with the same sentence that a single question would get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
+from mlsysim.physics.precision import compute_precision
+from mlsysim.search import training_inputs
+from mlsysim.search.space import Space
+from mlsysim.units.registry import Q_, to_si
+from mlsysim.walls.algorithm.fidelity import CompressionResult
+from mlsysim.walls.base import Result
+from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
+from mlsysim.walls.inputs import CALIBRATED
+from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
+from mlsysim.walls.node.serving import ServingModel, ServingResult
+
+__all__ = ["answer", "explanation"]
+
+_GB = 1e9
+
+
+def answer(space: Space, inputs: Mapping[str, Any]) -> Result:
+    """The resolver's result for the point with these inputs on its axes."""
+    return _ANSWERS[space.kind](_given(space, inputs))
+
+
+def explanation(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What binds at a point and where its memory and time go, with sentences that say so."""
+    result = answer(space, inputs)
+    binding = result.binding
+    assert binding is not None
+    needed, available, held = _memory(result, _given(space, inputs))
+    seconds = {name: to_si(value, "s") for name, value in _times(result).items()}
+    detail = f": {held}" if held else ""
+    return {
+        **binding.to_dict(),
+        "memory_bytes": needed,
+        "memory_capacity_bytes": available,
+        "memory_fraction": needed / available,
+        "seconds": seconds,
+        "sentences": [
+            binding.sentence,
+            f"Memory: {needed / _GB:.1f} of {available / _GB:.1f} GB ({needed / available:.1%}) on each device{detail}.",
+            _time_sentence(seconds, isinstance(result, DistributedResult)),
+        ],
+    }
+
+
+def _given(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**space.fixed, **inputs}.items() if value is not None}
+
+
+def _taken(resolver: Any, declared: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that a resolver takes; a space holds quantities as numbers in their declared unit."""
+    return {
+        name: Q_(value, declared[name].unit)
+        if declared[name].kind == "quantity" and isinstance(value, (int, float))
+        else value
+        for name, value in given.items()
+        if name in resolver.inputs
+    }
+
+
+# --- one chip ---------------------------------------------------------------------------------------------------------
+
+
+def _node(given: dict[str, Any]) -> Result:
+    """SingleNodeModel on the chip of the zoo, with what the point replaces, or on the one that the point describes."""
+    from mlsysim.search.node import INPUTS
+
+    chip = None if "hardware" not in given else Hardware.get(given.pop("hardware"))
+    precision = given.get("precision", INPUTS["precision"].default)
+    numbers = {name: given.pop(name, None) for name in ("peak", "bandwidth", "capacity", "host_bandwidth")}
+    own = {"tdp": "W", "dispatch_tax": "s"}
+    changes: dict[str, Any] = {name: Q_(given.pop(name), unit) for name, unit in own.items() if name in given}
+
+    def number(name: str, unit: str, otherwise: Any) -> Any:
+        return otherwise if numbers[name] is None else Q_(numbers[name], unit)
+
+    memory = None if chip is None else chip.memory
+    if numbers["peak"] is not None:
+        changes["compute"] = ComputeCore(
+            peak_flops=number("peak", "flop/s", None), headline=compute_precision(precision)
+        )
+    if numbers["bandwidth"] is not None or numbers["capacity"] is not None:
+        changes["memory"] = MemoryHierarchy(
+            capacity=number("capacity", "byte", memory and memory.capacity),
+            bandwidth=number("bandwidth", "byte/s", memory and memory.bandwidth),
+        )
+    if numbers["host_bandwidth"] is not None:
+        changes["interconnect"] = IOInterconnect(name="host", bandwidth=number("host_bandwidth", "byte/s", None))
+    if chip is None:
+        chip = HardwareNode(name="this chip", **changes)
+    elif changes:
+        chip = chip.model_copy(update=changes)
+    return SingleNodeModel().solve(hardware=chip, **_taken(SingleNodeModel, INPUTS, given))
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def _training(given: dict[str, Any]) -> Result:
+    """DistributedModel on the fleet and the micro-batches that the point amounts to."""
+    given = {training_inputs.canonical(name): value for name, value in given.items()}
+    fleet, counted = training_inputs.fleet_named(given)
+    micro_batch, dp = given.pop("micro_batch", None), given.pop("dp", None)
+    settings = _taken(DistributedModel, training_inputs.INPUTS, given)
+    if fleet is not None:
+        settings["fleet"] = fleet
+        model_parallel = 1
+        for name in ("tp_size", "pp_size", "cp_size"):
+            model_parallel *= settings.get(name, DistributedModel.inputs[name].default)
+        if dp is not None and not counted:
+            nodes = dp * model_parallel // fleet.node.accelerators_per_node
+            settings["fleet"] = fleet = fleet.model_copy(update={"count": nodes})
+        if micro_batch is not None:
+            local = settings["batch_size"] * model_parallel // fleet.total_accelerators
+            settings["microbatch_count"] = local // micro_batch
+    return DistributedModel().solve(**settings)
+
+
+# --- serving ----------------------------------------------------------------------------------------------------------
+
+
+def _serving(given: dict[str, Any]) -> Result:
+    """ServingModel on the deployment of the point; at first order, clients are as large a batch as the caches hold."""
+    from mlsysim.search.serving_inputs import INPUTS, NONE, canonical
+
+    given = {canonical(name): value for name, value in given.items() if value != NONE}
+    if "decode_hardware" not in given:
+        given.pop("network_bandwidth", None)
+    clients = None if given.get("efficiency") == CALIBRATED else given.pop("concurrency", None)
+    settings = _taken(ServingModel, INPUTS, given)
+    if clients is None:
+        return ServingModel().solve(**settings)
+    settings["batch_size"] = -(-clients // settings.get("num_replicas", 1))
+    found = ServingModel().solve(**settings)
+    if found.feasible or not found.max_batch_size:
+        return found
+    return ServingModel().solve(**{**settings, "batch_size": found.max_batch_size})
+
+
+# --- compression ------------------------------------------------------------------------------------------------------
+
+
+def _compression(given: dict[str, Any]) -> Result:
+    from mlsysim.search.compression import solve_at
+
+    return solve_at(given)
+
+
+_ANSWERS: dict[str, Callable[[dict[str, Any]], Result]] = {
+    "node": _node,
+    "training": _training,
+    "serving": _serving,
+    "compression": _compression,
+}
+
+
+# --- where memory and time go -----------------------------------------------------------------------------------------
+
+
+def _memory(result: Result, given: Mapping[str, Any]) -> tuple[float, float, str]:
+    """Bytes that a device needs and has, and what they hold."""
+    if isinstance(result, DistributedResult):
+        held = {name: to_si(value, "byte") for name, value in result.memory_breakdown.items()}
+        text = ", ".join(f"{name.replace('_', ' ')} {value / _GB:.1f} GB" for name, value in held.items() if value)
+        return to_si(result.memory_per_accelerator, "byte"), to_si(result.memory_capacity, "byte"), text
+    if isinstance(result, ServingResult):
+        return to_si(result.memory_per_device, "byte"), to_si(result.memory_available, "byte"), ""
+    if isinstance(result, CompressionResult):
+        chip = Hardware.get(given["hardware"])
+        return to_si(result.memory, "byte"), to_si(chip.memory.capacity, "byte"), ""
+    assert isinstance(result, PerformanceProfile)
+    return to_si(result.memory_footprint, "byte"), to_si(result.memory_capacity, "byte"), ""
+
+
+def _times(result: Result) -> dict[str, Any]:
+    """What the time goes to. The parts of a step add up; those of a pass are what each would take alone."""
+    if isinstance(result, DistributedResult):
+        compute, bubble, exposed = result.compute_latency, result.pipeline_bubble_latency, result.dp_exposed_latency
+        inside = result.step_latency_total - compute - bubble - exposed - result.offload_latency
+        return {
+            "compute": compute,
+            "exchange between layers and stages": inside,
+            "pipeline bubble": bubble,
+            "gradient synchronisation": exposed,
+            "offload": result.offload_latency,
+        }
+    if isinstance(result, ServingResult):
+        return {
+            "decode compute": result.decode_compute,
+            "decode memory": result.decode_memory,
+            "decode communication": result.decode_communication,
+        }
+    if isinstance(result, CompressionResult):
+        return {"the pass": result.latency, "the pass before compression": result.latency_before}
+    assert isinstance(result, PerformanceProfile)
+    return {"compute": result.latency_compute, "memory": result.latency_memory, "dispatch": result.latency_overhead}
+
+
+def _time_sentence(seconds: Mapping[str, float], adds_up: bool) -> str:
+    if adds_up:
+        whole = sum(seconds.values())
+        return "Time: " + ", ".join(f"{name} {value / whole:.1%}" for name, value in seconds.items() if value) + "."
+    return "Each alone: " + ", ".join(f"{name} {value * 1e3:.4g} ms" for name, value in seconds.items()) + "."

@@ -1,0 +1,161 @@
+"""Spaces of kind ``compression``: what quantising and pruning buy in latency, cost and carbon, and cost in accuracy.
+
+A point is a model on a chip of the zoo, in one of the forms below. Wall 13 gives time, memory and accuracy of the pass (a decode
+step of a model that decodes), so that a point equals ``CompressionModel().solve()``; walls 17 and 18 give the rest: the chip written
+off in equal parts over ``amortization_years`` and never idle, its power at the MFU of the pass, the building's PUE and the grid's carbon.
+
+    none              16-bit weights and arithmetic
+    w8a16, w4a16      integer weights, 16-bit arithmetic
+    w8a8_int          8-bit integers for weights and activations
+    w8a8_fp           8-bit floating point for both
+    sparse_2_4        two of four weights, 16 bits
+    unstructured_50   half of the weights, wherever they are small
+
+``accuracy_delta`` is the middle of the published range, relative to the original score (-0.02 is 2 % lower), and
+``accuracy_worst`` its lower end; a form that nobody measured for this kind of model has neither and is not ranked by them. Host,
+network and building costs are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlsysim.physics.power import proportional_power
+from mlsysim.search.tables import Table
+from mlsysim.units.registry import conversion_factor, to_si
+from mlsysim.walls.algorithm.fidelity import CompressionModel, CompressionResult
+from mlsysim.walls.inputs import Input, read_input
+from mlsysim.walls.operations.capital import EconomicsModel, amortised_share, energy_cost, token_cost
+from mlsysim.walls.operations.prices import electricity_price
+from mlsysim.walls.operations.sustainability import Site, carbon_mass, facility_energy, site_of
+from mlsysim.zoo.constants import constant
+
+if TYPE_CHECKING:
+    from mlsysim.search.space import Columns, Space
+
+__all__ = ["FORMS", "INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "evaluate", "solve_at"]
+
+FORMS: dict[str, dict[str, Any]] = {
+    "none": {"target_bitwidth": 16},
+    "w8a16": {"target_bitwidth": 8},
+    "w4a16": {"target_bitwidth": 4},
+    "w8a8_int": {"target_bitwidth": 8, "quantize_activations": True},
+    "w8a8_fp": {"target_bitwidth": 8, "quantize_activations": True, "number_format": "fp"},
+    "sparse_2_4": {"method": "pruning", "sparsity_type": "2:4"},
+    "unstructured_50": {"method": "pruning", "sparsity": 0.5},
+}
+"""Forms of a model, and what wall 13 is asked for each."""
+
+_PASS = ("model", "hardware", "compression", "batch_size", "seq_len", "efficiency")
+INPUTS: dict[str, Input] = {
+    **{name: CompressionModel.inputs[name] for name in ("model", "hardware")},
+    "compression": Input("form of the weights", kind="choice", choices=tuple(FORMS), default="none"),
+    **{name: CompressionModel.inputs[name] for name in ("batch_size", "seq_len", "efficiency")},
+    "grid": EconomicsModel.inputs["datacenter"],
+    "price": Input("price of the chip", "quantity", "USD", 0, 1e12, default=None),
+    "kwh_price": Input("price of electricity", "quantity", "USD/kWh", 0, 1e3, default=None, plain_unit="USD/kWh"),
+    "amortization_years": EconomicsModel.inputs["amortization_years"],
+}
+OUTPUTS = (
+    "feasible",
+    "wall",
+    "latency_s",
+    "tokens_per_second",
+    "memory_bytes",
+    "mfu",
+    "accuracy_delta",
+    "accuracy_worst",
+    "usd_per_mtoken",
+    "kwh_per_mtoken",
+    "kgco2e_per_mtoken",
+)
+LARGER = frozenset({"tokens_per_second", "mfu", "accuracy_delta", "accuracy_worst"})
+OBJECTIVE = "usd_per_mtoken"
+
+_MEMORY = 2
+_FIELDS = ("fits", "latency", "tokens", "memory", "mfu", "middle", "low", "price", "tdp")
+_MILLION = conversion_factor("token", "Mtoken")
+_YEAR = conversion_factor("year", "s")
+_KWH = conversion_factor("J", "kWh")
+
+
+def solve_at(given: Mapping[str, Any]) -> CompressionResult:
+    """What wall 13 answers for these inputs of a space."""
+    form = FORMS[given.get("compression", INPUTS["compression"].default)]
+    numbers = ("batch_size", "seq_len", "efficiency")
+    asked = {name: given[name] for name in numbers if given.get(name) is not None}
+    return CompressionModel().solve(given["model"], given["hardware"], **form, **asked)
+
+
+def _pass(given: dict[str, Any]) -> list[float]:
+    """What wall 13 says of one combination; what is not known is not a number."""
+    chip = read_input("a sweep", "hardware", INPUTS["hardware"], given["hardware"])
+    result = solve_at({**given, "hardware": chip})
+    low = None if result.accuracy_delta_range is None else result.accuracy_delta_range[0]
+
+    def known(value: Any, unit: str | None = None) -> float:
+        return np.nan if value is None else to_si(value, unit) if unit else float(value)
+
+    return [
+        float(result.feasible),
+        to_si(result.latency, "s"),
+        result.tokens,
+        to_si(result.memory, "byte"),
+        result.mfu,
+        known(result.estimated_accuracy_delta),
+        known(low),
+        known(chip.unit_cost, "USD"),
+        known(chip.tdp, "W"),
+    ]
+
+
+def _place(given: dict[str, Any]) -> list[float]:
+    """PUE and carbon of a grid; without one, PUE 1 and no carbon."""
+    if given["grid"] is None:
+        site = Site("not given", 1.0)
+    else:
+        grid = read_input("a sweep", "grid", INPUTS["grid"], given["grid"])
+        site = site_of(grid, None, {})  # type: ignore[arg-type]
+    return [site.pue, np.nan if site.carbon is None else site.carbon]
+
+
+def _table(space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any, what: str) -> Table:
+    if what not in space.cache:
+        defaults = {name: INPUTS[name].default for name in inputs}
+        space.cache[what] = Table(space, inputs, fields, compute, defaults, what)
+    found: Table = space.cache[what]
+    return found
+
+
+def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
+    """Outputs at these points."""
+    work = _table(space, _PASS, _FIELDS, _pass, "passes").take(columns)
+    place = _table(space, ("grid",), ("pue", "carbon"), _place, "grids").take(columns)
+
+    def given(name: str, otherwise: Any) -> Any:
+        value = columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
+        return otherwise if value is None else value
+
+    latency, tokens = work["latency"], work["tokens"]
+    fits = work["fits"] > 0
+    watts = proportional_power(work["tdp"], constant("idle_power_fraction").number, np.minimum(work["mfu"], 1.0))
+    energy = facility_energy(watts * latency * _KWH, place["pue"])
+    tariff = given("kwh_price", electricity_price("a sweep", None, Site("not given", 1.0), {}))
+    share = amortised_share(given("price", work["price"]), latency / _YEAR, given("amortization_years", None))
+    outputs = {
+        "feasible": fits,
+        "wall": np.where(fits, 0, _MEMORY),
+        "latency_s": latency,
+        "tokens_per_second": tokens / latency,
+        "memory_bytes": work["memory"],
+        "mfu": work["mfu"],
+        "accuracy_delta": work["middle"],
+        "accuracy_worst": work["low"],
+        "usd_per_mtoken": token_cost(share + energy_cost(energy, tariff), tokens * _MILLION),
+        "kwh_per_mtoken": token_cost(energy, tokens * _MILLION),
+        "kgco2e_per_mtoken": token_cost(carbon_mass(energy, place["carbon"]), tokens * _MILLION),
+    }
+    return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}

@@ -1,0 +1,281 @@
+"""Deployments of a serving space: each combination of model, chips, formats and degrees, as numbers for arrays.
+
+A deployment is a replica that reads prompts, one that writes answers (the same, unless there is decode hardware) and one
+of the draft model, built and checked by the functions that :class:`ServingModel` calls. What a degree does not divide is no
+design; a chip without the arithmetic is rejected by wall 1, one without links between chips by wall 14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.registry import Models
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.search.serving_costs import listed_rent
+from mlsysim.search.serving_inputs import DEPLOYMENT, INPUTS, NONE
+from mlsysim.search.tables import Table
+from mlsysim.units.registry import to_si
+from mlsysim.walls.inputs import read_input
+from mlsysim.walls.node.calibrated_serving import serving_step
+from mlsysim.walls.node.compute_memory import arithmetic_peak
+from mlsysim.walls.node.engine_step import EngineStep
+from mlsysim.walls.node.layout import build_replica, check_degrees, language_model
+from mlsysim.walls.node.replica import Replica
+
+if TYPE_CHECKING:
+    from mlsysim.search.space import Columns, Space
+
+__all__ = ["COMMUNICATION", "COMPUTE", "NO_DESIGN", "Deployment", "Deployments", "Replicas"]
+
+COMPUTE, COMMUNICATION = 1, 14
+NO_DESIGN = -1
+
+_NUMBERS = (
+    "tp",
+    "pp",
+    "ep",
+    "peak",
+    "bandwidth",
+    "link",
+    "link_latency",
+    "domain",
+    "network",
+    "network_latency",
+    "weight_element",
+    "activation_element",
+    "cache_element",
+    "dispatch",
+    "ranks_inside",
+    "width",
+    "attention_groups",
+    "longest_stage",
+    "device_weights",
+    "capacity",
+    "unit_cost",
+    "tdp",
+)
+_ROLES = ("reader", "writer", "draft")
+
+
+@dataclass(frozen=True)
+class Replicas(Replica):
+    """Replicas of one model at many points: what a Replica reads from its chip and formats is an array here."""
+
+    weight_element: Any = None
+    activation_element: Any = None
+    cache_element: Any = None
+    dispatch: Any = None
+    ranks_inside: Any = None
+    width: Any = None
+    attention_groups: Any = None
+    longest_stage: Any = None
+    device_weights: Any = None
+    capacity: Any = None
+    unit_cost: Any = None
+    """USD of a device; not a number where unknown."""
+    tdp: Any = None
+    """kW of a device; not a number where unknown."""
+    rents: tuple[Any, ...] = ()
+    """USD/h of a device for each way of renting that the space names."""
+
+    def take(self, index: Any) -> Replicas:
+        """The replicas of some of the points."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "rents"}
+        return Replicas(**{n: v.take(index) if isinstance(v, np.ndarray) else v for n, v in values.items()})
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One combination, with the engine's steps where the fidelity is calibrated. ``status`` is 0, a wall, or no design."""
+
+    model: TransformerWorkload
+    chips: tuple[Any, Any]
+    draft_model: TransformerWorkload | None
+    precision: str
+    fabric: Any
+    status: int
+    disaggregated: bool
+    replicas: tuple[Replica, Replica, Replica | None] | None = None
+    steps: tuple[EngineStep, EngineStep, EngineStep | None] | None = None
+
+
+class Deployments:
+    """The deployments of a space."""
+
+    def __init__(
+        self,
+        space: Space,
+        on_axes: Mapping[str, str],
+        fixed: Mapping[str, Any],
+        calibrated: bool,
+        commitments: tuple[str, ...],
+    ) -> None:
+        self.calibrated, self.commitments = calibrated, commitments
+        self.numbers = (*_NUMBERS, *commitments)
+        self.built: dict[tuple[Any, ...], Deployment] = {}
+        self.entries: dict[tuple[str, Any], Any] = {}
+        self.groups: list[Deployment] = []
+        self._places: dict[tuple[Any, ...], int] = {}
+        names = {key: on_axes.get(key, key) for key in DEPLOYMENT}
+        defaults = {name: fixed.get(key, INPUTS[key].default) for key, name in names.items()}
+        self.keys = {name: key for key, name in names.items()}
+        columns = ("status", "group", *(f"{role}.{name}" for role in _ROLES for name in self.numbers))
+        self.table = Table(space, names.values(), columns, self._numbers, defaults, "deployments")
+
+    def codes(self, columns: Columns) -> Any:
+        """The deployment of each point, or one for all."""
+        return self.table.codes(columns)
+
+    def deployment(self, code: int) -> Deployment:
+        """What a code stands for."""
+        return self._of(self.table.values(code))
+
+    def status(self, code: Any) -> Any:
+        """0, the wall that rejects it, or -1 where it is no design."""
+        return self.table.rows[0][code]
+
+    def group(self, code: Any) -> Any:
+        """A number for each point; those with the same have one model, one draft model, and decode hardware or none."""
+        return self.table.rows[1][code]
+
+    def replicas(
+        self, code: Any, present: Any, role: str, model: Any, efficiency: Any, bandwidth_efficiency: Any
+    ) -> Replicas:
+        """Replicas of points of one group, whose different codes are ``present``; a number that all share stays one."""
+        found: dict[str, Any] = {}
+        offset = self.table.fields.index(f"{role}.{_NUMBERS[0]}")
+        for place, name in enumerate(self.numbers):
+            row = self.table.rows[offset + place]
+            some = row[present]
+            found[name] = float(some[0]) if (some == some[0]).all() or np.isnan(some).all() else row[code]
+        found["bandwidth"] = found["bandwidth"] * bandwidth_efficiency
+        rents = tuple(found.pop(name) for name in self.commitments)
+        return Replicas(
+            model=model, chip=None, precision="", cache_precision=None, efficiency=efficiency, rents=rents, **found
+        )
+
+    def _of(self, given: Mapping[str, Any]) -> Deployment:
+        key = tuple(_key(value) for value in given.values())
+        if key not in self.built:
+            self.built[key] = _build(
+                {self.keys[n]: self._read(self.keys[n], v) for n, v in given.items()}, self.calibrated
+            )
+        return self.built[key]
+
+    def _read(self, name: str, value: Any) -> Any:
+        """An input as the resolvers take it; each value is looked up once."""
+        key = (name, _key(value))
+        if key not in self.entries:
+            if name in _OR_NONE:
+                self.entries[key] = _entry(name, value)
+            else:
+                self.entries[key] = None if value is None else read_input("a serving space", name, INPUTS[name], value)
+        return self.entries[key]
+
+    def _numbers(self, given: dict[str, Any]) -> list[float]:
+        deployment = self._of(given)
+        kind = (id(deployment.model), id(deployment.draft_model), deployment.disaggregated)
+        if kind not in self._places:
+            self._places[kind] = len(self.groups)
+            self.groups.append(deployment)
+        row = [float(deployment.status), float(self._places[kind])]
+        for replica in deployment.replicas or (None, None, None):
+            if replica is None:
+                row += [np.nan] * len(self.numbers)
+            else:
+                row += [_number(replica, name) for name in _NUMBERS]
+                row += [listed_rent(replica.chip, name) for name in self.commitments]
+        return row
+
+
+def _key(value: Any) -> Any:
+    """Entries of a user's own are told apart by identity; the space keeps them alive."""
+    return value if isinstance(value, (str, int, float, type(None))) else id(value)
+
+
+def _number(replica: Replica, name: str) -> float:
+    chip = replica.chip
+    if name == "capacity":
+        return to_si(chip.memory.capacity, "byte")
+    if name == "unit_cost":
+        return np.nan if chip.unit_cost is None else to_si(chip.unit_cost, "USD")
+    if name == "tdp":
+        return np.nan if chip.tdp is None else to_si(chip.tdp, "kW")
+    value = float(getattr(replica, name))
+    # A replica of one device has no link, one inside a link domain no network; what they would take is multiplied by zero.
+    return 1.0 if name in ("link", "network") and value == 0.0 else value
+
+
+_OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
+
+
+def _entry(name: str, value: Any) -> Any:
+    if value is None or value == NONE:
+        return None
+    if isinstance(value, (str, HardwareNode, TransformerWorkload)):
+        return _OR_NONE[name].get(value) if isinstance(value, str) else value
+    raise InputError(f"{name!r} must be a name of the zoo or {NONE!r}, got {type(value).__name__}.", field=name)
+
+
+def _build(given: dict[str, Any], calibrated: bool) -> Deployment:
+    """A checked deployment, with what rejects it."""
+    x = SimpleNamespace(**given)
+    decode_chip = x.decode_hardware
+    model = language_model(x.model, "a serving space")
+    drafter = None if x.draft_model is None else language_model(x.draft_model, "a serving space")
+    chips = (x.hardware, decode_chip or x.hardware)
+
+    def rejected(status: int) -> Deployment:
+        return Deployment(model, chips, drafter, x.precision, x.fabric, status, disaggregated=decode_chip is not None)
+
+    try:
+        check_degrees(model, x.tp_size, x.pp_size, x.ep_size)
+    except InputError:
+        return rejected(NO_DESIGN)
+    try:
+        for chip in chips:
+            arithmetic_peak(chip, x.precision)
+    except UnknownNameError:
+        return rejected(COMPUTE)
+    options: dict[str, Any] = {
+        "precision": x.precision,
+        "cache_precision": x.cache_precision,
+        "efficiency": 1.0,
+        "fabric": x.fabric,
+    }
+    degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size}
+    split = 1 if drafter is None else math.gcd(drafter.heads or 1, x.tp_size)
+    try:
+        reader = writer = build_replica(model, chips[0], {}, **options, **degrees)
+        if decode_chip is not None:
+            writer = build_replica(model, decode_chip, {}, **options, **degrees)
+        draft = None if drafter is None else build_replica(drafter, chips[1], {}, **options, tp=split)
+    except InputError:
+        return rejected(COMMUNICATION)
+    steps = None
+    if calibrated:
+        try:
+            first = second = serving_step(model, chips[0], x, {})
+            if decode_chip is not None:
+                second = serving_step(model, decode_chip, x, {})
+            third = None
+            if drafter is not None:
+                alone = SimpleNamespace(**{**vars(x), "tp_size": split, "ep_size": 1})
+                third = serving_step(drafter, chips[1], alone, {})
+        except InputError as error:
+            if error.field == "model":
+                raise
+            return rejected(NO_DESIGN)
+        steps = (first, second, third)
+    return Deployment(
+        model, chips, drafter, x.precision, x.fabric, 0, decode_chip is not None, (reader, writer, draft), steps
+    )

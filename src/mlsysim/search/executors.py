@@ -1,0 +1,236 @@
+"""Where the parts of a sweep are computed: here, in a pool of processes, or on a Dask cluster.
+
+    with local_cluster(4) as address:                # or the address of any cluster: tcp://10.0.0.7:8786
+        sweep(space, dask=address)
+
+A task is a pure function of (part, start, stop). Parts are handed out a few ahead of the workers and come back in any
+order. What a dead worker had in hand is done again: a pool that broke is replaced, and Dask's scheduler gives the lost
+part to another worker. A part that keeps killing its worker ends the sweep with a sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from typing import Any
+
+from mlsysim.errors import InputError, MLSysError
+
+__all__ = ["Part", "Results", "dask_executor", "in_executor", "in_pool", "in_process", "local_cluster", "uninterrupted"]
+
+Part = tuple[int, int, int]
+"""Number, first point, point after the last."""
+Task = Callable[[int, int, int], Any]
+Results = Generator[tuple[int, Any], None, None]
+
+_RETRIES = 3
+_AHEAD = 2
+_PATIENCE_S = 5.0
+_CONNECT_S = 10.0
+_IDLE_S = 600.0
+_LOOK_S = 5.0
+_DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+"""What a local worker runs first: an interrupt at the terminal is for the program that started it."""
+_KEPT = "with a checkpoint folder the finished parts are kept"
+
+
+def in_process(task: Task, parts: Iterable[Part]) -> Results:
+    """The parts one after another, here."""
+    for part in parts:
+        yield part[0], task(*part)
+
+
+def in_pool(task: Task, parts: Iterable[Part], workers: int) -> Results:
+    """Parts from a pool as they are finished; a pool that loses a worker is replaced and what it lost is done again."""
+    todo = _Queue(parts)
+    failures = 0
+    while todo:
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_attend)
+        try:
+            for result in _flow(pool, task, todo, lambda: workers):
+                failures = 0
+                yield result
+        except BrokenProcessPool:
+            failures += 1
+            if failures > _RETRIES:
+                raise MLSysError(
+                    f"A worker process died {failures} times in a row on the same parts; {_KEPT}."
+                ) from None
+        finally:
+            _stop(pool)
+
+
+def in_executor(task: Task, parts: Iterable[Part], executor: Executor, width: Callable[[], int]) -> Results:
+    """Parts from somebody else's executor, of which ``width`` can be worked on at a time."""
+    try:
+        yield from _flow(executor, task, _Queue(parts), width)
+    except BrokenProcessPool:
+        raise MLSysError(f"The executor lost a worker process; {_KEPT}.") from None
+    except CancelledError:
+        raise MLSysError(f"The executor dropped parts of the sweep; {_KEPT}.") from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "distributed":
+            raise
+        raise MLSysError(f"The Dask cluster gave up on a part ({type(error).__name__}); {_KEPT}.") from None
+
+
+class _Queue:
+    """Parts to do: those that were lost first, then the others, which are not made before they are needed."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self.fresh = iter(parts)
+        self.again: deque[Part] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether anything is left; looks one part ahead."""
+        if not self.again and (part := next(self.fresh, None)) is not None:
+            self.again.append(part)
+        return bool(self.again)
+
+    def next(self) -> Part:
+        return self.again.popleft()
+
+    def lost(self, part: Part) -> None:
+        self.again.append(part)
+
+
+def _flow(pool: Executor, task: Task, todo: _Queue, width: Callable[[], int]) -> Results:
+    """Keep a pool busy; parts that were handed out and not finished go back to the queue."""
+    flying: dict[Future[Any], Part] = {}
+    seen = time.monotonic()
+    try:
+        while True:
+            capacity = width()
+            while len(flying) < _AHEAD * max(capacity, 1) and todo:
+                part = todo.next()
+                try:
+                    flying[pool.submit(task, *part)] = part
+                except BaseException:
+                    todo.lost(part)
+                    raise
+            if not flying:
+                return
+            done, _ = wait(flying, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+            if done or capacity:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _IDLE_S:
+                raise MLSysError(f"The cluster has had no worker for {_IDLE_S:.0f} seconds; {_KEPT}.")
+            for future in done:
+                found = future.result()
+                number = flying.pop(future)[0]
+                yield number, found
+    finally:
+        for future, part in flying.items():
+            future.cancel()
+            todo.lost(part)
+
+
+def _attend() -> None:
+    """In a worker: leave an interrupt to the program that started it, and end when that program does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _stop(pool: Executor) -> None:
+    """End a pool without waiting for parts that nobody will read."""
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(_PATIENCE_S)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put off an interrupt until the block is through."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *_: asked.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
+# --- Dask ---------------------------------------------------------------------------------------------------------
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise InputError(
+            "A Dask cluster needs the package 'distributed': install mlsysim with its extra, mlsysim[dask]."
+        ) from None
+    return distributed
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[tuple[Executor, Callable[[], int]]]:
+    """An executor on the cluster whose scheduler has this address, and how many parts it can work on at a time."""
+    distributed = _distributed()
+    try:
+        # Looks at the scheme alone; a client that fails on it complains again when it is collected.
+        distributed.comm.get_address_host(address)
+        client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        why = str(error).splitlines()[0].rstrip(".") or type(error).__name__
+        raise InputError(
+            f"There is no Dask scheduler at {address!r}: {why}; expected an address such as tcp://10.0.0.7:8786."
+        ) from None
+    looked, threads = 0.0, 0
+
+    def width() -> int:
+        nonlocal looked, threads
+        if time.monotonic() - looked > _LOOK_S or not threads:
+            threads, looked = sum(client.nthreads().values()), time.monotonic()
+        return threads
+
+    try:
+        executor = client.get_executor(pure=False)
+        yield executor, width
+        executor.shutdown(wait=False)
+    finally:
+        client.close(timeout=_PATIENCE_S)
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[str]:
+    """A Dask cluster of processes on this machine, one thread each; gives the address of its scheduler."""
+    distributed = _distributed()
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise InputError(f"A local cluster needs a whole number of workers from 1, got {workers!r}.")
+    cluster = distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+        preload=[_DEAF],
+    )
+    try:
+        yield cluster.scheduler_address
+    finally:
+        cluster.close(timeout=_PATIENCE_S)

@@ -1,0 +1,107 @@
+"""Layouts of a training job: every split of a fleet in which everything divides, and what may be chosen beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.physics.pipeline import SCHEDULES
+from mlsysim.walls.fleet.layout import divisors
+
+__all__ = ["RECOMPUTE", "Split", "offload_fractions", "recompute_modes", "splits"]
+
+RECOMPUTE = ("none", "selective", "full")
+"""Recomputation modes, mildest first."""
+
+_VIRTUAL = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Degrees that divide the fleet, and what else may be chosen beside them."""
+
+    tp: int
+    pp: int
+    cp: int
+    dp: int
+    local: int
+    eps: tuple[int, ...]
+    pipelines: tuple[tuple[str, int], ...]
+    micro_batches: tuple[int, ...]
+    zeros: tuple[int, ...]
+
+    def counts(self, schedule: str) -> tuple[int, ...]:
+        """Micro-batches that a schedule can run: zero-bubble fills every stage, DualPipe fills them from both ends."""
+        least = {"zero_bubble": self.pp, "dualpipe": 2 * self.pp}.get(schedule, 1)
+        return tuple(m for m in self.micro_batches if m >= least)
+
+
+def recompute_modes(given: Any) -> tuple[str, ...]:
+    """The recomputation modes to try, checked."""
+    modes = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (list, tuple)) else ()
+    if not modes or any(mode not in RECOMPUTE for mode in modes):
+        raise InputError("'recompute' must list modes out of none, selective and full.", field="recompute")
+    return modes
+
+
+def offload_fractions(given: Any) -> tuple[float, ...]:
+    """The fractions of the optimizer state on the host to try, checked."""
+    values = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    if not values or not numbers or not all(0 <= value <= 1 for value in values):
+        raise InputError(
+            "'optimizer_offload' must list fractions between 0 and 1, such as [0, 0.5, 1].", field="optimizer_offload"
+        )
+    return tuple(sorted({float(value) for value in values}))
+
+
+def splits(x: Any) -> Iterator[Split]:
+    """Every split of the fleet in which everything divides."""
+    model, accelerators = x.model, x.fleet.total_accelerators
+    heads = getattr(model, "heads", None) or 1
+    layers = getattr(model, "layers", None) or 1
+    experts = getattr(model, "experts", 1)
+    max_tp = x.max_tp or x.fleet.node.accelerators_per_node
+    for tp in (t for t in divisors(heads) if t <= max_tp and accelerators % t == 0):
+        for pp in (p for p in divisors(accelerators // tp) if p <= min(x.max_pp, layers)):
+            pipelines = tuple(_pipelines(x, pp, layers))
+            if not pipelines:
+                continue
+            for cp in (c for c in divisors(accelerators // tp // pp) if c <= x.max_cp and x.seq_len % c == 0):
+                dp = accelerators // (tp * pp * cp)
+                if x.batch_size % dp:
+                    continue
+                local = x.batch_size // dp
+                yield Split(
+                    tp,
+                    pp,
+                    cp,
+                    dp,
+                    local,
+                    eps=tuple(e for e in divisors(experts) if e <= x.max_ep and (dp * tp * cp) % e == 0),
+                    pipelines=pipelines,
+                    micro_batches=tuple(m for m in divisors(local) if m >= pp or m == local),
+                    # A single replica has nothing to share its state with.
+                    zeros=tuple(range(x.max_zero_stage + 1)) if dp * cp > 1 else (0,),
+                )
+
+
+def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:
+    """Schedules and virtual stages of so many stages; without a pipeline there is nothing to schedule."""
+    if pp == 1:
+        yield "1f1b", 1
+        return
+    wanted = SCHEDULES if x.schedule == "all" else ("1f1b", "interleaved") if x.schedule is None else (x.schedule,)
+    for schedule in wanted:
+        if schedule == "dualpipe" and pp % 2:
+            continue
+        if schedule != "interleaved":
+            yield schedule, 1
+            continue
+        # One virtual stage is the schedule without interleaving, which stands beside it unless it was not asked for.
+        alone = x.schedule == "interleaved"
+        for v in _VIRTUAL:
+            if (v > 1 or alone) and v <= x.max_v_stages and pp * (v - 1) < layers:
+                yield schedule, v

@@ -1,0 +1,201 @@
+"""What lies around the best point of a space: steps along its axes, one per cent more of its numbers, and what binds there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mlsysim.errors import InputError
+from mlsysim.search.at_optimum import binding, known_numbers
+from mlsysim.search.axes import Axis
+from mlsysim.search.kinds import kind_named
+from mlsysim.search.space import Goal, Space
+from mlsysim.search.steps import shown, step, worth
+from mlsysim.walls.catalog import wall
+
+__all__ = ["elasticity", "point_at", "rejecter", "steps_from", "what_binds"]
+
+SAME = 1e-9
+"""Relative difference below which two objectives are the same."""
+
+_PER_CENT = 0.01
+_MOST_NAMES = 64
+
+
+def rejecter(reason: str) -> str:
+    """A wall by its name, a constraint as it is."""
+    return f"Wall {reason} ({wall(int(reason)).name})" if reason.isdigit() and reason != "0" else reason
+
+
+def _answers(space: Space, indices: Any) -> dict[str, list[Any]]:
+    """Outputs at some points, with what rejects each (or None) under ``rejected_by``."""
+    columns = space.decode(indices)
+    outputs = kind_named(space.kind).evaluate(space, columns)
+    full = {name: np.broadcast_to(values, indices.shape) for name, values in outputs.items()}
+    why: list[str | None] = [None] * indices.size
+
+    def reject(where: Any, reason: Any) -> None:
+        for place in np.flatnonzero(np.broadcast_to(where, indices.shape)).tolist():
+            if why[place] is None:
+                why[place] = reason(place)
+
+    def value(name: str) -> Any:
+        for table in (full, columns, space.fixed):
+            if name in table:
+                return table[name]
+        raise InputError(f"There is no output {name!r}; there are {', '.join(full)}.")
+
+    for expression in space.constraints:
+        alone = replace(space, constraints=(expression,))
+        reject(~alone.allowed(indices), lambda place, text=expression.text: text)
+    reject(~np.asarray(full.get("valid", True)), lambda place: "what divides")
+    reject(~np.asarray(full["feasible"], dtype=bool), lambda place: rejecter(str(int(full["wall"][place]))))
+    for expression in space.subject_to:
+        held = np.broadcast_to(expression(value), indices.shape)
+        reject(~held, lambda place, text=expression.text: text)
+    return {**{name: values.tolist() for name, values in full.items()}, "rejected_by": why}
+
+
+def point_at(space: Space, index: int) -> dict[str, Any]:
+    """A point's number, inputs and outputs; an output that is not known is None."""
+    answers = _answers(space, np.array([index]))
+    outputs = {
+        name: None if isinstance(values[0], float) and not math.isfinite(values[0]) else values[0]
+        for name, values in answers.items()
+        if name not in ("valid", "feasible", "wall", "rejected_by")
+    }
+    return {"point": index, "inputs": space.point(index), "outputs": outputs}
+
+
+def steps_from(
+    space: Space, goal: Goal, best: dict[str, Any], value: float, marginals: Mapping[str, Any]
+) -> dict[str, Any]:
+    """For each axis what the next values are worth: up and down by value, the best other one where values are names."""
+    strides = [math.prod(axis.size for axis in space.axes[i + 1 :]) for i in range(len(space.axes))]
+    found: dict[str, Any] = {}
+    for axis, stride in zip(space.axes, strides, strict=True):
+        if axis.size == 1:
+            continue
+        place = best["point"] // stride % axis.size
+        values = next(iter(axis.columns.values()))
+        named = isinstance(values[0], (str, bool))
+        if named:
+            others = [p for p in range(axis.size) if p != place][:_MOST_NAMES]
+        elif len(axis.columns) > 1:
+            others = [p for p in (place + 1, place - 1) if 0 <= p < axis.size]
+        else:
+            above = [p for p in range(axis.size) if values[p] > values[place]]
+            below = [p for p in range(axis.size) if values[p] < values[place]]
+            others = [min(above, key=values.__getitem__)] if above else []
+            others += [max(below, key=values.__getitem__)] if below else []
+        if not others:
+            continue
+        indices = best["point"] + (np.array(others, dtype=np.int64) - place) * stride
+        answers = _answers(space, indices)
+        entry: dict[str, Any] = {"at": _label(axis, place)}
+        rows = []
+        for i, other in enumerate(others):
+            objective, why = answers[goal.output][i], answers["rejected_by"][i]
+            known = why is None and math.isfinite(objective)
+            row = step(_label(axis, other), objective if known else None, value, goal.larger, why or "an unknown value")
+            if why is not None and math.isfinite(objective):
+                row["worth_if_allowed"] = worth(objective, value, goal.larger)
+            free = marginals[axis.name][other]["best"] if axis.name in marginals else None
+            if free is not None:
+                row["worth_with_others_free"] = worth(free, value, goal.larger)
+            rows.append((other, row))
+        if named:
+            entry["other"] = max((row for _, row in rows), key=_rank)
+        else:
+            entry |= {_direction(axis, place, other): row for other, row in rows}
+        found[axis.name] = entry
+    return found
+
+
+def _rank(row: dict[str, Any]) -> float:
+    values = [row.get(name) for name in ("worth", "worth_with_others_free")]
+    return max((v for v in values if v is not None), default=-math.inf)
+
+
+def _direction(axis: Axis, place: int, other: int) -> str:
+    values = next(iter(axis.columns.values()))
+    return "up" if (other > place if len(axis.columns) > 1 else values[other] > values[place]) else "down"
+
+
+def _label(axis: Axis, place: int) -> Any:
+    if len(axis.columns) == 1:
+        return next(iter(axis.columns.values()))[place]
+    return ", ".join(f"{name} {shown(values[place])}" for name, values in axis.columns.items())
+
+
+def elasticity(space: Space, goal: Goal, best: dict[str, Any], value: float) -> dict[str, Any]:
+    """What one per cent more of each number is worth; those that change nothing are left out."""
+    kind = kind_named(space.kind)
+    given = {**space.fixed, **best["inputs"]}
+    found: dict[str, Any] = {}
+    for name, number in _numbers(space, best["point"], given).items():
+        spec = kind.inputs[name]
+        more = number * (1 + _PER_CENT)
+        if spec.high is not None and more > spec.high:
+            continue
+        fixed = {key: held for key, held in given.items() if key != name}
+        probe = Space(space.kind, (Axis(name, {name: (more,)}),), fixed=fixed, subject_to=space.subject_to, goal=goal)
+        try:
+            answers = _answers(probe, np.array([0]))
+        except InputError:
+            continue
+        objective, why = answers[goal.output][0], answers["rejected_by"][0]
+        gain = worth(objective, value, goal.larger) if math.isfinite(objective) else None
+        if gain is None or abs(gain) < SAME:
+            continue
+        found[name] = {"at": number, "worth": gain}
+        if why is not None:
+            found[name]["rejected_by"] = why
+    return dict(sorted(found.items(), key=lambda item: -abs(item[1]["worth"])))
+
+
+def _numbers(space: Space, point: int, given: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers at the best point that may take any value: given, of the kind's own finding, or by default."""
+    kind = kind_named(space.kind)
+    own = known_numbers(space, space.decode(np.array([point])))
+    found = {}
+    for name, spec in kind.inputs.items():
+        if spec.kind not in ("number", "quantity", "efficiency") or spec.whole:
+            continue
+        number = given.get(name, own.get(name, None if spec.required else spec.default))
+        if isinstance(number, (int, float)) and not isinstance(number, bool) and number > 0 and math.isfinite(number):
+            found[name] = float(number)
+    return found
+
+
+# --- what binds -----------------------------------------------------------------------------------------------
+
+
+def what_binds(space: Space, goal: Goal, best: dict[str, Any], steps: Mapping[str, Any]) -> str:
+    """Which wall sets the time at the optimum, and which walls and constraints hold it back."""
+    said_by_kind = binding(space, best)
+    held: dict[str, list[str]] = {}
+    for name, entry in steps.items():
+        for direction in ("up", "down", "other"):
+            row = entry.get(direction)
+            if row and row["worth"] is None and (row.get("worth_if_allowed") or 0) > 0:
+                held.setdefault(row["rejected_by"], []).append(name)
+    parts = [said_by_kind] if said_by_kind else []
+    parts += [f"{reason} holds back {' and '.join(names)}" for reason, names in held.items()]
+    ends = [
+        f"{name} ends at {shown(entry['at'])}"
+        for name, entry in steps.items()
+        if _at_an_end(entry) and not any(name in names for names in held.values())
+    ]
+    if not parts and ends:
+        parts.append("the space ends: " + ", ".join(ends))
+    return "; ".join(parts) + "." if parts else "no wall or constraint: a step along any axis is worse."
+
+
+def _at_an_end(entry: Mapping[str, Any]) -> bool:
+    sides = [entry[side]["worth"] for side in ("up", "down") if side in entry]
+    return "at" in entry and len(sides) == 1 and sides[0] is not None and sides[0] < 0

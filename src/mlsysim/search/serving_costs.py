@@ -1,0 +1,173 @@
+"""What a million tokens cost in dollars, energy, carbon and water, at many points.
+
+The kernels are those of walls 17 and 18, per hour of a deployment that is in use the fraction ``utilization`` of the time:
+
+    owning     share of the purchase (linear over its life), upkeep and electricity of every hour, over the tokens of those in use
+    renting    the rent of the hours in use, over their tokens; electricity is in the rent
+
+Tokens are those of answers. A pool of readers and a pool of writers have chips, prices and power of their own. What is not
+known is not a number: a chip without a price, a chip without a TDP, a place without water.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from mlsysim.infra.registry import Grids, Prices
+from mlsysim.physics.power import proportional_power
+from mlsysim.search.serving_inputs import COSTS, INPUTS
+from mlsysim.units.registry import conversion_factor, to_si
+from mlsysim.walls.operations.capital import (
+    amortised_share,
+    energy_cost,
+    maintenance_cost,
+    rental_cost,
+    token_cost,
+)
+from mlsysim.walls.operations.sustainability import (
+    DAYS_PER_YEAR,
+    HOURS_PER_DAY,
+    carbon_mass,
+    computing_energy,
+    facility_energy,
+    fleet_power,
+    site_of,
+    water_volume,
+)
+from mlsysim.zoo.constants import constant
+
+__all__ = ["Pool", "ServingCosts", "listed_rent"]
+
+_HOURS = 1.0
+_SECONDS = conversion_factor("h", "s")
+_MILLION = conversion_factor("token", "Mtoken")
+_NOWHERE = SimpleNamespace(datacenter=None, region=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Devices of one chip: how many, dollars and kW of each (not a number where unknown), and the share of the peak in use.
+
+    ``watts`` gives the power at a share of the time in use where it is calibrated; else it is in proportion to ``mfu``.
+    """
+
+    devices: Any
+    unit_cost: Any
+    tdp: Any
+    mfu: Any
+    rents: Mapping[str, Any]
+    watts: Any = None
+
+
+def listed_rent(chip: Any, commitment: str) -> float:
+    """USD/h, the lowest that the zoo lists for a chip and a way of renting; not a number where it lists none."""
+    return _lowest_rents().get((chip.metadata.key, commitment), np.nan)
+
+
+@cache
+def _lowest_rents() -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for key in Prices.keys():  # noqa: SIM118
+        entry = Prices.get(key)
+        rent = to_si(entry.price_per_accelerator, "USD/h")
+        where = (entry.accelerator, entry.commitment)
+        found[where] = min(found.get(where, rent), rent)
+    return found
+
+
+class ServingCosts:
+    """Prices and places of a space."""
+
+    def __init__(self, space: Any, on_axes: Mapping[str, str], fixed: Mapping[str, Any]) -> None:
+        self.space, self.on_axes = space, on_axes
+        self.fixed = {name: fixed.get(name, INPUTS[name].default) for name in COSTS}
+        if self.fixed["maintenance_fraction"] is None:
+            self.fixed["maintenance_fraction"] = to_si(constant("maintenance_rate").quantity, "1/year")
+        self.idle = constant("idle_power_fraction").number
+        self.price = to_si(constant("electricity_price").quantity, "USD/kWh")
+        self.sites = np.array([_site(place) for place in self._values("datacenter")], dtype=np.float64).T
+
+    def _values(self, name: str) -> tuple[Any, ...]:
+        return self.space.values(self.on_axes[name]) if name in self.on_axes else (self.fixed[name],)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether the space says where it runs."""
+        return self._values("datacenter") != (None,)
+
+    def commitments(self) -> tuple[str, ...]:
+        """Ways of renting that the space names."""
+        return tuple(value for value in self._values("cloud_price") if isinstance(value, str))
+
+    def per_million(
+        self, column: Callable[[str], Any], places: Callable[[str], Any], pools: list[Pool], tokens_per_second: Any
+    ) -> dict[str, Any]:
+        """Outputs for a million tokens. ``column`` gives an input at each point, ``places`` its places on its axis."""
+        x = SimpleNamespace(**{n: column(n) if n in self.on_axes else self.fixed[n] for n in COSTS})
+        at = places("datacenter") if "datacenter" in self.on_axes else 0
+        pue, carbon, wue, tariff = (row[at] for row in self.sites)
+        power: Any = 0.0
+        for pool in pools:
+            power = power + fleet_power(self._device(pool, x), pool.devices, 0.0, 1)
+        computing = computing_energy(power, _HOURS)
+        energy = facility_energy(computing, pue)
+        million = tokens_per_second * _SECONDS * _HOURS * x.utilization * _MILLION
+        return {
+            "usd_per_mtoken": token_cost(self._dollars(x, places, pools, energy, tariff), million),
+            "kwh_per_mtoken": token_cost(energy, million),
+            "kgco2e_per_mtoken": token_cost(carbon_mass(energy, carbon), million),
+            "litres_per_mtoken": token_cost(water_volume(computing, wue), million),
+        }
+
+    def _device(self, pool: Pool, x: Any) -> Any:
+        """kW of one device, as wall 18 has it."""
+        if x.average_power is not None:
+            return x.average_power / 1000
+        if pool.watts is not None:
+            return pool.watts(x.utilization) / 1000
+        return proportional_power(pool.tdp, self.idle, np.minimum(pool.mfu, 1.0) * x.utilization)
+
+    def _dollars(self, x: Any, places: Callable[[str], Any], pools: list[Pool], energy: Any, tariff: Any) -> Any:
+        """Dollars of an hour."""
+        if x.cloud_price is not None:
+            total: Any = 0.0
+            for pool in pools:
+                rent = _rent(x.cloud_price, self._values("cloud_price"), places, pool)
+                total = total + rental_cost(rent, pool.devices, _HOURS, x.utilization)
+            return total
+        purchase: Any = 0.0
+        for pool, own in zip(pools, (x.unit_cost, x.decode_unit_cost), strict=False):
+            each = pool.unit_cost if own is None else own
+            purchase = purchase + each * pool.devices * x.infrastructure_multiplier
+        years = _HOURS / HOURS_PER_DAY / DAYS_PER_YEAR
+        price = self.price if x.kwh_price is None else x.kwh_price
+        if isinstance(price, str) or (isinstance(price, np.ndarray) and price.dtype.kind == "U"):
+            price = tariff
+        capex = amortised_share(purchase, years, x.amortization_years)
+        upkeep = maintenance_cost(purchase, x.maintenance_fraction, years)
+        return capex + energy_cost(energy, price) + upkeep
+
+
+def _rent(given: Any, values: tuple[Any, ...], places: Callable[[str], Any], pool: Pool) -> Any:
+    """USD/h of one device: a number, or what is listed for its chip."""
+    if isinstance(given, str):
+        return pool.rents[given]
+    if getattr(given, "dtype", np.dtype(float)).kind != "U":
+        return given
+    at = places("cloud_price")
+    size = at.shape
+    table = np.stack([np.broadcast_to(pool.rents[value], size) for value in values])
+    return np.take_along_axis(table, at[None], axis=0)[0]
+
+
+def _site(place: Any) -> tuple[float, float, float, float]:
+    """PUE, kgCO2e/kWh, L/kWh and USD/kWh of a place; not a number where unknown."""
+    site = site_of(Grids.get(place) if isinstance(place, str) else place, _NOWHERE, {})  # type: ignore[arg-type]
+    known = (site.carbon, site.wue, site.price)
+    return (site.pue, *(np.nan if value is None else value for value in known))  # type: ignore[return-value]

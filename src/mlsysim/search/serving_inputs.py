@@ -1,0 +1,192 @@
+"""What a space of kind serving may set: axes, their short names, and which of them shape a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.infra.registry import Prices
+from mlsysim.walls.inputs import Input
+from mlsysim.walls.node.serving import ServingModel
+from mlsysim.walls.operations.capital import EconomicsModel
+
+__all__ = ["ALIASES", "COSTS", "DEPLOYMENT", "INPUTS", "NONE", "NUMBERS", "canonical", "inputs_of"]
+
+ALIASES = {
+    "chip": "hardware",
+    "tp": "tp_size",
+    "pp": "pp_size",
+    "ep": "ep_size",
+    "replicas": "num_replicas",
+    "batch": "batch_size",
+    "isl": "seq_len",
+    "osl": "output_len",
+    "chunk": "prefill_chunk_tokens",
+    "kv_precision": "cache_precision",
+    "acceptance": "draft_acceptance_rate",
+    "grid": "datacenter",
+    "region": "datacenter",
+}
+"""Short names of axes, and the inputs that they stand for."""
+
+NONE = "none"
+"""On an axis of draft models or of decode hardware: without."""
+
+DEPLOYMENT = (
+    "model",
+    "hardware",
+    "decode_hardware",
+    "draft_model",
+    "precision",
+    "cache_precision",
+    "fabric",
+    "engine",
+    "tp_size",
+    "pp_size",
+    "ep_size",
+)
+"""Inputs that shape a deployment. Its numbers are worked out once for each combination."""
+
+NUMBERS = (
+    "seq_len",
+    "output_len",
+    "batch_size",
+    "concurrency",
+    "cached_prefix_len",
+    "prefill_chunk_tokens",
+    "prefill_batch_size",
+    "num_replicas",
+    "prefill_replicas",
+    "draft_acceptance_rate",
+    "num_speculative_tokens",
+    "efficiency",
+    "bandwidth_efficiency",
+    "network_bandwidth",
+)
+"""Inputs that may differ from point to point within a deployment."""
+
+COSTS = (
+    "datacenter",
+    "kwh_price",
+    "cloud_price",
+    "unit_cost",
+    "decode_unit_cost",
+    "amortization_years",
+    "infrastructure_multiplier",
+    "maintenance_fraction",
+    "utilization",
+    "average_power",
+)
+"""Inputs that decide what a token costs."""
+
+_NEEDED = ("model", "hardware", "seq_len", "output_len")
+
+
+def _declared() -> dict[str, Input]:
+    """What a space may set, under the resolvers' names and the short ones."""
+    found = {name: ServingModel.inputs[name] for name in (*DEPLOYMENT, *NUMBERS) if name in ServingModel.inputs}
+    found |= {name: EconomicsModel.inputs[name] for name in COSTS if name in EconomicsModel.inputs}
+    # These have short names too, so that which of them is missing is said when all are known.
+    for name in ("hardware", "seq_len", "output_len"):
+        found[name] = replace(found[name], default=None)
+    found["batch_size"] = replace(found["batch_size"], default=None)
+    found["average_power"] = replace(found["average_power"], unit="W")
+    # Names, because an axis may also say "none".
+    found["draft_model"] = replace(found["draft_model"], kind="object", example="Llama3_8B")
+    found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
+    found |= {
+        "concurrency": Input(
+            "clients over all replicas, instead of batch_size", low=1, high=1e6, whole=True, default=None
+        ),
+        "prefill_batch_size": Input(
+            "prompts that one prefill reads together; all of a batch unless given",
+            low=1,
+            high=1e6,
+            whole=True,
+            default=None,
+        ),
+        "prefill_replicas": Input(
+            "replicas that read prompts, beside decode_hardware; num_replicas unless given",
+            low=1,
+            high=1e7,
+            whole=True,
+            default=None,
+        ),
+        "cloud_price": Input(
+            "rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price of the chip; "
+            "instead of owning",
+            kind="object",
+            default=None,
+            example="on-demand",
+        ),
+        "decode_unit_cost": replace(
+            EconomicsModel.inputs["unit_cost"], meaning="price of one accelerator that writes answers"
+        ),
+    }
+    found |= {short: found[name] for short, name in ALIASES.items()}
+    return found
+
+
+INPUTS = _declared()
+"""What a space may set: meaning, unit and range."""
+
+
+def canonical(name: str) -> str:
+    """The resolver's name of an input."""
+    return ALIASES.get(name, name)
+
+
+def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Inputs on axes (by the resolver's name, with the name that the space uses) and fixed ones, checked together."""
+    on_axes: dict[str, str] = {}
+    fixed: dict[str, Any] = {}
+    for name in (*space.homes, *space.fixed):
+        key = canonical(name)
+        if key not in INPUTS:
+            raise unknown_name("input of a serving space", name, INPUTS)
+        if key in on_axes or key in fixed:
+            raise InputError(f"{name!r} and another name of {key!r} are given; give one of them.", field=name)
+        if name in space.homes:
+            on_axes[key] = name
+        elif space.fixed[name] is not None:
+            fixed[key] = space.fixed[name]
+    for key in _NEEDED:
+        if key not in on_axes and key not in fixed:
+            raise InputError(f"a serving space needs {key!r}: {INPUTS[key].meaning}.", field=key)
+    given = {*on_axes, *fixed}
+    _together(given, "batch_size", "concurrency")
+    _together(given, "cloud_price", "unit_cost")
+    _needs(given, "prefill_replicas", "decode_hardware")
+    _needs(given, "decode_unit_cost", "decode_hardware")
+    if "efficiency" in on_axes and any(isinstance(value, str) for value in space.values(on_axes["efficiency"])):
+        raise InputError('one space has one fidelity: fix efficiency = "calibrated".', field="efficiency")
+    for name in ("cloud_price", "kwh_price"):
+        values = space.values(on_axes[name]) if name in on_axes else (fixed.get(name),)
+        for value in values:
+            _price(name, value)
+    return on_axes, fixed
+
+
+def _price(name: str, value: Any) -> None:
+    words = commitments() if name == "cloud_price" else ("region",)
+    if isinstance(value, str):
+        if value not in words:
+            raise unknown_name(f"value of {name!r}", value, words, f"use a number, or one of {', '.join(words)}.")
+    elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9):
+        raise InputError(f"{name!r} must be a number of at least 0, got {str(value)[:40]!r}.", field=name)
+
+
+def commitments() -> tuple[str, ...]:
+    """Ways of renting that the zoo lists prices for."""
+    return tuple(sorted({Prices.get(key).commitment for key in Prices.keys()}))  # noqa: SIM118
+
+
+def _together(given: set[str], one: str, other: str) -> None:
+    if one in given and other in given:
+        raise InputError(f"a serving space takes {one!r} or {other!r}, not both.", field=other)
+
+
+def _needs(given: set[str], name: str, other: str) -> None:
+    if name in given and other not in given:
+        raise InputError(f"{name!r} has no meaning without {other!r}.", field=name)

@@ -1,0 +1,71 @@
+"""What a step away from the best is worth: the form in which every optimizer reports its sensitivity.
+
+``worth`` is relative to the best objective and positive where the step is an improvement (of a setting that the search could
+not choose, such as a price); a step that leads to nothing allowed has ``worth`` None and says in ``rejected_by`` what forbids
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["best_by_value", "neighbours", "said", "shown", "step", "worth"]
+
+
+def worth(value: float | None, best: float, larger: bool) -> float | None:
+    """The relative gain of a value over the best; None where there is nothing to compare."""
+    if value is None or best == 0:
+        return None
+    change = value / best - 1 if best > 0 else 1 - value / best
+    return change if larger else -change
+
+
+def step(to: Any, value: float | None, best: float, larger: bool, rejected_by: str | None = None) -> dict[str, Any]:
+    """One step: where it leads, what it is worth, or what forbids it."""
+    found: dict[str, Any] = {"to": to, "worth": worth(value, best, larger)}
+    if found["worth"] is None:
+        found["rejected_by"] = rejected_by or "nothing to compare"
+    return found
+
+
+def neighbours(value: Any, values: Iterable[Any]) -> dict[str, Any]:
+    """The next value below and above, by name of the direction."""
+    below = [other for other in values if other < value]
+    above = [other for other in values if other > value]
+    found = {}
+    if below:
+        found["down"] = max(below)
+    if above:
+        found["up"] = min(above)
+    return found
+
+
+def best_by_value(column: Sequence[Any]) -> dict[Any, int]:
+    """For each value of a column of ranked rows the place of its best row."""
+    return dict(zip(reversed(column), range(len(column) - 1, -1, -1), strict=True))
+
+
+def said(sensitivity: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One line for each setting: what a step up and a step down are worth."""
+    lines = []
+    for name, entry in sensitivity.items():
+        parts = [
+            f"{direction} to {shown(entry[direction]['to'])} {_value(entry[direction])}"
+            for direction in ("up", "down", "other")
+            if entry.get(direction)
+        ]
+        if parts:
+            lines.append(f"{name} = {shown(entry['at'])}: " + "; ".join(parts))
+    return lines
+
+
+def _value(found: Mapping[str, Any]) -> str:
+    change, free = found["worth"], found.get("worth_with_others_free")
+    told = f"is forbidden by {found['rejected_by']}" if change is None else f"is worth {change:+.2%}"
+    return told if free is None or free == change else f"{told} ({free:+.2%} with the others free)"
+
+
+def shown(value: Any) -> str:
+    """A value with few digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,214 @@
+"""Every evaluated point of a sweep in a folder, a file for each part: Parquet through DuckDB, or NumPy's ``.npz``.
+
+    sweep(space, points="run/points")
+    for columns in parts("run/points"): ...          # a part at a time, in the order of the points
+    read("run/points")["mfu"]                        # all of it
+    duckdb.sql("select * from 'run/points/*.parquet' where feasible order by mfu desc limit 10")
+
+A row is a design that the constraints allow: its number (``point``), the inputs on axes in the units of the space's
+document, ``feasible`` (walls and ``subject_to`` together), ``wall`` (what rejects it, 0 where no wall does) and every
+output of the kind. What is not known is NULL in Parquet and not a number in arrays. Layouts that do not divide are no
+designs and have no row, so that there are as many rows as the result has points; a part without rows is an empty file
+``part-00000012.empty``. Parts are written whole or not at all by the process that computes them, and computing a part twice gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.search.folder import PartFolder, write_whole
+from mlsysim.search.kinds import kind_named
+from mlsysim.search.space import Columns, Space
+
+__all__ = ["FORMATS", "LARGEST_PART", "PointStore", "Rows", "chosen_format", "parts", "read", "row_bytes"]
+
+FORMATS = ("parquet", "npz")
+LARGEST_PART = 2**18
+"""Points of a part before constraints: what a process holds while it writes, some 100 MB."""
+
+_MARKS = ("valid", "feasible", "wall")
+_ROW_GROUP = 2**16
+_BENEATH = "points"
+
+
+def chosen_format(name: str | None = None) -> str:
+    """The format of that name; without a name Parquet where DuckDB is installed, else ``npz``."""
+    if name is None:
+        return "parquet" if find_spec("duckdb") is not None else "npz"
+    if name not in FORMATS:
+        raise unknown_name("format of points", name, FORMATS, "use " + " or ".join(FORMATS) + ".")
+    if name == "parquet":
+        _duckdb()
+    return name
+
+
+class PointStore(PartFolder):
+    """The points of one sweep."""
+
+    manifest, noun, holds = "points.json", "store of points", "points of a sweep"
+
+    def __init__(self, folder: str | Path, space: Space, part_size: int, form: str | None = None) -> None:
+        """Open the folder of this space, or start one; ``form`` is ``parquet`` or ``npz``."""
+        there = (Path(folder) / self.manifest).exists()
+        recorded = self.read_manifest(Path(folder)).get("points") if there else None
+        if there and (recorded not in FORMATS or form not in (None, recorded)):
+            raise InputError(f"The points in {str(folder)!r} are {recorded}, not {form}; name another folder.")
+        self.form = chosen_format(recorded or form)
+        self.suffix = "." + self.form
+        super().__init__(folder, space, part_size)
+
+    def _mine(self) -> dict[str, Any]:
+        return {**super()._mine(), "points": self.form}
+
+    @classmethod
+    def seen_by_worker(cls, folder: str, space: Space) -> Self:
+        """The store, as a worker finds it; a worker on a machine without the folder says so."""
+        if not (Path(folder) / cls.manifest).exists():
+            raise InputError(
+                f"A worker does not see the folder {folder!r}; points are written by the workers, so that it must be on a "
+                "file system that they all share."
+            )
+        return cls(folder, space, cls.read_manifest(Path(folder))["part_size"])
+
+    def _empty(self, part: int) -> Path:
+        return self.path(part).with_suffix(".empty")
+
+    def has(self, part: int) -> bool:
+        """Whether a part was written."""
+        return self.path(part).exists() or self._empty(part).exists()
+
+    def missing(self) -> int:
+        """How many parts of the space were not written."""
+        return self.count - sum(self.has(part) for part in range(self.count))
+
+    def save(self, part: int, columns: dict[str, Any]) -> None:
+        """Write one part."""
+        if not columns:
+            write_whole(self._empty(part), Path.touch)
+            return
+        write_whole(self.path(part), lambda beside: _write(self.form, beside, columns))
+
+    def load(self, part: int) -> dict[str, Any]:
+        """The columns of a part."""
+        path = self.path(part)
+        try:
+            return _read_parquet(path) if self.form == "parquet" else _read_npz(path)
+        except InputError:
+            raise
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise self.refused(path, f"it is cut short or damaged ({why})") from None
+
+
+class Rows:
+    """Collects the rows of one part."""
+
+    def __init__(self, space: Space) -> None:
+        self.names = [name for name in kind_named(space.kind).outputs if name not in _MARKS]
+        self.tiles: list[dict[str, Any]] = []
+
+    def add(self, indices: Any, columns: Columns, outputs: dict[str, Any], feasible: Any) -> None:
+        """A tile of points, what was computed for them, and which of them are feasible."""
+        valid = np.broadcast_to(outputs.get("valid", True), indices.shape)
+        every = bool(valid.all())
+
+        def rows(values: Any) -> Any:
+            full = np.broadcast_to(np.asarray(values), indices.shape)
+            return full if every else full[valid]
+
+        names = self.names or [name for name in outputs if name not in _MARKS]
+        tile = {"point": rows(indices), **{name: rows(values) for name, values in columns.items()}}
+        tile |= {"feasible": rows(feasible), "wall": rows(outputs["wall"]).astype(np.int16)}
+        # An output that the data cannot give for this tile is unknown in all of its rows.
+        tile |= {name: rows(outputs.get(name, np.nan)) for name in names}
+        if tile["point"].size:
+            self.tiles.append(tile)
+
+    def columns(self) -> dict[str, Any]:
+        """The rows so far; nothing where there are none."""
+        if not self.tiles:
+            return {}
+        return {name: np.concatenate([tile[name] for tile in self.tiles]) for name in self.tiles[0]}
+
+
+def parts(folder: str | Path, *, partial: bool = False) -> Iterator[dict[str, Any]]:
+    """The columns of each part in a folder, in the order of the points; ``partial`` allows parts to be missing."""
+    beneath = Path(folder) / _BENEATH
+    store = PointStore.existing(beneath if (beneath / PointStore.manifest).exists() else folder)
+    if not partial and (missing := store.missing()):
+        raise InputError(
+            f"The points in {str(folder)!r} are not complete ({missing:,} of {store.count:,} parts are missing); go on "
+            "with the sweep, or read what is there with partial=True."
+        )
+    for part in store.parts():
+        yield store.load(part)
+
+
+def read(folder: str | Path, *, partial: bool = False) -> dict[str, Any]:
+    """All points in a folder as one array for each column; takes the memory of all of them."""
+    tables = list(parts(folder, partial=partial))
+    if not tables:
+        return {}
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def row_bytes(folder: Path, form: str, columns: dict[str, Any]) -> float:
+    """Bytes that a row takes in a format, tried out on some."""
+    if not columns:
+        return 0.0
+    path = folder / "sample"
+    _write(form, path, columns)
+    return path.stat().st_size / len(columns["point"])
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise InputError(
+            "Parquet needs the package 'duckdb': install mlsysim with its extra, mlsysim[parquet], or use npz."
+        ) from None
+    return duckdb
+
+
+def _write(form: str, path: Path, columns: dict[str, Any]) -> None:
+    (_write_parquet if form == "parquet" else _write_npz)(path, columns)
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _write_parquet(path: Path, columns: dict[str, Any]) -> None:
+    with _duckdb().connect(":memory:", config={"threads": 1}) as database:
+        database.register("rows", columns)
+        database.execute(
+            f"COPY (SELECT * FROM rows) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
+        )
+
+
+def _read_parquet(path: Path) -> dict[str, Any]:
+    with _duckdb().connect(":memory:", config={"threads": 1}) as database:
+        found = database.execute(f"SELECT * FROM read_parquet({_quoted(path)}) ORDER BY point").fetchnumpy()
+    columns = {}
+    for name, values in found.items():
+        if isinstance(values, np.ma.MaskedArray):
+            values = values.filled(np.nan)
+        columns[name] = values.astype(str) if values.dtype.kind == "O" else values
+    return columns
+
+
+def _write_npz(path: Path, columns: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **columns)
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}

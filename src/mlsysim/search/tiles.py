@@ -1,0 +1,30 @@
+"""Tiles: as many points as are evaluated together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["TILE", "tiles"]
+
+TILE = 8192
+"""Points of a tile: few enough to stay in cache."""
+
+
+def tiles(blocks: Iterable[Any]) -> Iterator[Any]:
+    """Full tiles out of blocks of any length."""
+    waiting: list[Any] = []
+    size = 0
+    for block in blocks:
+        waiting.append(block)
+        size += block.size
+        if size >= TILE:
+            joined = np.concatenate(waiting) if len(waiting) > 1 else block
+            whole = size - size % TILE
+            for first in range(0, whole, TILE):
+                yield joined[first : first + TILE]
+            waiting, size = [joined[whole:]], size - whole
+    if size:
+        yield np.concatenate(waiting)

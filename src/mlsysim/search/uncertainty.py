@@ -1,0 +1,355 @@
+"""Sweeps over what is not known exactly: designs ranked by a percentile of their objective.
+
+    rank_by = "p90"            # the percentile that ranks, enters fronts and is stored; p50 unless given
+    confidence = 0.9           # a design is feasible where walls and 'subject_to' hold in this share of draws; 0.5 unless given
+    samples = 200
+    seed = 0
+    [uncertain]
+    efficiency = "0.3..0.6"
+    "grid.carbon_intensity_g_kwh" = {low = 20, high = 40}
+
+Draws are the last axis of a wider space: each point is evaluated at every draw by the kind's own arithmetic on arrays of
+(points x draws), a tile at a time, whatever the kind. All points see the same draws (common random numbers), so that two
+designs are compared under the same conditions, and the draws of a name are those that ``solve(uncertain=...)`` uses.
+
+A percentile is of the values themselves: p90 of a latency is nearly the worst, p90 of a throughput nearly the best. Draws in which an
+output is not known do not enter its percentiles. A layout must divide in all draws. Memory stays flat; time grows with the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlsysim.errors import InputError
+from mlsysim.search.axes import Axis, read_value
+from mlsysim.search.tiles import TILE
+from mlsysim.units.uncertain import latin_hypercube
+from mlsysim.units.uncertain_text import uncertain as read_uncertain
+from mlsysim.walls.inputs import Input
+from mlsysim.walls.uncertain_result import PERCENTILES
+from mlsysim.walls.uncertainty import read_variables, values_at
+
+if TYPE_CHECKING:
+    from mlsysim.search.kinds import Evaluate
+    from mlsysim.search.space import Columns, Space
+
+__all__ = [
+    "KEYS",
+    "UNCERTAINTY_SCHEMA",
+    "Outputs",
+    "Uncertainty",
+    "at_draws",
+    "certain",
+    "describe",
+    "read_uncertainty",
+]
+
+KEYS = ("uncertain", "rank_by", "confidence", "samples", "seed")
+"""What a space file may say about uncertainty."""
+
+_SAMPLES = 200
+_MOST_SAMPLES = 100_000
+_MARKS = ("valid", "feasible", "wall")
+_DRAW = "draw"
+
+UNCERTAINTY_SCHEMA: dict[str, Any] = {
+    "uncertain": {"type": "object", "additionalProperties": {"type": ["string", "object"]}},
+    "rank_by": {"type": "string", "pattern": r"^p[0-9.]+$", "default": "p50"},
+    "confidence": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
+    "samples": {"type": "integer", "minimum": 1, "maximum": _MOST_SAMPLES, "default": _SAMPLES},
+    "seed": {"type": "integer", "minimum": 0, "default": 0},
+}
+"""JSON Schema of the keys."""
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """What varies, as text by name, and how designs are judged over it."""
+
+    inputs: Mapping[str, str]
+    rank_by: float = 50.0
+    confidence: float = 0.5
+    samples: int = _SAMPLES
+    seed: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {**self.__dict__, "inputs": dict(self.inputs)}
+
+
+def certain(space: Space, what: str) -> None:
+    """Refuse a space with uncertain inputs, for what does not look at draws."""
+    if space.uncertain is not None:
+        raise InputError(
+            f"{what} takes a space without uncertain inputs; sweep() ranks {space.name!r} by a percentile."
+        )
+
+
+def read_uncertainty(
+    table: Mapping[str, Any], inputs: Mapping[str, Input], fixed: Mapping[str, Any], columns: list[str], where: str
+) -> Uncertainty | None:
+    """What a space file says about uncertainty; None where it says nothing."""
+    named = table.get("uncertain", {})
+    if not isinstance(named, Mapping):
+        raise InputError("'uncertain' of a space must be a table, [uncertain].")
+    if not named:
+        for key in KEYS[1:]:
+            if key in table:
+                raise InputError(f"{key!r} of the space {where} has no meaning without a table [uncertain].")
+        return None
+    for name in named:
+        owner = str(name).split(".")[0]
+        if owner in columns:
+            raise InputError(f"{name!r} of {where} is uncertain, but {owner!r} is on an axis; vary what is fixed.")
+    texts = {str(name): str(_read(name, text, where)) for name, text in named.items()}
+    _variables(where, inputs, fixed, texts)
+    return Uncertainty(
+        texts,
+        rank_by=_rank(table.get("rank_by", "p50")),
+        confidence=_confidence(table.get("confidence", 0.5)),
+        samples=_whole("samples", table.get("samples", _SAMPLES), 1, _MOST_SAMPLES),
+        seed=_whole("seed", table.get("seed", 0), 0, 2**63 - 1),
+    )
+
+
+def _read(name: Any, text: Any, where: str) -> Any:
+    try:
+        return read_uncertain(text)
+    except InputError as error:
+        raise type(error)(f"The {name!r} of {where}: {error}", **error.details) from None
+
+
+def _rank(value: Any) -> float:
+    try:
+        if isinstance(value, str) and value.startswith("p") and 0 <= float(value[1:]) <= 100:
+            return float(value[1:])
+    except ValueError:
+        pass
+    raise InputError(f'\'rank_by\' must be a percentile from "p0" to "p100", got {str(value)[:40]!r}.')
+
+
+def _confidence(value: Any) -> float:
+    spec = Input("confidence", low=0.0, low_open=True, high=1.0)
+    return float(read_value("a space", "confidence", spec, value))
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
+    return int(read_value("a space", name, Input(name, low=low, high=high, whole=True), value))
+
+
+def _variables(
+    where: str, inputs: Mapping[str, Input], fixed: Mapping[str, Any], named: Mapping[str, str]
+) -> tuple[dict[str, Any], list[Any]]:
+    direct = [name for name in named if name in fixed]
+    if direct:
+        raise InputError(f"The input {direct[0]!r} of {where} is both fixed and uncertain.")
+    return read_variables(where, inputs, fixed, named)
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------
+
+
+class Outputs(dict[str, Any]):
+    """Outputs of points, and which of ``subject_to`` hold there, decided draw by draw (by text, in their order)."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        super().__init__()
+        self.held = held
+
+
+def at_draws(evaluate: Evaluate, space: Space, columns: Columns) -> Outputs:
+    """Outputs of points at the ranking percentile, and whether they are feasible with the asked confidence."""
+    assert space.uncertain is not None
+    rank, confidence = space.uncertain.rank_by, space.uncertain.confidence
+    parts = []
+    for _, found in _tiles(evaluate, space, columns):
+        part: dict[str, Any] = {"valid": found["valid"].all(axis=1)}
+        allowed = found["feasible"]
+        shares = [allowed.mean(axis=1)]
+        for held in found["held"]:
+            allowed = allowed & held
+            shares.append(allowed.mean(axis=1))
+        enough = [share >= confidence for share in shares]
+        part["feasible"], part["held"] = enough[0], enough[1:]
+        part["wall"] = np.where(enough[0], 0, _most_frequent(found["wall"]))
+        part["values"] = {name: percentiles(values, (rank,))[0] for name, values in found["values"].items()}
+        parts.append(part)
+    held = {
+        expression.text: _joined([part["held"][i] for part in parts]) for i, expression in enumerate(space.subject_to)
+    }
+    outputs = Outputs(held)
+    for mark in _MARKS:
+        outputs[mark] = _joined([part[mark] for part in parts])
+    for name in parts[0]["values"]:
+        if all(name in part["values"] for part in parts):
+            outputs[name] = _joined([part["values"][name] for part in parts])
+    return outputs
+
+
+def describe(evaluate: Evaluate, binding: Any, space: Space, columns: Columns) -> list[dict[str, Any]]:
+    """For each point percentiles and mean of every output, and how often it is feasible and what rejects it.
+
+    ``binding`` gives the wall that binds where none rejects, from the outputs; without it only rejections are known.
+    """
+    found: list[dict[str, Any]] = []
+    for size, tile in _tiles(evaluate, space, columns):
+        spread = {
+            name: np.column_stack([*percentiles(values, PERCENTILES), _means(values)]).tolist()
+            for name, values in tile["values"].items()
+        }
+        names = (*(f"p{share}" for share in PERCENTILES), "mean")
+        if binding is not None:
+            walls = np.where(tile["wall"] > 0, tile["wall"], binding(tile["values"]))
+        for i in range(size):
+            allowed = tile["feasible"][i]
+            rejected = {wall: share for wall, share in _frequencies(tile["wall"][i]).items() if wall != "0"}
+            for expression, held in zip(space.subject_to, tile["held"], strict=True):
+                lost = float(np.mean(allowed & ~held[i]))
+                if lost:
+                    rejected[expression.text] = lost
+                allowed = allowed & held[i]
+            found.append(
+                {
+                    "percentiles": {
+                        name: {k: _finite(v) for k, v in zip(names, rows[i], strict=True)}
+                        for name, rows in spread.items()
+                    },
+                    "feasible_probability": float(np.mean(allowed)),
+                    "rejection_probability": rejected,
+                    **({} if binding is None else {"binding_probability": _frequencies(walls[i])}),
+                }
+            )
+    return found
+
+
+def percentiles(values: Any, shares: tuple[float, ...]) -> list[Any]:
+    """Percentiles of each row over its known values, interpolated; not a number where a row has none."""
+    last = values.shape[1] - 1
+    places = [last * share / 100 for share in shares]
+    kept = sorted({min(int(place) + more, last) for place in places for more in (0, 1)})
+    ordered = np.partition(values, kept, axis=1)
+    found = [_between(ordered[:, int(p)], ordered[:, min(int(p) + 1, last)], p - int(p)) for p in places]
+    some = np.flatnonzero(np.isnan(values).any(axis=1))
+    if some.size:
+        # Unknown values are sorted behind the known ones.
+        rows, ends = np.sort(values[some], axis=1), np.count_nonzero(~np.isnan(values[some]), axis=1) - 1
+        for share, column in zip(shares, found, strict=True):
+            place = np.maximum(ends * share / 100, 0)
+            low = place.astype(np.int64)
+            pair = np.column_stack([low, np.minimum(low + 1, np.maximum(ends, 0))])
+            taken = np.take_along_axis(rows, pair, axis=1)
+            column[some] = _between(taken[:, 0], taken[:, 1], place - low)
+    return found
+
+
+def _between(low: Any, high: Any, part: Any) -> Any:
+    """A part of the way from one to the other; equal neighbours as they are, infinite ones without becoming NaN."""
+    with np.errstate(invalid="ignore"):
+        inside = low + (high - low) * part
+    return np.where((low == high) | (part == 0), low, np.where(np.isinf(high), high, inside))
+
+
+def _means(values: Any) -> Any:
+    """The mean of each row over its known values; exactly the value where there is one."""
+    known = ~np.isnan(values)
+    count = np.count_nonzero(known, axis=1)
+    filled = np.where(known, values, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = filled.sum(axis=1) / count
+    low = np.where(known, values, np.inf).min(axis=1)
+    high = np.where(known, values, -np.inf).max(axis=1)
+    return np.where(low == high, low, mean)
+
+
+def _tiles(evaluate: Evaluate, space: Space, columns: Columns) -> Any:
+    """Points a few at a time with all their draws: how many, and arrays of (points x draws)."""
+    wide = _widened(space)
+    draws = wide.axes[-1].size
+    step = max(1, TILE // draws)
+    for first in range(0, columns.size, step):
+        size = min(step, columns.size - first)
+        part = type(columns)(size * draws)
+        for name, values in columns.items():
+            part[name] = np.repeat(values[first : first + size], draws)
+            part.positions[name] = np.repeat(columns.positions[name][first : first + size], draws)
+        places = np.tile(np.arange(draws), size)
+        for name in wide.axes[-1].columns:
+            part[name] = wide.table(name).take(places)
+            part.positions[name] = places
+        yield size, _shaped(evaluate(wide, part), wide, part, (size, draws))
+
+
+def _shaped(outputs: dict[str, Any], wide: Space, part: Columns, shape: tuple[int, int]) -> dict[str, Any]:
+    def square(values: Any) -> Any:
+        return np.broadcast_to(values, (part.size,)).reshape(shape)
+
+    def value(name: str) -> Any:
+        for table in (outputs, part, wide.fixed):
+            if name in table:
+                return table[name]
+        raise InputError(f"There is no output {name!r}; there are {', '.join(outputs)}.")
+
+    return {
+        "valid": square(outputs.get("valid", True)),
+        "feasible": square(outputs["feasible"]),
+        "wall": square(outputs["wall"]),
+        "held": [square(expression(value)) for expression in wide.subject_to],
+        "values": {
+            name: square(values).astype(np.float64)
+            for name, values in outputs.items()
+            if name not in _MARKS and np.asarray(values).dtype.kind in "biuf"
+        },
+    }
+
+
+def _widened(space: Space) -> Space:
+    """The space with its draws as the last axis, made once."""
+    if "wide" not in space.cache:
+        from mlsysim.search.kinds import kind_named
+
+        stated = space.uncertain
+        assert stated is not None
+        inputs, where = kind_named(space.kind).inputs, repr(space.name)
+        certain, variables = _variables(where, inputs, space.fixed, stated.inputs)
+        shares = latin_hypercube({v.name: v.distribution for v in variables}, stated.samples, stated.seed)
+        numbers = zip(*(v.draws(shares[v.name]) for v in variables), strict=True)
+        owners = {v.owner: bool(v.path) for v in variables}
+        columns: dict[str, list[Any]] = {owner: [] for owner in owners}
+        for drawn in numbers:
+            values = values_at(certain, variables, drawn)
+            for owner, whole in owners.items():
+                value = values[owner]
+                columns[owner].append(value if whole else read_value(where, owner, inputs.get(owner), value))
+        axis = Axis(_DRAW, {owner: tuple(values) for owner, values in columns.items()})
+        fixed = {name: value for name, value in space.fixed.items() if name not in columns}
+        space.cache["wide"] = replace(space, axes=(*space.axes, axis), fixed=fixed, uncertain=None)
+    wide: Space = space.cache["wide"]
+    return wide
+
+
+def _most_frequent(walls: Any) -> Any:
+    """The wall that rejects most draws of each point; 0 where none does."""
+    best, count = np.zeros(walls.shape[0], dtype=np.int64), np.zeros(walls.shape[0], dtype=np.int64)
+    for wall in np.unique(walls).tolist():
+        if wall:
+            times = np.count_nonzero(walls == wall, axis=1)
+            best, count = np.where(times > count, wall, best), np.maximum(times, count)
+    return best
+
+
+def _frequencies(walls: Any) -> dict[str, float]:
+    """The share of each wall."""
+    found, counts = np.unique(walls, return_counts=True)
+    return {str(wall): count / walls.size for wall, count in zip(found.tolist(), counts.tolist(), strict=True)}
+
+
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -1,0 +1,45 @@
+"""Optimizer state in host memory: what it frees on the device, and what it costs each step.
+
+A fraction f of the optimizer state S of a device (12 bytes for each parameter that it owns under mixed precision with
+Adam: master weight and both moments) rests in the memory of its host. The device computes the update, so each step that
+part comes in over the host link and goes back changed:
+
+    T_host = f S / L        both directions at once: the link is full duplex and L is its rate in one direction
+
+in chunks through a small buffer, after gradients are final, so nothing of it is hidden. The device then holds (1 - f) S.
+
+The alternative (Ren et al., "ZeRO-Offload", ATC 2021) updates on the host and moves a gradient out and a weight in, 2 + 2
+bytes for each parameter instead of 12 + 12; it is bound by the memory bandwidth of the host, which servers seldom
+state, and is not modelled. Left out: the buffer (tens of MB), a host whose memory is too small, links that several
+devices share, and prefetching during the backward pass, which would hide up to half where memory allows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.registry import to_si
+
+__all__ = ["host_link", "host_round_trip"]
+
+
+@kernel(
+    inputs={"state": Arg("byte", 1e6, 1e12), "link": Arg("byte/s", 1e9, 1e12)},
+    outputs={"time": "s"},
+)
+def host_round_trip(state: Any, link: Any) -> Any:
+    """Time for state to come from the host and return to it; ``link`` is the rate in one direction of a duplex link."""
+    return state / link
+
+
+def host_link(chip: HardwareNode) -> float:
+    """Bytes a second between a chip and its host, one direction; a chip that states none cannot offload."""
+    if chip.interconnect is None:
+        raise InputError(
+            f"{chip.name} states no link to its host, so its optimizer state cannot rest there; use optimizer_offload=0.",
+            field="optimizer_offload",
+        )
+    return to_si(chip.interconnect.bandwidth, "byte/s")

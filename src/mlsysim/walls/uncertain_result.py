@@ -1,0 +1,206 @@
+"""The answer to uncertain inputs: percentiles of each output, how often each wall binds, and whose doubt matters."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from mlsysim.errors import unknown_name
+from mlsysim.units.registry import Quantity, format_unit
+from mlsysim.units.text import format_value
+from mlsysim.walls.base import Result, as_plain
+from mlsysim.walls.explanation import STYLES
+from mlsysim.walls.inputs import Input, read_input
+
+__all__ = ["PERCENTILES", "Percentiles", "UncertainResult"]
+
+PERCENTILES = (5, 25, 50, 75, 95)
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Where an output lies: numbers or quantities, over the draws that gave it."""
+
+    p5: Any
+    p25: Any
+    p50: Any
+    p75: Any
+    p95: Any
+    mean: Any
+    known: float = 1.0
+
+    def to(self, unit: str) -> Percentiles:
+        """The same in another unit."""
+        return Percentiles(*[*(value.to(unit) for value in self._values), self.known])
+
+    @property
+    def _values(self) -> tuple[Any, ...]:
+        return self.p5, self.p25, self.p50, self.p75, self.p95, self.mean
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers; quantities as {"magnitude", "unit"}. ``known`` is the share of draws that gave the output."""
+        names = (*(f"p{share}" for share in PERCENTILES), "mean")
+        return {name: as_plain(value) for name, value in zip(names, self._values, strict=True)} | {"known": self.known}
+
+    def __str__(self) -> str:
+        return f"{format_value(self.p50)} ({format_value(self.p5)} to {format_value(self.p95)})"
+
+
+class UncertainResult(Result):
+    """Percentiles of every numeric output, as attributes too; shares of the rest; how often each wall binds.
+
+    ``feasible`` is true when every draw is; ``binding`` is the wall that binds most often.
+    """
+
+    resolver: str
+    samples: int
+    seed: int
+    distributions: dict[str, str]
+    outputs: dict[str, Any]
+    shares: dict[str, dict[str, float]]
+    binding_probability: dict[str, float]
+    feasible_probability: float
+
+    _draws: dict[str, list[Any]] = PrivateAttr(default_factory=dict)
+    _inputs: dict[str, list[Any]] = PrivateAttr(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return super().__getattr__(name)  # type: ignore[misc]
+        outputs = self.__dict__.get("outputs", {})
+        if name in outputs:
+            return outputs[name]
+        raise unknown_name(f"output of {self.__dict__.get('resolver')} with numbers", name, outputs)
+
+    def probability(self, output: str, at_most: Any) -> float:
+        """The share of draws in which an output is known and not above a limit."""
+        draws = self._drawn(output)
+        middle = self.outputs[output].p50
+        if isinstance(middle, Quantity):
+            limit = read_input(self.resolver, "at_most", Input("limit", "quantity", format_unit(middle.units)), at_most)
+        else:
+            limit = read_input(self.resolver, "at_most", Input("limit"), at_most)
+        return sum(1 for value in draws if value is not None and value <= limit) / self.samples
+
+    def drivers(self, output: str) -> dict[str, float]:
+        """Rank correlation of an output with each uncertain number, strongest first: whose doubt matters?"""
+        draws = self._drawn(output)
+        known = [place for place, value in enumerate(draws) if value is not None]
+        found = {}
+        for name, values in self._inputs.items():
+            if not isinstance(values[0], str):
+                found[name] = _rank_correlation([values[i] for i in known], [draws[i] for i in known])
+        return dict(sorted(found.items(), key=lambda item: -abs(item[1])))
+
+    def _drawn(self, output: str) -> list[Any]:
+        if output not in self._draws:
+            raise unknown_name(f"output of {self.resolver} with numbers", output, self._draws)
+        return self._draws[output]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields; quantities as {"magnitude", "unit"}."""
+        return super().to_dict() | {"outputs": {name: spread.to_dict() for name, spread in self.outputs.items()}}
+
+    def explain(self, style: str = "text") -> str:
+        """The percentiles as a table, what binds how often, what was drawn and what was assumed."""
+        if style not in STYLES:
+            raise unknown_name("style of explanation", style, STYLES)
+        return _TABLES[style](self)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _repr_html_(self) -> str:
+        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in _rows(self)]
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        notes = "".join(f"<p>{html.escape(f'{title}: {text}')}</p>" for title, text in _notes(self))
+        return f"<div><table><caption>{html.escape(_title(self))}</caption>{body}</table>{notes}</div>"
+
+
+def _rank_correlation(xs: list[Any], ys: list[Any]) -> float:
+    """Spearman's coefficient; zero where one of them does not vary."""
+    a, b = _ranks(xs), _ranks(ys)
+    middle = (len(a) - 1) / 2
+    product = math.fsum((p - middle) * (q - middle) for p, q in zip(a, b, strict=True))
+    spread = math.sqrt(math.fsum((p - middle) ** 2 for p in a) * math.fsum((q - middle) ** 2 for q in b))
+    return product / spread if spread else 0.0
+
+
+def _ranks(values: list[Any]) -> list[float]:
+    """Places in order; equal values share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    first = 0
+    while first < len(order):
+        last = first
+        while last + 1 < len(order) and values[order[last + 1]] == values[order[first]]:
+            last += 1
+        for place in order[first : last + 1]:
+            ranks[place] = (first + last) / 2
+        first = last + 1
+    return ranks
+
+
+# --- words ----------------------------------------------------------------------------------------------------
+
+
+def _title(result: UncertainResult) -> str:
+    return f"{result.resolver}, {result.samples:,} draws (Latin hypercube, seed {result.seed})"
+
+
+def _rows(result: UncertainResult) -> list[tuple[str, ...]]:
+    """Name, 5th, 50th and 95th percentile, mean, unit."""
+    rows: list[tuple[str, ...]] = [("", "p5", "p50", "p95", "mean", "")]
+    for name, spread in result.outputs.items():
+        values = (spread.p5, spread.p50, spread.p95, spread.mean)
+        unit = format_unit(spread.p50.units) if isinstance(spread.p50, Quantity) else ""
+        numbers = (f"{value.magnitude if isinstance(value, Quantity) else value:,.4g}" for value in values)
+        rows.append((name, *numbers, unit))
+    return rows
+
+
+def _notes(result: UncertainResult) -> Iterator[tuple[str, str]]:
+    yield "What binds", ", ".join(f"{name} {share:.1%}" for name, share in result.binding_probability.items())
+    yield "Feasible", f"{result.feasible_probability:.1%} of draws"
+    yield "Uncertain", "; ".join(f"{name} = {text}" for name, text in result.distributions.items())
+    assumed = {name: text for name, text in result.assumptions.items() if name not in result.distributions}
+    if assumed:
+        yield "Assumed", "; ".join(f"{name} = {text}" for name, text in assumed.items())
+
+
+def _text(result: UncertainResult) -> str:
+    rows = _rows(result)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_title(result)]
+    for row in rows:
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)),
+        ]
+        lines.append("  ".join([*cells, row[5]]).rstrip())
+    return "\n".join([*lines, *(f"{title}: {text}" for title, text in _notes(result))])
+
+
+def _markdown(result: UncertainResult) -> str:
+    head, *rows = ("| " + " | ".join(row) + " |" for row in _rows(result))
+    rule = "|---|---:|---:|---:|---:|---|"
+    return "\n".join(
+        [f"**{_title(result)}**", "", head, rule, *rows, "", *(f"**{t}.** {x}" for t, x in _notes(result))]
+    )
+
+
+def _latex(result: UncertainResult) -> str:
+    def escaped(text: str) -> str:
+        return text.replace("_", r"\_").replace("%", r"\%")
+
+    rows = (" & ".join(escaped(cell) for cell in row) + r" \\" for row in _rows(result))
+    notes = (rf"\textbf{{{title}.}} {escaped(text)}" for title, text in _notes(result))
+    return "\n".join([escaped(_title(result)), r"\begin{tabular}{lrrrrl}", *rows, r"\end{tabular}", *notes])
+
+
+_TABLES: dict[str, Callable[[UncertainResult], str]] = {"text": _text, "markdown": _markdown, "latex": _latex}

@@ -1,0 +1,133 @@
+"""The built site in a real browser: it starts, computes what Python computes, stays at home, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mlsysim.labs import bridge
+
+from .conftest import READY_MILLISECONDS, served
+
+DESIGN = {
+    "name": "a run",
+    "workload": "Llama3_70B",
+    "system": "Research_256",
+    "batch_size": 256,
+    "seq_len": 4096,
+    "region": "Quebec",
+    "duration_days": 30,
+}
+
+CALL = """async ([name, args]) => {
+  try { return { value: await window.engine.call(name, args) }; }
+  catch (error) { return { error: error.message, kind: error.kind }; }
+}"""
+
+
+def failure(page, address: str) -> str:
+    """What the page says when it cannot start."""
+    page.goto(address)
+    page.wait_for_selector("html[data-failed]", state="attached", timeout=READY_MILLISECONDS)
+    assert page.get_by_role("alert").count() == 1
+    return page.get_by_role("alert").inner_text()
+
+
+def close(ours, theirs) -> bool:
+    """Equal, but for the last bits in which the two mathematical libraries may differ."""
+    if isinstance(ours, dict):
+        return ours.keys() == theirs.keys() and all(close(ours[key], theirs[key]) for key in ours)
+    if isinstance(ours, list):
+        return len(ours) == len(theirs) and all(map(close, ours, theirs))
+    if isinstance(ours, float):
+        return theirs == pytest.approx(ours, rel=1e-12)
+    return ours == theirs
+
+
+def test_the_first_page_shows_an_answer(ready_page):
+    assert "Llama 3 70B" in ready_page.locator("#answer").inner_text()
+    assert not ready_page.locator("#progress").is_visible()
+
+
+def test_a_line_tells_how_far_loading_is(ready_page):
+    said = ready_page.evaluate("said")
+    stages = list(dict.fromkeys(line.split(":")[0] for line in said))
+    assert stages[-4:-1] == ["Loading Python", "Unpacking the engine", "Starting the engine"]
+    parts = [re.search(r"([\d.]+) of ([\d.]+) MB", line) for line in said if line.startswith(tuple(stages[-4:-1]))]
+    loaded = [float(part[1]) for part in parts]
+    assert loaded == sorted(loaded) and len(set(loaded)) > 3
+    assert loaded[-1] == float(parts[-1][2]) > 10
+
+
+def test_nothing_is_asked_of_another_host(ready_page, site_folder):
+    asked = ready_page.watch.requests
+    assert any(url.split("?")[0].endswith("pyodide.asm.wasm") for url in asked), "the worker's requests are seen"
+    wheels = json.loads((site_folder / "manifest.json").read_text())["wheels"]
+    assert sum(url.split("?")[0].endswith(".whl") for url in asked) == len(wheels) > 5
+    assert ready_page.watch.foreign == []
+
+
+def test_a_control_moves_the_numbers(ready_page):
+    before = ready_page.locator("#answer").inner_text()
+    ready_page.get_by_label("Global batch").fill("512")
+    ready_page.wait_for_function("text => document.getElementById('answer').innerText !== text", arg=before)
+    ready_page.wait_for_selector("html[data-ready]", state="attached")
+    assert ready_page.locator("#answer").inner_text() != before
+
+
+def test_the_browser_computes_what_python_computes(ready_page):
+    calls = [
+        ("evaluate", DESIGN),
+        ("evaluate", DESIGN | {"batch_size": 2048, "efficiency": "calibrated"}),
+        (
+            "evaluate",
+            {"name": "one chip", "workload": "Llama3_8B", "system": "H100", "mode": "serving", "seq_len": 2048},
+        ),
+        ("evaluate", {"name": "too big", "workload": "Llama3_70B", "system": "H100"}),
+    ]
+    for name, args in calls:
+        ours = json.loads(bridge.call(name, json.dumps(args)))
+        theirs = ready_page.evaluate(CALL, [name, args])
+        assert ours["ok"], ours
+        assert close(ours["value"], theirs["value"])
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "sentence"),
+    [
+        ("evaluate", DESIGN | {"workload": "Lama3_70B"}, "did you mean 'Llama3_70B'"),
+        ("evaluate", DESIGN | {"batch_size": 0}, "batch_size"),
+        ("evalute", {}, "did you mean 'evaluate'"),
+    ],
+)
+def test_bad_input_is_one_sentence(ready_page, name, args, sentence):
+    answer = ready_page.evaluate(CALL, [name, args])
+    assert answer["kind"] == "input" and sentence in answer["error"]
+    assert answer["error"] == json.loads(bridge.call(name, json.dumps(args)))["error"]
+
+
+@pytest.mark.parametrize(
+    "lost", ["pyodide/pyodide.asm.wasm", "pyodide/pyodide.asm.js", "wheels", "manifest.json", "worker.js"]
+)
+def test_a_missing_file_is_named(fresh_page, site_folder, tmp_path, lost):
+    folder = tmp_path / "site"
+    shutil.copytree(site_folder, folder, copy_function=os.link)
+    target = folder / lost if (folder / lost).is_file() else next((folder / lost).glob("pint-*"))
+    target.unlink()
+    with served(folder) as address:
+        told = failure(fresh_page, address)
+    assert target.name in told and "mlsysim labs build" in told
+
+
+def test_a_page_from_a_file_says_how_to_serve_it(fresh_page, site_folder: Path):
+    assert "mlsysim labs open" in failure(fresh_page, (site_folder / "index.html").as_uri())
+
+
+def test_a_browser_without_webassembly_is_told(launch, site):
+    page = launch("--js-flags=--jitless").new_page()  # V8 without a compiler has no WebAssembly
+    assert "no WebAssembly" in failure(page, site)

@@ -1,0 +1,91 @@
+"""What quantisation configurations say."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.importers.fields import Config
+from mlsysim.importers.hf import read_config
+from mlsysim.importers.quantisation import of_config, of_modelopt
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "vocab_size": 1000,
+}
+FLOAT8 = {"num_bits": 8, "type": "float"}
+
+
+@pytest.mark.parametrize(
+    ("table", "weights", "activations", "cache"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8", "fp8", None),
+        ({"quant_method": "fbgemm_fp8"}, "fp8", "fp8", None),
+        ({"quant_method": "mxfp4"}, "mxfp4", None, None),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4", None, None),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8", None, None),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4", None, None),
+        ({"load_in_8bit": True}, "int8", None, None),
+        ({"quant_algo": "NVFP4", "kv_cache_scheme": FLOAT8, "quant_method": "modelopt"}, "nvfp4", "nvfp4", "fp8"),
+        ({"quant_algo": "FP8", "kv_cache_scheme": "FP8"}, "fp8", "fp8", "fp8"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}},
+            },
+            "int4",
+            None,
+            None,
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "kv_cache_scheme": FLOAT8,
+                "config_groups": {"group_0": {"weights": FLOAT8, "input_activations": FLOAT8}},
+            },
+            "fp8",
+            "fp8",
+            "fp8",
+        ),
+        ({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}, "mxfp4", None, None),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"a": {"quant_algo": "FP8"}, "b": {"quant_algo": "NVFP4"}},
+            },
+            "fp8 and nvfp4",
+            None,
+            None,
+        ),
+        ({"quant_method": "brand_new"}, None, None, None),
+    ],
+)
+def test_quantisation_of_a_configuration(table, weights, activations, cache):
+    found = of_config(Config({"quantization_config": table}))
+    assert found is not None
+    assert (found.weights, found.activations, found.cache) == (weights, activations, cache)
+    assert found.sentence().startswith(found.method)
+
+
+def test_no_quantisation_is_none():
+    assert of_config(Config({})) is None
+    assert of_modelopt(Config({"producer": {"name": "modelopt"}})) is None
+
+
+def test_the_quantisers_file_speaks_first():
+    config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": FLOAT8}}
+    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16}}
+    report = read_config(config, quantisation=beside)
+    assert report.quantisation is not None
+    assert (report.quantisation.weights, report.quantisation.cache) == ("nvfp4", "fp8")
+    assert report.quantisation.group_size == 16
+    assert report.to_dict()["quantisation"]["weights"] == "nvfp4"
+
+
+def test_quantisation_of_a_nested_language_model():
+    inner = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
+    report = read_config({"model_type": "some_vlm", "text_config": inner})
+    assert report.quantisation is not None and report.quantisation.weights == "fp8"

@@ -1,0 +1,251 @@
+"""The site as a folder: what is in it, twice the same, and never over something else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import urllib.error
+import urllib.request
+import zipfile
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mlsysim.cli.main import app
+from mlsysim.errors import InputError
+from mlsysim.labs import build as building
+from mlsysim.labs.build import build
+from mlsysim.labs.fetch import Pin
+from mlsysim.labs.serve import in_background, site_server
+from mlsysim.labs.wheel import browser_wheel
+
+INFO = {"abi_version": "2026_0", "python": "3.14.2"}
+
+
+def tarball(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as package:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            package.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache that holds everything a small lock file asks for."""
+    lock = json.dumps({"info": INFO, "packages": {"numpy": {}}}).encode()
+    package = tarball({"package/pyodide.mjs": b"runtime", "package/pyodide-lock.json": lock, "package/unused": b"x"})
+    runtime = Pin(
+        "pyodide", "1.0", "MPL-2.0", "https://example.com", "pyodide-1.0.tgz",
+        sha512=base64.b64encode(hashlib.sha512(package).digest()).decode(),
+        members={"package/pyodide.mjs": "pyodide/pyodide.js"},
+    )  # fmt: skip
+    wheel = Pin("pint", "2.0", "BSD", "https://example.com", "pint-2.0.whl", sha256=hashlib.sha256(b"pint").hexdigest())
+    folder = tmp_path / "cache"
+    (folder / "labs").mkdir(parents=True)
+    (folder / "labs" / runtime.filename).write_bytes(package)
+    (folder / "labs" / wheel.filename).write_bytes(b"pint")
+    monkeypatch.setattr(building, "pins", lambda: [runtime, wheel])
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_two_builds_have_the_same_bytes(cache, tmp_path):
+    build(tmp_path / "one", cache)
+    build(tmp_path / "two", cache)
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_the_folder_holds_pages_runtime_wheels_and_manifest(cache, tmp_path):
+    told: list[str] = []
+    site = build(tmp_path / "site", cache, told.append)
+    made = tree(tmp_path / "site")
+    assert site.files == len(made) and site.bytes == sum(map(len, made.values()))
+    assert {"index.html", "worker.js", "engine.js", "licences.txt", "manifest.json"} <= set(made)
+    assert made["pyodide/pyodide.js"] == b"runtime" and "package/unused" not in str(made.keys())
+    assert json.loads(made["pyodide/pyodide-lock.json"]) == {"info": INFO, "packages": {}}
+    assert "pint 2.0: BSD" in made["licences.txt"].decode()
+    assert any("pyodide 1.0" in line for line in told)
+    manifest = json.loads(made["manifest.json"])
+    assert set(manifest["files"]) == set(made) - {"manifest.json"}
+    for name, listed in manifest["files"].items():
+        assert listed == {"bytes": len(made[name]), "sha256": hashlib.sha256(made[name]).hexdigest()}
+    assert manifest["wheels"][0] == "wheels/pint-2.0.whl" and set(manifest["wheels"]) <= set(made)
+
+
+def test_a_new_build_replaces_an_old_one_and_nothing_else(cache, tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    build(folder, cache)
+    first = tree(folder)
+    (folder / "mine.txt").write_text("kept")
+    pages = building._pages()
+    monkeypatch.setattr(building, "_pages", lambda: {name: pages[name] for name in pages if name != "style.css"})
+    build(folder, cache)
+    assert not (folder / "style.css").exists() and (folder / "mine.txt").read_text() == "kept"
+    monkeypatch.undo()
+    assert set(tree(folder)) == set(first) - {"style.css"} | {"mine.txt"}
+
+
+@pytest.mark.parametrize(
+    ("files_there", "sentence"),
+    [
+        ({"thesis.txt": "years"}, "is not empty and holds no site of ours"),
+        ({"manifest.json": '{"name": "another program"}'}, "is not empty and holds no site of ours"),
+        ({"manifest.json": '{"files": {"../thesis.txt": {}}}'}, "names files outside of it"),
+    ],
+)
+def test_a_folder_with_other_things_is_refused(cache, tmp_path, files_there, sentence):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name, text in files_there.items():
+        (folder / name).write_text(text)
+    with pytest.raises(InputError, match=re.escape(str(folder)) + f".*{sentence}|{sentence}"):
+        build(folder, cache)
+    assert tree(folder) == {name: text.encode() for name, text in files_there.items()}
+
+
+def test_a_file_is_no_folder(cache, tmp_path):
+    (tmp_path / "site").write_text("x")
+    with pytest.raises(InputError, match="is a file"):
+        build(tmp_path / "site", cache)
+
+
+def test_pages_name_no_other_host():
+    for path in (Path(str(files("mlsysim.labs"))) / "site").rglob("*"):
+        if path.suffix in (".html", ".js", ".css"):
+            found = set(re.findall(r"""(?:https?:)?//[\w.-]+\.\w+""", path.read_text(encoding="utf-8")))
+            assert found <= {"http://www.w3.org"}, path.name
+
+
+def test_the_command_builds_and_says_what_it_built(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLSYSIM_CACHE", str(cache))
+    done = CliRunner().invoke(app, ["labs", "build", str(tmp_path / "site")])
+    assert done.exit_code == 0, done.output
+    made = tree(tmp_path / "site")
+    assert f"{len(made)} files, {sum(map(len, made.values())) / 1e6:.1f} MB" in done.output
+
+
+# --- our wheel ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel():
+    name, content = browser_wheel(["pint==1", "pydantic==2"])
+    assert re.fullmatch(r"mlsysim-[\d.]+-0browser-py3-none-any\.whl", name)
+    return zipfile.ZipFile(io.BytesIO(content))
+
+
+def test_the_wheel_records_every_file(wheel):
+    (record,) = [name for name in wheel.namelist() if name.endswith(".dist-info/RECORD")]
+    lines = [line.rsplit(",", 2) for line in wheel.read(record).decode().splitlines()]
+    assert [name for name, _, _ in lines] == [*sorted(set(wheel.namelist()) - {record}), record]
+    for name, digest, size in lines[:-1]:
+        content = wheel.read(name)
+        expected = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        assert (digest, int(size)) == (f"sha256={expected}", len(content))
+    metadata = wheel.read(record.replace("RECORD", "METADATA")).decode()
+    assert "Requires-Dist: pint==1\nRequires-Dist: pydantic==2\n" in metadata
+
+
+def test_the_wheel_leaves_out_what_a_page_cannot_use(wheel):
+    names = wheel.namelist()
+    for part in ("/cli/", "__pycache__", "/labs/site/", "/labs/build.py", "/calibrate/data/"):
+        assert not [name for name in names if part in name]
+    for name in ("mlsysim/units/units.txt", "mlsysim/labs/bridge.py", "mlsysim/hardware/data/nvidia.toml"):
+        assert name in names
+    assert {entry.date_time for entry in wheel.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_the_wheel_computes_without_what_the_browser_lacks(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    script = """
+import importlib.abc, sys
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numpy", "typer", "rich", "torch"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Blocked())
+sys.path.insert(0, sys.argv[1])
+import mlsysim
+assert mlsysim.__file__.startswith(sys.argv[1]), mlsysim.__file__
+from mlsysim.labs.bridge import call
+print(call("evaluate", '{"name": "s", "workload": "Llama3_70B", "system": "Research_256", "efficiency": "calibrated"}'))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["value"]["levels"][0]["status"] == "PASS"
+
+
+# --- labs open ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def address(cache, tmp_path):
+    build(tmp_path / "site", cache)
+    (tmp_path / "secret.txt").write_text("x")
+    with in_background(site_server(tmp_path / "site")) as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("", "text/html; charset=utf-8"),
+        ("worker.js", "text/javascript; charset=utf-8"),
+        ("manifest.json", "application/json"),
+    ],
+)
+def test_files_are_served_with_the_types_that_browsers_want(address, name, kind):
+    with urllib.request.urlopen(address + name) as response:
+        assert response.headers["Content-Type"] == kind and response.headers["Cache-Control"] == "no-cache"
+
+
+@pytest.mark.parametrize("name", ["wheels/", "../secret.txt", "%2e%2e/secret.txt", "nothing.html"])
+def test_no_listing_and_nothing_from_outside(address, name):
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(address + name)
+    assert caught.value.code == 404
+    caught.value.close()
+
+
+def test_the_command_serves_until_it_is_stopped(cache, tmp_path):
+    build(tmp_path / "site", cache)
+    command = [sys.executable, "-m", "mlsysim", "labs", "open", str(tmp_path / "site"), "--no-browser"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as run:
+        try:
+            address = run.stdout.readline().split()[0]
+            with urllib.request.urlopen(address) as response:
+                assert b"<title>mlsysim" in response.read()
+            run.send_signal(signal.SIGINT)
+            assert run.wait(60) == 0
+        finally:
+            run.kill()
+
+
+def test_a_folder_without_a_site_is_not_served(tmp_path):
+    with pytest.raises(InputError, match="holds no site; build one with `mlsysim labs build"):
+        site_server(tmp_path)
+
+
+def test_a_port_in_use_or_out_of_range_is_a_sentence(address, tmp_path):
+    with pytest.raises(InputError, match="cannot be used"):
+        site_server(tmp_path / "site", int(address.rstrip("/").rpartition(":")[2]))
+    with pytest.raises(InputError, match="0 to 65535"):
+        site_server(tmp_path / "site", 70_000)

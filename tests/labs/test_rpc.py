@@ -1,0 +1,102 @@
+"""Calls by name: JSON in, JSON out, and never an exception."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlsysim.errors import InputError
+from mlsysim.labs import bridge, rpc
+
+
+@pytest.fixture
+def functions(monkeypatch):
+    monkeypatch.setattr(rpc, "_FUNCTIONS", {})
+
+    @rpc.offer
+    def add(a, b=1):
+        return a + b
+
+    @rpc.offer
+    def divide(a, b):
+        if b == 0:
+            raise InputError("A divisor\n  is not zero.")
+        return a / b
+
+    @rpc.offer
+    def endless():
+        return float("inf")
+
+
+def answer(name, /, **args):
+    return json.loads(rpc.call(name, json.dumps(args)))
+
+
+def test_a_function_is_called_by_its_name(functions):
+    assert answer("add", a=2, b=3) == {"ok": True, "value": 5}
+    assert answer("add", a=2) == {"ok": True, "value": 3}
+    assert rpc.offered() == ["add", "divide", "endless"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind", "sentence"),
+    [
+        ("ad", "{}", "input", "There is no function named 'ad'; did you mean 'add'?"),
+        ("add", "{", "input", "The arguments of add are no JSON"),
+        ("add", "[1]", "input", "The arguments of add must be a JSON object, not list."),
+        ("add", '{"c": 1}', "input", "add: missing a required argument: 'a'; its arguments are (a, b=1)."),
+        ("add", '{"a": 1, "c": 1}', "input", "add: got an unexpected keyword argument 'c'"),
+        ("divide", '{"a": 1, "b": 0}', "input", "A divisor is not zero."),
+        ("divide", '{"a": "x", "b": 2}', "internal", "divide failed: TypeError"),
+        ("endless", "{}", "internal", "endless failed: ValueError: Out of range float values are not JSON compliant"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(functions, name, arguments, kind, sentence):
+    told = json.loads(rpc.call(name, arguments))
+    assert told["ok"] is False and told["kind"] == kind
+    assert told["error"].startswith(sentence) and "\n" not in told["error"]
+
+
+def test_a_name_belongs_to_one_module(functions):
+    def add():
+        """From elsewhere."""
+
+    add.__module__ = "elsewhere"
+    with pytest.raises(ValueError, match="offered by"):
+        rpc.offer(add)
+
+
+@given(
+    name=st.text() | st.sampled_from(["about", "evaluate"]),
+    arguments=st.text()
+    | st.builds(
+        json.dumps,
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+            lambda part: (
+                st.lists(part)
+                | st.dictionaries(st.text() | st.sampled_from(["name", "workload", "system", "batch_size"]), part)
+            ),
+            max_leaves=5,
+        ),
+    ),
+)
+def test_no_call_raises(name, arguments):
+    told = json.loads(bridge.call(name, arguments))
+    assert told["ok"] or (told["kind"] == "input" and told["error"])
+
+
+def test_the_bridge_tells_about_itself():
+    about = answer("about")["value"]
+    assert about["functions"] == rpc.offered() and {"about", "evaluate"} <= set(about["functions"])
+
+
+def test_an_evaluation_is_the_scenario_of_the_engine():
+    from mlsysim import Scenario
+
+    fields = {"name": "s", "workload": "Llama3_70B", "system": "Research_256", "batch_size": 512, "seq_len": 4096}
+    expected = Scenario(**fields).evaluate(efficiency=0.4).to_dict()
+    assert answer("evaluate", efficiency=0.4, **fields)["value"] == json.loads(json.dumps(expected))

@@ -1,0 +1,180 @@
+"""Days, dollars, kWh, kgCO2e and litres of a run are those of the resolvers; what is not known is not made up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.infra.registry import Grids
+from mlsysim.search.space import Space
+from mlsysim.search.sweep import sweep
+from mlsysim.search.training import evaluate
+from mlsysim.systems.registry import Fabrics, Nodes
+from mlsysim.systems.types import Fleet
+from mlsysim.units.registry import to_si
+from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.fragility import ReliabilityModel
+from mlsysim.walls.operations.capital import EconomicsModel
+from mlsysim.walls.operations.sustainability import SustainabilityModel
+from mlsysim.zoo.constants import constant
+
+TOLERANCE = 1e-12
+FLEET = Fleet(name="A100", node=Nodes["DGX_A100"], count=64, fabric=Fabrics["InfiniBand_HDR"])
+BASE = {"model": "Llama3_8B", "fleet": FLEET, "batch_size": 4096, "tp": 2}
+AMOUNTS = ("usd", "kwh", "kgco2e", "litres")
+
+
+def step(**layout: object):
+    return DistributedModel().solve("Llama3_8B", FLEET, 4096, tp_size=2, **layout)
+
+
+def goodput() -> float:
+    return ReliabilityModel().solve(fleet=FLEET, job_duration_hours=1.0).goodput_ratio
+
+
+@pytest.mark.parametrize("length", ["tokens", "duration_days"])
+def test_a_run_costs_what_the_resolvers_say(length):
+    rng = np.random.default_rng(7)
+    size = 200
+    lengths = {"tokens": [2e11, 1e12, 9e12], "duration_days": [3.0, 45.0, 400.0]}
+    columns = {
+        "pp": rng.choice([1, 2, 4], size),
+        "grid": rng.choice(["Quebec", "Iowa"], size),
+        "utilization": rng.choice([0.6, 1.0], size),
+        length: rng.choice(lengths[length], size),
+    }
+    found = evaluate({**BASE, "kwh_price": "region"}, columns)
+    useful = goodput()
+    for place in range(size):
+        here = {name: column[place].item() for name, column in columns.items()}
+        answer = step(pp_size=here["pp"])
+        rate = answer.tokens_per_second.magnitude * useful
+        days = here.get("duration_days") or here["tokens"] / (rate * here["utilization"]) / 86400
+        tokens = here.get("tokens") or rate * here["utilization"] * days * 86400
+        cost = EconomicsModel().solve(
+            fleet=FLEET,
+            duration_days=days,
+            datacenter=Grids[here["grid"]],
+            kwh_price="region",
+            mfu=answer.mfu,
+            utilization=here["utilization"],
+            tokens=tokens,
+        )
+        expected = {
+            "run_days": days,
+            "usd_per_run": cost.tco_usd,
+            "kwh_per_run": to_si(cost.total_energy_kwh, "kWh"),
+            "kgco2e_per_run": cost.carbon_footprint_kg,
+            "litres_per_run": cost.water_usage_liters,
+            "usd_per_mtoken": cost.cost_per_million_tokens_usd,
+            "litres_per_mtoken": cost.water_usage_liters / (tokens / 1e6),
+        }
+        if here["utilization"] == 1:
+            green = SustainabilityModel().solve(
+                fleet=FLEET, duration_days=days, datacenter=Grids[here["grid"]], mfu=answer.mfu
+            )
+            expected |= {
+                "kwh_per_run": to_si(green.total_energy_kwh, "kWh"),
+                "kgco2e_per_run": green.carbon_footprint_kg,
+                "litres_per_run": green.water_usage_liters,
+            }
+        for name, value in expected.items():
+            assert found[name][place] == pytest.approx(value, rel=TOLERANCE, abs=0), name
+    for amount in AMOUNTS:
+        million = found["tokens_per_second"] * useful * columns["utilization"] * found["run_days"] * 86400 / 1e6
+        np.testing.assert_allclose(found[f"{amount}_per_mtoken"] * million, found[f"{amount}_per_run"], rtol=1e-12)
+
+
+def test_a_run_by_hand():
+    """10^12 tokens at r useful tokens a second take 10^12 / r s; 512 A100 of 400 W at MFU u draw 512 x 400 W x (i + (1 - i) u)."""
+    found = evaluate({**BASE, "tokens": 1e12, "grid": "Iowa"}, {"pp": np.array([1])})
+    rate, mfu = found["tokens_per_second"][0] * found["goodput_ratio"][0], found["mfu"][0]
+    hours = 1e12 / rate / 3600
+    idle = constant("idle_power_fraction").number
+    energy = 512 * 0.4 * (idle + (1 - idle) * mfu) * hours
+    assert found["run_days"][0] == pytest.approx(hours / 24, rel=1e-12)
+    assert found["kwh_per_run"][0] == pytest.approx(energy * 1.1, rel=1e-12)
+    assert found["kgco2e_per_run"][0] == pytest.approx(energy * 1.1 * 0.680, rel=1e-12)
+    assert found["litres_per_run"][0] == pytest.approx(energy * 1.8, rel=1e-12)
+
+
+def test_twice_the_tokens_take_twice_of_everything():
+    found = evaluate({**BASE, "grid": "Iowa"}, {"tokens": np.array([1e11, 2e11])})
+    for name in ("run_days", *(f"{amount}_per_run" for amount in AMOUNTS)):
+        assert found[name][1] == pytest.approx(2 * found[name][0], rel=1e-12)
+    for amount in AMOUNTS:
+        assert found[f"{amount}_per_mtoken"][1] == pytest.approx(found[f"{amount}_per_mtoken"][0], rel=1e-12)
+
+
+def test_a_fleet_that_only_fails_never_ends_its_run():
+    fixed = {**BASE, "tokens": 1e12, "accelerator_mtbf": "1 h", "grid": "Iowa", "zero_stage": 3}
+    found = evaluate(fixed, {"micro_batch": np.array([1])})
+    assert found["wall"][0] == 15
+    for name in ("run_days", *(f"{amount}_per_{what}" for amount in AMOUNTS for what in ("run", "mtoken"))):
+        assert np.isinf(found[name][0]), name
+
+
+def test_places_that_publish_less_are_unknown_there_alone():
+    """Poland has no WUE and Norway no price: litres and dollars are unknown there, energy and carbon are not."""
+    columns = {"grid": np.array(["Poland", "Iowa", "Norway", "Quebec"])}
+    found = evaluate({**BASE, "kwh_price": "region"}, columns)
+    assert np.isnan(found["litres_per_run"]).tolist() == [True, False, True, False]
+    assert np.isnan(found["usd_per_run"]).tolist() == [False, False, True, False]
+    assert found["litres_per_run"][3] == 0
+    assert np.isfinite(found["kgco2e_per_mtoken"]).all()
+
+
+def test_points_in_places_without_a_price_are_counted_and_not_ranked():
+    space = Space.from_dict(
+        {
+            "kind": "training",
+            "fixed": {"model": "Llama3_8B", "fleet": "Research_256", "batch_size": 512, "kwh_price": "region"},
+            "axes": {"grid": {"zoo": "Grids"}, "zero_stage": [1, 2]},
+            "minimize": "usd_per_run",
+            "pareto": ["usd_per_run", "kgco2e_per_run"],
+        }
+    )
+    result = sweep(space)
+    priced = sum(Grids[name].electricity_price is not None for name in Grids.keys())  # noqa: SIM118
+    assert result.points == result.feasible == 2 * len(Grids.keys())
+    assert result.unranked == 2 * (len(Grids.keys()) - priced)
+    assert result.best[0]["inputs"]["grid"] == "Quebec"
+    assert all(entry["outputs"]["usd_per_run"] is not None for entry in result.pareto)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "axes", "goal", "sentence"),
+    [
+        ({"grid": "Poland"}, {}, "litres_per_run", "no WUE is published for"),
+        ({}, {"grid": ["Poland", "Norway"]}, "litres_per_mtoken", "no WUE is published for"),
+        ({"grid": "Norway", "kwh_price": "region"}, {}, "usd_per_run", "no electricity price"),
+        ({"kwh_price": "region"}, {"grid": ["Norway", "Spain"]}, "usd_per_run", "no electricity price"),
+        ({}, {}, "litres_per_run", "no grid, datacenter or region"),
+        ({}, {}, "kgco2e_per_run", "no grid, datacenter or region"),
+    ],
+)
+def test_a_goal_that_nothing_can_answer_is_refused(fixed, axes, goal, sentence):
+    space = Space.from_dict(
+        {
+            "kind": "training",
+            "fixed": {"model": "Llama3_8B", "node": "DGX_A100", "fabric": "EFA_v2", "nodes": 2, **fixed},
+            "axes": {"batch_size": [16, 32], **axes},
+            "minimize": goal,
+        }
+    )
+    with pytest.raises(InputError, match=f"{goal} is not known for these points: .*{sentence}"):
+        evaluate(space, space.decode(np.arange(space.size)))
+
+
+def test_a_limit_on_what_is_not_known_is_refused():
+    space = Space.from_dict(
+        {
+            "kind": "training",
+            "fixed": {"model": "Llama3_8B", "node": "HGX_H20", "fabric": "EFA_v3", "nodes": 2, "batch_size": 16},
+            "axes": {"tp": [1, 2]},
+            "subject_to": ["usd_per_run <= 1e6"],
+        }
+    )
+    with pytest.raises(InputError, match=r"usd_per_run is not known .* unknown is not free"):
+        evaluate(space, space.decode(np.arange(2)))

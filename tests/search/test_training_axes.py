@@ -1,0 +1,192 @@
+"""Every axis that a training space can have: each value gives what solve() gives with that value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.models.registry import Models
+from mlsysim.search.space import Space
+from mlsysim.search.training import evaluate
+from mlsysim.search.training_inputs import ALIASES, INPUTS
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+from mlsysim.systems.types import Fleet
+from mlsysim.walls.fleet.communication import DistributedModel
+
+FIXED: dict[str, Any] = {
+    "model": "Mixtral_8x7B",
+    "node": "DGX_H100",
+    "fabric": "InfiniBand_NDR",
+    "nodes": 4,
+    "batch_size": 128,
+    "seq_len": 2048,
+    "precision": "bf16",
+}
+AXES: dict[str, list[Any]] = {
+    "model": ["Llama3_8B", "GPT3_13B", "Mixtral_8x7B"],
+    "node": ["DGX_A100", "DGX_H100", "GB200_NVL72"],
+    "fabric": ["Ethernet_100G", "InfiniBand_NDR"],
+    "nodes": [1, 2, 4],
+    "tp": [1, 2, 4, 8],
+    "pp": [1, 2, 4],
+    "ep": [1, 2, 8],
+    "cp": [1, 2, 4],
+    "schedule": ["1f1b", "interleaved", "zero_bubble", "dualpipe"],
+    "micro_batches": [1, 2, 4],
+    "batch_size": [32, 64, 128],
+    "seq_len": [512, 4096],
+    "zero_stage": [0, 1, 2, 3],
+    "recompute": ["none", "selective", "full"],
+    "precision": ["bf16", "fp8", "fp32"],
+    "offload": [0.0, 0.5, 1.0],
+    "optimizer": ["adam", "sgd", "adam_8bit"],
+    "overlap_comm": [False, True],
+    "overlap_efficiency": [0.1, 0.9],
+    "overlap_tp": [0.0, 0.5],
+    "overlap_ep": [0.0, 0.5],
+    "overlap_cp": [0.2, 0.9],
+    "overlap_pp": [0.2, 0.9],
+    "sequence_parallel": [False, True],
+    "is_lora": [False, True],
+    "lora_rank": [8, 64],
+    "congestion_factor": [1.0, 2.0],
+    "straggler_factor": [1.0, 1.3],
+    "moe_routing_imbalance_factor": [1.0, 1.5],
+    "gradient_accumulation_steps": [1, 4],
+    "memory_headroom": [0.0, 0.2],
+    "topology_override": ["torus_2d", "fat_tree"],
+}
+WITH: dict[str, dict[str, Any]] = {
+    "schedule": {"pp": 4, "micro_batches": 16},
+    "overlap_efficiency": {"overlap_comm": True},
+    "overlap_tp": {"tp": 8},
+    "overlap_ep": {"ep": 8},
+    "overlap_cp": {"cp": 4},
+    "overlap_pp": {"pp": 4},
+    "lora_rank": {"is_lora": True},
+    "sequence_parallel": {"tp": 8},
+    "moe_routing_imbalance_factor": {"ep": 8},
+    "topology_override": {"nodes": 64, "batch_size": 512},
+}
+CALIBRATED_ONLY = {"efficiency", "stack", "power_cap"}
+
+
+def solved(point: dict[str, Any]):
+    """What DistributedModel says of a point of a space."""
+    point = {ALIASES.get(name, name): value for name, value in point.items()}
+    fleet = Fleet(
+        name="f", node=Nodes[point.pop("node")], count=point.pop("nodes"), fabric=Fabrics[point.pop("fabric")]
+    )
+    return DistributedModel().solve(fleet=fleet, **point)
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+@pytest.mark.parametrize("axis", AXES)
+def test_axis(axis, efficiency):
+    fixed = {**FIXED, **WITH.get(axis, {}), "efficiency": efficiency}
+    fixed.pop(axis, None)
+    values = AXES[axis]
+    space = Space.from_dict({"kind": "training", "fixed": fixed, "axes": {axis: values}})
+    found = evaluate(space, space.decode(np.arange(space.size)))
+    distinct = set()
+    for place, value in enumerate(values):
+        try:
+            answer = solved({**fixed, axis: value})
+        except InputError:
+            assert not found["valid"][place]
+            continue
+        assert found["valid"][place]
+        assert bool(found["feasible"][place]) is answer.feasible
+        pairs = (
+            ("step_time_s", answer.step_latency_total.magnitude),
+            ("memory_bytes", answer.memory_per_accelerator.magnitude),
+            ("mfu", answer.mfu),
+        )
+        for name, expected in pairs:
+            assert found[name][place] == pytest.approx(expected, rel=1e-12, abs=0)
+        distinct.add((*(found[name][place] for name, _ in pairs), answer.feasible))
+    assert found["valid"].any()
+    if efficiency == 0.5 and axis != "memory_headroom":
+        assert len(distinct) > 1, "the axis changes nothing"
+
+
+def test_virtual_stages_is_an_axis_with_the_interleaved_schedule():
+    fixed = {**FIXED, "pp": 4, "micro_batches": 16}
+    space = Space.from_dict({"kind": "training", "fixed": fixed, "axes": {"v_stages": [1, 2, 4]}})
+    found = evaluate(space, space.decode(np.arange(3)))
+    assert found["step_time_s"][0] > found["step_time_s"][1] > found["step_time_s"][2]
+    assert found["memory_bytes"][0] < found["memory_bytes"][1]
+
+
+def test_models_of_the_zoo_by_query():
+    table = {
+        "kind": "training",
+        "fixed": {"fleet": "Frontier_8K", "batch_size": 8192, "zero_stage": 3, "recompute": "full"},
+        "axes": {"model": {"zoo": "Models.Language"}},
+    }
+    space = Space.from_dict(table)
+    found = evaluate(space, space.decode(np.arange(space.size)))
+    assert space.size > 50 and found["valid"].sum() > 50
+    place = space.values("model").index("Llama3_70B")
+    answer = DistributedModel().solve("Llama3_70B", "Frontier_8K", 8192, zero_stage=3, activation_recomputation="full")
+    assert found["mfu"][place] == pytest.approx(answer.mfu, rel=1e-12)
+    assert len(Models.Language.keys()) == space.size
+
+
+def test_clusters_of_the_zoo_by_query():
+    fixed = {"model": "Llama3_8B", "precision": "bf16", "batch_size": 8_601_600, "zero_stage": 1, "micro_batch": 1}
+    space = Space.from_dict({"kind": "training", "fixed": fixed, "axes": {"fleet": {"zoo": "Clusters"}}})
+    found = evaluate(space, space.decode(np.arange(space.size)))
+    for place, name in enumerate(space.values("fleet")):
+        count = Clusters[name].total_accelerators
+        has_format = Clusters[name].node.accelerator.compute.supports("bf16")
+        assert bool(found["valid"][place]) is (8_601_600 % count == 0 and has_format), name
+    assert found["valid"].sum() > 3
+
+
+def test_a_chip_stands_for_the_node_that_holds_it():
+    fixed = {k: v for k, v in FIXED.items() if k != "node"}
+    chips = ["A100", "H100", "B200"]
+    space = Space.from_dict({"kind": "training", "fixed": fixed, "axes": {"chip": chips}})
+    nodes = Space.from_dict(
+        {"kind": "training", "fixed": fixed, "axes": {"node": ["DGX_A100", "DGX_H100", "DGX_B200"]}}
+    )
+    one, other = (evaluate(s, s.decode(np.arange(3))) for s in (space, nodes))
+    np.testing.assert_array_equal(one["step_time_s"], other["step_time_s"])
+
+
+def test_accelerators_count_the_same_fleet_as_nodes():
+    fixed = {k: v for k, v in FIXED.items() if k != "nodes"}
+    counted = evaluate(fixed, {"accelerators": np.array([8, 16, 32, 12])})
+    nodes = evaluate(fixed, {"nodes": np.array([1, 2, 4])})
+    np.testing.assert_array_equal(counted["mfu"][:3], nodes["mfu"])
+    assert counted["valid"].tolist() == [True, True, True, False], "twelve do not fill nodes of eight"
+    fixed_count = evaluate({**fixed, "accelerators": 16}, {"tp": np.array([1])})
+    assert fixed_count["mfu"][0] == nodes["mfu"][1]
+
+
+def test_data_parallelism_decides_the_number_of_nodes():
+    fixed = {k: v for k, v in FIXED.items() if k != "nodes"}
+    columns = {"dp": np.array([1, 2, 4, 8, 3]), "tp": np.array([8, 8, 4, 2, 4]), "pp": np.array([1, 2, 1, 2, 1])}
+    found = evaluate({**fixed, "batch_size": 96}, columns)
+    assert found["valid"].tolist() == [True, True, True, True, False], "3 x 4 accelerators do not fill nodes of eight"
+    for place in range(4):
+        dp, tp, pp = (int(columns[name][place]) for name in ("dp", "tp", "pp"))
+        answer = solved({**fixed, "batch_size": 96, "nodes": dp * tp * pp // 8, "tp": tp, "pp": pp})
+        assert answer.parallelism["dp"] == dp
+        assert found["step_time_s"][place] == pytest.approx(answer.step_latency_total.magnitude, rel=1e-12, abs=0)
+
+
+def test_data_parallelism_beside_nodes_keeps_the_layouts_that_have_it():
+    found = evaluate(FIXED, {"dp": np.array([32, 16, 8, 8]), "tp": np.array([1, 2, 2, 4])})
+    assert found["valid"].tolist() == [True, True, False, True]
+
+
+def test_every_input_of_the_step_is_an_axis_that_is_tested():
+    tested = {ALIASES.get(name, name) for name in AXES} | CALIBRATED_ONLY
+    missing = {*DistributedModel.inputs} - tested - {"fleet", "v_stages"}
+    assert not missing
+    assert set(DistributedModel.inputs) <= set(INPUTS)
