@@ -199,7 +199,7 @@ def in_turns(repeat: int, *runs: Callable[[], Any]) -> list[float]:
 
 def workers(repeat: int) -> None:
     """Two processes against one."""
-    space = layouts("first order")
+    space = chips(10**8)
     one, two = in_turns(repeat, lambda: sweep(space), lambda: sweep(space, workers=2))
     print(f"{space.name}: one process {one:.2f} s, two {two:.2f} s with their start")
     verdict("two processes against one", one / two, WORKERS_AIM, "times", least=True)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import console, print_json, print_table, print_text
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import unknown_name
 
 __all__ = ["import_", "schema", "walls", "zoo"]
 
 KINDS = ("hardware", "models", "systems", "grids")
-_COMPARED = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*$")
 
 
 def zoo(
@@ -77,12 +75,13 @@ def _word(registry: Any) -> str:
 
 
 def _listing(registries: list[Any], kind: str, sort: str | None, filters: list[str], form: str) -> None:
+    from mlsysim.zoo.query import condition, in_order
+
     documents: list[dict[str, Any]] = []
     for registry in registries:
-        keep = [_condition(text) for text in filters]
-        entries = registry.list(sort_by=sort, reverse=sort is not None)
-        chosen = {id(entry) for entry in entries if all(test(entry) for test in keep)}
-        order = [entry.metadata.key for entry in entries if id(entry) in chosen]
+        keep = [condition(text, "--filter") for text in filters]
+        entries = [entry for entry in registry if all(test(entry) for test in keep)]
+        order = [entry.metadata.key for entry in (entries if sort is None else in_order(entries, sort))]
         table = {row[0]: row for row in registry.rows()}
         rows = [table[key] for key in order if key in table]
         headers = ["key", *registry._columns]
@@ -92,61 +91,6 @@ def _listing(registries: list[Any], kind: str, sort: str | None, filters: list[s
             print_table(form, headers, rows, title=f"{_word(registry)}: {len(rows)}" if form == "text" else None)
     if form == "json":
         print_json(documents)
-
-
-def _condition(text: str) -> Any:
-    """A test of an entry out of ``field op value``; quantities compare with units."""
-    from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
-
-    match = _COMPARED.match(text)
-    if match is None:
-        raise InputError(
-            f"--filter takes a field, a comparison and a value, such as vendor=NVIDIA, got {text[:60]!r}.",
-            field="filter",
-        )
-    path, operator, wanted = match.groups()
-
-    def test(entry: Any) -> bool:
-        value: Any = entry
-        for step in path.split("."):
-            if not hasattr(value, step):
-                fields = getattr(type(value), "model_fields", {})
-                raise unknown_name("field of the zoo's entries", step, fields)
-            value = getattr(value, step)
-            if value is None:
-                return False
-        if isinstance(value, Quantity):
-            try:
-                limit = parse_quantity(wanted).to(value.units).magnitude
-            except DimensionalityError:
-                raise InputError(
-                    f"--filter {text[:60]!r}: {path} is in {value.units:~P}, and {wanted[:30]!r} is not.",
-                    field="filter",
-                ) from None
-            return _compare(value.magnitude, operator, limit)
-        if isinstance(value, bool):
-            return _compare(str(value).lower(), operator, wanted.lower())
-        if isinstance(value, (int, float)):
-            try:
-                return _compare(value, operator, float(wanted))
-            except ValueError:
-                raise InputError(
-                    f"--filter {text[:60]!r}: {path} is a number, and {wanted[:30]!r} is not.", field="filter"
-                ) from None
-        return _compare(str(value).lower(), operator, wanted.lower())
-
-    return test
-
-
-def _compare(value: Any, operator: str, wanted: Any) -> bool:
-    return {
-        "=": lambda: value == wanted,
-        "!=": lambda: value != wanted,
-        "<": lambda: value < wanted,
-        ">": lambda: value > wanted,
-        "<=": lambda: value <= wanted,
-        ">=": lambda: value >= wanted,
-    }[operator]()
 
 
 def _entry(registries: list[Any], kind: str, name: str, form: str) -> None:

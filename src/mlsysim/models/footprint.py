@@ -121,8 +121,12 @@ def training_state(
     buffer_fraction: float = 0.0,
     trainable_fraction: float = 1.0,
     optimizer_offload: Any = 0.0,
+    weights_gathered: Any = False,
 ) -> TrainingState:
-    """Bytes of a training step on the fullest device; ``optimizer_offload`` of its optimizer state is on the host."""
+    """Bytes of a training step on the fullest device; ``optimizer_offload`` of its optimizer state is on the host.
+
+    ``weights_gathered`` says that ZeRO 3 does not scatter the weights again before the step is over.
+    """
     weight = bytes_per_element(precision)
     kept = weight if weight >= 2 else 2.0
     local = local_parameters(model, tp, pp, ep)
@@ -133,6 +137,7 @@ def training_state(
         trained = adapter_parameters(model, lora_rank) / (tp * pp)
     frozen = local - trained if lora_rank is None else local
     shards = [where(zero_stage >= stage, group, 1) for stage in (3, 2, 1)]
+    shards[0] = where(weights_gathered, 1, shards[0])
     weights, gradients, optimizer_state = sharded_state(trained, kept, kept, states, *shards)
     weights = weights + frozen * weight / shards[0]
     activations = saved_activations(

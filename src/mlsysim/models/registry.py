@@ -7,6 +7,7 @@ from typing import Any
 from mlsysim.errors import unknown_name
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.models.graph_workload import GraphWorkload
 from mlsysim.models.hybrid import HybridWorkload, SSMWorkload
 from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
 from mlsysim.models.recommendation import RecommendationWorkload
@@ -28,6 +29,7 @@ KINDS: dict[str, type[Workload]] = {
     "speech": SpeechWorkload,
     "vision_language": VisionLanguageWorkload,
     "recommendation": RecommendationWorkload,
+    "graph": GraphWorkload,
 }
 
 FILES = (

@@ -6,6 +6,7 @@ from mlsysim.models.attention import CSA, MLA, SparseIndexer
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.graph_workload import GraphOperator, GraphWorkload
 from mlsysim.models.hybrid import BlockKind, HybridWorkload, SSMWorkload
 from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
 from mlsysim.models.passes import Sharding
@@ -22,6 +23,8 @@ __all__ = [
     "CNNWorkload",
     "ComputationGraph",
     "DiffusionWorkload",
+    "GraphOperator",
+    "GraphWorkload",
     "HybridWorkload",
     "LinearAttention",
     "Mamba",

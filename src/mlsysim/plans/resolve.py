@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.plans.plan import ChipPart, HardwarePart, OpsPart
 from mlsysim.systems.types import Fleet
 
-__all__ = ["file_reader", "find_fleets", "find_model", "find_region"]
+__all__ = ["find_fleets", "find_model", "find_region", "without_files"]
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 
@@ -24,18 +27,25 @@ def looks_like_path(name: str) -> bool:
     return "/" in name or "\\" in name or name.lower().endswith(_ENDINGS)
 
 
-class file_reader:
-    """Reads a model from a path. A face that takes no files from its clients sets ``allowed`` to False."""
+_files_allowed: ContextVar[bool] = ContextVar("files_allowed", default=True)
 
-    allowed = True
 
-    @classmethod
-    def read(cls, path: str) -> Workload:
-        if not cls.allowed:
-            raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model")
-        from mlsysim.importers.model import import_model
+@contextmanager
+def without_files() -> Iterator[None]:
+    """Within it no name is read as a path: for faces that take no files from their clients."""
+    before = _files_allowed.set(False)
+    try:
+        yield
+    finally:
+        _files_allowed.reset(before)
 
-        return import_model(Path(path))
+
+def _read_file(path: str) -> Workload:
+    if not _files_allowed.get():
+        raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model")
+    from mlsysim.importers.model import import_model
+
+    return import_model(Path(path))
 
 
 def find_model(name: str) -> Workload:
@@ -44,7 +54,7 @@ def find_model(name: str) -> Workload:
         return Models.get(name)
     except UnknownNameError:
         if looks_like_path(name):
-            return file_reader.read(name)
+            return _read_file(name)
         raise
 
 

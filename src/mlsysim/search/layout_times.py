@@ -200,6 +200,7 @@ def _evaluate_singly(
                     cp=layout.cp,
                     stages_in_flight=in_flight(schedule, layout),
                     optimizer_offload=offload,
+                    weights_gathered=x.efficiency == CALIBRATED and layout.pp > 1,
                 )
                 if state.total * (1 + x.memory_headroom) <= capacity:
                     mfu, seconds = timed(x, layout, schedule, zero, mode, peak, net)

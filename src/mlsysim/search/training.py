@@ -188,6 +188,7 @@ class TrainingPoints:
             sequence_parallel=x.sequence_parallel,
             stages_in_flight=held,
             optimizer_offload=x.optimizer_offload,
+            weights_gathered=self.calibrated is not None and x.pp_size > 1,
         )
         memory = state.total
         fits = memory * (1 + x.memory_headroom) <= self.capacity

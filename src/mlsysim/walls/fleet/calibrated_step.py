@@ -9,7 +9,7 @@ batch and sequence; what is a name (recompute mode, ZeRO stage, stack, precision
 
 Assumed: rings keep their bandwidth, experts are balanced, layers of different kinds are spread evenly over stages. Left
 out: stragglers and failures (production runs of thousands of chips are 20 to 35 % slower than benchmark runs of the same
-layout), wave quantisation and tile padding (within 1 %), ring detail of context parallelism.
+layout), wave quantisation and tile padding (within 1 %), the uneven work of a causal ring.
 """
 
 from __future__ import annotations
@@ -302,7 +302,20 @@ def _attention(
         )
         loss = 1 + stack.context_loss * (1 - 1 / job.cp)
         forward, backward = forward + f * loss, backward + b * loss
+    if not stack.context_loss:
+        # Where no loss was fitted: keys and values (backward also their gradients) go around behind the attention.
+        around = _context_ring(kind, chip, job, k, tokens)
+        forward, backward = overlapped(forward, around, stack.kappa), overlapped(backward, 2 * around, stack.kappa)
     return forward, backward
+
+
+def _context_ring(kind: LayerKind, chip: TrainingChip, job: Job, k: Constants, tokens: Any) -> Any:
+    """Keys and values of a device's part of the sequence, sent on to each of the other CP - 1 devices in turn."""
+    inside = job.tp * job.cp <= chip.domain
+    link = where(inside, chip.ring, chip.adapter)
+    latency = where(inside, chip.latency, k.hop_latency)
+    message = _BF16 * tokens * kind.key_width / job.tp
+    return (job.cp - 1.0) * (latency + message / link)
 
 
 def _scan(kind: LayerKind, chip: TrainingChip, k: Constants, tokens: Any, tp: Any, share: float) -> tuple[Any, Any]:

@@ -326,6 +326,10 @@ class DistributedModel(Resolver[DistributedResult]):
         if not calibrated:
             assumed.pop("stack", None)
         software = adopt_stack(x, assumed) if calibrated else None
+        # Stacks that join ZeRO 3 and a pipeline gather a stage once a step and keep it.
+        x.weights_gathered = calibrated and layout.pp > 1
+        if x.weights_gathered and x.zero_stage == 3:
+            assumed["weights"] = "gathered for the whole step, as ZeRO 3 in a pipeline is run"
         terms, context = distributed_step(x, layout, schedule, peak, net)
         context |= {"first_order": not calibrated, "calibrated": calibrated}
         if software is not None:
@@ -358,6 +362,7 @@ class DistributedModel(Resolver[DistributedResult]):
             sequence_parallel=x.sequence_parallel,
             stages_in_flight=in_flight(schedule, layout),
             optimizer_offload=x.optimizer_offload,
+            weights_gathered=x.weights_gathered,
         )
 
     def _answer(

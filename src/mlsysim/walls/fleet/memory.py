@@ -62,6 +62,7 @@ def fitting_change(x: Any, layout: Layout, schedule: str, capacity: float) -> st
             sequence_parallel=x.sequence_parallel,
             stages_in_flight=in_flight(schedule, cut),
             optimizer_offload=x.optimizer_offload,
+            weights_gathered=x.weights_gathered,
         )
         if state.total <= capacity:
             changes = []

@@ -97,6 +97,8 @@ class LayerKind:
     experts: Experts | None = None
     scan: Scan | None = None
     token_share: float = 1.0
+    key_width: float = 0.0
+    """Elements of the keys and values of a token, which context parallelism passes around."""
 
     @property
     def dense_parameters(self) -> float:
@@ -155,10 +157,10 @@ class TrainingShape:
         return 3 * (linear + attention + logits) + again
 
 
-def _mixer(kind: Block, hidden: int) -> tuple[list[Product], list[Core], float, Scan | None]:
+def _mixer(kind: Block, hidden: int) -> tuple[list[Product], list[Core], float, Scan | None, float]:
     products: list[Product] = []
     cores: list[Core] = []
-    width = 0.0
+    width = keys_and_values = 0.0
     scan: Scan | None = None
     for mixer in kind.mixers:
         if isinstance(mixer, Attention):
@@ -167,6 +169,7 @@ def _mixer(kind: Block, hidden: int) -> tuple[list[Product], list[Core], float, 
             products.append(Product(hidden, q, "k"))
             cores.append(Core(mixer.heads, mixer.head_dim, mixer.head_dim, mixer.window, not mixer.cross))
             width += q + kv
+            keys_and_values += 2 * kv
         elif isinstance(mixer, LatentAttention):
             m = mixer.mla
             qk = m.qk_nope_head_dim + m.qk_rope_head_dim
@@ -176,6 +179,7 @@ def _mixer(kind: Block, hidden: int) -> tuple[list[Product], list[Core], float, 
             products.append(Product(hidden, mixer.heads * m.v_head_dim, "k"))
             cores.append(Core(mixer.heads, qk, m.v_head_dim, UNBOUNDED))
             width += mixer.heads * (qk + m.v_head_dim)
+            keys_and_values += mixer.heads * (qk + m.v_head_dim)
         elif isinstance(mixer, CompressedAttention):
             c, d = mixer.csa, mixer.head_dim
             products.append(Product(c.q_lora_rank + d, hidden))
@@ -190,6 +194,7 @@ def _mixer(kind: Block, hidden: int) -> tuple[list[Product], list[Core], float, 
                 products.append(Product(c.index_heads * c.index_head_dim, c.q_lora_rank))
                 cores.append(Core(c.index_heads, c.index_head_dim, 0, ratio=mixer.ratio))
             width += mixer.heads * d + d
+            keys_and_values += d
         elif isinstance(mixer, StateSpace):
             d, n, groups = mixer.inner, mixer.spec.state_size, mixer.spec.groups
             products.append(Product(2 * d + 2 * groups * n + mixer.heads, hidden, "n"))
@@ -203,13 +208,13 @@ def _mixer(kind: Block, hidden: int) -> tuple[list[Product], list[Core], float, 
             scan = Scan(values, spec.key_head_dim, spec.key_heads, 2 * keys + values)
         else:
             raise InputError(f"a calibrated training step does not know the mixer {type(mixer).__name__}.")
-    return products, cores, width, scan
+    return products, cores, width, scan, keys_and_values
 
 
 def _kinds(stack: Stack, rotary: bool, tokens: float = 1.0, causal: bool = True) -> list[LayerKind]:
     kinds = []
     for block in stack.blocks:
-        products, cores, width, scan = _mixer(block, stack.hidden)
+        products, cores, width, scan, keys_and_values = _mixer(block, stack.hidden)
         if not causal:
             cores = [Core(c.heads, c.qk, c.v, c.window, False) for c in cores]
         feed, gated, experts = 0.0, True, None
@@ -251,6 +256,7 @@ def _kinds(stack: Stack, rotary: bool, tokens: float = 1.0, causal: bool = True)
                 experts,
                 scan,
                 tokens,
+                keys_and_values,
             )
         )
     return kinds

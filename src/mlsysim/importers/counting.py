@@ -1,0 +1,250 @@
+"""What one call of an operator asks for, from the shapes of its tensors; and a workload from all calls of a graph.
+
+The ONNX and the PyTorch importers differ in how they find shapes and agree on what shapes mean, which is here. Operations
+are counted for products of matrices, convolutions and attention, two for each multiply-add; everything else moves elements
+and is charged no arithmetic (as PyTorch's own FlopCounterMode does). Views move nothing.
+
+    convolution   F = 2 x elements out x elements of the weight / channels out      (transposed: elements in, channels in)
+    product       F = 2 m n k for each pair of matrices
+    attention     F = 2 (d_qk + d_v) for each query-key pair; where the call says that it is causal, the unmasked pairs
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.models.graph_workload import GraphOperator, GraphWorkload
+from mlsysim.zoo.provenance import Metadata
+
+__all__ = [
+    "Call",
+    "Shape",
+    "attention",
+    "convolution",
+    "elements",
+    "lookup",
+    "moved",
+    "product",
+    "recurrent",
+    "with_weights",
+    "workload_of",
+]
+
+Shape = tuple[int, ...]
+
+_MOST_KINDS = 20_000
+_LARGEST_DIMENSION = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call on the whole batch, in elements. ``parameters`` are those that no earlier call holds."""
+
+    name: str
+    kind: str
+    layer: str = "layers"
+    m: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+    groups: float = 1.0
+    kv_heads: float = 0.0
+    flops: float = 0.0
+    weights: float = 0.0
+    parameters: float = 0.0
+    inputs: float = 0.0
+    outputs: float = 0.0
+    cache: float = 0.0
+
+
+def elements(shape: Sequence[int]) -> float:
+    """Elements of a tensor; a scalar has one.
+
+    >>> elements((2, 3, 4)), elements(())
+    (24.0, 1.0)
+    """
+    total = 1.0
+    for size in shape:
+        if not 0 <= size <= _LARGEST_DIMENSION:
+            raise InputError(f"A tensor has a dimension of {str(size)[:30]}, which no tensor has.")
+        total *= size
+    return total
+
+
+def moved(name: str, inputs: Iterable[Shape], outputs: Iterable[Shape]) -> Call:
+    """An operator that only reads and writes."""
+    read, written = sum(map(elements, inputs)), list(outputs)
+    out = sum(map(elements, written))
+    last = float(written[0][-1]) if written and written[0] else 1.0
+    return Call(name, "elementwise", "layers", m=out / last if last else 0.0, n=last, inputs=read, outputs=out)
+
+
+def convolution(name: str, x: Shape, weight: Shape, out: Shape, transposed: bool = False) -> Call:
+    """A convolution over any number of dimensions, with weights (out, in / groups, kernel...)."""
+    if len(weight) < 3 or len(x) != len(weight) or len(out) != len(x) or not all(weight) or not out[1] or not x[1]:
+        raise InputError(f"The convolution {name[:60]!r} has shapes {x}, {weight} and {out}, which do not belong together.")
+    held, area = elements(weight), math.prod(weight[2:])
+    channels_out = out[1]
+    groups = max(1.0, x[1] / weight[0] * 1.0 if transposed and weight[0] != x[1] else x[1] / (weight[0] if transposed else weight[1]))
+    if transposed:
+        groups = max(1.0, channels_out / weight[1])
+        flops = 2 * elements(x) * held / x[1]
+    else:
+        flops = 2 * elements(out) * held / channels_out
+    rows = elements(out) / channels_out
+    own: dict[str, Any] = {"flops": flops, "weights": held, "inputs": elements(x), "outputs": elements(out)}
+    if groups > 1 and groups == x[1]:
+        return Call(name, "depthwise_conv", m=rows, n=channels_out, k=area, **own)
+    return Call(name, "conv", m=rows, n=channels_out / groups, k=area * x[1] / groups, groups=groups, **own)
+
+
+def product(name: str, a: Shape, b: Shape, weight: bool) -> Call:
+    """A matrix product as ``numpy.matmul`` defines it; ``weight`` says that the right one is a parameter.
+
+    A parameter without leading dimensions makes one product of all rows; otherwise each leading index is a group.
+    """
+    if not a or not b:
+        raise InputError(f"The product {name[:60]!r} has a scalar among its factors.")
+    a = (1, *a) if len(a) == 1 else a
+    b = (*b, 1) if len(b) == 1 else b
+    if a[-1] != b[-2]:
+        raise InputError(f"The product {name[:60]!r} of {a} with {b} has inner sizes {a[-1]} and {b[-2]}.")
+    m, k, n = float(a[-2]), float(a[-1]), float(b[-1])
+    lead = broadcast(a[:-2], b[:-2])
+    groups = elements(lead)
+    flops = 2 * groups * m * n * k
+    held = elements(b)
+    read, written = elements(a), groups * m * n
+    if elements(b[:-2]) == 1 and (weight or groups == 1 or elements(a[:-2]) == groups):
+        return Call(
+            name,
+            "gemm",
+            m=m * groups,
+            n=n,
+            k=k,
+            flops=flops,
+            weights=held if weight else 0.0,
+            inputs=read + (0.0 if weight else held),
+            outputs=written,
+        )
+    return Call(
+        name,
+        "grouped_gemm" if weight else "batched_gemm",
+        m=m,
+        n=n,
+        k=k,
+        groups=groups,
+        flops=flops,
+        weights=held if weight else 0.0,
+        inputs=read + (0.0 if weight else held),
+        outputs=written,
+    )
+
+
+def attention(
+    name: str, query: Shape, key: Shape, value: Shape, causal: bool = False, kv_heads: int | None = None
+) -> Call:
+    """Attention of (..., heads, queries, d) with (..., heads, keys, d); leading sizes are groups."""
+    if min(len(query), len(key), len(value)) < 2 or not all((*query, *key, *value)):
+        raise InputError(f"The attention {name[:60]!r} has shapes {query}, {key} and {value}.")
+    groups = elements(query[:-2])
+    queries, keys = float(query[-2]), float(key[-2])
+    pairs = queries * keys
+    if causal:
+        # The last query sees every key, the one before it one less.
+        pairs = queries * keys - queries * (queries - 1) / 2 if keys >= queries else keys * (keys + 1) / 2
+    return Call(
+        name,
+        "attention",
+        "attention",
+        m=queries,
+        n=keys,
+        k=float(query[-1]),
+        groups=groups,
+        kv_heads=float(kv_heads or (key[-3] if len(key) > 2 else 1)),
+        flops=2 * groups * pairs * (query[-1] + value[-1]),
+        inputs=elements(query),
+        outputs=groups * queries * value[-1],
+        cache=elements(key) + elements(value),
+    )
+
+
+def lookup(name: str, out: Shape) -> Call:
+    """Rows taken from a table: what is read is what is written."""
+    width = float(out[-1]) if out else 1.0
+    size = elements(out)
+    return Call(name, "embedding", "embedding", m=size / width if width else 0.0, n=width, inputs=size, outputs=size)
+
+
+def recurrent(name: str, x: Shape, weights: float, out: Iterable[Shape], steps: int) -> Call:
+    """A recurrent layer: each step of each sequence passes through all its matrices, which are read again each step."""
+    positions = elements(x) / x[-1] if x and x[-1] else 0.0
+    written = sum(map(elements, out))
+    return Call(
+        name,
+        "scan",
+        m=positions,
+        n=weights / x[-1] if x and x[-1] else 0.0,
+        k=float(x[-1]) if x else 0.0,
+        flops=2 * positions * weights,
+        weights=weights * max(1, steps),
+        inputs=elements(x),
+        outputs=written,
+    )
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape of operands that are stretched to each other, or a sentence."""
+    out: list[int] = []
+    for i in range(1, max(map(len, shapes), default=0) + 1):
+        sizes = {shape[-i] for shape in shapes if len(shape) >= i} - {1}
+        if len(sizes) > 1:
+            raise InputError(f"The shapes {' and '.join(map(str, shapes))} do not stretch to each other.")
+        out.append(sizes.pop() if sizes else 1)
+    return tuple(reversed(out))
+
+
+def with_weights(call: Call, read: float, parameters: float) -> Call:
+    """The call with further weights that it reads (biases, scales), and the parameters that it is the first to hold."""
+    return replace(call, weights=call.weights + read, parameters=parameters)
+
+
+def workload_of(
+    calls: Iterable[Call],
+    name: str,
+    batch: float,
+    sample: str = "",
+    architecture: str = "graph",
+    source: str | None = None,
+) -> GraphWorkload:
+    """The workload of one sample. Calls that are equal in everything but their name become one with a count."""
+    grouped: dict[Call, int] = {}
+    for call in calls:
+        key = _per_sample(call, batch)
+        grouped[key] = grouped.get(key, 0) + 1
+        if len(grouped) > _MOST_KINDS:
+            raise InputError(f"{name[:80]!r} has more than {_MOST_KINDS:,} different operators.")
+    if not grouped:
+        raise InputError(f"{name[:80]!r} has no operator that computes anything.")
+    operators = tuple(
+        GraphOperator(
+            count=count, **{field: getattr(call, field) for field in Call.__dataclass_fields__}
+        )
+        for call, count in grouped.items()
+    )
+    kinds = {op.kind for op in operators}
+    if architecture == "graph":
+        architecture = "cnn" if kinds & {"conv", "depthwise_conv"} and "attention" not in kinds else architecture
+    return GraphWorkload(name=name, operators=operators, sample=sample, architecture=architecture, metadata=Metadata())
+
+
+def _per_sample(call: Call, batch: float) -> Call:
+    """The call's share of one sample; weights are there once for all."""
+    own = {field: getattr(call, field) / batch for field in ("flops", "inputs", "outputs", "cache")}
+    own["groups" if call.kind in ("attention", "batched_gemm") else "m"] = (
+        call.groups if call.kind in ("attention", "batched_gemm") else call.m
+    ) / batch
+    return replace(call, name=call.name.split("|")[0], **own)

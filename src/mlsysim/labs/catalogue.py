@@ -1,0 +1,112 @@
+"""What the explorer's menus offer: names of the zoo with the one figure that tells them apart, grouped."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from mlsysim.hardware.registry import Hardware
+from mlsysim.infra.registry import Grids
+from mlsysim.models.base import Workload
+from mlsysim.models.registry import Models
+from mlsysim.physics.precision import BYTES_PER_ELEMENT
+from mlsysim.systems.registry import Clusters, Fabrics
+from mlsysim.units.registry import to_si
+from mlsysim.walls.fleet.stacks import stack_names
+from mlsysim.walls.node.engines import engine_names
+
+__all__ = ["chips", "models", "short_lists"]
+
+_FEW = 3
+"""A family with fewer members than this goes to the others of its kind."""
+
+_KINDS = {
+    "transformer": "Other language models",
+    "sparse_transformer": "Other language models",
+    "hybrid": "Other language models",
+    "ssm": "Other language models",
+    "cnn": "Other vision models",
+    "vit": "Other vision models",
+    "diffusion": "Image and video generation",
+    "speech": "Speech",
+    "vision_language": "Vision and language",
+    "dlrm": "Recommendation",
+}
+
+Item = dict[str, str]
+
+
+def models() -> list[Item]:
+    """Models by family: the first word of their names where several share it, else their kind."""
+    entries = list(Models)
+    spellings = Counter(_first_word(model.name) for model in entries)
+    families: dict[str, tuple[str, int]] = {}
+    for word, count in spellings.most_common():
+        usual, before = families.get(word.lower(), (word, 0))
+        families[word.lower()] = usual, before + count
+    found = []
+    for model in entries:
+        family, members = families[_first_word(model.name).lower()]
+        group = family if members >= _FEW else _KINDS.get(model.architecture, "Others")
+        found.append({"key": _key(model), "name": model.name, "group": group, "note": size_text(model)})
+    return sorted(found, key=lambda item: (item["group"].startswith("Other"), item["group"].lower()))
+
+
+def _key(entry: Any) -> str:
+    return str(entry.metadata.key)
+
+
+def _first_word(name: str) -> str:
+    """The word that a family shares; of one or two letters only with the number behind it, as in T5."""
+    found = re.match(r"[A-Za-z]{3,}|[A-Za-z]+\d*", name)
+    return found[0] if found else name
+
+
+def size_text(model: Workload) -> str:
+    """The number of parameters as people say it.
+
+    >>> size_text(Models.Llama3_8B)
+    '8.03 B parameters'
+    """
+    if model.parameters is None:
+        return ""
+    count = to_si(model.parameters, "param")
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {letter} parameters"
+    return f"{count:.0f} parameters"
+
+
+def chips() -> list[Item]:
+    """Chips by vendor, then the clusters of the zoo, which are fleets by themselves."""
+    found = []
+    for chip in Hardware:
+        memory = to_si(chip.memory.capacity, "byte")
+        size = f"{memory / 2**30:.4g} GiB" if memory >= 2**30 else f"{memory / 2**10:,.4g} KiB"
+        found.append(
+            {"key": _key(chip), "name": chip.name, "group": chip.vendor or "Others", "note": size, "kind": "chip"}
+        )
+    found.sort(key=lambda item: item["group"].lower() != "nvidia")
+    for fleet in Clusters:
+        note = f"{fleet.total_accelerators:,} accelerators"
+        found.append({"key": _key(fleet), "name": fleet.name, "group": "Clusters", "note": note, "kind": "cluster"})
+    return found
+
+
+def short_lists() -> dict[str, list[Item]]:
+    """Fabrics, regions, engines, stacks and number formats."""
+    return {
+        "fabrics": [_item(_key(f), f"{f.name}, {to_si(f.bandwidth, 'Gbit/s'):,.4g} Gbit/s") for f in Fabrics],
+        "regions": sorted(
+            (_item(_key(g), f"{g.name}, {g.carbon_intensity_g_kwh:.3g} gCO2e/kWh") for g in Grids),
+            key=lambda item: item["name"],
+        ),
+        "engines": [_item(name, name.replace("_", " ")) for name in engine_names()],
+        "stacks": [_item(name, name) for name in stack_names()],
+        "precisions": [_item(name, name) for name in BYTES_PER_ELEMENT],
+    }
+
+
+def _item(key: str, name: str) -> Item:
+    return {"key": key, "name": name}

@@ -1,0 +1,299 @@
+"""What the explorer asks: a quick answer to a plan while a slider moves, and the slower parts one by one.
+
+    explore      words, numbers and charts of a plan; a few milliseconds
+    deepen       the cheapest change and the sensitivities; seconds, where layouts are searched
+    settle       the plan with its layout searched and written down
+    why          the equations behind a number
+    compare      two plans side by side
+    scenario     a plan as a TOML file; ``full_answer`` everything as JSON
+    catalogue    what the menus offer
+    take_model   a Hugging Face configuration as a model of this session
+
+A plan travels as its document (:meth:`mlsysim.plans.plan.Plan.document`). Answers are kept by document, so that asking why, or
+comparing, does not evaluate again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.importers.hf import read_config
+from mlsysim.labs import catalogue as lists
+from mlsysim.labs.charts import charts_of, charts_of_both, sensitivity_chart
+from mlsysim.labs.rpc import offer
+from mlsysim.models.registry import Models
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.audit import AUDITED
+from mlsysim.plans.changes import settled
+from mlsysim.plans.compare import compare_answers
+from mlsysim.plans.evaluate import evaluate as answer_to
+from mlsysim.plans.files import plan_from_text, plan_to_toml
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+from mlsysim.systems.types import Fleet
+from mlsysim.units.registry import Quantity
+from mlsysim.units.text import format_value
+
+__all__ = [
+    "catalogue",
+    "compare",
+    "deepen",
+    "evaluate",
+    "explore",
+    "full_answer",
+    "scenario",
+    "settle",
+    "take_model",
+    "why",
+]
+
+Document = dict[str, Any]
+
+_KEPT = 64
+_LARGEST_CONFIG = 1_000_000
+
+
+def _plan(document: Document) -> Plan:
+    if not isinstance(document, dict):
+        raise InputError(f"A plan is a table of workload, hardware and so on, not {type(document).__name__}.")
+    # Through the reader of plan files, which refuses unknown keys with the nearest valid one.
+    return plan_from_text(json.dumps(document), "json", "The plan")
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept(text: str) -> Answer:
+    return answer_to(_plan(json.loads(text)), change=False)
+
+
+def _answer(document: Document) -> Answer:
+    return _kept(json.dumps(document, sort_keys=True))
+
+
+@offer
+def evaluate(plan: Document) -> Document:
+    """The answer to a plan as JSON, without charts, change and sensitivities."""
+    return _answer(plan).to_dict()
+
+
+@offer
+def explore(plan: Document, width: int = 720) -> Document:
+    """The quick answer: words, texts of metrics, charts for a width, and what the controls should show."""
+    answer = _answer(plan)
+    return {
+        "task": answer.task,
+        "fidelity": answer.fidelity,
+        "feasible": answer.feasible,
+        "passed": answer.passed,
+        "subject": answer.subject,
+        "headline": answer.headline,
+        "verdict": list(answer.verdict),
+        "binding": answer.binding.sentence,
+        "next_wall": None if answer.next_wall is None else answer.next_wall.sentence,
+        "interval": answer.interval,
+        "checks": [check.model_dump() for check in answer.checks],
+        "main": answer.metric(answer.main).path,
+        "metrics": [_metric(metric) for metric in answer.metrics],
+        "assumptions": answer.assumptions,
+        "charts": charts_of(answer, width),
+        "chosen": _chosen(answer),
+        "figures": _figures(answer.plan),
+    }
+
+
+def _metric(metric: Any) -> Document:
+    return {
+        "path": metric.path,
+        "label": metric.label,
+        "level": metric.level,
+        "text": metric.text,
+        "interval": metric.interval_text,
+        "wall": metric.wall,
+    }
+
+
+def _chosen(answer: Answer) -> Document:
+    """What was taken for fields that the plan leaves open, by path, for the controls to show."""
+    layout, assumed, plan = answer.layout, answer.assumptions, answer.plan
+    found: Document = {"task": answer.task}
+    found |= {f"parallelism.{name}": layout[name] for name in ("tp", "pp", "ep", "cp", "dp") if name in layout}
+    if answer.task == "training" and "micro_batches" in layout:
+        for name in ("virtual_stages", "zero", "recompute"):
+            found[f"parallelism.{name}"] = layout[name]
+        found["parallelism.micro_batch"] = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
+        found["workload.batch_size"], found["workload.seq_len"] = layout["batch_size"], layout["seq_len"]
+    if answer.task == "serving":
+        found["serving.replicas"] = layout.get("replicas")
+        found["serving.concurrency"] = layout.get("concurrency")
+        for name in ("prompt_tokens", "output_tokens"):
+            if name in assumed:
+                found[f"serving.{name}"] = int(assumed[name].replace(",", ""))
+    found["workload.precision"] = plan.workload.precision or assumed.get("precision")
+    found["accelerators"] = find_fleets(plan.hardware).accelerators
+    return {path: value for path, value in found.items() if value is not None}
+
+
+_UNITS = {
+    "peak_flops": (("PFLOPs/s", 1e15), ("TFLOPs/s", 1e12), ("GFLOPs/s", 1e9), ("MFLOPs/s", 1e6)),
+    "memory_bandwidth": (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)),
+    "memory_capacity": (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)),
+    "link_bandwidth": (("GB/s", 1e9), ("MB/s", 1e6)),
+    "fabric_bandwidth": (("GB/s", 1e9), ("MB/s", 1e6)),
+    "tdp": (("W", 1.0), ("mW", 1e-3)),
+    "price": (("USD", 1.0),),
+}
+
+
+def _figures(plan: Plan) -> Document:
+    """Figures of the chip: the zoo's, in the unit that reads best, for the panel that edits them."""
+    groups = find_fleets(plan.hardware.model_copy(update={"chip": None}))
+    if len(groups.fleets) != 1:
+        return {}
+    found: Document = {}
+    for name, value in _zoo_figures(groups.one).items():
+        if value is None:
+            continue
+        number = float(value.to_base_units().magnitude) if name != "price" else float(value.to("USD").magnitude)
+        unit, _ = next(((u, size) for u, size in _UNITS[name] if _size(u) <= number * 1.0001), _UNITS[name][-1])
+        found[name] = {"value": float(f"{value.to(unit).magnitude:.6g}"), "unit": unit}
+    return found
+
+
+@lru_cache(maxsize=64)
+def _size(unit: str) -> float:
+    return float(Quantity(1.0, unit).to_base_units().magnitude)
+
+
+def _zoo_figures(fleet: Fleet) -> dict[str, Any]:
+    chip = fleet.node.accelerator
+    return {
+        "peak_flops": chip.compute.peak_flops,
+        "memory_bandwidth": chip.memory.bandwidth,
+        "memory_capacity": chip.memory.capacity,
+        "link_bandwidth": fleet.node.intra_node_bw if fleet.node.accelerators_per_node > 1 else None,
+        "fabric_bandwidth": fleet.fabric.bandwidth if fleet.count > 1 else None,
+        "tdp": chip.tdp,
+        "price": chip.unit_cost,
+    }
+
+
+@offer
+def deepen(plan: Document, width: int = 720) -> Document:
+    """The cheapest change and the sensitivities."""
+    answer = answer_to(_plan(plan), sensitivity=True)
+    change = answer.change
+    return {
+        "change": None if change is None else {"sentence": change.sentence, "plan": change.plan.document()},
+        "sensitivity": sensitivity_chart(answer, answer.sensitivities, width),
+        "sensitivities": {name: list(sides) for name, sides in answer.sensitivities.items()},
+    }
+
+
+@offer
+def settle(plan: Document) -> Document:
+    """The plan with everything that was chosen for it written down. The data-parallel degree stays what the others leave."""
+    return settled(_answer(plan)).replacing(parallelism={"dp": None}).document()
+
+
+@offer
+def search_layout(plan: Document) -> Document:
+    """The plan with the best layout of all that fit."""
+    searched = {key: value for key, value in plan.items() if key != "parallelism"}
+    split = plan.get("parallelism") or {}
+    kept = {name: split[name] for name in ("sequence_parallel", "overlap") if name in split}
+    if "serving" in searched:
+        searched["serving"] = {key: value for key, value in searched["serving"].items() if key != "replicas"}
+        return {**searched, "parallelism": kept} if kept else searched
+    return settle({**searched, "parallelism": {"mode": "auto", **kept}})
+
+
+@offer
+def why(plan: Document, metric: str) -> Document:
+    """Where a number comes from: equations with their values, assumptions, sources."""
+    answer = _answer(plan)
+    found = answer.metric(metric)
+    equations = answer.explain(metric)
+    same_wall = [score for score in answer.scorecard if score.wall == found.wall]
+    return {
+        **_metric(found),
+        "wall_name": same_wall[0].name if same_wall else "",
+        "equations": [equation.model_dump() for equation in equations],
+        "assumptions": answer.assumptions,
+        "sources": answer.sources,
+    }
+
+
+@offer
+def compare(first: Document, second: Document, width: int = 720) -> Document:
+    """Two plans of one task: metrics with factors, sentences, charts of both."""
+    one, two = _answer(first), _answer(second)
+    found = compare_answers(one, two)
+    return {
+        "subjects": [one.subject, two.subject],
+        "sentences": list(found.sentences),
+        "rows": [
+            {"path": row.name, "label": row.label, "first": row.first, "second": row.second, "factor": row.factor_text}
+            for row in found.rows
+        ],
+        "charts": charts_of_both(one, two, width),
+    }
+
+
+@offer
+def scenario(plan: Document) -> str:
+    """The plan as a TOML file that every command takes."""
+    return plan_to_toml(_plan(plan))
+
+
+@offer
+def full_answer(plan: Document) -> Document:
+    """Everything as JSON, with the change and the sensitivities: what ``mlsysim eval plan.toml --json`` prints, and more."""
+    return answer_to(_plan(plan), sensitivity=True).to_dict()
+
+
+@offer
+def read_plan(text: str, form: str = "toml") -> Document:
+    """The document of a plan file."""
+    return plan_from_text(text, form).document()
+
+
+@offer
+def first_design() -> Document:
+    """The design that the explorer starts with: the tutorial's run."""
+    return AUDITED.document()
+
+
+@offer
+def catalogue(what: str) -> Any:
+    """A list for a menu: models, chips, or all the short ones."""
+    makers = {"models": lists.models, "chips": lists.chips, "short": lists.short_lists}
+    if what not in makers:
+        raise InputError(f"There is no list {what!r:.40}; the lists are {', '.join(makers)}.")
+    return makers[what]()
+
+
+@offer
+def take_model(text: str, name: str = "") -> Document:
+    """A model of this session from the text of a config.json; its name is then known to every plan."""
+    if len(text) > _LARGEST_CONFIG:
+        raise InputError(f"The file has {len(text):,} characters, which no model's configuration has.")
+    report = read_config(text, None, source=name or "config.json")
+    key = re.sub(r"\W+", "_", report.name).strip("_") or "Imported"
+    key = key if key[0].isalpha() else f"Model_{key}"
+    if Models.is_shipped(key):
+        key += "_imported"
+    Models.add(report.workload, key=key)
+    _kept.cache_clear()
+    return {
+        "key": key,
+        "name": report.name,
+        "group": "Imported",
+        "note": lists.size_text(report.workload),
+        "context": report.context,
+        "parameters": format_value(report.parameters),
+        "warnings": list(report.warnings),
+        "unread": list(report.unread),
+    }

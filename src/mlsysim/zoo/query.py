@@ -1,0 +1,98 @@
+"""Questions to a zoo as text: ``vendor=NVIDIA``, ``memory.capacity>=80GB``, and a field to sort by.
+
+A path goes through declared fields and properties of entries and keys of their tables, and through nothing else of an
+object, so that a question may come from anybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mlsysim.errors import DimensionalityError, InputError, unknown_name
+from mlsysim.units.registry import Quantity, parse_quantity
+
+__all__ = ["condition", "field_of", "in_order"]
+
+_COMPARED = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*$")
+_LONGEST = 200
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda value, wanted: bool(value == wanted),
+    "!=": lambda value, wanted: bool(value != wanted),
+    "<": lambda value, wanted: bool(value < wanted),
+    ">": lambda value, wanted: bool(value > wanted),
+    "<=": lambda value, wanted: bool(value <= wanted),
+    ">=": lambda value, wanted: bool(value >= wanted),
+}
+
+
+def field_of(entry: Any, path: str) -> Any:
+    """The value of a (dotted) field of an entry; None where a part of it is not known."""
+    value = entry
+    for step in path.split("."):
+        if value is None:
+            return None
+        if isinstance(value, dict):
+            value = value.get(step)
+            continue
+        declared = getattr(type(value), "model_fields", {})
+        derived = not step.startswith("_") and isinstance(getattr(type(value), step, None), property)
+        if step not in declared and not (declared and derived):
+            raise unknown_name(
+                "field of the zoo's entries", step, declared, f"the fields are {', '.join(declared)}." if declared else ""
+            )
+        value = getattr(value, step)
+    return value
+
+
+def condition(text: str, word: str = "filter") -> Callable[[Any], bool]:
+    """A test of an entry out of ``field op value``; quantities compare with units. ``word`` is what the sentences call it."""
+    match = _COMPARED.match(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise InputError(
+            f"{word} takes a field, a comparison and a value, such as vendor=NVIDIA, got {text[:60]!r}.", field="filter"
+        )
+    path, operator, wanted = match.groups()
+    compare = _COMPARE[operator]
+
+    def test(entry: Any) -> bool:
+        value = field_of(entry, path)
+        if value is None:
+            return False
+        if isinstance(value, Quantity):
+            try:
+                limit = parse_quantity(wanted).to(value.units).magnitude
+            except DimensionalityError:
+                raise InputError(
+                    f"{word} {text[:60]!r}: {path} is in {value.units:~P}, and {wanted[:30]!r} is not.", field="filter"
+                ) from None
+            return compare(value.magnitude, limit)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            try:
+                return compare(value, float(wanted))
+            except ValueError:
+                raise InputError(
+                    f"{word} {text[:60]!r}: {path} is a number, and {wanted[:30]!r} is not.", field="filter"
+                ) from None
+        return compare(str(value).lower(), wanted.lower())
+
+    return test
+
+
+def in_order(entries: Iterable[Any], path: str, *, reverse: bool = True) -> list[Any]:
+    """Entries by a field, largest first; those where it is not known come last."""
+    known, unknown = [], []
+    for entry in entries:
+        value = field_of(entry, path)
+        if value is None:
+            unknown.append(entry)
+            continue
+        number = value.to_base_units().magnitude if isinstance(value, Quantity) else value
+        if not isinstance(number, (int, float, str)):
+            raise InputError(f"{path[:60]!r} is no number or text to sort by.", field="sort")
+        known.append((number, entry))
+    if len({isinstance(number, str) for number, _ in known}) > 1:
+        raise InputError(f"{path[:60]!r} is text in some entries and a number in others.", field="sort")
+    known.sort(key=lambda pair: pair[0], reverse=reverse)
+    return [entry for _, entry in known] + unknown
