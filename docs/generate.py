@@ -6,15 +6,18 @@ A test compares the committed pages with a fresh rendering, so that data and doc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from mlsysim import Hardware, Infra, Models, Systems
+from mlsysim.search import OPTIMIZERS
 from mlsysim.units.registry import Quantity, format_unit
+from mlsysim.walls.catalog import DOMAINS, RESOLVERS, resolver, walls
 from mlsysim.zoo.provenance import KINDS
 from mlsysim.zoo.registry import Registry
 
-PAGE = Path(__file__).parent / "zoo.md"
+FOLDER = Path(__file__).parent
 
 Columns = dict[str, Callable[[Any], Any]]
 
@@ -170,10 +173,48 @@ def zoo_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def fallacies_page() -> str:
+    """What people believe and what the equations say, collected from the resolvers."""
+    lines = [
+        "# Fallacies",
+        "",
+        "Written by `python docs/generate.py` from what the resolvers declare (`RESOLVER.fallacies()`).",
+        "",
+        "Before the colon what is believed, after it what the wall's equation says.",
+        "",
+    ]
+    classes = [resolver(name) for name in RESOLVERS]
+    classes += [getattr(import_module(home), name) for name, home in OPTIMIZERS.items()]
+    cards = {card.number: card for card in walls()}
+    for domain in DOMAINS:
+        lines += [f"## {domain.name}", ""]
+        for cls in classes:
+            if cards[cls.walls[0]].domain is not domain or not cls.fallacies():
+                continue
+            lines += [f"### {cls.__name__}", "", ", ".join(_wall_link(cards[number]) for number in cls.walls), ""]
+            lines += [f"- {_belief(text)}" for text in cls.fallacies()] + [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _wall_link(card: Any) -> str:
+    (page,) = (FOLDER / "walls").glob(f"{card.number:02}-*.md")
+    return f"[Wall {card.number}, {card.name}](walls/{page.name})"
+
+
+def _belief(text: str) -> str:
+    belief, colon, answer = text.partition(": ")
+    return f"**{belief}**: {answer}" if colon else text
+
+
+PAGES: dict[str, Callable[[], str]] = {"zoo.md": zoo_page, "fallacies.md": fallacies_page}
+"""Generated pages that lie in the tree, and what writes each."""
+
+
 def main() -> None:
     """Write every page."""
-    PAGE.write_text(zoo_page(), encoding="utf-8")
-    print(f"wrote {PAGE.name}")
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
+        print(f"wrote {name}")
 
 
 if __name__ == "__main__":

@@ -184,11 +184,12 @@ sys.path.insert(0, sys.argv[1])
 import mlsysim
 assert mlsysim.__file__.startswith(sys.argv[1]), mlsysim.__file__
 from mlsysim.labs.bridge import call
-print(call("evaluate", '{"name": "s", "workload": "Llama3_70B", "system": "Research_256", "efficiency": "calibrated"}'))
+print(call("explore", '{"plan": {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}, "parallelism": {"tp": 8}, "task": "training"}}'))
 """
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["value"]["levels"][0]["status"] == "PASS"
+    answer = json.loads(done.stdout)["value"]
+    assert answer["feasible"] and set(answer["charts"]) == {"roofline", "waterfall", "memory", "scorecard"}
 
 
 # --- labs open ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import typer
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import print_json, print_table, print_text
 
-__all__ = ["doctor"]
+__all__ = ["chip_here", "doctor"]
 
 _SECONDS = 10.0
 _PROBES = ("Llama3_8B", "Llama3_70B", "Mixtral_8x7B", "StableDiffusion_XL", "ResNet50", "Whisper_Large_V3")
@@ -33,11 +33,14 @@ class Found:
 
 
 def doctor(context: typer.Context, output: Output = None, as_json: AsJson = False) -> None:
-    """What is this machine, which chip of the zoo is it, and what would run on it?"""
+    """What is this machine, which chip of the zoo is it, and what would run on it?
+
+    mlsysim doctor
+    mlsysim doctor --json
+    """
     form = chosen_form(context, output, as_json)
     devices = [*_gpus(), _cpu()]
-    best = next((device for device in devices if device.key is not None and device.kind == "gpu"), None)
-    best = best or next((device for device in devices if device.key is not None), None)
+    best = _best(devices)
     runs = [] if best is None or best.key is None else _runs(best.key)
     document = {
         "python": platform.python_version(),
@@ -71,6 +74,18 @@ def doctor(context: typer.Context, output: Output = None, as_json: AsJson = Fals
     if form == "text":
         missing = [name for name, version in _packages().items() if version is None]
         print_text("Optional packages that are not installed: " + (", ".join(missing) or "none") + ".", "dim")
+
+
+def _best(devices: list[Found]) -> Found | None:
+    """The device to plan for: a GPU of the zoo, else a processor of it."""
+    known = [device for device in devices if device.key is not None]
+    return next((device for device in known if device.kind == "gpu"), known[0] if known else None)
+
+
+def chip_here() -> str | None:
+    """The zoo's key for the device of this machine, or None where it is not in the zoo."""
+    best = _best([*_gpus(), _cpu()])
+    return None if best is None else best.key
 
 
 def _gpus() -> list[Found]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -12,6 +14,8 @@ from mlsysim.cli.calibrate import calibrate
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
 from mlsysim.cli.optimizers import optimize, synthesize
+from mlsysim.cli.report import report
+from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
 from mlsysim.cli.validate import validate
 from mlsysim.cli.verify import verify
@@ -34,6 +38,7 @@ app.command()(plans.audit)
 app.command()(plans.compare)
 app.command()(plans.sensitivity)
 app.command()(plans.explain)
+app.command()(report)
 app.add_typer(optimize)
 app.command()(synthesize)
 app.command()(zoo.zoo)
@@ -46,6 +51,8 @@ app.command()(calibrate)
 app.command()(verify)
 app.command()(sweep)
 app.add_typer(labs)
+app.command()(api)
+app.command()(mcp)
 
 
 @app.callback()
@@ -59,18 +66,46 @@ def commands(
 
 def main() -> None:
     """Run a command; bad input is one sentence on stderr and exit code 1."""
+    warnings.showwarning = _note
     try:
         code = app(standalone_mode=False)
     except MLSysError as error:
-        print(f"mlsysim: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        _end(str(error))
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
+    except (KeyboardInterrupt, typer.Abort):
+        _end("stopped.", 130)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
     except Exception as error:
         # Usage errors of the command line itself carry a message for the user.
         message = getattr(error, "format_message", None)
-        if message is None:
+        if message is not None:
+            _end(message())
+        if os.environ.get(_TRACEBACK):
             raise
-        print(f"mlsysim: {message()}", file=sys.stderr)
-        raise SystemExit(1) from None
+        _end(
+            f"this is a mistake in mlsysim itself ({type(error).__name__}: {error}); please report it with the command, and "
+            f"{_TRACEBACK}=1 shows where."
+        )
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+_TRACEBACK = "MLSYSIM_TRACEBACK"
+
+
+def _end(sentence: str, code: int = 1) -> NoReturn:
+    print(f"mlsysim: {_line(sentence)}", file=sys.stderr)
+    raise SystemExit(code) from None
+
+
+def _line(text: str) -> str:
+    """A text in one line, without characters that a terminal would obey."""
+    return " ".join("".join(ch if ch.isprintable() else " " for ch in text).split())
+
+
+def _note(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as a line for the user, without the place in the code."""
+    print(f"mlsysim: note: {_line(str(message))}", file=sys.stderr)

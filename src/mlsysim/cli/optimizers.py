@@ -15,11 +15,10 @@ from mlsysim.cli.options import (
     SeqLen,
     chosen_form,
     efficiency_of,
-    is_plan_file,
     number_of,
 )
-from mlsysim.cli.output import print_json, print_table, print_text
-from mlsysim.errors import InputError
+from mlsysim.cli.output import busy, print_json, print_table, print_text
+from mlsysim.cli.plans import named_plan
 
 if TYPE_CHECKING:
     from mlsysim.plans.plan import Plan
@@ -31,62 +30,130 @@ optimize = typer.Typer(name="optimize", help="The best layout, batch or place.",
 Target = Annotated[str, typer.Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")]
 
 
-def _plan(target: str, task: str) -> Plan:
-    from mlsysim.plans.files import load_plan
-    from mlsysim.plans.plan import Plan
-
-    if is_plan_file(target):
-        return load_plan(target)
-    model, mark, fleet = target.partition("@")
-    if not mark:
-        raise InputError(
-            f"{target[:60]!r} is neither a plan file nor MODEL@FLEET, such as Llama3_70B@512xH100.", field="target"
-        )
-    return Plan.model_validate({"task": task, "workload": {"model": model}, "hardware": {"on": fleet}})
+def _with(plan: Plan, efficiency: str | None, **workload: Any) -> Plan:
+    """A plan with what the command line gives in place of its own."""
+    parts: dict[str, Any] = {"workload": {name: value for name, value in workload.items() if value is not None}}
+    if efficiency is not None:
+        parts["hardware"] = {"efficiency": efficiency_of(efficiency)}
+    return plan.replacing(**parts)
 
 
-def _show(result: Any, form: str, best: dict[str, Any], candidates: Any, sentence: str) -> None:
+Columns = dict[str, tuple[str, str]]
+"""Fields of a candidate that a terminal shows: the header and the format of each."""
+
+_LAYOUTS: Columns = {
+    "tp": ("TP", ""),
+    "pp": ("PP", ""),
+    "dp": ("DP", ""),
+    "ep": ("EP", ""),
+    "cp": ("CP", ""),
+    "v_stages": ("VP", ""),
+    "microbatch_count": ("MB", ","),
+    "zero_stage": ("ZeRO", ""),
+    "recompute": ("recompute", ""),
+    "schedule": ("schedule", ""),
+    "mfu": ("MFU", ".1%"),
+    "step_time_s": ("step s", ".3g"),
+    "memory_gb": ("GB", ".1f"),
+}
+_BATCHES: Columns = {
+    "batch_size": ("batch", ","),
+    "throughput_tokens_per_s": ("tokens/s", ",.0f"),
+    "percentile_latency_s": ("P99 s", ".3g"),
+    "ttft_s": ("TTFT s", ".3g"),
+    "itl_s": ("ITL s", ".3g"),
+    "violation_probability": ("late", ".1%"),
+    "utilization": ("busy", ".0%"),
+}
+_PLACES: Columns = {
+    "region": ("grid", ""),
+    "total_usd": ("total", "$,.0f"),
+    "tco_usd": ("cost", "$,.0f"),
+    "carbon_tax_usd": ("tax", "$,.0f"),
+    "carbon_footprint_kg": ("kg CO2e", ",.0f"),
+    "pue": ("PUE", ".2f"),
+    "kwh_price_usd": ("USD/kWh", ".3g"),
+}
+
+
+def _show(result: Any, form: str, candidates: Any, sentence: str, columns: Columns) -> None:
     if form == "json":
         print_json(result.to_dict())
         return
-    if form == "text":
-        print_text(sentence, "bold green" if result.feasible else "bold red")
-        print_text(
-            f"Searched {result.total_searched:,} of {result.search_space_size:,}; rejected: {_rejected(result.rejected)}."
-        )
-        if result.binding is not None:
-            print_text(result.binding.sentence)
-    rows = [dict(candidate) for candidate in candidates] or [best]
-    headers = list(rows[0]) if rows else []
-    print_table(form, headers, [[_cell(row.get(key)) for key in headers] for row in rows], right=range(len(headers)))
-    if form == "text":
-        for line in _sensitivity(result):
-            print_text(line, "dim")
+    rows = [dict(candidate) for candidate in candidates] or [dict(result.best_config)]
+    if form != "text":
+        # Files get every field as it is; a terminal gets what fits.
+        headers = list(rows[0])
+        print_table(form, headers, [[row.get(key) for key in headers] for row in rows], right=range(len(headers)))
+        return
+    print_text(sentence, "bold green" if result.feasible else "bold red")
+    if result.binding is not None:
+        print_text(result.binding.sentence)
+    print_text(
+        f"Searched {result.total_searched:,} of {result.search_space_size:,}; rejected: {_rejected(result.rejected)}."
+    )
+    print_text("")
+    shown = {key: column for key, column in columns.items() if any(row.get(key) not in (None, "") for row in rows)}
+    table = [[_cell(row.get(key), column[1]) for key, column in shown.items()] for row in rows]
+    words = [i for i, row in enumerate(zip(*table, strict=True)) if any(cell[:1].isalpha() for cell in row)]
+    right = [i for i in range(len(shown)) if i not in words]
+    print_table(form, [header for header, _ in shown.values()], table, right=right)
+    for line in _sensitivity(result):
+        print_text(line, "dim")
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+def _cell(value: Any, form: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (str, bool)):
+        return str(value)
+    return f"${value:{form[1:]}}" if form.startswith("$") else f"{value:{form}}"
 
 
 def _rejected(found: Any) -> str:
     if isinstance(found, dict):
-        return ", ".join(f"{count:,} by {wall}" for wall, count in found.items()) or "none"
+        return ", ".join(f"{count:,} by {wall}" for wall, count in found.items() if count) or "none"
     return f"{len(found)}" if found else "none"
 
 
+_NAMES = {
+    "tp": "TP",
+    "pp": "PP",
+    "ep": "EP",
+    "cp": "CP",
+    "v_stages": "virtual stages",
+    "microbatch_count": "micro-batches",
+    "zero_stage": "ZeRO stage",
+    "overlap_comm": "overlap",
+    "batch_size": "batch",
+    "num_replicas": "replicas",
+    "sla_latency_ms": "latency target in ms",
+    "arrival_rate_qps": "requests a second",
+}
+
+
 def _sensitivity(result: Any) -> list[str]:
-    held = getattr(result, "sensitivity", None)
-    if not held:
-        return []
-    return [
-        "At the optimum: "
-        + "; ".join(
-            f"{name} {_cell(value) if not isinstance(value, dict) else ', '.join(f'{k} {_cell(v)}' for k, v in value.items())}"
-            for name, value in held.items()
-        )
-    ]
+    """What a step away from the optimum is worth, in words."""
+    lines = []
+    for name, held in (getattr(result, "sensitivity", None) or {}).items():
+        if not isinstance(held, dict):
+            continue
+        moves = []
+        for side in ("down", "up"):
+            move = held.get(side)
+            if not isinstance(move, dict):
+                continue
+            worth, target = move.get("worth"), move.get("to")
+            where = f"{target:g}" if isinstance(target, float) else str(target)
+            if worth is not None and abs(worth) >= 5e-4:
+                moves.append(f"{where} instead {worth:+.1%}")
+            elif worth is None and move.get("rejected_by"):
+                moves.append(f"{where} is stopped by {move['rejected_by']}")
+        if moves:
+            at = held.get("at")
+            at = f"{at:g}" if isinstance(at, float) else at
+            lines.append(f"{_NAMES.get(name, name.replace('_', ' '))} {at}: " + ", ".join(moves))
+    return ["A step away from the best:", *(f"  {line}" for line in lines)] if lines else []
 
 
 @optimize.command()
@@ -103,30 +170,23 @@ def parallelism(
     """The layout with the highest utilisation that fits.
 
     mlsysim optimize parallelism Llama3_405B@Meta_16K -b 2048 -s 8192
+    mlsysim optimize parallelism examples/scenarios/llama3-70b-512-h100.toml
     """
-    from mlsysim.plans.resolve import find_fleets, find_model
-    from mlsysim.plans.training import training_batch
-    from mlsysim.search.parallelism import ParallelismOptimizer
+    from mlsysim.plans.optimizing import best_parallelism
 
     form = chosen_form(context, output, as_json)
-    plan = _plan(target, "training")
-    model, fleet = find_model(plan.workload.model), find_fleets(plan.hardware).one
-    batch, length = training_batch(plan, fleet, model, {})
-    result = ParallelismOptimizer().solve(
-        model=model,
-        fleet=fleet,
-        batch_size=batch_size or batch,
-        seq_len=seq_len or length,
-        precision=precision or plan.workload.precision or "bf16",
-        efficiency=efficiency_of(efficiency) or plan.hardware.efficiency or "calibrated",
+    plan = _with(
+        named_plan(target, "training"), efficiency, batch_size=batch_size, seq_len=seq_len, precision=precision
     )
+    with busy("searching layouts ..."):
+        result = best_parallelism(plan)
     best = result.best_config
     sentence = (
         f"Best: TP{best['tp']} PP{best['pp']} DP{best['dp']}, MFU {result.best_mfu:.1%}."
         if result.feasible
         else "No layout fits."
     )
-    _show(result, form, best, result.top_candidates, sentence)
+    _show(result, form, result.top_candidates, sentence, _LAYOUTS)
     if not result.feasible:
         raise typer.Exit(2)
 
@@ -149,31 +209,18 @@ def batching(
 
     mlsysim optimize batching Llama3_8B@H100 --sla-ms 8000 --qps 4
     """
-    from mlsysim.plans.resolve import find_fleets, find_model
-    from mlsysim.search.batching import BatchingOptimizer
+    from mlsysim.plans.optimizing import best_batching
 
     form = chosen_form(context, output, as_json)
-    plan = _plan(target, "serving")
-    fleet = find_fleets(plan.hardware).one
-    serving = plan.serving
-    width = plan.parallelism.tp or 1
-    result = BatchingOptimizer().solve(
-        model=find_model(plan.workload.model),
-        hardware=fleet.node.accelerator,
-        seq_len=seq_len or (serving.prompt_tokens if serving else None) or plan.workload.seq_len or 1024,
-        sla_latency_ms=sla_ms,
-        arrival_rate_qps=qps,
-        num_replicas=max(1, fleet.total_accelerators // width),
-        tp_size=width,
-        precision=precision or plan.workload.precision or "bf16",
-        efficiency=efficiency_of(efficiency) or plan.hardware.efficiency or "calibrated",
-    )
+    plan = _with(named_plan(target, "serving"), efficiency, seq_len=seq_len, precision=precision)
+    with busy("searching batches ..."):
+        result = best_batching(plan, sla_ms, qps)
     sentence = (
         f"Best: batch {result.best_batch_size:,}, P99 {result.p99_latency.to('s').magnitude:.3g} s."
         if result.is_feasible
         else "No batch meets the target."
     )
-    _show(result, form, result.best_config, result.top_candidates, sentence)
+    _show(result, form, result.top_candidates, sentence, _BATCHES)
     if not result.is_feasible:
         raise typer.Exit(2)
 
@@ -192,21 +239,17 @@ def placement(
 
     mlsysim optimize placement Llama3_70B@512xH100 --carbon-tax 100 --days 30
     """
-    from mlsysim.plans.resolve import find_fleets
-    from mlsysim.search.placement import PlacementOptimizer
+    from mlsysim.plans.optimizing import best_placement
 
     form = chosen_form(context, output, as_json)
-    plan = _plan(target, "training")
+    plan = named_plan(target, "training")
+    if days is not None:
+        plan = plan.replacing(ops={"duration": None, "duration_days": days})
     names: Any = "all" if regions.strip() == "all" else [name.strip() for name in regions.split(",")]
-    result = PlacementOptimizer().solve(
-        fleet=find_fleets(plan.hardware).one,
-        duration_days=days or plan.ops.days or 30.0,
-        regions=names,
-        carbon_tax_per_ton=carbon_tax,
-        mfu=0.4,
-    )
+    with busy("searching places ..."):
+        result = best_placement(plan, carbon_tax, names)
     sentence = f"Best: {result.best_region_name}, ${result.lowest_tco.magnitude:,.0f} and {result.carbon_footprint.magnitude:,.0f} kg CO2e."
-    _show(result, form, result.best_config, result.top_candidates[:10], sentence)
+    _show(result, form, result.top_candidates[:10], sentence, _PLACES)
 
 
 def synthesize(

@@ -69,7 +69,7 @@ def number_of(text: str | None, what: str) -> float | None:
     """
     if text is None:
         return None
-    plain = text.strip().replace(",", "").replace("_", "").lower()
+    plain = text.strip()[:60].replace(",", "").replace("_", "").lower()
     factor = _WORDS.get(plain[-1:], 1.0)
     try:
         value = float(plain[:-1] if factor != 1.0 else plain) * factor

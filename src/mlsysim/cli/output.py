@@ -11,7 +11,8 @@ import io
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from mlsysim.plans.answer import Answer
 
-__all__ = ["console", "print_answer", "print_json", "print_table", "print_text"]
+__all__ = ["busy", "console", "print_answer", "print_json", "print_sentences", "print_table", "print_text"]
 
 _LEVELS = {"feasibility": "Does it fit", "performance": "How fast", "macro": "What it costs"}
 
@@ -29,6 +30,20 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr while something takes longer; gives a function that says what is being done.
+
+    Nothing is shown where stderr is no terminal.
+    """
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    out = console(stderr=True)
+    with out.status(what) as status:
+        yield lambda text: status.update(text)
 
 
 def print_json(document: Any) -> None:
@@ -57,8 +72,12 @@ def print_table(
     rows: Sequence[Sequence[Any]],
     right: Sequence[int] = (),
     title: str | None = None,
+    drop: Sequence[int] = (),
 ) -> None:
-    """A table in any form but JSON; columns in ``right`` are aligned right."""
+    """A table in any form but JSON; columns in ``right`` are aligned right.
+
+    Where a terminal is too narrow, columns are left out in the order of ``drop``, and then lines are folded.
+    """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if form == "csv":
         stream = io.StringIO()
@@ -78,14 +97,32 @@ def print_table(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    out = console()
     table = Table(
-        box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False, show_edge=False
+        box=SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
     )
-    for i, header in enumerate(headers):
-        table.add_column(header, justify="right" if i in right else "left", overflow="fold")
+    used = [i for i in range(len(headers)) if any(row[i] for row in cells) or not cells]
+    widths = {i: max(map(len, (headers[i], *(row[i] for row in cells)))) + 2 for i in used}
+    left_out = []
+    for i in drop:
+        if sum(widths[k] for k in used) <= out.width + 2:
+            break
+        if i in used:
+            used.remove(i)
+            left_out.append(headers[i])
+    for i in used:
+        table.add_column(headers[i], justify="right" if i in right else "left", overflow="fold")
     for row in cells:
-        table.add_row(*row)
-    console().print(table)
+        table.add_row(*(row[i] for i in used))
+    out.print(table)
+    if left_out:
+        out.print(f"Left out for lack of width: {', '.join(left_out)} (-o csv has all).", style="dim")
 
 
 def print_answer(answer: Answer, form: str) -> None:
@@ -111,8 +148,8 @@ def sentences(answer: Answer) -> list[tuple[str, str | None]]:
     lines += [(line, None) for line in answer.verdict]
     if answer.feasible:
         lines.append((answer.binding.sentence, "yellow"))
-    if answer.next_wall is not None and answer.feasible and answer.next_wall.sentence not in answer.binding.sentence:
-        lines.append((f"The next wall: {answer.next_wall.sentence}", None))
+    if answer.next_wall is not None and answer.feasible:
+        lines.append((f"Next: {answer.next_wall.sentence}", None))
     if answer.change is not None:
         lines.append((answer.change.sentence, "cyan"))
     if answer.interval:
@@ -124,23 +161,57 @@ def sentences(answer: Answer) -> list[tuple[str, str | None]]:
     return lines
 
 
-def _text(answer: Answer) -> None:
+def print_sentences(answer: Answer) -> None:
+    """The words of an answer, its subject first."""
     out = console()
     out.print(answer.subject, style="bold")
     for line, style in sentences(answer):
         out.print(line, style=style)
+
+
+def _text(answer: Answer) -> None:
+    out = console()
+    print_sentences(answer)
     out.print()
-    for level, title in _LEVELS.items():
-        rows = [[m.label, m.text, m.interval_text, f"{m.wall}"] for m in answer.metrics if m.level == level]
-        if rows:
-            print_table("text", [title, "", "90 % interval", "wall"], rows, right=(1, 2, 3))
+    out.print(_metrics_table(answer, out.width))
     shown = {k: v for k, v in answer.assumptions.items() if k in _SHOWN}
     if shown:
-        out.print("Assumed: " + "; ".join(f"{k.replace('_', ' ')} {v}" for k, v in shown.items()), style="dim")
+        out.print()
+        out.print("Assumed: " + "; ".join(f"{k.replace('_', ' ')}: {v}" for k, v in shown.items()), style="dim")
 
 
-_SHOWN = ("node", "fabric", "precision", "seq_len", "batch_size", "layout", "micro_batch", "duration", "concurrency", "prompt_tokens",
-          "output_tokens", "engine", "stack", "chip", "idle_devices", "groups")  # fmt: skip
+_NARROW = 64
+"""Columns below which a terminal gets metrics without intervals and walls."""
+
+
+def _metrics_table(answer: Answer, width: int) -> Any:
+    """All metrics in one table, a section for each question."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+    wide = width >= _NARROW
+    banded = wide and any(metric.interval_text for metric in answer.metrics)
+    table.show_header = wide
+    table.add_column("", overflow="fold")
+    table.add_column("", justify="right", overflow="fold")
+    if banded:
+        table.add_column("90 % interval", justify="right", overflow="fold")
+    if wide:
+        table.add_column("wall", justify="right")
+    for level, title in _LEVELS.items():
+        held = [metric for metric in answer.metrics if metric.level == level]
+        if held:
+            table.add_row(title, style="bold")
+        for metric in held:
+            cells = [f"  {metric.label}", metric.text]
+            cells += [metric.interval_text] if banded else []
+            cells += [str(metric.wall)] if wide else []
+            table.add_row(*cells)
+    return table
+
+
+_SHOWN = ("node", "fabric", "precision", "cache_precision", "seq_len", "batch_size", "layout", "micro_batch", "duration", "concurrency",
+          "prompt_tokens", "output_tokens", "engine", "stack", "chip", "idle_devices", "groups")  # fmt: skip
 """Assumptions that a terminal shows; the others are in the JSON."""
 
 

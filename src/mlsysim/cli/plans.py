@@ -19,14 +19,14 @@ from mlsysim.cli.options import (
     is_plan_file,
     number_of,
 )
-from mlsysim.cli.output import print_answer, print_json, print_table, print_text
+from mlsysim.cli.output import busy, print_answer, print_json, print_sentences, print_table, print_text
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
     from mlsysim.plans.answer import Answer
     from mlsysim.plans.plan import Plan
 
-__all__ = ["audit", "compare", "evaluate", "explain", "plan", "sensitivity", "serve", "train"]
+__all__ = ["audit", "compare", "evaluate", "explain", "named_plan", "plan", "sensitivity", "serve", "train"]
 
 On = Annotated[str, typer.Option("--on", help="the fleet: 512xH100, 64xDGX_H100@NDR, 8xB200 + 8xH100, Meta_16K")]
 Layout = Annotated[str | None, typer.Option("--layout", help="auto, or such as tp=8,pp=4,zero=1,recompute=selective")]
@@ -64,7 +64,8 @@ def _finish(context: typer.Context, plan: Plan, form: str) -> None:
     from mlsysim.cli.last import remember
     from mlsysim.plans.evaluate import evaluate as answer_to
 
-    answer = answer_to(plan)
+    with busy("evaluating ..."):
+        answer = answer_to(plan)
     remember(plan)
     print_answer(answer, form)
     if answer.exit_code:
@@ -82,7 +83,7 @@ def evaluate(
     target: Annotated[
         str, typer.Argument(metavar="MODEL|FILE", help="a model of the zoo, a model file, or a plan file")
     ],
-    hardware: Annotated[str | None, typer.Argument(help="a chip, or a fleet such as 512xH100")] = None,
+    hardware: Annotated[str | None, typer.Argument(help="a chip, such as H100")] = None,
     batch_size: Batch = None,
     seq_len: SeqLen = None,
     precision: Precision = None,
@@ -258,12 +259,14 @@ def plan(
     """The least fleet that trains a model by a deadline, for each chip.
 
     mlsysim plan Llama3_70B --deadline 14d --budget 5MUSD
+    mlsysim plan Llama3_8B --deadline 3d --tokens 1T --on H100,B200 --region Sweden
     """
     from mlsysim.cli.last import remember
     from mlsysim.plans.evaluate import evaluate as answer_to
     from mlsysim.plans.evaluate import evaluate_plainly
     from mlsysim.plans.least_fleet import CHIPS, least_fleet
     from mlsysim.plans.resolve import find_model
+    from mlsysim.plans.sheet import count_text
 
     form = chosen_form(context, output, as_json)
     count = number_of(tokens, "tokens")
@@ -274,20 +277,27 @@ def plan(
         count = 20 * float(workload.parameters.to("param").magnitude)
     wanted = _build(
         task="training",
-        workload=_given(model=model, tokens=count, batch_size=batch_size or 1024, seq_len=seq_len, precision=precision),
+        workload=_given(model=model, tokens=count, batch_size=batch_size, seq_len=seq_len, precision=precision),
         hardware=_given(on="8xH100", efficiency=efficiency_of(efficiency)),
         ops=_given(region=region, deadline=deadline, budget=budget),
     )
     names = [chip.strip() for chip in chips.split(",")] if chips else list(CHIPS)
-    found = least_fleet(wanted, names, evaluate_plainly)
+    with busy("searching fleets ...") as saying:
+
+        def tried(candidate: Plan) -> Answer:
+            saying(f"trying {candidate.hardware.on} ...")
+            return evaluate_plainly(candidate)
+
+        found = least_fleet(wanted, names, tried)
     best = next((candidate for candidate in found if candidate.answer is not None), None)
     rows = [
-        [c.chip, c.accelerators, *_columns(c.answer)]
+        [c.chip, f"{c.accelerators:,}", *_columns(c.answer)]
         if c.answer is not None
-        else [c.chip, "none", c.reason, "", "", ""]
+        else [c.chip, "none", "", "", "", ""]
         for c in found
     ]
     answer = None if best is None or best.answer is None else answer_to(best.answer.plan)
+    amount = count_text(count)
     if form == "json":
         print_json(
             {
@@ -307,13 +317,18 @@ def plan(
     else:
         if form == "text" and answer is not None and best is not None:
             print_text(
-                f"{best.accelerators:,} x {best.chip} is the cheapest fleet that makes {count:.3g} tokens in time.",
+                f"{best.accelerators:,} x {best.chip} is the cheapest fleet that trains on {amount} tokens in time.",
                 "bold green",
             )
         elif form == "text":
-            print_text(f"No fleet of {', '.join(names)} makes {count:.3g} tokens in time.", "bold red")
+            print_text(f"No fleet of {', '.join(names)} trains on {amount} tokens in time.", "bold red")
         print_table(form, ["chip", "accelerators", "run", "cost", "MFU", "carbon"], rows, right=(1, 2, 3, 4, 5))
+        if form == "text":
+            for candidate in found:
+                if candidate.answer is None:
+                    print_text(f"{candidate.chip}: {candidate.reason}", "dim")
         if form == "text" and answer is not None:
+            print_text("")
             print_answer(answer, form)
     if answer is None:
         raise typer.Exit(2)
@@ -332,6 +347,9 @@ def audit(
     scenario: Annotated[
         str | None, typer.Argument(metavar="SCENARIO", help="a plan file; Llama-70B on 512 H100 without one")
     ] = None,
+    workload: Annotated[
+        str | None, typer.Option("-w", "--workload", help="a model, on the chip of this machine, instead of a scenario")
+    ] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -339,31 +357,50 @@ def audit(
 
     mlsysim audit
     mlsysim audit examples/scenarios/llama3-405b-16k-h100.toml
+    mlsysim audit -w Llama3_8B
     """
     from mlsysim.cli.last import remember
     from mlsysim.plans.audit import AUDITED
     from mlsysim.plans.audit import audit as audited
 
     form = chosen_form(context, output, as_json)
+    if scenario is not None and workload is not None:
+        raise InputError("audit takes a scenario or -w with a model, one of them.", field="workload")
     wanted = AUDITED if scenario is None else _load(scenario)
-    found = audited(wanted)
+    if workload is not None:
+        wanted = _build(task="inference", workload={"model": workload}, hardware={"on": _chip_here()})
+    with busy("evaluating ..."):
+        found = audited(wanted)
     remember(wanted)
     if form == "json":
         print_json(found.to_dict())
+    elif form == "text":
+        print_sentences(found.answer)
+        rows = [[r.domain, f"{r.wall} {r.name}", r.first_order, r.calibrated, r.status] for r in found.rows]
+        print_text("")
+        print_table(form, ["Domain", "Wall", "First order", "Calibrated", ""], rows)
+        for note in found.notes:
+            print_text(note, "dim")
     else:
         rows = [
             [r.domain, r.resolver, r.metric, r.first_order, r.calibrated, f"{r.wall} {r.name}", r.status]
             for r in found.rows
         ]
-        if form == "text":
-            print_text(found.answer.subject, "bold")
-        print_table(form, ["Domain", "Solver", "Metric", "First order", "Calibrated", "Wall", ""], rows)
-        if form == "text":
-            print_answer(found.answer, form)
-            for note in found.notes:
-                print_text(note, "dim")
+        print_table(form, ["Domain", "Solver", "Metric", "First order", "Calibrated", "Wall", "Status"], rows)
     if found.answer.exit_code:
         raise typer.Exit(found.answer.exit_code)
+
+
+def _chip_here() -> str:
+    from mlsysim.cli.doctor import chip_here
+
+    found = chip_here()
+    if found is None:
+        raise InputError(
+            "No chip of the zoo was found on this machine (mlsysim doctor says what was); give a scenario instead.",
+            field="workload",
+        )
+    return found
 
 
 def compare(
@@ -377,12 +414,14 @@ def compare(
     """Two plans side by side: what changes, by what factor, and why.
 
     mlsysim compare Llama3_70B@512xH100 Llama3_70B@512xB200 --task training
+    mlsysim compare Llama3_8B@H100 Llama3_8B@MI300X --task serving
     """
     from mlsysim.plans.compare import compare_answers
     from mlsysim.plans.evaluate import evaluate as answer_to
 
     form = chosen_form(context, output, as_json)
-    answers = [answer_to(_named(text, task), change=False) for text in (first, second)]
+    with busy("evaluating ..."):
+        answers = [answer_to(named_plan(text, task), change=False) for text in (first, second)]
     found = compare_answers(*answers)
     if form == "json":
         print_json(found.to_dict())
@@ -390,11 +429,16 @@ def compare(
     if form == "text":
         for line in found.sentences:
             print_text(line, "bold")
+        for letter, answer in zip("AB", answers, strict=True):
+            print_text(f"{letter}: {answer.subject}. {answer.headline}")
+        print_text("")
     rows = [[row.label, row.first, row.second, row.factor_text] for row in found.rows]
-    print_table(form, ["", answers[0].subject, answers[1].subject, "factor"], rows, right=(1, 2, 3))
+    names = ["A", "B"] if form == "text" else [answer.subject for answer in answers]
+    print_table(form, ["metric" if form == "csv" else "", *names, "B / A"], rows, right=(1, 2, 3))
 
 
-def _named(text: str, task: str | None) -> Plan:
+def named_plan(text: str, task: str | None) -> Plan:
+    """The plan that a target means: a plan file, or MODEL@FLEET with a task."""
     if is_plan_file(text):
         return _load(text)
     model, mark, fleet = text.partition("@")
@@ -415,13 +459,15 @@ def sensitivity(
     """How much each figure of the hardware is worth: 10 % less and 10 % more of it.
 
     mlsysim sensitivity Llama3_70B@512xH100 --task training
+    mlsysim sensitivity examples/scenarios/chatbot-llama70b-h200.toml
     """
     from mlsysim.cli.last import remember
     from mlsysim.plans.evaluate import evaluate as answer_to
 
     form = chosen_form(context, output, as_json)
-    wanted = _named(target, task)
-    answer = answer_to(wanted, change=False, sensitivity=True)
+    wanted = named_plan(target, task)
+    with busy("evaluating ..."):
+        answer = answer_to(wanted, change=False, sensitivity=True)
     remember(wanted)
     if form == "json":
         print_json(
@@ -442,7 +488,8 @@ def sensitivity(
             f"{answer.subject}: {answer.metric(answer.main).label.lower()} is {answer.metric(answer.main).text}", "bold"
         )
         print_text(answer.binding.sentence)
-    print_table(form, ["figure", "10 % less", "10 % more"], rows, right=(1, 2))
+        print_text("")
+    print_table(form, ["figure of the hardware", "10 % less", "10 % more"], rows, right=(1, 2))
 
 
 def explain(
@@ -488,7 +535,9 @@ def explain(
         print_text(f"{equation.gives} ({equation.resolver}): {equation.text}")
         print_text("    " + ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items()))
         print_text(f"    = {equation.value}")
-    if not found:
+    if not found and metric is None:
+        print_text("This answer keeps no equations of its own.")
+    elif not found:
         print_text("It is a sum or a share of other numbers of the answer, or a datum of the zoo; see the sources.")
     print_text("Sources: " + "; ".join(f"{name}: {source}" for name, source in answer.sources.items()), "dim")
     print_text("Assumed: " + "; ".join(f"{name} = {text}" for name, text in answer.assumptions.items()), "dim")

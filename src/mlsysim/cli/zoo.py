@@ -70,6 +70,25 @@ def _overview(form: str) -> None:
     print_table(form, ["zoo", "entries", "to see them"], rows)
 
 
+_WORDS = (
+    "key",
+    "name",
+    "precision",
+    "source",
+    "accelerator",
+    "fabric",
+    "node",
+    "topology",
+    "vendor",
+    "type",
+    "kind",
+    "architecture",
+)
+_LONGEST = 30
+_LESS = ("source", "name", "year", "precision")
+"""Columns that a narrow terminal misses least, in this order."""
+
+
 def _word(registry: Any) -> str:
     return str(registry._name).rsplit(".", 1)[-1].lower()
 
@@ -88,7 +107,13 @@ def _listing(registries: list[Any], kind: str, sort: str | None, filters: list[s
         if form == "json":
             documents += [dict(zip(headers, row, strict=True)) | {"zoo": _word(registry)} for row in rows]
         else:
-            print_table(form, headers, rows, title=f"{_word(registry)}: {len(rows)}" if form == "text" else None)
+            title = f"{_word(registry)}: {len(rows)}" if form == "text" else None
+            numbers = [i for i, header in enumerate(headers) if header not in _WORDS]
+            order = [headers.index(header) for header in _LESS if header in headers]
+            order += [i for i in range(len(headers) - 1, 0, -1) if i not in order]
+            if form == "text":
+                rows = [[cell if len(cell) <= _LONGEST else cell[: _LONGEST - 1] + "…" for cell in row] for row in rows]
+            print_table(form, headers, rows, numbers, title, order)
     if form == "json":
         print_json(documents)
 
@@ -167,7 +192,7 @@ def walls(
         if form == "json":
             print_json([_card(w) for w in catalog.walls()])
         else:
-            print_table(form, headers, rows, right=(0,))
+            print_table(form, headers, rows, right=(0,), drop=(4, 2))
         return
     card = catalog.wall(number)
     resolver = catalog.resolver(card.resolver)
@@ -206,11 +231,17 @@ def schema(
     type_: Annotated[
         str, typer.Option("--type", help="plan, hardware, workload, answer, or a resolver such as ServingModel")
     ] = "plan",
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """JSON Schema of a plan file, of the zoo's types or of a resolver, for editors and programs.
 
     mlsysim schema --type plan > plan.schema.json
+    mlsysim schema --type ServingModel
     """
+    form = chosen_form(context, output, as_json)
+    if form not in ("json", "text"):
+        raise InputError(f"A schema is JSON, so -o {form} says nothing; leave it out.", field="output")
     from mlsysim.walls.catalog import RESOLVERS, resolver
 
     if type_ == "plan":

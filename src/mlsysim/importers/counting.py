@@ -17,14 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.models.graph_workload import GraphOperator, GraphWorkload
-from mlsysim.zoo.provenance import Metadata
+from mlsysim.models.graph_workload import BY_GROUPS, GraphOperator, GraphWorkload
 
 __all__ = [
     "Call",
     "Shape",
     "attention",
+    "broadcast",
+    "contraction",
     "convolution",
+    "einsum_shapes",
     "elements",
     "lookup",
     "moved",
@@ -85,15 +87,13 @@ def moved(name: str, inputs: Iterable[Shape], outputs: Iterable[Shape]) -> Call:
 def convolution(name: str, x: Shape, weight: Shape, out: Shape, transposed: bool = False) -> Call:
     """A convolution over any number of dimensions, with weights (out, in / groups, kernel...)."""
     if len(weight) < 3 or len(x) != len(weight) or len(out) != len(x) or not all(weight) or not out[1] or not x[1]:
-        raise InputError(f"The convolution {name[:60]!r} has shapes {x}, {weight} and {out}, which do not belong together.")
+        raise InputError(
+            f"The convolution {name[:60]!r} has shapes {x}, {weight} and {out}, which do not belong together."
+        )
     held, area = elements(weight), math.prod(weight[2:])
     channels_out = out[1]
-    groups = max(1.0, x[1] / weight[0] * 1.0 if transposed and weight[0] != x[1] else x[1] / (weight[0] if transposed else weight[1]))
-    if transposed:
-        groups = max(1.0, channels_out / weight[1])
-        flops = 2 * elements(x) * held / x[1]
-    else:
-        flops = 2 * elements(out) * held / channels_out
+    groups = max(1.0, (channels_out if transposed else x[1]) / weight[1])
+    flops = 2 * elements(x) * held / x[1] if transposed else 2 * elements(out) * held / channels_out
     rows = elements(out) / channels_out
     own: dict[str, Any] = {"flops": flops, "weights": held, "inputs": elements(x), "outputs": elements(out)}
     if groups > 1 and groups == x[1]:
@@ -172,6 +172,51 @@ def attention(
     )
 
 
+def einsum_shapes(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict[str, int]]:
+    """Letters of the operands and of the result of an equation, and their sizes; an ellipsis gets letters of its own."""
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    operands = left.split(",")
+    if len(operands) != len(shapes):
+        raise InputError(f"The equation {equation[:60]!r} has {len(operands)} operands for {len(shapes)} tensors.")
+    sizes: dict[str, int] = {}
+    written, hidden = [], ""
+    for letters, shape in zip(operands, shapes, strict=True):
+        if "..." in letters:
+            missing = len(shape) - len(letters) + 3
+            own = "".join(chr(0x3B1 + i) for i in range(max(0, missing)))[::-1]
+            hidden = max(hidden, own, key=len)
+            letters = letters.replace("...", own)
+        if len(letters) != len(shape):
+            raise InputError(f"The equation {equation[:60]!r} does not fit a tensor of {shape}.")
+        for letter, size in zip(letters, shape, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+        written.append(letters)
+    if not arrow:
+        every = "".join(written)
+        result = hidden + "".join(sorted(x for x in set(every) - set(hidden) if every.count(x) == 1))
+    result = result.replace("...", hidden)
+    if any(letter not in sizes for letter in result):
+        raise InputError(f"The equation {equation[:60]!r} has a letter in its result alone.")
+    return written, result, sizes
+
+
+def contraction(name: str, equation: str, shapes: Sequence[Shape], weight: bool) -> Call | None:
+    """An Einstein sum over two tensors as a product; None for other numbers of tensors.
+
+    Letters of both tensors and of the result are groups, of one and the result rows or columns, of both alone the inner size.
+    """
+    operands, result, sizes = einsum_shapes(equation, shapes)
+    if len(operands) != 2:
+        return None
+    a, b, kept = set(operands[0]), set(operands[1]), set(result)
+    groups, m, n, k = (
+        math.prod(sizes[x] for x in letters)
+        for letters in (a & b & kept, (a - b) & kept, (b - a) & kept, (a & b) - kept)
+    )
+    left, right = ((groups, m, k), (groups, k, n)) if groups > 1 else ((m, k), (k, n))
+    return product(name, left, right, weight)
+
+
 def lookup(name: str, out: Shape) -> Call:
     """Rows taken from a table: what is read is what is written."""
     width = float(out[-1]) if out else 1.0
@@ -179,8 +224,8 @@ def lookup(name: str, out: Shape) -> Call:
     return Call(name, "embedding", "embedding", m=size / width if width else 0.0, n=width, inputs=size, outputs=size)
 
 
-def recurrent(name: str, x: Shape, weights: float, out: Iterable[Shape], steps: int) -> Call:
-    """A recurrent layer: each step of each sequence passes through all its matrices, which are read again each step."""
+def recurrent(name: str, x: Shape, weights: float, out: Iterable[Shape]) -> Call:
+    """A recurrent layer: each step of each sequence passes through all its matrices, which stay on chip between steps."""
     positions = elements(x) / x[-1] if x and x[-1] else 0.0
     written = sum(map(elements, out))
     return Call(
@@ -190,7 +235,7 @@ def recurrent(name: str, x: Shape, weights: float, out: Iterable[Shape], steps: 
         n=weights / x[-1] if x and x[-1] else 0.0,
         k=float(x[-1]) if x else 0.0,
         flops=2 * positions * weights,
-        weights=weights * max(1, steps),
+        weights=weights,
         inputs=elements(x),
         outputs=written,
     )
@@ -217,8 +262,6 @@ def workload_of(
     name: str,
     batch: float,
     sample: str = "",
-    architecture: str = "graph",
-    source: str | None = None,
 ) -> GraphWorkload:
     """The workload of one sample. Calls that are equal in everything but their name become one with a count."""
     grouped: dict[Call, int] = {}
@@ -230,21 +273,17 @@ def workload_of(
     if not grouped:
         raise InputError(f"{name[:80]!r} has no operator that computes anything.")
     operators = tuple(
-        GraphOperator(
-            count=count, **{field: getattr(call, field) for field in Call.__dataclass_fields__}
-        )
+        GraphOperator(count=count, **{field: getattr(call, field) for field in Call.__dataclass_fields__})
         for call, count in grouped.items()
     )
     kinds = {op.kind for op in operators}
-    if architecture == "graph":
-        architecture = "cnn" if kinds & {"conv", "depthwise_conv"} and "attention" not in kinds else architecture
-    return GraphWorkload(name=name, operators=operators, sample=sample, architecture=architecture, metadata=Metadata())
+    convolutional = bool(kinds & {"conv", "depthwise_conv"}) and not kinds & {"attention", "batched_gemm"}
+    return GraphWorkload(
+        name=name, operators=operators, sample=sample, architecture="cnn" if convolutional else "graph"
+    )
 
 
 def _per_sample(call: Call, batch: float) -> Call:
     """The call's share of one sample; weights are there once for all."""
-    own = {field: getattr(call, field) / batch for field in ("flops", "inputs", "outputs", "cache")}
-    own["groups" if call.kind in ("attention", "batched_gemm") else "m"] = (
-        call.groups if call.kind in ("attention", "batched_gemm") else call.m
-    ) / batch
-    return replace(call, name=call.name.split("|")[0], **own)
+    grown = ("flops", "inputs", "outputs", "cache", "groups" if call.kind in BY_GROUPS else "m")
+    return replace(call, **{field: getattr(call, field) / batch for field in grown})

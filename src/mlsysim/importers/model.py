@@ -3,6 +3,7 @@
 config.json, or any Hugging Face configuration under another name
 a folder with config.json, and with hf_quant_config.json, model.safetensors.index.json or *.safetensors where it has them
 *.safetensors and model.safetensors.index.json, by the config.json beside them
+*.onnx and *.pt2, as graphs of operators
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.importers.hf import read_config
 from mlsysim.importers.limits import existing, load_json, read_bounded, refuse_pickle
+from mlsysim.importers.onnx import read_onnx
 from mlsysim.importers.report import ImportReport
 from mlsysim.importers.safetensors import Checkpoint, read_folder, read_header
+from mlsysim.importers.torch_graph import read_pt2
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 
@@ -43,7 +46,7 @@ def model_named(text: str) -> Workload:
     if not isinstance(text, str):
         raise InputError(f"A model is named by text, not by {type(text).__name__}.")
     if text in Models or not (
-        "/" in text or os.sep in text or text.endswith((".json", ".safetensors")) or _there(text)
+        "/" in text or os.sep in text or text.endswith((".json", ".safetensors", ".onnx", ".pt2")) or _there(text)
     ):
         found: Workload = Models.get(text)
         return found
@@ -64,6 +67,10 @@ def read_model(path: str | os.PathLike[str], name: str | None = None) -> ImportR
         if not (place / "config.json").is_file():
             raise InputError(f"The folder {str(place)[-200:]!r} has no config.json.")
         return _folder(place, place / "config.json", name)
+    if place.suffix.lower() == ".onnx":
+        return read_onnx(place, name)
+    if place.suffix.lower() == ".pt2":
+        return read_pt2(place, name)
     if place.name == _INDEX or place.suffix.lower() == ".safetensors":
         return _checkpoint(place, name)
     head = read_bounded(place, LARGEST_CONFIG, at_most=8)

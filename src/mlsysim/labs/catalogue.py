@@ -11,7 +11,7 @@ from mlsysim.infra.registry import Grids
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.physics.precision import BYTES_PER_ELEMENT
-from mlsysim.systems.registry import Clusters, Fabrics
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.stacks import stack_names
 from mlsysim.walls.node.engines import engine_names
@@ -34,7 +34,7 @@ _KINDS = {
     "dlrm": "Recommendation",
 }
 
-Item = dict[str, str]
+Item = dict[str, Any]
 
 
 def models() -> list[Item]:
@@ -69,9 +69,7 @@ def size_text(model: Workload) -> str:
     >>> size_text(Models.Llama3_8B)
     '8.03 B parameters'
     """
-    if model.parameters is None:
-        return ""
-    count = to_si(model.parameters, "param")
+    count = float(model.parameter_count)
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if count >= size:
             return f"{count / size:.3g} {letter} parameters"
@@ -80,14 +78,23 @@ def size_text(model: Workload) -> str:
 
 def chips() -> list[Item]:
     """Chips by vendor, then the clusters of the zoo, which are fleets by themselves."""
-    found = []
-    for chip in Hardware:
+    found: list[Item] = []
+    sizes = {node.accelerator.name: node.accelerators_per_node for node in reversed(list(Nodes))}
+    for chip in sorted(Hardware, key=lambda entry: -(entry.release_year or 0)):
         memory = to_si(chip.memory.capacity, "byte")
         size = f"{memory / 2**30:.4g} GiB" if memory >= 2**30 else f"{memory / 2**10:,.4g} KiB"
         found.append(
-            {"key": _key(chip), "name": chip.name, "group": chip.vendor or "Others", "note": size, "kind": "chip"}
+            {
+                "key": _key(chip),
+                "name": chip.name,
+                "group": chip.vendor or "Others",
+                "note": size,
+                "kind": "chip",
+                "per_node": sizes.get(chip.name, 8),
+            }
         )
-    found.sort(key=lambda item: item["group"].lower() != "nvidia")
+    makers = Counter(item["group"] for item in found)
+    found.sort(key=lambda item: (-makers[item["group"]], item["group"].lower()))
     for fleet in Clusters:
         note = f"{fleet.total_accelerators:,} accelerators"
         found.append({"key": _key(fleet), "name": fleet.name, "group": "Clusters", "note": note, "kind": "cluster"})

@@ -20,13 +20,16 @@ _FIGURES = {
 }
 
 
-def charts_of(answer: Answer, width: int) -> dict[str, str]:
-    """SVG texts by name: roofline, waterfall, memory, scorecard; what an answer has no data for is left out."""
+def charts_of(answer: Answer, width: int, wide: int) -> dict[str, str]:
+    """SVG texts by name: roofline, waterfall, memory, scorecard; what an answer has no data for is left out.
+
+    The scorecard, which is mostly text, has a width of its own.
+    """
     figures = {
         "roofline": _rooflines([("", answer)], width),
         "waterfall": _waterfall(answer, width),
         "memory": _memory([("Each accelerator", answer)], width),
-        "scorecard": _scorecard(answer, width),
+        "scorecard": _scorecard(answer, wide),
     }
     return {name: figure.svg() for name, figure in figures.items() if figure is not None}
 

@@ -1,7 +1,8 @@
 """What the explorer asks: a quick answer to a plan while a slider moves, and the slower parts one by one.
 
     explore      words, numbers and charts of a plan; a few milliseconds
-    deepen       the cheapest change and the sensitivities; seconds, where layouts are searched
+    sensitivity  what each figure of the hardware is worth
+    cheapest     the cheapest change; seconds, where layouts are searched
     settle       the plan with its layout searched and written down
     why          the equations behind a number
     compare      two plans side by side
@@ -15,12 +16,13 @@ comparing, does not evaluate again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from functools import lru_cache
 from typing import Any
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.hf import read_config
 from mlsysim.labs import catalogue as lists
 from mlsysim.labs.charts import charts_of, charts_of_both, sensitivity_chart
@@ -28,24 +30,27 @@ from mlsysim.labs.rpc import offer
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.audit import AUDITED
-from mlsysim.plans.changes import settled
+from mlsysim.plans.changes import sensitivities, settled
 from mlsysim.plans.compare import compare_answers
 from mlsysim.plans.evaluate import evaluate as answer_to
+from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.files import plan_from_text, plan_to_toml
+from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, find_model
 from mlsysim.systems.types import Fleet
-from mlsysim.units.registry import Quantity
+from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
 
 __all__ = [
     "catalogue",
+    "cheapest",
     "compare",
-    "deepen",
     "evaluate",
     "explore",
     "full_answer",
     "scenario",
+    "sensitivity",
     "settle",
     "take_model",
     "why",
@@ -80,7 +85,7 @@ def evaluate(plan: Document) -> Document:
 
 
 @offer
-def explore(plan: Document, width: int = 720) -> Document:
+def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
     """The quick answer: words, texts of metrics, charts for a width, and what the controls should show."""
     answer = _answer(plan)
     return {
@@ -98,7 +103,7 @@ def explore(plan: Document, width: int = 720) -> Document:
         "main": answer.metric(answer.main).path,
         "metrics": [_metric(metric) for metric in answer.metrics],
         "assumptions": answer.assumptions,
-        "charts": charts_of(answer, width),
+        "charts": charts_of(answer, width, wide),
         "chosen": _chosen(answer),
         "figures": _figures(answer.plan),
     }
@@ -131,43 +136,68 @@ def _chosen(answer: Answer) -> Document:
         for name in ("prompt_tokens", "output_tokens"):
             if name in assumed:
                 found[f"serving.{name}"] = int(assumed[name].replace(",", ""))
+        part = plan.serving
+        limits = {"ttft": "ms", "tpot": "ms", "latency": "s"}
+        found |= {f"serving.{name}": _in(getattr(part, name, None), unit) for name, unit in limits.items()}
     found["workload.precision"] = plan.workload.precision or assumed.get("precision")
-    found["accelerators"] = find_fleets(plan.hardware).accelerators
+    found["workload.batch_size"] = found.get("workload.batch_size", plan.workload.batch_size or 1)
+    ops = plan.ops
+    found |= {"ops.days": ops.days, "ops.budget": _in(ops.budget, "USD"), "ops.deadline": _in(ops.deadline, "day")}
+    found["hardware.efficiency"] = "calibrated" if answer.fidelity == "calibrated" else plan.hardware.efficiency or 0.5
+    found["experts"] = getattr(find_model(plan.workload.model), "experts", 1)
+    found |= _system(plan)
     return {path: value for path, value in found.items() if value is not None}
 
 
+def _in(value: Any, unit: str) -> float | None:
+    return None if value is None else float(f"{to_si(value, unit):.6g}")
+
+
+def _system(plan: Plan) -> Document:
+    """Chip, node or cluster of the plan, and how many accelerators there are in all and in a node."""
+    groups = find_fleets(plan.hardware)
+    found: Document = {"accelerators": groups.accelerators, "system": plan.hardware.on or plan.hardware.name}
+    if len(groups.fleets) > 1:
+        return {**found, "system_kind": "several"}
+    fleet = groups.one
+    named = re.sub(r"^\s*[\d_,]+\s*[xX×*]\s*", "", str(found["system"])).partition("@")[0].strip()
+    kind, entry = find_system(named)
+    fabric = fleet.fabric.metadata.key if fleet.count > 1 else None
+    found |= {"system": entry.metadata.key, "system_kind": kind, "hardware.fabric": fabric}
+    return {**found, "per_node": fleet.node.accelerators_per_node}
+
+
 _UNITS = {
-    "peak_flops": (("PFLOPs/s", 1e15), ("TFLOPs/s", 1e12), ("GFLOPs/s", 1e9), ("MFLOPs/s", 1e6)),
-    "memory_bandwidth": (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)),
-    "memory_capacity": (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)),
-    "link_bandwidth": (("GB/s", 1e9), ("MB/s", 1e6)),
-    "fabric_bandwidth": (("GB/s", 1e9), ("MB/s", 1e6)),
-    "tdp": (("W", 1.0), ("mW", 1e-3)),
-    "price": (("USD", 1.0),),
+    "peak_flops": ("PFLOPs/s", "TFLOPs/s", "GFLOPs/s", "MFLOPs/s"),
+    "memory_bandwidth": ("TB/s", "GB/s", "MB/s"),
+    "memory_capacity": ("GB", "MB", "kB"),
+    "link_bandwidth": ("GB/s", "MB/s"),
+    "fabric_bandwidth": ("GB/s", "MB/s"),
+    "tdp": ("W", "mW"),
+    "price": ("USD",),
 }
 
 
 def _figures(plan: Plan) -> Document:
-    """Figures of the chip: the zoo's, in the unit that reads best, for the panel that edits them."""
-    groups = find_fleets(plan.hardware.model_copy(update={"chip": None}))
-    if len(groups.fleets) != 1:
+    """Figures of the chip for the panel that edits them: the zoo's and the plan's, in the unit in which the zoo's reads best."""
+    zoo = find_fleets(plan.hardware.model_copy(update={"chip": None}))
+    if len(zoo.fleets) != 1:
         return {}
+    edited = _of_fleet(find_fleets(plan.hardware).one)
     found: Document = {}
-    for name, value in _zoo_figures(groups.one).items():
-        if value is None:
-            continue
-        number = float(value.to_base_units().magnitude) if name != "price" else float(value.to("USD").magnitude)
-        unit, _ = next(((u, size) for u, size in _UNITS[name] if _size(u) <= number * 1.0001), _UNITS[name][-1])
-        found[name] = {"value": float(f"{value.to(unit).magnitude:.6g}"), "unit": unit}
+    for name, value in _of_fleet(zoo.one).items():
+        if value is not None:
+            units = [unit for unit in _UNITS[name] if value.to(unit).magnitude >= (10 if unit == "PFLOPs/s" else 1)]
+            unit = units[0] if units else _UNITS[name][-1]
+            found[name] = {"zoo": _six(value.to(unit)), "now": _six(edited[name].to(unit)), "unit": unit}
     return found
 
 
-@lru_cache(maxsize=64)
-def _size(unit: str) -> float:
-    return float(Quantity(1.0, unit).to_base_units().magnitude)
+def _six(value: Any) -> float:
+    return float(f"{value.magnitude:.6g}")
 
 
-def _zoo_figures(fleet: Fleet) -> dict[str, Any]:
+def _of_fleet(fleet: Fleet) -> dict[str, Any]:
     chip = fleet.node.accelerator
     return {
         "peak_flops": chip.compute.peak_flops,
@@ -181,15 +211,21 @@ def _zoo_figures(fleet: Fleet) -> dict[str, Any]:
 
 
 @offer
-def deepen(plan: Document, width: int = 720) -> Document:
-    """The cheapest change and the sensitivities."""
-    answer = answer_to(_plan(plan), sensitivity=True)
-    change = answer.change
+def sensitivity(plan: Document, width: int = 720) -> Document:
+    """What 10 % less and 10 % more of each figure of the hardware does to the main metric, and the chart of it."""
+    answer = _answer(plan)
+    found = sensitivities(answer, evaluate_plainly)
     return {
-        "change": None if change is None else {"sentence": change.sentence, "plan": change.plan.document()},
-        "sensitivity": sensitivity_chart(answer, answer.sensitivities, width),
-        "sensitivities": {name: list(sides) for name, sides in answer.sensitivities.items()},
+        "chart": sensitivity_chart(answer, found, width),
+        "changes": {name: list(pair) for name, pair in found.items()},
     }
+
+
+@offer
+def cheapest(plan: Document) -> Document | None:
+    """The cheapest change that betters the plan, with the whole plan that it makes; seconds where layouts are searched."""
+    found = answer_to(_plan(plan)).change
+    return None if found is None else {"sentence": found.sentence, "plan": found.plan.document()}
 
 
 @offer
@@ -271,7 +307,7 @@ def catalogue(what: str) -> Any:
     """A list for a menu: models, chips, or all the short ones."""
     makers = {"models": lists.models, "chips": lists.chips, "short": lists.short_lists}
     if what not in makers:
-        raise InputError(f"There is no list {what!r:.40}; the lists are {', '.join(makers)}.")
+        raise unknown_name("list", what, makers)
     return makers[what]()
 
 
@@ -281,10 +317,9 @@ def take_model(text: str, name: str = "") -> Document:
     if len(text) > _LARGEST_CONFIG:
         raise InputError(f"The file has {len(text):,} characters, which no model's configuration has.")
     report = read_config(text, None, source=name or "config.json")
-    key = re.sub(r"\W+", "_", report.name).strip("_") or "Imported"
-    key = key if key[0].isalpha() else f"Model_{key}"
-    if Models.is_shipped(key):
-        key += "_imported"
+    # The digest keeps two configurations of one name apart, and from the zoo's own.
+    digest = hashlib.sha256(text.encode()).hexdigest()[:6]
+    key = f"Imported_{re.sub(r'[^0-9A-Za-z]+', '_', report.name).strip('_')}_{digest}"
     Models.add(report.workload, key=key)
     _kept.cache_clear()
     return {

@@ -21,9 +21,9 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 
-__all__ = ["GraphOperator", "GraphWorkload"]
+__all__ = ["BY_GROUPS", "GraphOperator", "GraphWorkload"]
 
-_BY_GROUPS = ("attention", "batched_gemm")
+BY_GROUPS = ("attention", "batched_gemm")
 """Kinds in which each sample adds groups; in the others it adds rows."""
 
 _LARGEST = 1e30
@@ -60,7 +60,7 @@ class GraphOperator(Record):
 
     def operator(self, p: Pass) -> Operator:
         """The operator on a batch, in bytes."""
-        grouped = self.kind in _BY_GROUPS
+        grouped = self.kind in BY_GROUPS
         return Operator(
             self.name,
             self.kind,
@@ -97,7 +97,7 @@ class GraphWorkload(Workload):
         self._check_stated()
 
     @cached_property
-    def derived_parameters(self) -> float:  # type: ignore[override]
+    def derived_parameters(self) -> float:
         return float(sum(op.parameters * op.count for op in self.operators))
 
     @property

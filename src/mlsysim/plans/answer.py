@@ -86,7 +86,7 @@ def value_text(name: str, value: Any) -> str:
             )
         if str(value.units) == "token" and value.magnitude >= 1e6:
             return f"{value.magnitude:.4g}"
-        if str(value.units) in _RATES and value.magnitude >= 1:
+        if str(value.units) in _RATES and value.magnitude >= 1e-2:
             return f"{value.magnitude:,.4g}" if value.magnitude < 1e4 else f"{value.magnitude:,.0f}"
         return format_value(value)
     if isinstance(value, float):
@@ -350,7 +350,7 @@ def _limit(metric: Metric, limit: Any) -> Any:
     if isinstance(limit, Mapping):
         if set(limit) != {"magnitude", "unit"}:
             raise InputError(f"The limit of {metric.path!r} must have magnitude and unit.")
-        limit = f"{limit['magnitude']} {limit['unit']}"
+        limit = f"{limit['magnitude']} {limit['unit']}"[:80]
     if isinstance(limit, str):
         bound = parse_quantity(limit)
         if not isinstance(value, Quantity):
@@ -363,4 +363,24 @@ def _limit(metric: Metric, limit: Any) -> Any:
             raise InputError(
                 f"The limit {limit[:40]!r} of {metric.path!r} has another dimension than its value, {metric.text}."
             ) from None
-    return Quantity(limit, value.units) if isinstance(value, Quantity) else float(limit)
+    if not isinstance(value, Quantity):
+        return float(limit)
+    return Quantity(float(limit), _PLAIN_UNITS.get(metric.name, value.units)).to(value.units)
+
+
+_PLAIN_UNITS = {
+    "latency": "ms",
+    "ttft": "ms",
+    "tpot": "ms",
+    "run_time": "day",
+    "mtbf": "h",
+    "checkpoint_interval": "min",
+    "memory": "GB",
+    "memory_capacity": "GB",
+    "kv_cache": "GB",
+    "power": "kW",
+    "energy": "kWh",
+    "energy_per_sample": "J",
+    "energy_per_token": "J",
+}
+"""Units of plain numbers in assertions, for metrics whose printed unit follows their size."""

@@ -11,9 +11,11 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
 from mlsysim.walls.base import as_plain
 from mlsysim.walls.data.ingestion import DataModel
@@ -22,6 +24,8 @@ from mlsysim.walls.node.compute_memory import SingleNodeModel
 __all__ = ["AUDITED", "Audit", "Row", "audit"]
 
 FIRST_ORDER = 0.5
+_TOKEN_BYTES = 4
+_TUTORIAL_RATE = "8 MB/s"
 
 AUDITED = Plan(
     name="Llama-70B on 512 H100 in Quebec",
@@ -77,19 +81,19 @@ class Audit:
 def audit(plan: Plan = AUDITED) -> Audit:
     """A plan through all domains."""
     given = plan.hardware.efficiency
-    first = evaluate_plainly(
-        plan.replacing(hardware={"efficiency": given if isinstance(given, float) else FIRST_ORDER})
-    )
     notes: list[str] = []
     measured: Answer | None = None
     try:
-        # The layout that was searched at first order stays, so that both columns are of one design.
         measured = evaluate(plan.replacing(hardware={"efficiency": "calibrated"}))
     except InputError as error:
         notes.append(f"No calibrated column: {error}")
-    rows = [*_node(plan), *_scores(first, measured)]
+    # What the calibrated answer chose stays, so that both columns are of one design.
+    design = plan if measured is None else settled(measured)
+    rough = design.replacing(hardware={"efficiency": given if isinstance(given, float) else FIRST_ORDER})
+    first = evaluate(rough) if measured is None else evaluate_plainly(rough)
+    rows = [*_node(plan, measured or first), *_scores(first, measured)]
     rows.sort(key=lambda row: _ORDER.index(row.domain))
-    return Audit(tuple(rows), first if measured is not None else evaluate(first.plan), measured, tuple(notes))
+    return Audit(tuple(rows), first, measured, tuple(notes))
 
 
 _ORDER = ("Node", "Data", "Algorithm", "Fleet", "Operations", "Analysis")
@@ -136,28 +140,44 @@ def _scores(first: Answer, measured: Answer | None) -> list[Row]:
     return rows
 
 
-def _node(plan: Plan) -> list[Row]:
+def _node(plan: Plan, answer: Answer) -> list[Row]:
     """What one accelerator alone makes of the model, and which figure of it binds."""
     chip, model = find_fleets(plan.hardware).fleets[0].node.accelerator, find_model(plan.workload.model)
-    precision = plan.workload.precision or "fp16"
+    precision = plan.workload.precision or answer.assumptions.get("precision", "fp16")
     rows = []
     try:
         alone = SingleNodeModel().solve(
-            model, chip, plan.workload.batch_size if plan.kind == "inference" else 1, precision
+            model, chip, (plan.workload.batch_size or 1) if plan.kind == "inference" else 1, precision
         )
         bound = SensitivitySolver().solve(model, chip, precision)
     except InputError:
         return []
-    if model.data_rate is None and plan.kind == "training" and chip.storage is not None:
-        data = DataModel().solve("8 MB/s", chip)
+    if model.data_rate is None and not model.fixed_shape and plan.kind == "training" and chip.storage is not None:
+        # Tokens are read as four-byte numbers, by each accelerator its share; the tutorial's own rate for its own run.
+        devices = find_fleets(plan.hardware).accelerators
+        rate = to_si(answer.value("tokens_per_second"), "1/s") * _TOKEN_BYTES / devices
+        demand = _TUTORIAL_RATE if plan is AUDITED else f"{rate:.6g} B/s"
+        data = DataModel().solve(demand, chip)
+        share = data.utilization or 0.0
+        used = f"{share:.1g} of supply" if share < 5e-4 else f"{share:.1%} of supply"
+        shown = data.demand_bw.to("MB/s" if to_si(data.demand_bw, "byte/s") >= 1e6 else "kB/s")
         rows.append(
-            Row("Data", "DataModel", "Data at 8 MB/s", f"{data.utilization:.1%} of supply", "", 8, "Ingestion", "holds")
+            Row(
+                "Data",
+                "DataModel",
+                f"Data at {shown.magnitude:.3g} {shown.units:~P}",
+                used,
+                "",
+                8,
+                "Ingestion",
+                "holds",
+            )
         )
-    word = f"{alone.bottleneck}-bound" if alone.feasible else "does not fit alone"
-    status = "holds" if alone.feasible else "split needed"
+    word = f"{alone.bottleneck}-bound" if alone.feasible else "too big for one"
+    status = "holds" if alone.feasible else "split"
     rows.append(
         Row("Node", "SingleNodeModel", "One accelerator", word, "", alone.binding.wall, alone.binding.name, status)
     )
-    text = as_plain(bound.binding_constraint).replace("_", " ")
+    text = str(as_plain(bound.binding_constraint)).replace("_", " ")
     rows.append(Row("Analysis", "SensitivitySolver", "Binding figure", text, "", 21, "Sensitivity", "holds"))
     return rows

@@ -1,8 +1,9 @@
 """The cheapest change that moves the binding wall, and how much each figure of the hardware is worth.
 
 Changes are tried in classes of effort: settings of the software first, then number formats, then another network, then
-other or more hardware. The first class in which something helps by 2 % or more (or makes a plan fit) wins, and in it what
-helps most. A change is a whole plan, so it can be evaluated, compared and launched as it stands.
+other or more hardware. The first class in which something helps by 2 % or more (or makes a plan fit, or keep what it was
+asked to) wins, and in it what helps most. A change never breaks a demand that the plan keeps. It is a whole plan, so it
+can be evaluated, compared and launched as it stands. Numbers do not say what a narrower format does to accuracy.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer, Change
+from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.registry import Quantity
@@ -55,19 +57,22 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
     """The least effort that betters the answer's main metric, or makes it fit."""
     base = _score(answer)
     cost = _cost(answer)
+    broken = {check.sentence.split(" is ")[0] for check in answer.checks if not check.passed}
+    wrong = not answer.feasible or bool(broken)
     for group in _candidates(answer):
         best: Change | None = None
         gained = 0.0
         for words, plan in group:
             try:
                 tried = evaluate(plan)
+                failing = {check.sentence.split(" is ")[0] for check in demands(tried) if not check.passed}
             except InputError:
                 continue
-            if not tried.feasible:
+            if not tried.feasible or (failing - broken if answer.feasible else failing) or (wrong and failing):
                 continue
-            factor = _score(tried) / base if base > 0 else float("inf")
-            gain = factor - 1 if answer.feasible else factor
-            if gain > max(gained, _WORTH_IT if answer.feasible else 0.0):
+            factor = _score(tried) / base if base > 0 else 1.0
+            gain = factor if wrong else factor - 1
+            if gain > max(gained, 0.0 if wrong else _WORTH_IT):
                 gained = gain
                 spent = _cost(tried)
                 ratio = spent / cost if spent is not None and cost else None
@@ -102,13 +107,16 @@ def _sentence(before: Answer, after: Answer, words: str, factor: float, ratio: f
     money = ""
     if ratio is not None and abs(ratio - 1) >= 0.01:
         money = f" and {abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} cost"
-        money += " a token" if any(m.name == "usd_per_mtoken" for m in after.metrics) else ""
+        each = next((m.label.rsplit(" ", 1)[-1].rstrip("s") for m in after.metrics if m.name == "usd_per_mtoken"), "")
+        money += f" a {each}" if each else ""
     if not before.feasible:
         return f"Cheapest change: {words}; then it fits."
+    if not before.passed:
+        return f"Cheapest change: {words}; then all that was asked holds."
     what = {"tokens_per_second": "throughput", "latency": "speed", "tpot": "speed of tokens"}.get(
         before.main, before.main
     )
-    gain = f"{factor - 1:.0%} more" if factor < 2 else f"{factor:.1f} times the"
+    gain = f"{factor - 1:.0%} more" if factor < 2 else f"{factor:.2g} times the"
     return f"Cheapest change: {words}: {gain} {what}{money}."
 
 
@@ -139,7 +147,7 @@ def _training(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
     searched = plan.replacing(parallelism=free_layout)
     yield [
         ("a batch twice as large", searched.replacing(workload={"batch_size": layout["batch_size"] * 2})),
-        *([("compute in fp8", plan.replacing(workload={"precision": "fp8"}))] if _has_format(plan, "fp8") else []),
+        *_narrower(plan, "compute"),
     ]
     yield list(_faster_network(plan))
     yield list(_other_chips(searched))
@@ -154,14 +162,12 @@ def _serving(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
             ("let the tensor-parallel degree be chosen", plan.replacing(parallelism=free, serving={"replicas": None}))
         ]
     part = plan.serving
-    precision = plan.workload.precision or "bf16"
-    narrow = []
-    if precision in ("bf16", "fp16") and _has_format(plan, "fp8"):
-        narrow.append(("weights and arithmetic in fp8", plan.replacing(workload={"precision": "fp8"})))
-    if precision in ("bf16", "fp16") and not _has_format(plan, "fp8") and _has_format(plan, "int8"):
-        narrow.append(("weights and arithmetic in int8", plan.replacing(workload={"precision": "int8"})))
+    if answer.plan.serving is None or (answer.plan.serving.concurrency is None and answer.plan.serving.qps is None):
+        # The load was ours to find, and is found again for each change.
+        plan = plan.replacing(serving={"concurrency": None})
+    narrow = list(_narrower(plan, "weights and arithmetic"))
     if part is not None and part.cache_precision is None:
-        narrow.append(("caches in fp8", plan.replacing(serving={"cache_precision": "fp8"})))
+        narrow.append((f"caches in fp8{_CAVEAT}", plan.replacing(serving={"cache_precision": "fp8"})))
     yield narrow
     loose = plan.replacing(parallelism=free, serving={"replicas": None})
     yield list(_other_chips(loose))
@@ -178,14 +184,23 @@ def _inference(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
         "int8": ("int4",),
     }
     yield [
-        (f"{name} instead of {precision}", plan.replacing(workload={"precision": name}))
+        (f"{name} instead of {precision}{_CAVEAT}", plan.replacing(workload={"precision": name}))
         for name in narrower.get(precision, ())
     ]
     yield list(_other_chips(plan))
 
 
-def _has_format(plan: Plan, name: str) -> bool:
-    return name in find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
+_CAVEAT = " (check the accuracy)"
+
+
+def _narrower(plan: Plan, what: str) -> Iterator[tuple[str, Plan]]:
+    """The widest eight-bit format that the chip computes in, for a plan in sixteen bits."""
+    if (plan.workload.precision or "bf16") not in ("bf16", "fp16"):
+        return
+    have = find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
+    name = next((name for name in ("fp8", "int8") if name in have), None)
+    if name is not None:
+        yield f"{what} in {name}{_CAVEAT}", plan.replacing(workload={"precision": name})
 
 
 def _faster_network(plan: Plan) -> Iterator[tuple[str, Plan]]:
@@ -234,12 +249,11 @@ def _more(plan: Plan) -> Iterator[tuple[str, Plan]]:
     key = fleet.node.accelerator.metadata.key or ""
     if not key or plan.hardware.chip is not None:
         return
+    joined = f"@{fleet.fabric.metadata.key}" if fleet.count > 1 and fleet.fabric.metadata.key else ""
     for factor in (2, 4, 8):
         count = fleet.total_accelerators * factor
-        yield (
-            f"{count} x {key} instead of {fleet.total_accelerators}",
-            plan.replacing(hardware={"on": f"{count}x{key}", "name": None, "nodes": None, "accelerators": None}),
-        )
+        on = {"on": f"{count}x{key}{joined}", "name": None, "nodes": None, "accelerators": None, "fabric": None}
+        yield f"{count:,} x {key} instead of {fleet.total_accelerators:,}", plan.replacing(hardware=on)
 
 
 _FIGURES = ("peak_flops", "memory_bandwidth", "memory_capacity", "link_bandwidth", "fabric_bandwidth")

@@ -175,5 +175,5 @@ def _fabric_for(node: Node, nodes: int, assumed: dict[str, str]) -> NetworkFabri
         infiniband = [f for f in same if (f.technology or f.name).lower().startswith("infiniband")]
         fabric = (infiniband or same or [Fabrics.get("Ethernet_100G")])[0]
     if nodes > 1:
-        assumed["fabric"] = f"{fabric.name}; say @NAME after the fleet for another"
+        assumed["fabric"] = f"{fabric.name} (@NAME after the fleet for another)"
     return fabric

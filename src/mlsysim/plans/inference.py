@@ -10,7 +10,7 @@ from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, equations_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, find_region
-from mlsysim.plans.sheet import Sheet, band_text, compact_time, limit_of
+from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, interval_sentence, limit_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, arithmetic_peak
 
@@ -25,11 +25,12 @@ def evaluate_inference(plan: Plan) -> Answer:
     fleet = groups.one
     if fleet.total_accelerators > 1:
         raise InputError(
-            f"One pass runs on one accelerator, and {fleet.total_accelerators:,} are given; plan serving or training for more.",
+            f"One pass runs on one accelerator, and {fleet.total_accelerators:,} are given; plan serving (mlsysim serve) or "
+            "training (mlsysim train) for more.",
             field="hardware",
         )
     chip, model = fleet.node.accelerator, find_model(plan.workload.model)
-    sheet = Sheet(plan, {})
+    sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"})
     options = _options(plan, chip, sheet.assumed)
     profile = sheet.keep(SingleNodeModel().solve(model, chip, **options))
     calibrated = options["efficiency"] == "calibrated"
@@ -54,7 +55,7 @@ def _options(plan: Plan, chip: HardwareNode, assumed: dict[str, str]) -> dict[st
 
 
 def default_precision(chip: HardwareNode) -> str:
-    """fp16 where the chip computes in it, else the narrowest format that it has."""
+    """fp16 where the chip computes in it, else the first of the usual formats that it has."""
     have = chip.compute.precision_flops
     for name in ("fp16", "bf16", "int8", "fp32"):
         if name in have:
@@ -138,8 +139,8 @@ def _time_parts(latency: float, compute: float, memory: float, overhead: float) 
 
 def _interval(profile: PerformanceProfile, calibrated: bool) -> str:
     if not calibrated:
-        return "First order: what binds, ratios and bounds; not calibrated on measurements."
-    return profile.assumptions.get("interval", "")
+        return FIRST_ORDER_ONLY
+    return interval_sentence(profile.assumptions.get("interval", ""))
 
 
 def _in_unit(band: Any, latency: float) -> Any:
@@ -177,7 +178,8 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
         if chip.battery_capacity is not None:
             passes = to_si(chip.battery_capacity, "J") / to_si(sample, "J")
             sheet.add("macro", "samples_per_charge", "Samples of a battery charge", float(passes), 18)
-        lines.append(f"Each sample takes {sample.to('J').magnitude:.3g} J.")
+        joules = to_si(sample, "J")
+        lines.append(f"Each sample takes {f'{joules:.3g} J' if joules >= 0.1 else f'{joules * 1e3:.3g} mJ'}.")
     sheet.add("macro", "purchase", "Purchase price", chip.unit_cost, 17)
     return lines
 
@@ -200,12 +202,16 @@ def _headline(
 ) -> str:
     if not profile.feasible:
         return "Does not fit: " + profile.binding.sentence.split(": ", 1)[-1]
-    unit = memory_unit(capacity)
-    scale = to_si(quantity(1.0, unit), "byte")
+    rate = to_si(profile.throughput, "1/s")
     return (
-        f"Fits: {needed / scale:.3g} of {capacity / scale:.3g} {unit}; a pass takes {compact_time(latency)}{band_text(band)}, "
-        f"{to_si(profile.throughput, '1/s'):,.4g} samples a second."
+        f"Fits: {_memory_text(needed)} of {_memory_text(capacity)}; a pass takes {compact_time(latency)}{band_text(band)}, "
+        f"{f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} samples a second."
     )
+
+
+def _memory_text(value: float) -> str:
+    unit = memory_unit(value)
+    return f"{value / to_si(quantity(1.0, unit), 'byte'):,.3g} {unit}"
 
 
 def _next_wall(binding: Limit, compute: float, memory: float, overhead: float) -> Limit | None:

@@ -1,8 +1,9 @@
 """The least fleet: how few accelerators train a model by a deadline and within a budget.
 
-Time falls with accelerators and the cost of a run hardly changes until communication eats what they bring, so the smallest
-number of nodes that meets the deadline is found by doubling and bisection over whole nodes whose batch divides; the budget
-is then checked, and what each chip needs is compared.
+Time falls with accelerators and the cost of a run hardly changes until communication eats what they bring. Numbers of nodes
+are powers of two and 5, 6 and 7 eighths of them. Powers of two are tried upwards from what even the peak could not beat;
+below the first that meets the deadline the eighths are, fewest first. The budget is a demand on the answer, and what each
+chip needs is compared.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_model
 from mlsysim.units.registry import to_si
 
 __all__ = ["Candidate", "least_fleet"]
@@ -46,17 +48,15 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
     def rank(candidate: Candidate) -> tuple[bool, float]:
         if candidate.answer is None:
             return True, 0.0
-        cost = next((m.value.magnitude for m in candidate.answer.metrics if m.name == "tco"), float("inf"))
-        return False, cost
+        held = {m.name: m.value.magnitude for m in candidate.answer.metrics if m.name in ("tco", "rent")}
+        return False, held.get("tco", held.get("rent", float("inf")))
 
     return sorted(found, key=rank)
 
 
 def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Candidate:
+    step = parse_fleet(f"64x{chip}").one.node.accelerators_per_node
     deadline = to_si(plan.ops.deadline, "s")
-    per_node = parse_fleet(chip).one.node.accelerators_per_node
-    whole = parse_fleet(f"64x{chip}").one.node.accelerators_per_node
-    step = max(per_node, whole)
     reason = ""
 
     def meets(nodes: int) -> Answer | None:
@@ -71,26 +71,35 @@ def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Cand
             return None
         seconds = to_si(answer.value("run_time"), "s")
         if seconds > deadline:
-            reason = f"{nodes * step:,} x {chip} take {seconds / 86400:.3g} days."
+            reason = f"{nodes * step:,} x {chip} take {seconds / 86400:,.3g} days."
             return None
         return answer
 
-    low, high = 0, 1
-    best = meets(high)
-    while best is None and high < _MOST_NODES:
-        low, high = high, 2 * high
-        best = meets(high)
+    nodes = _floor(plan, chip, step)
+    best = meets(nodes)
+    while best is None and nodes < _MOST_NODES:
+        nodes *= 2
+        best = meets(nodes)
     if best is None:
         return Candidate(chip, None, reason)
-    # Powers of two divide batches; between two of them, multiples of a quarter of the smaller one do as a rule.
-    grain = max(1, low // 8)
-    while high - low > grain:
-        middle = (low + high) // 2 // grain * grain
-        if middle in (low, high):
-            break
-        tried = meets(middle)
-        if tried is not None:
-            best, high = tried, middle
-        else:
-            low = middle
+    # Eighths of a power of two are numbers that batches divide by and that are bought; fewer than half did not do.
+    for eighths in (5, 6, 7):
+        if nodes * eighths % 8 == 0 and (fewer := meets(nodes * eighths // 8)) is not None:
+            return Candidate(chip, fewer)
     return Candidate(chip, best)
+
+
+def _floor(plan: Plan, chip: str, step: int) -> int:
+    """Nodes, a power of two, of which half could not do it even at the peak: 6 N D / (peak x deadline) accelerators."""
+    model = find_model(plan.workload.model)
+    accelerator = parse_fleet(chip).one.node.accelerator
+    peak = max(to_si(rate, "flop/s") for rate in accelerator.compute.precision_flops.values())
+    if model.fixed_shape or model.parameters is None:
+        return 1
+    active = getattr(model, "active_parameters", None) or model.parameters
+    work = 6.0 * float(active.to("param").magnitude) * (plan.workload.tokens or 0.0)
+    needed = work / (peak * to_si(plan.ops.deadline, "s")) / step
+    nodes = 1
+    while 2 * nodes <= needed and nodes < _MOST_NODES:
+        nodes *= 2
+    return nodes

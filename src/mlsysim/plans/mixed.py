@@ -7,11 +7,14 @@ meet once more over the slower network:
     T = max_i T_i(b_i) + 2 (G - 1) / G x M / B,     b_i ~ tokens/s of group i,   M the gradient bytes of one accelerator
 
 Serving routes requests in proportion to speed; the rates add up and the slower group sets the latency that is promised.
-Left out: overlap of that last exchange (it is paid in full), and pipelines with stages on different chips.
+A group that makes the step longer than another alone would is left out. Left out of the model: overlap of that last exchange
+(it is paid in full), and pipelines with stages on different chips.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -20,9 +23,10 @@ from mlsysim.plans.inference import time_unit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 from mlsysim.plans.serving import evaluate_serving
-from mlsysim.plans.sheet import compact_time
+from mlsysim.plans.sheet import compact_time, count_text, many
 from mlsysim.plans.training import evaluate_training, training_batch
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["evaluate_mixed"]
 
@@ -46,29 +50,86 @@ def _on(plan: Plan, text: str, **parts: Any) -> Plan:
 def _training(plan: Plan, texts: list[str]) -> Answer:
     groups = find_fleets(plan.hardware)
     model = find_model(plan.workload.model)
-    assumed: dict[str, str] = {}
     # A batch that each group alone would take; the sum of accelerators decides where none is given.
-    total, seq_len = training_batch(plan, _joined(groups), model, assumed)
+    total, seq_len = training_batch(plan, _joined(groups), model, {})
+    length = {} if model.fixed_shape else {"seq_len": seq_len}
+    free = {"tokens": None, "optimizer": plan.workload.optimizer}
+
+    def evaluated(text: str, share: int, days: float | None = None) -> Answer:
+        ops = {"duration": None, "duration_days": days} if days is not None else {}
+        work = {"batch_size": share, **length, **free}
+        return evaluate_training(_on(plan, text, task="training", workload=work, ops=ops))
+
+    joint = _balanced(groups, texts, total, evaluated)
+    if joint.feasible:
+        for index, text in enumerate(texts):
+            try:
+                alone = evaluated(text, total)
+            except InputError:
+                continue
+            if alone.feasible and to_si(alone.value("latency"), "s") < joint.step:
+                shares = [total if other == index else 0 for other in range(len(texts))]
+                joint = _Joint(shares, [alone if share else None for share in shares], 0.0)
+                break
+    return _joint_training(
+        plan, groups, joint, total * seq_len, lambda i, days: evaluated(texts[i], joint.shares[i], days)
+    )
+
+
+@dataclass
+class _Joint:
+    """Groups that make a step together: sequences of each, its answer (None where it is left out), the last exchange."""
+
+    shares: list[int]
+    answers: list[Answer | None]
+    exchange: float
+
+    @property
+    def active(self) -> list[int]:
+        return [index for index, answer in enumerate(self.answers) if answer is not None]
+
+    def answer(self, index: int) -> Answer:
+        found = self.answers[index]
+        assert found is not None
+        return found
+
+    def time(self, index: int) -> float:
+        return to_si(self.answer(index).value("latency"), "s")
+
+    @property
+    def slowest(self) -> int:
+        return max(self.active, key=self.time)
+
+    @property
+    def step(self) -> float:
+        return self.time(self.slowest) + self.exchange
+
+    @property
+    def feasible(self) -> bool:
+        return all(self.answer(index).feasible for index in self.active)
+
+
+def _balanced(groups: Any, texts: list[str], total: int, evaluated: Callable[[str, int], Answer]) -> _Joint:
+    """Shares in proportion to speed; the quickest of a few rounds."""
     counts = [fleet.total_accelerators for fleet in groups.fleets]
     shares = _split(total, [float(count) for count in counts], counts)
-    answers: list[Answer] = []
     seen: list[list[int]] = []
+    found: list[_Joint] = []
+    refused: InputError | None = None
     for _ in range(_ROUNDS):
-        answers = [
-            evaluate_training(_on(plan, text, workload={"batch_size": share, "seq_len": seq_len}))
-            for text, share in zip(texts, shares, strict=True)
-        ]
-        rates = [to_si(answer.value("tokens_per_second"), "1/s") for answer in answers]
         seen.append(shares)
-        following = _split(total, rates, counts)
-        if following in seen:
+        try:
+            answers = [evaluated(text, share) for text, share in zip(texts, shares, strict=True)]
+        except InputError as error:
+            refused = error
             break
-        shares = following
-    times = [to_si(answer.value("latency"), "s") for answer in answers]
-    slowest = max(range(len(times)), key=lambda i: times[i])
-    exchange = _exchange(groups, answers)
-    step = times[slowest] + exchange
-    return _joint_training(plan, groups, answers, shares, slowest, step, exchange, total * seq_len)
+        found.append(_Joint(shares, list(answers), _exchange(groups, answers)))
+        shares = _split(total, [to_si(answer.value("tokens_per_second"), "1/s") for answer in answers], counts)
+        if shares in seen:
+            break
+    if not found:
+        raise refused if refused is not None else InputError("The groups share no batch.", field="batch_size")
+    return min(found, key=lambda joint: (not joint.feasible, joint.step))
 
 
 def _joined(groups: Any) -> Any:
@@ -84,6 +145,13 @@ def _split(total: int, weights: list[float], counts: list[int]) -> list[int]:
         max(count, round(total * weight / scale / count) * count) for weight, count in zip(weights, counts, strict=True)
     ]
     shares[-1] = total - sum(shares[:-1])
+    if shares[-1] < 1 or (shares[-1] < counts[-1] and total >= sum(counts)):
+        # Rounding took too much: give every group its least, and the rest by speed.
+        left = total - sum(counts)
+        shares = [
+            count + int(left * weight / scale / count) * count for weight, count in zip(weights, counts, strict=True)
+        ]
+        shares[-1] = total - sum(shares[:-1])
     if shares[-1] < 1:
         raise InputError(
             f"A batch of {total:,} is too small for groups of {' + '.join(map(str, counts))} accelerators.",
@@ -101,70 +169,106 @@ def _exchange(groups: Any, answers: list[Answer]) -> float:
 
 
 def _joint_training(
-    plan: Plan,
-    groups: Any,
-    answers: list[Answer],
-    shares: list[int],
-    slowest: int,
-    step: float,
-    exchange: float,
-    tokens: int,
+    plan: Plan, groups: Any, joint: _Joint, tokens: int, paid: Callable[[int, float], Answer]
 ) -> Answer:
-    first, slow = answers[0], answers[slowest]
-    feasible = all(answer.feasible for answer in answers)
-    rate = tokens / step
-    metrics = [
-        Metric(name="latency", label="Time of a step", level="performance", value=quantity(step, "s"), wall=14),
-        Metric(
-            name="tokens_per_second", label="Tokens a second", level="performance", value=quantity(rate, "1/s"), wall=14
-        ),
-        *_sums(answers),
-    ]
     names = [fleet.name for fleet in groups.fleets]
-    parts = [*slow.time_parts, Part(label="sum between groups", value=exchange, wall=14)]
+    slow = joint.answer(joint.slowest)
+    rate = tokens / joint.step
+    # Losses of the groups add up: a failure of any stops all.
+    goodput = max(0.0, 1.0 - sum(1.0 - joint.answer(index).value("goodput") for index in joint.active))
+    days, wanted = plan.ops.days, plan.workload.tokens
+    if wanted is not None and goodput > 0:
+        days = wanted / (rate * goodput) / 86400.0
+    days = days if days is not None else 30.0
+    # A group that is left out is paid for as the rest.
+    costs = [paid(index, days) for index in joint.active]
+    samples = find_model(plan.workload.model).fixed_shape
+    full = _fullest([joint.answer(index) for index in joint.active])
+    metrics = [
+        full.metric("memory"),
+        full.metric("memory_capacity"),
+        _metric("latency", "Time of a step", quantity(joint.step, "s"), 14),
+        _metric("mfu", "Model FLOP utilisation", _joint_mfu(groups, joint, plan), 3),
+        _metric("tokens_per_second", "Samples a second" if samples else "Tokens a second", quantity(rate, "1/s"), 14),
+        *([_metric("run_time", "Time of the run", quantity(days, "day"), 15)] if wanted is not None else []),
+        _metric("goodput", "Goodput", goodput, 15),
+        *_sums(costs),
+    ]
+    parts = [*slow.time_parts, Part(label="sum between groups", value=joint.exchange, wall=14)]
     wait = ", ".join(
-        f"{name} takes {share:,} sequences in {a.metric('latency').text}"
-        for name, share, a in zip(names, shares, answers, strict=True)
+        f"{names[i]} takes {many(joint.shares[i], 'sequence')} in {joint.answer(i).metric('latency').text}"
+        for i in joint.active
     )
-    unfit = next((a for a in answers if not a.feasible), None)
-    binding = slow.binding if unfit is None else unfit.binding
+    idle = [name for index, name in enumerate(names) if index not in joint.active]
+    verdict = [f"Load is balanced by speed: {wait}."]
+    if idle:
+        verdict = [
+            f"{' and '.join(idle)} would slow the others down, so nothing is given to it; its cost is not counted."
+        ]
+    if wanted is not None and goodput > 0:
+        verdict.append(f"{count_text(wanted)} tokens take {compact_time(days * 86400.0)} (goodput {goodput:.1%}).")
+    unfit = next((i for i in joint.active if not joint.answer(i).feasible), None)
     headline = (
-        f"Fits: a step takes {compact_time(step)}; the slowest stage is {names[slowest]}."
+        f"Fits: a step takes {compact_time(joint.step)}; the slowest stage is {names[joint.slowest]}."
         if unfit is None
-        else f"Does not fit on {names[answers.index(unfit)]}: {unfit.headline.removeprefix('Does not fit: ')}"
+        else f"Does not fit on {names[unfit]}: {joint.answer(unfit).headline.removeprefix('Does not fit: ')}"
     )
-    return first.model_copy(
+    return slow.model_copy(
         update={
             "name": plan.name,
             "plan": plan,
-            "feasible": feasible,
+            "feasible": joint.feasible,
             "subject": f"training {find_model(plan.workload.model).name} on {' + '.join(names)}",
             "headline": headline,
-            "verdict": (f"Load is balanced by speed: {wait}.",),
+            "verdict": tuple(verdict),
             "metrics": tuple(metrics),
-            "binding": binding,
-            "next_wall": Limit(
+            "binding": slow.binding if unfit is None else joint.answer(unfit).binding,
+            "next_wall": None
+            if not joint.exchange
+            else Limit(
                 wall=14,
                 name="Communication",
-                sentence=f"Wall 14 (Communication): the groups exchange gradients for {compact_time(exchange)} of each step.",
+                sentence=f"Wall 14 (Communication): the groups exchange gradients for {compact_time(joint.exchange)} of each step.",
             ),
             "time_parts": tuple(p for p in parts if p.value > 0),
-            "memory": slow.memory,
-            "layout": {
-                name: {**a.layout, "sequences": share} for name, a, share in zip(names, answers, shares, strict=True)
-            },
+            "memory": full.memory,
+            "layout": {names[i]: {**joint.answer(i).layout, "sequences": joint.shares[i]} for i in joint.active},
             "assumptions": {
-                **slow.assumptions,
-                "groups": "data parallel between groups; costs are of the same time on each",
+                **{name: text for name, text in slow.assumptions.items() if name not in ("duration", "batch_size")},
+                "groups": "data parallel between groups",
+                **({} if wanted is not None or plan.ops.days is not None else {"duration": "30 days"}),
             },
         }
     )
 
 
+def _metric(name: str, label: str, value: Any, wall: int) -> Metric:
+    return Metric(name=name, label=label, level="performance", value=value, wall=wall)
+
+
+def _fullest(answers: list[Answer]) -> Answer:
+    """The answer of the group whose accelerators are fullest."""
+    return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
+
+
+def _joint_mfu(groups: Any, joint: _Joint, plan: Plan) -> float:
+    """Useful operations of all groups over what their accelerators could do in the step."""
+    useful = possible = 0.0
+    for index, fleet in enumerate(groups.fleets):
+        chip = fleet.node.accelerator
+        held = joint.answer(joint.slowest).assumptions
+        peak, _ = arithmetic_peak(chip, plan.workload.precision or held.get("precision", "bf16"))
+        ability = peak * fleet.total_accelerators
+        possible += ability * joint.step
+        if index in joint.active:
+            useful += joint.answer(index).value("mfu") * ability * joint.time(index)
+    return min(1.0, useful / possible)
+
+
 def _sums(answers: list[Answer]) -> list[Metric]:
     """Costs of the groups together."""
     found = []
-    for name in ("tco", "purchase", "energy", "carbon_footprint", "water"):
+    for name in ("tco", "rent", "purchase", "power", "energy", "carbon_footprint", "water"):
         held = [m for a in answers for m in a.metrics if m.name == name]
         if len(held) == len(answers):
             total = held[0].value
@@ -197,13 +301,21 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     slowest = max(range(len(answers)), key=lambda i: to_si(answers[i].value("tpot"), "s"))
     slow = answers[slowest]
     feasible = all(answer.feasible for answer in answers)
-    metrics = [slow.metric("ttft"), slow.metric("tpot"), slow.metric("latency")]
+    full = _fullest(answers)
+    metrics = [
+        full.metric("memory"),
+        full.metric("memory_capacity"),
+        slow.metric("ttft"),
+        slow.metric("tpot"),
+        slow.metric("latency"),
+    ]
     for name in ("tokens_per_second", "requests_per_second"):
         total = sum(to_si(answer.value(name), "1/s") for answer in answers)
         metrics.append(slow.metric(name).model_copy(update={"value": quantity(total, "1/s")}))
     metrics += _sums(answers)
     made = sum(to_si(a.value("tokens_per_second"), "1/s") for a in answers) * 86400.0 * (plan.ops.days or 1.0)
-    cost = next((m.value for m in metrics if m.name == "tco"), None)
+    held = {m.name: m.value for m in metrics}
+    cost = held.get("tco", held.get("rent"))
     if cost is not None and made:
         metrics.append(
             Metric(
@@ -219,17 +331,25 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
         for name, a in zip(names, answers, strict=True)
     )
     token = to_si(slow.value("tpot"), "s")
+    unfit = next(
+        (
+            f"Does not fit on {n}: {a.headline.removeprefix('Does not fit: ')}"
+            for n, a in zip(names, answers, strict=True)
+            if not a.feasible
+        ),
+        None,
+    )
     return slow.model_copy(
         update={
             "name": plan.name,
             "plan": plan,
             "feasible": feasible,
             "subject": f"serving {find_model(plan.workload.model).name} on {' + '.join(names)}",
-            "headline": slow.headline
-            if not feasible
-            else f"Fits: the slowest group, {names[slowest]}, gives a token each {quantity(token, 's').to(time_unit(token)):.3g~P}.",
+            "headline": unfit
+            or f"Fits: the slowest group, {names[slowest]}, gives a token each {quantity(token, 's').to(time_unit(token)):.3g~P}.",
             "verdict": (f"Requests are routed by speed: {routed}.",),
             "metrics": tuple(metrics),
+            "memory": full.memory,
             "layout": {name: dict(a.layout) for name, a in zip(names, answers, strict=True)},
         }
     )

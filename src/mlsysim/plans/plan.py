@@ -15,7 +15,7 @@ with the nearest valid one.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -51,6 +51,9 @@ __all__ = [
 Task = Literal["training", "serving", "inference"]
 _MOST = 10**9
 _TEXT = 400
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Written = Annotated[str, Field(min_length=1, max_length=80)]
 
 
 class WorkloadPart(Record):
@@ -158,9 +161,13 @@ class ServingPart(Record):
     draft_model: str | None = Field(default=None, max_length=_TEXT)
     draft_tokens: int | None = Field(default=None, ge=1, le=64)
     acceptance: float | None = Field(default=None, ge=0, le=1)
-    decode_on: str | None = Field(default=None, max_length=_TEXT, description="other chip for decode (disaggregation)")
+    decode_on: str | None = Field(
+        default=None, max_length=_TEXT, description="chip of a decode pool (disaggregation), as many as for prefill"
+    )
     network: Bandwidth | None = Field(default=None, description="between prefill and decode")
-    memory_fraction: float | None = Field(default=None, gt=0, le=1)
+    memory_fraction: float | None = Field(
+        default=None, gt=0, le=1, description="share of each accelerator's memory that the engine may use"
+    )
     ttft: Seconds | None = Field(default=None, description="limit on the time to the first token")
     tpot: Seconds | None = Field(default=None, description="limit on the time of each further token")
     latency: Seconds | None = Field(default=None, description="limit on the 99th percentile of a whole request")
@@ -205,11 +212,11 @@ class OpsPart(Record):
 
 
 class Assertion(Record):
-    """A limit on a metric of the answer: a number in the metric's own unit, or text with a unit."""
+    """A limit on a metric of the answer: text with a unit, or a number (times in ms, energy in kWh, memory in GB)."""
 
     metric: str = Field(min_length=1, max_length=_TEXT)
-    max: float | str | dict[str, Any] | None = None
-    min: float | str | dict[str, Any] | None = None
+    max: Number | Written | dict[str, Any] | None = None
+    min: Number | Written | dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _a_limit(self) -> Assertion:

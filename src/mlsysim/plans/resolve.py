@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,9 +23,17 @@ __all__ = ["find_fleets", "find_model", "find_region", "without_files"]
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 
 
+_HUB = "hf://"
+
+
 def looks_like_path(name: str) -> bool:
-    """Whether a name is meant as a file or folder."""
-    return "/" in name or "\\" in name or name.lower().endswith(_ENDINGS)
+    """Whether a name is meant as a file or folder: it has the form of a path, or something is there."""
+    if "/" in name or os.sep in name or name.lower().endswith(_ENDINGS):
+        return True
+    try:
+        return _files_allowed.get() and os.path.exists(name)
+    except ValueError:
+        return False
 
 
 _files_allowed: ContextVar[bool] = ContextVar("files_allowed", default=True)
@@ -53,6 +62,12 @@ def find_model(name: str) -> Workload:
     try:
         return Models.get(name)
     except UnknownNameError:
+        if name.startswith(_HUB):
+            raise InputError(
+                f"{name[:100]!r} would have to be downloaded, and nothing here uses the network; download the model's "
+                "config.json and give its path.",
+                field="model",
+            ) from None
         if looks_like_path(name):
             return _read_file(name)
         raise
@@ -129,9 +144,7 @@ def _named_fleets(part: HardwarePart) -> Groups:
         return parse_fleet(name, part.fabric)
     if kind == "node":
         return parse_fleet(f"{part.nodes or 1}x{name}", part.fabric)
-    if part.nodes is not None and part.nodes > 1:
-        return parse_fleet(f"{part.nodes}x{name}", part.fabric)
-    return parse_fleet(f"{part.accelerators or 1}x{name}", part.fabric)
+    return parse_fleet(f"{part.nodes or part.accelerators or 1}x{name}", part.fabric)
 
 
 def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:

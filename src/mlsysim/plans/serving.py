@@ -8,21 +8,35 @@ at that rate (Little's law, solved by bisection on the closed loop). With neithe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, equations_of
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan, ServingPart
 from mlsysim.plans.resolve import find_fleets, find_model
-from mlsysim.plans.sheet import Sheet, band_text, compact_time, limit_of, spend
+from mlsysim.plans.sheet import (
+    FIRST_ORDER_ONLY,
+    Share,
+    Sheet,
+    band_text,
+    compact_time,
+    interval_sentence,
+    limit_of,
+    many,
+    spend,
+)
 from mlsysim.plans.training import fidelity_of, precision_of
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.fleet.layout import divisors
 from mlsysim.walls.node.compute_memory import arithmetic_peak
+from mlsysim.walls.node.engines import engine
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.operations.calibrated_power import power_of, serving_activity
 
@@ -57,8 +71,12 @@ class Served:
 
     @property
     def requests(self) -> float:
-        """Requests a second."""
+        """Requests a second that are answered while all clients keep asking."""
         return self.output_rate / self.output
+
+    def delivered(self, qps: float | None) -> float:
+        """Requests a second that are answered: no more than come."""
+        return self.requests if qps is None else min(self.requests, qps)
 
     @property
     def devices(self) -> int:
@@ -70,8 +88,9 @@ class Server:
 
     def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet) -> None:
         self.plan, self.model, self.fleet = plan, model, fleet
-        self.chip = fleet.node.accelerator
         self.part = plan.serving or ServingPart()
+        self.chip = self._usable(fleet.node.accelerator)
+        self.decode_fleet = self._decode_fleet()
         assumed = sheet.assumed
         self.prompt = self.part.prompt_tokens or plan.workload.seq_len or PROMPT
         self.output = self.part.output_tokens or OUTPUT
@@ -82,12 +101,37 @@ class Server:
         self.calibrated = fidelity_of(plan) == "calibrated"
         self.options = self._options(assumed)
 
+    def _usable(self, chip: HardwareNode) -> HardwareNode:
+        """A chip with the share of its memory that the engine may use."""
+        share = self.part.memory_fraction
+        if share is None:
+            return chip
+        memory = chip.memory.model_copy(update={"capacity": chip.memory.capacity * share})
+        return chip.model_copy(update={"memory": memory})
+
+    def _decode_fleet(self) -> Fleet | None:
+        """The pool that writes answers, as many accelerators as read prompts."""
+        text = self.part.decode_on
+        if text is None:
+            return None
+        total = self.fleet.total_accelerators
+        pool = parse_fleet(text).one
+        if pool.total_accelerators == 1 and total > 1:
+            pool = parse_fleet(f"{total}x{text.strip().removeprefix('1x')}").one
+        if pool.total_accelerators != total:
+            raise InputError(
+                f"The decode pool has {pool.total_accelerators:,} accelerators and the prefill pool {total:,}; they are paired, "
+                "so give as many, or the chip's name alone.",
+                field="decode_on",
+            )
+        return pool
+
     def _options(self, assumed: dict[str, str]) -> dict[str, Any]:
         part = self.part
         options: dict[str, Any] = {
             "seq_len": self.prompt,
             "output_len": self.output,
-            "precision": precision_of(self.plan, assumed),
+            "precision": precision_of(self.plan, assumed, self.chip),
             "efficiency": fidelity_of(self.plan),
         }
         named = {
@@ -97,13 +141,17 @@ class Server:
             "draft_acceptance_rate": part.acceptance,
             "num_speculative_tokens": part.draft_tokens,
             "network_bandwidth": part.network,
-            "engine": part.engine,
+            "engine": None if part.engine is None else engine(part.engine).name,
         }
         options |= {name: value for name, value in named.items() if value is not None}
+        if part.cache_precision is None and bytes_per_element(options["precision"]) < 2:
+            # What engines do unless they are told otherwise.
+            options["cache_precision"] = "bf16"
+            assumed["cache_precision"] = "bf16"
         if part.draft_model is not None:
             options["draft_model"] = find_model(part.draft_model)
-        if part.decode_on is not None:
-            options["decode_hardware"] = parse_fleet(part.decode_on).one.node.accelerator
+        if self.decode_fleet is not None:
+            options["decode_hardware"] = self._usable(self.decode_fleet.node.accelerator)
         if self.fleet.count > 1:
             options["fabric"] = self.fleet.fabric
         return options
@@ -121,8 +169,22 @@ class Server:
             rate = to_si(result.output_tokens_per_sec, "1/s")
         else:
             ttft, tpot = to_si(result.ttft, "s"), to_si(result.itl, "s")
-            rate = min(batch, clients) * replicas * self.output / (ttft + self.output * tpot)
+            rate = min(batch * replicas, clients) * self.output / (ttft + self.output * tpot)
         return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output)
+
+    def first_order(self, served: Served, batch: int) -> ServingResult:
+        """The same layout at first order, for what does not depend on the fidelity: memory."""
+        options = {key: value for key, value in self.options.items() if key not in ("efficiency", "engine")}
+        return ServingModel().solve(
+            self.model,
+            self.chip,
+            batch_size=batch,
+            tp_size=served.tp,
+            pp_size=served.pp,
+            ep_size=served.ep,
+            num_replicas=served.replicas,
+            **options,
+        )
 
     def within(self, served: Served) -> bool:
         """Whether the limits hold."""
@@ -150,8 +212,6 @@ class Server:
         found = []
         for tp in degrees:
             width = tp * pp * max(1, ep // tp)
-            if self.part.decode_on is not None:
-                width *= 2
             room = total // width
             if room < 1:
                 continue
@@ -159,8 +219,10 @@ class Server:
                 continue
             found.append((tp, pp, ep, self.part.replicas or room))
         if not found:
+            experts = f" x EP {ep}" if ep > 1 else ""
             raise InputError(
-                f"{total} accelerators do not hold {self.part.replicas or 1} replica(s) of TP {split.tp or degrees[0]} x PP {pp}.",
+                f"{many(total, 'accelerator')} do not hold {many(self.part.replicas or 1, 'replica')} of TP {split.tp or degrees[0]} x "
+                f"PP {pp}{experts}.",
                 field="replicas",
             )
         return found
@@ -223,14 +285,13 @@ class Server:
         wanted = self.part.qps
 
         def rank(served: Served) -> tuple[Any, ...]:
-            carries = wanted is None or served.requests >= wanted * 0.999
-            idle = served.replicas  # of equals under a given rate, more replicas: less waiting
+            carries = wanted is not None and served.requests >= wanted * 0.999
             return (
                 served.result.feasible,
                 self.within(served),
                 carries,
-                served.output_rate if wanted is None else -served.latency,
-                idle,
+                -served.latency if carries else served.output_rate,
+                served.replicas,  # of equals more replicas: less waiting
             )
 
         return max(tried, key=rank), len(tried)
@@ -266,13 +327,11 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         "replicas": served.replicas,
         "concurrency": served.clients,
     }
-    sheet.memory = _memory(result)
+    sheet.memory = _memory(server, served)
     sheet.time_parts = _time_parts(served)
     bands = _bands(served)
     sheet.interval = (
-        result.assumptions.get("interval", "")
-        if server.calibrated
-        else ("First order: what binds, ratios and bounds; not calibrated on measurements.")
+        interval_sentence(result.assumptions.get("interval", "")) if server.calibrated else FIRST_ORDER_ONLY
     )
     used, capacity = to_si(result.memory_per_device, "byte"), to_si(result.memory_available, "byte")
     sheet.add("feasibility", "memory", "Memory of each accelerator", result.memory_per_device.to("GB"), 2)
@@ -291,15 +350,17 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         "performance", "tpot", "Time of each further token", quantity(served.tpot, "s").to("ms"), 4, bands["tpot"]
     )
     sheet.add("performance", "latency", "Time of a request", quantity(served.latency, "s"), 4)
-    sheet.add("performance", "tokens_per_second", "Output tokens a second", quantity(served.output_rate, "1/s"), 4)
+    requests = served.delivered(server.part.qps)
+    rate = requests * served.output
+    sheet.add("performance", "tokens_per_second", "Output tokens a second", quantity(rate, "1/s"), 4)
     sheet.add(
         "performance",
         "tokens_per_second_per_device",
         "Output tokens a second of a device",
-        quantity(served.output_rate / served.devices, "1/s"),
+        quantity(rate / served.devices, "1/s"),
         4,
     )
-    sheet.add("performance", "requests_per_second", "Requests a second", quantity(served.requests, "1/s"), 4)
+    sheet.add("performance", "requests_per_second", "Requests a second", quantity(requests, "1/s"), 4)
     sheet.add("performance", "user_rate", "Tokens a second of a user", quantity(1 / served.tpot, "1/s"), 4)
     sheet.score(4, f"{compact_time(served.ttft)}, then {compact_time(served.tpot)}", note="first token, then each")
     if result.max_batch_size:
@@ -335,15 +396,21 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     )
 
 
-def _memory(result: ServingResult) -> MemoryBar:
-    """What fills one device: its share of weights, the rest caches (and a draft model)."""
+def _memory(server: Server, served: Served) -> MemoryBar:
+    """What fills one device: caches grow with the batch, so a second batch tells them from the weights (and a draft's)."""
+    result = served.result
     used = to_si(result.memory_per_device, "byte")
-    weights, total = to_si(result.model_weights_size, "byte"), to_si(result.total_memory_required, "byte")
-    share = used * weights / total if total else used
-    parts = [Part(label="weights", value=share, wall=2)]
-    if used - share > 0:
-        parts.append(Part(label="KV caches", value=used - share, wall=5))
+    batch = max(1, round(served.clients / served.replicas))
+    other = server.first_order(served, 1 if batch > 1 else 2)
+    each = abs(used - to_si(other.memory_per_device, "byte")) / (batch - 1 if batch > 1 else 1)
+    caches = min(each * batch, used)
+    parts = [Part(label="weights", value=used - caches, wall=2)]
+    if caches > 0:
+        parts.append(Part(label="KV caches", value=caches, wall=5))
     return MemoryBar(capacity=to_si(result.memory_available, "byte"), parts=tuple(parts))
+
+
+_ENGINE, _OTHERS = "decode: kernels and engine", "decode: prompts of others"
 
 
 def _time_parts(served: Served) -> tuple[Part, ...]:
@@ -363,7 +430,10 @@ def _time_parts(served: Served) -> tuple[Part, ...]:
     scale = min(1.0, served.tpot / total) if total else 0.0
     parts = [("first token", served.ttft, 4)]
     parts += [(name, value * scale * (served.output - 1), wall) for name, (value, wall) in bounds.items()]
-    parts.append(("decode: engine and prompts of others", answer - sum(v for _, v, _ in parts[1:]), 3))
+    alone = min(max(to_si(result.itl, "s"), min(total, served.tpot)), served.tpot)
+    # A batch alone takes the engine's time; what clients of a loop see beyond it is other requests' prompts.
+    parts.append((_OTHERS, (served.tpot - alone) * (served.output - 1), 4))
+    parts.append((_ENGINE, answer - sum(v for _, v, _ in parts[1:]), 3))
     return tuple(Part(label=a, value=v, wall=w) for a, v, w in parts if v > 1e-6 * served.latency)
 
 
@@ -384,35 +454,22 @@ def _bands(served: Served) -> dict[str, Any]:
 def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     plan, fleet, chip = sheet.plan, server.fleet, server.chip
     days = plan.ops.days or _DAYS
-    power = None
-    busy = min(1.0, 1.0 if server.part.qps is None else server.part.qps / max(served.requests, 1e-12))
-    if chip.tdp is not None:
-        each = served.clients / served.replicas
-        activity = serving_activity(
-            server.model,
-            chip,
-            served.devices // served.replicas,
-            max(each, 1.0),
-            served.output_rate / served.replicas,
-            server.options["precision"],
-            served.prompt,
-            served.output,
-            busy,
-        )
-        power = float(power_of(chip, activity))
-    used = fleet
-    if served.devices < fleet.total_accelerators:
-        sheet.assumed["idle_devices"] = (
-            f"{fleet.total_accelerators - served.devices} of the accelerators have no replica; they are paid for"
-        )
-    spent = spend(sheet, used, days, 0.0, power)
-    made = served.output_rate * days * 86400.0
+    busy = min(1.0, served.delivered(server.part.qps) / served.requests) if served.requests > 0 else 1.0
+    power = _power(server, served, chip, busy)
+    pools = 1 if server.decode_fleet is None else 2
+    idle = fleet.total_accelerators * pools - served.devices
+    if idle > 0:
+        sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
+    more = []
+    if server.decode_fleet is not None:
+        more.append(Share(server.decode_fleet, 0.0, _power(server, served, server.decode_fleet.node.accelerator, busy)))
+    spent = spend(sheet, fleet, days, 0.0, power, more)
+    made = served.delivered(server.part.qps) * served.output * days * 86400.0
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
-    if spent.usd is not None and made > 0:
-        sheet.add(
-            "macro", "usd_per_mtoken", "Cost of a million output tokens", quantity(spent.usd / made * 1e6, "USD"), 17
-        )
+    if spent.price is not None and made > 0:
+        cost = quantity(spent.price / made * 1e6, "USD")
+        sheet.add("macro", "usd_per_mtoken", "Cost of a million output tokens", cost, 17)
     if spent.kwh is not None and made > 0:
         sheet.add("macro", "energy_per_token", "Energy of an output token", quantity(spent.kwh * 3.6e6 / made, "J"), 18)
     if spent.kg is not None and made > 0:
@@ -423,6 +480,25 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
             quantity(spent.kg / made * 1e6 * 1e3, "gCO2e"),
             18,
         )
+
+
+def _power(server: Server, served: Served, chip: HardwareNode, busy: float) -> float | None:
+    """Mean power of one accelerator that serves; None where the zoo has no TDP for it."""
+    if chip.tdp is None:
+        return None
+    each = served.clients / served.replicas
+    activity = serving_activity(
+        server.model,
+        chip,
+        max(1, served.devices // served.replicas),
+        max(each, 1.0),
+        served.output_rate * busy / served.replicas,
+        server.options["precision"],
+        served.prompt,
+        served.output,
+        busy,
+    )
+    return float(power_of(chip, activity))
 
 
 def _roofline(server: Server, served: Served) -> list[dict[str, Any]]:
@@ -461,8 +537,8 @@ def _binding(server: Server, served: Served) -> Limit:
             wall=7,
             name="Tail Latency",
             margin=wanted / served.requests,
-            sentence=f"Wall 7 (Tail Latency): {served.replicas} replica(s) answer at most {served.requests:.3g} requests a second and "
-            f"{wanted:g} come; about {need:.3g} replicas are needed.",
+            sentence=f"Wall 7 (Tail Latency): {many(served.replicas, 'replica')} answer at most {served.requests:.3g} requests a second "
+            f"and {wanted:g} come; about {max(served.replicas + 1, math.ceil(need)):,} replicas are needed.",
         )
     return found
 
@@ -476,16 +552,20 @@ def _headline(sheet: Sheet, server: Server, served: Served, bands: dict[str, Any
         f"TP{served.tp}" + (f" PP{served.pp}" if served.pp > 1 else "") + (f" EP{served.ep}" if served.ep > 1 else "")
     )
     return (
-        f"Fits: {used / 1e9:.1f} of {capacity / 1e9:.1f} GB with {served.replicas} replica(s) of {split}; the first token after "
+        f"Fits: {used / 1e9:.1f} of {capacity / 1e9:.1f} GB with {many(served.replicas, 'replica')} of {split}; the first token after "
         f"{compact_time(served.ttft)}{band_text(bands['ttft'])}, then one each {compact_time(served.tpot)}{band_text(bands['tpot'])}."
     )
 
 
 def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
+    requests = served.delivered(server.part.qps)
+    rate = requests * served.output
     lines = [
-        f"{served.clients:,} requests in flight of {served.prompt:,} + {served.output:,} tokens give {served.output_rate:,.0f} output tokens "
-        f"and {served.requests:.3g} requests a second."
+        f"{many(served.clients, 'request')} in flight of {served.prompt:,} + {served.output:,} tokens give "
+        f"{rate:,.0f} output tokens and {requests:.3g} requests a second."
     ]
+    if server.calibrated:
+        lines += _token_time(served)
     lines += _missed(server, served)
     costs = {metric.name: metric for metric in sheet.metrics}
     if "usd_per_mtoken" in costs:
@@ -493,6 +573,20 @@ def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
         lines.append(f"A million output tokens cost {costs['usd_per_mtoken'].text}{energy}.")
     lines.extend(sheet.unknown)
     return tuple(lines)
+
+
+def _token_time(served: Served) -> list[str]:
+    """What a token's time is made of, where the hardware's bound is not most of it."""
+    parts = {part.label: part.value for part in _time_parts(served)}
+    engine_, others = parts.get(_ENGINE, 0.0), parts.get(_OTHERS, 0.0)
+    tokens = served.output - 1
+    if tokens < 1 or engine_ + others < 0.5 * tokens * served.tpot:
+        return []
+    bound = served.tpot - (engine_ + others) / tokens
+    pieces = [f"{compact_time(bound)} are the hardware's bound"]
+    pieces += [f"{compact_time(engine_ / tokens)} kernels and engine"] if engine_ else []
+    pieces += [f"{compact_time(others / tokens)} prompts of other requests"] if others else []
+    return [f"Of {compact_time(served.tpot)} for each token, {', '.join(pieces)}."]
 
 
 def _missed(server: Server, served: Served) -> list[str]:
@@ -531,5 +625,5 @@ def _next_wall(served: Served, binding: Limit) -> Limit | None:
         wall=wall,
         name=name,
         margin=memory / seconds,
-        sentence=f"Wall {wall} ({name}): decode waits {memory / seconds:.3g} times longer for memory.",
+        sentence=f"Wall {wall} ({name}), once memory is {max(memory / seconds, 1.0):.3g} times as fast.",
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.infra.types import Datacenter
@@ -13,12 +14,23 @@ from mlsysim.plans.resolve import find_region
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.walls.base import Binding, Result
-from mlsysim.walls.catalog import walls
+from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.data.ingestion import DataModel
-from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult
+from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult, rental_cost
 from mlsysim.walls.operations.sustainability import SustainabilityModel, SustainabilityResult
 
-__all__ = ["Sheet", "Spent", "compact_time", "limit_of", "spend"]
+__all__ = [
+    "FIRST_ORDER_ONLY",
+    "Share",
+    "Sheet",
+    "Spent",
+    "compact_time",
+    "count_text",
+    "interval_sentence",
+    "limit_of",
+    "many",
+    "spend",
+]
 
 
 class Sheet:
@@ -55,13 +67,18 @@ class Sheet:
         low, high = band if band is not None else (None, None)
         self.metrics.append(Metric(name=name, label=label, level=level, value=value, wall=wall, low=low, high=high))
 
+    def note(self, sentence: str) -> None:
+        """Something that is not known, said once."""
+        if sentence not in self.unknown:
+            self.unknown.append(sentence)
+
     def score(self, wall: int, value: str, load: float | None = None, note: str = "", fails: bool = False) -> None:
         """What was found about a wall."""
-        card = _CARDS[wall]
+        name, domain = TITLES[wall]
         self.scores[wall] = Score(
             wall=wall,
-            name=card.name,
-            domain=card.domain.name,
+            name=name,
+            domain=domain,
             status="fails" if fails else "holds",
             value=value,
             note=note,
@@ -71,13 +88,13 @@ class Sheet:
     def scorecard(self, binding: int) -> tuple[Score, ...]:
         """All 22 walls; the binding one is marked."""
         found = []
-        for number, card in _CARDS.items():
+        for number, (name, domain) in TITLES.items():
             score = self.scores.get(number)
             if score is None:
                 score = Score(
                     wall=number,
-                    name=card.name,
-                    domain=card.domain.name,
+                    name=name,
+                    domain=domain,
                     status="binds" if number == binding else "not asked",
                 )
             elif number == binding and score.status != "fails":
@@ -94,7 +111,19 @@ class Sheet:
         self.score(8, f"{data.utilization:.1%} of supply", data.utilization, fails=data.is_stalled)
 
 
-_CARDS = {card.number: card for card in walls()}
+FIRST_ORDER_ONLY = "First order: what binds, ratios and bounds; not calibrated on measurements."
+
+
+def interval_sentence(text: str) -> str:
+    """What a resolver says about its interval, as a sentence.
+
+    >>> interval_sentence("90 % of 860 measured runs (serving tpot)")
+    '90 % of 860 measured runs (serving tpot) lay in the interval.'
+    """
+    if not text:
+        return ""
+    verb = " lay in the interval" if text.startswith("90 %") else ""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}{verb}."
 
 
 def limit_of(binding: Binding) -> Limit:
@@ -103,60 +132,99 @@ def limit_of(binding: Binding) -> Limit:
 
 
 class Spent:
-    """Money, energy, carbon and water of a fleet for some days; None where the zoo does not know."""
+    """Money, energy, carbon and water of one or more fleets for some days; None where the zoo does not know."""
 
-    def __init__(self) -> None:
-        self.costs: EconomicsResult | None = None
-        self.footprint: SustainabilityResult | None = None
-        self.days = 0.0
+    def __init__(self, days: float) -> None:
+        self.days = days
+        self.usd: float | None = 0.0
+        self.hardware: float | None = 0.0
+        self.purchase: float | None = 0.0
+        self.rent: float | None = 0.0
+        self.watts: float | None = 0.0
+        self.kwh: float | None = 0.0
+        self.kg: float | None = 0.0
+        self.liters: float | None = 0.0
+
+    def add(self, **amounts: float | None) -> None:
+        """Add what one fleet takes; what is unknown of one is unknown of all."""
+        for name, amount in amounts.items():
+            held = getattr(self, name)
+            setattr(self, name, None if held is None or amount is None else held + amount)
 
     @property
-    def usd(self) -> float | None:
-        return None if self.costs is None else self.costs.tco_usd
-
-    @property
-    def kwh(self) -> float | None:
-        return None if self.footprint is None else to_si(self.footprint.total_energy_kwh, "kWh")
-
-    @property
-    def kg(self) -> float | None:
-        return None if self.footprint is None else self.footprint.carbon_footprint_kg
+    def price(self) -> float | None:
+        """What is paid: for owning, else for renting."""
+        return self.usd if self.usd is not None else self.rent
 
 
-def spend(sheet: Sheet, fleet: Fleet, days: float, mfu: float, power: float | None = None) -> Spent:
-    """Walls 17 and 18 for a fleet that works for some days; the sheet learns what is not known and why."""
+def spend(
+    sheet: Sheet, fleet: Fleet, days: float, mfu: float, power: float | None = None, more: Sequence[Share] = ()
+) -> Spent:
+    """Walls 17 and 18 for a fleet that works for some days, and for more of them; the sheet learns what is not known."""
+    spent = Spent(days)
+    region = find_region(sheet.plan.ops, fleet)
+    for each, activity, watts in (Share(fleet, mfu, power), *more):
+        spent.add(**_spent_by(sheet, each, region, days, activity, watts))
+    if region is None:
+        sheet.note("No region is given, so carbon and water are not known; say --region, such as Quebec.")
+    _report(sheet, spent, region)
+    return spent
+
+
+class Share(NamedTuple):
+    """A fleet, its utilisation, and the power of one of its accelerators where that is known better."""
+
+    fleet: Fleet
+    mfu: float
+    power: float | None
+
+
+def _spent_by(
+    sheet: Sheet, fleet: Fleet, region: Any, days: float, mfu: float, power: float | None
+) -> dict[str, float | None]:
     ops = sheet.plan.ops
-    region = find_region(ops, fleet)
-    spent = Spent()
-    spent.days = days
     options: dict[str, Any] = {"duration_days": days, "mfu": min(max(mfu, 0.0), 1.0)}
     if power is not None:
         options["average_power"] = quantity(power, "W")
     price: Any = ops.electricity
     if price is None and region is not None and _grid(region).electricity_price is not None:
         price = "region"
+    costs: EconomicsResult | None = None
+    footprint: SustainabilityResult | None = None
     try:
         with warnings.catch_warnings(record=True) as noticed:
             warnings.simplefilter("always", DataWarning)
-            spent.costs = sheet.keep(
+            costs = sheet.keep(
                 EconomicsModel().solve(fleet, grid=region, kwh_price=price, cloud_price=ops.cloud_price, **options)
             )
-        sheet.unknown.extend(str(warning.message) for warning in noticed)
+        for warning in noticed:
+            sheet.note(str(warning.message))
     except InputError as error:
-        sheet.unknown.append(_capital(str(error)))
+        sheet.note(_unknown(error))
     try:
-        spent.footprint = sheet.keep(SustainabilityModel().solve(fleet, datacenter=region, **options))
+        footprint = sheet.keep(SustainabilityModel().solve(fleet, datacenter=region, **options))
     except InputError as error:
-        if _capital(str(error)) not in sheet.unknown:
-            sheet.unknown.append(_capital(str(error)))
-    if region is None:
-        sheet.unknown.append("No region is given, so carbon and water are not known; say --region, such as Quebec.")
-    _report(sheet, spent, region)
-    return spent
+        sheet.note(_unknown(error))
+    rent = None if costs is None else costs.cloud_cost_usd
+    if costs is None and ops.cloud_price is not None:
+        hourly = to_si(ops.cloud_price, "USD/h")
+        rent = float(rental_cost(hourly, fleet.total_accelerators, days * 24.0, 1.0))
+    return {
+        "usd": None if costs is None else costs.tco_usd,
+        "hardware": None if costs is None else costs.capex_usd,
+        "purchase": None if costs is None else costs.purchase_price_usd,
+        "rent": rent,
+        "watts": None if footprint is None else to_si(footprint.power, "W"),
+        "kwh": None if footprint is None else to_si(footprint.total_energy_kwh, "kWh"),
+        "kg": None if footprint is None else footprint.carbon_footprint_kg,
+        "liters": None if footprint is None else footprint.water_usage_liters,
+    }
 
 
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
+def _unknown(error: InputError) -> str:
+    """A resolver's complaint about a figure that is missing, without the argument of Python that would give it."""
+    sentence = str(error).split("; pass ")[0].rstrip(".")
+    return sentence[:1].upper() + sentence[1:] + "."
 
 
 def _grid(region: Any) -> Any:
@@ -164,23 +232,28 @@ def _grid(region: Any) -> Any:
 
 
 def _report(sheet: Sheet, spent: Spent, region: Any) -> None:
-    costs, footprint = spent.costs, spent.footprint
-    if costs is not None:
-        sheet.add("macro", "tco", "Cost of owning", quantity(costs.tco_usd, "USD"), 17)
-        if costs.cloud_cost_usd is not None:
-            sheet.add("macro", "rent", "Cost of renting", quantity(costs.cloud_cost_usd, "USD"), 17)
-        sheet.add("macro", "purchase", "Purchase price", quantity(costs.purchase_price_usd, "USD"), 17)
-        sheet.score(17, f"${costs.tco_usd:,.0f}", note=f"of which ${costs.capex_usd:,.0f} hardware")
-    if footprint is not None:
-        sheet.add("macro", "power", "Power", footprint.power.to("kW"), 18)
-        sheet.add("macro", "energy", "Energy", footprint.total_energy_kwh.to("MWh"), 18)
-        if footprint.carbon_footprint_kg is not None:
-            sheet.add("macro", "carbon_footprint", "Carbon", quantity(footprint.carbon_footprint_kg, "kgCO2e"), 18)
-            sheet.score(18, f"{footprint.carbon_footprint_kg:,.0f} kg CO2e", note=region.name if region else "")
-        if footprint.water_usage_liters is not None:
-            sheet.add("macro", "water", "Water", quantity(footprint.water_usage_liters, "L"), 18)
-        if 18 not in sheet.scores:
-            sheet.score(18, f"{spent.kwh or 0:,.0f} kWh")
+    if spent.usd is not None:
+        sheet.add("macro", "tco", "Cost of owning", quantity(spent.usd, "USD"), 17)
+    if spent.rent is not None:
+        sheet.add("macro", "rent", "Cost of renting", quantity(spent.rent, "USD"), 17)
+    if spent.purchase is not None:
+        sheet.add("macro", "purchase", "Purchase price", quantity(spent.purchase, "USD"), 17)
+    if spent.usd is not None:
+        sheet.score(17, f"${spent.usd:,.0f}", note=f"of which ${spent.hardware or 0.0:,.0f} hardware")
+    elif spent.rent is not None:
+        sheet.score(17, f"${spent.rent:,.0f} of rent")
+    if spent.watts is not None:
+        unit = "MW" if spent.watts >= 1e6 else "kW" if spent.watts >= 1e3 else "W"
+        sheet.add("macro", "power", "Power", quantity(spent.watts, "W").to(unit), 18)
+    if spent.kwh is not None:
+        unit = "MWh" if spent.kwh >= 1e3 else "kWh" if spent.kwh >= 1 else "Wh"
+        sheet.add("macro", "energy", "Energy", quantity(spent.kwh, "kWh").to(unit), 18)
+        sheet.score(18, f"{spent.kwh:,.0f} kWh")
+    if spent.kg is not None:
+        sheet.add("macro", "carbon_footprint", "Carbon", quantity(spent.kg, "kgCO2e"), 18)
+        sheet.score(18, f"{spent.kg:,.0f} kg CO2e", note=region.name if region else "")
+    if spent.liters is not None:
+        sheet.add("macro", "water", "Water", quantity(spent.liters, "L"), 18)
 
 
 def compact_time(seconds: float) -> str:
@@ -199,6 +272,27 @@ def compact_time(seconds: float) -> str:
         if seconds < limit:
             return f"{_digits(seconds / divisor)} {unit}"
     return f"{_digits(seconds / 86400.0)} days"
+
+
+def count_text(value: float) -> str:
+    """A large count in words.
+
+    >>> count_text(15.6e12), count_text(2e8), count_text(1234)
+    ('15.6 trillion', '200 million', '1,234')
+    """
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if value >= size:
+            return f"{value / size:,.4g} {word}"
+    return f"{value:,.0f}"
+
+
+def many(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> many(1, "replica"), many(1200, "replica")
+    ('1 replica', '1,200 replicas')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _digits(value: float) -> str:

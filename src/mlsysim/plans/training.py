@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, equations_of
 from mlsysim.plans.plan import ParallelismPart, Plan
 from mlsysim.plans.resolve import find_fleets, find_model
-from mlsysim.plans.sheet import Sheet, band_text, compact_time, limit_of, spend
+from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, count_text, limit_of, spend
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
@@ -29,6 +30,9 @@ __all__ = ["best_layout", "evaluate_training", "step_options", "training_batch"]
 SEQ_LEN = 4096
 _SECONDS_PER_DAY = 86400.0
 _DAYS = 30.0
+_TOKENS_A_STEP = 4e6
+_SHARING = 64
+"""Accelerators that share a sequence at most, where the batch is ours to choose."""
 
 _NAMES = {
     "tp": "tp_size",
@@ -46,7 +50,7 @@ _NAMES = {
 
 
 def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
-    """Sequences of a step and tokens of a sequence; about four million tokens a step where nothing is said."""
+    """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said."""
     seq_len = plan.workload.seq_len
     if seq_len is None:
         seq_len = 1 if model.fixed_shape else SEQ_LEN
@@ -55,8 +59,12 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     batch = plan.workload.batch_size
     if batch is None:
         accelerators = fleet.total_accelerators
-        wanted = max(1, round(4e6 / seq_len)) if not model.fixed_shape else 32 * accelerators
+        wanted = max(1, round(_TOKENS_A_STEP / seq_len)) if not model.fixed_shape else 32 * accelerators
         batch = max(accelerators, wanted // accelerators * accelerators)
+        if batch > 4 * wanted and plan.parallelism.automatic:
+            # Tensor and pipeline parallelism share a sequence: fewer sequences than accelerators will do.
+            shared = [k for k in divisors(accelerators) if k <= _SHARING]
+            batch = accelerators // next((k for k in shared if accelerators // k <= 4 * wanted), shared[-1])
         assumed["batch_size"] = f"{batch:,} sequences a step"
     return batch, seq_len
 
@@ -69,7 +77,7 @@ def step_options(
     options: dict[str, Any] = {
         "batch_size": batch,
         "seq_len": seq_len,
-        "precision": precision_of(plan, assumed),
+        "precision": precision_of(plan, assumed, fleet.node.accelerator),
         "efficiency": _fidelity(plan, model, assumed),
         "overlap_comm": True if split.overlap is None else split.overlap,
     }
@@ -116,12 +124,14 @@ def _check_degrees(split: ParallelismPart, fleet: Fleet) -> None:
         )
 
 
-def precision_of(plan: Plan, assumed: dict[str, str]) -> str:
-    """The plan's precision; bf16 where none is given."""
+def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode) -> str:
+    """The plan's precision; where none is given bf16, or the widest of the usual formats that the chip computes in."""
     if plan.workload.precision is not None:
         return plan.workload.precision
-    assumed["precision"] = "bf16"
-    return "bf16"
+    have = chip.compute.precision_flops
+    chosen = next((name for name in ("bf16", "fp16", "fp32", "int8") if name in have), "bf16")
+    assumed["precision"] = chosen
+    return chosen
 
 
 def fidelity_of(plan: Plan) -> float | str:
@@ -243,14 +253,17 @@ def answer_for_step(
     days, goodput = _reliability(sheet, fleet, tokens_per_second)
     spent = spend(sheet, fleet, days, step.mfu)
     tokens = plan.workload.tokens or tokens_per_second * goodput * days * _SECONDS_PER_DAY
-    if spent.usd is not None and goodput > 0:
-        sheet.add("macro", "usd_per_mtoken", "Cost of a million tokens", quantity(spent.usd / tokens * 1e6, "USD"), 17)
+    if spent.price is not None and goodput > 0:
+        each = "samples" if model.fixed_shape else "tokens"
+        cost = quantity(spent.price / tokens * 1e6, "USD")
+        sheet.add("macro", "usd_per_mtoken", f"Cost of a million {each}", cost, 17)
     if plan.workload.tokens is None:
-        sheet.add("performance", "tokens", "Tokens of the run", quantity(tokens, "token"), 11)
+        what = "Samples of the run" if model.fixed_shape else "Tokens of the run"
+        sheet.add("performance", "tokens", what, quantity(tokens, "token"), 11)
     _scaling(sheet, model, tokens)
     sheet.roofline = _roofline(step, fleet, options)
 
-    binding = limit_of(step.binding)
+    binding, following = _walls(sheet, step)
     return Answer(
         name=plan.name,
         task="training",
@@ -262,7 +275,7 @@ def answer_for_step(
         metrics=tuple(sheet.metrics),
         main="tokens_per_second",
         binding=binding,
-        next_wall=_next_wall(sheet, binding),
+        next_wall=following,
         interval=sheet.interval,
         time_parts=sheet.time_parts,
         memory=sheet.memory,
@@ -324,7 +337,7 @@ def _time_parts(step: DistributedResult) -> tuple[Part, ...]:
 
 def _interval(step: DistributedResult, calibrated: bool) -> str:
     if not calibrated:
-        return "First order: what binds, ratios and bounds; not calibrated on measurements."
+        return FIRST_ORDER_ONLY
     band = step._context.get("band")
     if band is None:
         return ""
@@ -379,7 +392,7 @@ def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
     budget = quantity(6.0 * worked * tokens, "flop")
     found = sheet.keep(ScalingModel().solve(compute_budget=budget, target_model_size=quantity(worked, "param")))
     sheet.add("performance", "tokens_per_parameter", "Tokens for each parameter", float(tokens / worked), 11)
-    sheet.score(11, f"{tokens / worked:.1f} tokens a parameter", note=found.regime)
+    sheet.score(11, f"{tokens / worked:.1f} tokens/param", note=found.regime)
 
 
 def _roofline(step: DistributedResult, fleet: Fleet, options: dict[str, Any]) -> list[dict[str, Any]]:
@@ -421,7 +434,7 @@ def _verdict(
 ) -> tuple[str, ...]:
     lines = []
     plan = sheet.plan
-    what = f"{plan.workload.tokens:.3g} tokens take" if plan.workload.tokens is not None else "The run lasts"
+    what = f"{count_text(plan.workload.tokens)} tokens take" if plan.workload.tokens is not None else "The run lasts"
     if goodput > 0:
         lines.append(
             f"{what} {compact_time(days * _SECONDS_PER_DAY)}, with failures and checkpoints (goodput {goodput:.1%})."
@@ -429,37 +442,44 @@ def _verdict(
     else:
         lines.append("The fleet fails faster than it recovers: no run of this kind ends.")
     money = []
-    if spent.usd is not None:
-        money.append(f"${spent.usd:,.0f}")
+    if spent.price is not None:
+        owned = "" if spent.usd is not None else " of rent"
+        money.append(f"${spent.price:,.0f}{owned}" if spent.price >= 10 else f"${spent.price:,.2f}{owned}")
     if spent.kwh is not None:
-        money.append(f"{spent.kwh / 1e3:,.0f} MWh" if spent.kwh >= 1e4 else f"{spent.kwh:,.0f} kWh")
+        money.append(f"{spent.kwh / 1e3:,.0f} MWh" if spent.kwh >= 1e4 else f"{spent.kwh:,.3g} kWh")
     if spent.kg is not None:
-        money.append(f"{spent.kg / 1e3:,.1f} t CO2e" if spent.kg >= 1e3 else f"{spent.kg:,.1f} kg CO2e")
+        money.append(f"{spent.kg / 1e3:,.1f} t CO2e" if spent.kg >= 1e3 else f"{spent.kg:,.3g} kg CO2e")
     if money:
-        lines.append("It costs " + ", ".join(money) + ".")
+        lines.append(("It costs " if spent.price is not None else "It takes ") + ", ".join(money) + ".")
     lines.extend(sheet.unknown)
     return tuple(lines)
 
 
-def _next_wall(sheet: Sheet, binding: Limit) -> Limit | None:
-    """The wall that takes the largest part of the step after the binding one; memory where it is nearly full."""
+def _walls(sheet: Sheet, step: DistributedResult) -> tuple[Limit, Limit | None]:
+    """The wall that takes the largest part of the step, and the one after it; memory where it does not fit or is nearly full."""
     memory = sheet.memory
     total = sum(part.value for part in sheet.time_parts)
     shares: dict[int, float] = {}
     for part in sheet.time_parts:
         shares[part.wall or 0] = shares.get(part.wall or 0, 0.0) + part.value / total
-    candidates = {wall: share for wall, share in shares.items() if wall != binding.wall and share > 0.001}
-    if memory is not None and binding.wall != 2 and memory.used / memory.capacity > 0.85:
+    order = sorted((wall for wall in shares if shares[wall] > 0.001), key=lambda wall: -shares[wall])
+
+    def limit(wall: int, margin: float | None, verb: str) -> Limit:
+        cause = max((p for p in sheet.time_parts if p.wall == wall), key=lambda part: part.value)
+        most = "" if cause.label == "compute" else f", most of it {cause.label}"
+        name = sheet.scores[wall].name
+        sentence = f"Wall {wall} ({name}){verb}: {shares[wall]:.1%} of the step{most}."
+        return Limit(wall=wall, name=name, margin=margin, sentence=sentence)
+
+    following = None
+    if not step.feasible:
+        return limit_of(step.binding), limit(order[0], None, "")
+    lead = shares[order[0]] / shares[order[1]] if len(order) > 1 else None
+    if memory is not None and memory.used / memory.capacity > 0.85:
         share = memory.used / memory.capacity
-        return Limit(wall=2, name="Memory", margin=1 / share, sentence=f"Wall 2 (Memory): {share:.0%} of it is full.")
-    if not candidates:
-        return None
-    wall = max(candidates, key=lambda number: candidates[number])
-    cause = max((p for p in sheet.time_parts if p.wall == wall), key=lambda part: part.value)
-    name = sheet.scores[wall].name if wall in sheet.scores else "Software"
-    return Limit(
-        wall=wall,
-        name=name,
-        margin=None,
-        sentence=f"Wall {wall} ({name}): {candidates[wall]:.1%} of the step, most of it {cause.label}.",
-    )
+        following = Limit(
+            wall=2, name="Memory", margin=1 / share, sentence=f"Wall 2 (Memory): {share:.0%} of it is full."
+        )
+    elif len(order) > 1:
+        following = limit(order[1], None, "")
+    return limit(order[0], lead, " binds"), following

@@ -75,18 +75,15 @@ class Designs:
 
         ahead = sum(beats(point) for point in self.points[1:])
         place = (
-            "This plan is on the front: none of them is better in both."
+            "This plan is on the front: none is better in one and no worse in the other."
             if not ahead
-            else f"{ahead} of them {'is' if ahead == 1 else 'are'} at least as good in both and better in one."
+            else f"{ahead} {'is' if ahead == 1 else 'are'} better than this plan in one and no worse in the other."
         )
         return f"{len(self.points)} of {self.tried} designs can run and fit; {len(best)} are on the front. {place}"
 
 
 def _plain(value: Any) -> float:
     return float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
-
-
-Axis = tuple[str, tuple[str, ...], str]
 
 
 def designs_around(answer: Answer) -> Designs | None:
@@ -106,7 +103,7 @@ def designs_around(answer: Answer) -> Designs | None:
         if tried >= (_MOST_MIXED if mixed else _MOST):
             break
         tried += 1
-        found = _evaluated(plan)
+        found = None if plan is None else _evaluated(plan)
         if found is not None and found.feasible and _axis(found, x) is not None and _axis(found, y) is not None:
             points.append(_design(label, found, x, y))
     if len(points) < 3:
@@ -126,15 +123,13 @@ class _Axis:
 @dataclass(frozen=True)
 class _Space:
     plan: Plan
-    variants: Iterator[tuple[str, Plan]]
+    variants: Iterator[tuple[str, Plan | None]]
     varied: str
     xs: tuple[_Axis, ...]
     ys: tuple[_Axis, ...]
 
 
-def _evaluated(plan: Plan | None) -> Answer | None:
-    if plan is None:
-        return None
+def _evaluated(plan: Plan) -> Answer | None:
     try:
         return evaluate_plainly(plan)
     except InputError:
@@ -175,34 +170,57 @@ def _training(answer: Answer) -> _Space:
     axes = [
         [f for f in (1.0, 0.5, 2.0) if f == 1.0 or _scaled(base, fleet, f) is not None],
         [layout["batch_size"], layout["batch_size"] // 2, layout["batch_size"] * 2],
-        [tp for tp in (layout["tp"], layout["tp"] // 2, layout["tp"] * 2) if tp >= 1],
+        [tp for tp in (layout["tp"], layout["tp"] // 2, layout["tp"] * 2) if 1 <= tp <= fleet.total_accelerators],
         formats,
         modes,
     ]
 
-    def variants() -> Iterator[tuple[str, Plan]]:
+    def variants() -> Iterator[tuple[str, Plan | None]]:
         for factor, batch, tp, precision, mode in product(*axes):
             if (factor, batch, tp, precision, mode) == tuple(axis[0] for axis in axes) or batch < 1:
                 continue
             sized = base if factor == 1.0 else _scaled(base, fleet, factor)
             assert sized is not None
-            count = int(fleet.total_accelerators * factor)
-            label = f"{count:,} chips, batch {batch:,}, TP {tp}, {precision}, recompute {mode}"
+            ranks = int(fleet.total_accelerators * factor) // (tp * layout["pp"] * layout["cp"])
+            micro = _micro_batch(batch, ranks, base.parallelism.micro_batch or 1)
+            if micro is None:
+                yield "", None
+                continue
+            words = (
+                (factor != 1.0, f"{int(fleet.total_accelerators * factor):,} chips"),
+                (batch != layout["batch_size"], f"batch {batch:,}"),
+                (tp != layout["tp"], f"TP {tp}"),
+                (precision != formats[0], precision),
+                (mode != modes[0], f"recompute {mode}"),
+            )
             yield (
-                label,
+                _changed(words),
                 sized.replacing(
                     workload={"batch_size": batch, "precision": precision},
-                    parallelism={"tp": tp, "recompute": mode, "dp": None},
+                    parallelism={"tp": tp, "recompute": mode, "dp": None, "micro_batch": micro},
                 ),
             )
 
     counts = sorted(int(fleet.total_accelerators * factor) for factor in axes[0])
     varied = (
         f"Varied: {_listed(counts)} chips, batch {_listed(sorted(axes[1]))}, tensor parallelism {_listed(sorted(axes[2]))}, "
-        f"{_listed(formats)}, recompute {_listed(modes)}; the same tokens for all."
+        f"{_listed(formats)}, recompute {_listed(modes)}. All train on as much as this plan; that a larger batch or a "
+        "narrower format may need more for the same quality is not counted."
     )
     ys = (_Axis("tco"), _Axis("energy"), _Axis("run_time", chips=True))
     return _Space(base, variants(), varied, (_Axis("run_time"), _Axis("latency")), ys)
+
+
+def _micro_batch(batch: int, ranks: int, most: int) -> int | None:
+    """The largest micro-batch up to the plan's that divides the share of a data-parallel rank; None where none can.
+
+    >>> _micro_batch(2048, 16, 256), _micro_batch(96, 8, 8), _micro_batch(8, 16, 1)
+    (128, 6, None)
+    """
+    share, rest = divmod(batch, ranks) if ranks else (0, 0)
+    if share < 1 or rest:
+        return None
+    return next(size for size in range(min(most, share), 0, -1) if share % size == 0)
 
 
 _LOADS = (1.0, 0.125, 0.25, 0.5, 2.0, 4.0)
@@ -211,10 +229,12 @@ _LOADS = (1.0, 0.125, 0.25, 0.5, 2.0, 4.0)
 def _serving(answer: Answer) -> _Space:
     base = settled(answer)
     layout, fleet = answer.layout, find_fleets(base.hardware).one
-    formats = _formats(answer, fleet, ("fp8", "int8"))
+    formats = _formats(
+        answer, fleet, ("fp8",) if "fp8" in fleet.node.accelerator.compute.precision_flops else ("int8",)
+    )
     now = (base.serving.cache_precision if base.serving else None) or answer.assumptions.get("cache_precision", "bf16")
     caches = [now, "fp8"] if now in ("bf16", "fp16") else [now]
-    tps = [tp for tp in (layout["tp"], layout["tp"] // 2, layout["tp"] * 2) if tp >= 1]
+    tps = [tp for tp in (layout["tp"], layout["tp"] // 2, layout["tp"] * 2) if 1 <= tp <= fleet.total_accelerators]
     loads = _loads(base, layout["concurrency"])
 
     def variants() -> Iterator[tuple[str, Plan]]:
@@ -222,9 +242,14 @@ def _serving(answer: Answer) -> _Space:
             replicas, rest = divmod(fleet.total_accelerators, tp * layout["pp"])
             if k == 0 or rest or not replicas:
                 continue
-            label = f"{load[0]}, TP {tp}, {replicas} replica{'' if replicas == 1 else 's'}, {precision}, caches {cache}"
+            words = (
+                (load != loads[0], load[0]),
+                (tp != layout["tp"], f"TP {tp}"),
+                (precision != formats[0], precision),
+                (cache != now, f"caches in {cache}"),
+            )
             yield (
-                label,
+                _changed(words),
                 base.replacing(
                     serving={**load[1], "replicas": replicas, "cache_precision": cache},
                     parallelism={"tp": tp},
@@ -232,10 +257,8 @@ def _serving(answer: Answer) -> _Space:
                 ),
             )
 
-    varied = (
-        f"Varied: {_listed([load[0] for load in loads])}; tensor parallelism {_listed(sorted(tps))} with as many replicas as "
-        f"the {fleet.total_accelerators:,} chips hold; {_listed(formats)}; caches in {_listed(caches)}."
-    )
+    split = f"tensor parallelism {_listed(sorted(tps))} with as many replicas as fit; " if len(tps) > 1 else ""
+    varied = f"Varied: {_load_range(loads)}; {split}{_listed(formats)}; caches in {_listed(caches)}."
     ys = (_Axis("usd_per_mtoken"), _Axis("energy_per_token"), _Axis("tokens_per_second", "high"))
     return _Space(base, variants(), varied, (_Axis("tpot"),), ys)
 
@@ -245,7 +268,14 @@ def _loads(plan: Plan, concurrency: int) -> list[tuple[str, dict[str, Any]]]:
     if rate is not None:
         return [(f"{rate * factor:g} requests a second", {"qps": rate * factor}) for factor in _LOADS]
     counts = list(dict.fromkeys(max(1, round(concurrency * factor)) for factor in _LOADS))
-    return [(f"{count:,} in flight", {"concurrency": count}) for count in counts]
+    return [(f"{count:,} requests in flight", {"concurrency": count}) for count in counts]
+
+
+def _load_range(loads: list[tuple[str, dict[str, Any]]]) -> str:
+    """The loads in order, with their unit once."""
+    unit = loads[0][0].partition(" ")[2]
+    numbers = sorted(next(iter(change.values())) for _, change in loads)
+    return f"{_listed([f'{number:,g}' for number in numbers])} {unit}"
 
 
 def _passes(answer: Answer) -> _Space:
@@ -258,8 +288,9 @@ def _passes(answer: Answer) -> _Space:
     def variants() -> Iterator[tuple[str, Plan]]:
         for batch, precision in product(batches, formats):
             if (batch, precision) != (batches[0], formats[0]):
+                words = ((batch != batches[0], f"batch {batch:,}"), (precision != formats[0], precision))
                 yield (
-                    f"batch {batch:,}, {precision}",
+                    _changed(words),
                     base.replacing(workload={"batch_size": batch, "precision": precision}),
                 )
 
@@ -282,7 +313,7 @@ def _groups(answer: Answer) -> _Space:
     else:
         loads = _loads(base, base.serving.concurrency if base.serving and base.serving.concurrency else 0)
         plans = [(label, base.replacing(serving=change)) for label, change in loads[1:]]
-        varied = f"Varied: {_listed([label for label, _ in loads])}."
+        varied = f"Varied: {_load_range(loads)}."
         xs = (_Axis("tpot"),)
         ys = (_Axis("usd_per_mtoken"), _Axis("tokens_per_second", "high"))
     return _Space(base, iter(plans), varied, xs, ys)
@@ -293,6 +324,11 @@ def _formats(answer: Answer, fleet: Fleet, others: tuple[str, ...]) -> list[str]
     now = answer.plan.workload.precision or answer.assumptions.get("precision", "bf16").split(" ")[0]
     have = fleet.node.accelerator.compute.precision_flops
     return list(dict.fromkeys([now, *(name for name in others if name in have)]))
+
+
+def _changed(words: tuple[tuple[bool, str], ...]) -> str:
+    """What is other than in the plan."""
+    return ", ".join(word for differs, word in words if differs)
 
 
 def _scaled(plan: Plan, fleet: Fleet, factor: float) -> Plan | None:

@@ -34,6 +34,8 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "linked": (),
 }
 _LARGEST = 1_000_000
+_WORDS = ("sort_by", "reverse", "where")
+"""Arguments of a registry's ``list`` that are no fields."""
 _NAMES = ("model", "hardware", "fleet", "grid", "fabric")
 
 
@@ -222,7 +224,13 @@ def _zoo(what: str, spec: dict[str, Any]) -> tuple[Any, ...]:
         raise unknown_name("zoo", first, zoos, f"use one of {', '.join(zoos)}.")
     registry = zoos[first]
     for part in rest:
-        registry = getattr(registry, part)
+        spaces = registry.namespaces
+        if part not in spaces:
+            raise unknown_name(f"part of the zoo {first!r}", part, spaces)
+        registry = spaces[part]
+    for key in wanted:
+        if key in _WORDS:
+            raise unknown_name(f"field of {first} entries", key, ())
     chosen = {id(entry) for entry in registry.list(**wanted)}
     return tuple(key for key in registry.keys() if id(registry.get(key)) in chosen)  # noqa: SIM118
 

@@ -73,7 +73,12 @@ class Expression:
 
     def __call__(self, value: Callable[[str], Any]) -> Any:
         with np.errstate(divide="ignore", invalid="ignore"):
-            return _evaluate(self._tree, value)
+            try:
+                return _evaluate(self._tree, value)
+            except TypeError:
+                raise InputError(
+                    f"The constraint {self.text!r} computes with text, or compares it with a number."
+                ) from None
 
     def _refuse(self, what: str) -> InputError:
         return InputError(
@@ -92,8 +97,11 @@ class Expression:
                 raise self._refuse("a field it may not read")
             self._add(f"{node.value.id}.{node.attr}")
         elif isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-            self._check(node.left)
-            self._check(node.right)
+            for part in (node.left, node.right):
+                # Python would repeat and format text, to any length.
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    raise self._refuse("arithmetic on text")
+                self._check(part)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
             self._check(node.operand)
         elif isinstance(node, ast.BoolOp):

@@ -203,11 +203,18 @@ class Record(BaseModel):
 
 def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     """The first problem of a Pydantic report as one sentence."""
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    # A key that is written wrong is also one that is missing; the first says more.
+    first = next((problem for problem in found if problem["type"] == "extra_forbidden"), found[0])
     path = ".".join(str(part) for part in first["loc"])
     name = kind.__name__
     more = f" ({error.error_count() - 1} more problem(s) after this one.)" if error.error_count() > 1 else ""
-    if first["type"] == "missing":
+    inner = first.get("ctx", {}).get("error")
+    if isinstance(inner, InputError) and "record" in inner.details:
+        # A record inside this one, or this one itself, has its sentence already.
+        text = str(inner)
+        path = ".".join(part for part in (path, str(inner.details.get("field", ""))) if part)
+    elif first["type"] == "missing":
         text = f"{name} needs the {path!r} field, which was not given."
     elif first["type"] == "extra_forbidden":
         close = nearest(str(first["loc"][-1]), kind.model_fields)
@@ -216,7 +223,7 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
             if close
             else "its fields are " + ", ".join(kind.model_fields) + "."
         )
-        text = f"{name} has no field {path!r}; {hint}"
+        text = f"{name} has no field {path[:200]!r}; {hint}"
     elif first["type"] in ("quantity", "value_error"):
         message = first["msg"].removeprefix("Value error, ")
         # A record inside this one has put its own name before its sentence.

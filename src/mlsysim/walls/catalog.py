@@ -12,6 +12,7 @@ __all__ = [
     "DOMAINS",
     "MODULES",
     "RESOLVERS",
+    "TITLES",
     "resolver",
     "taxonomy",
     "wall",
@@ -45,6 +46,32 @@ MODULES = (
     "analysis.sensitivity",
     "analysis.synthesis",
 )
+
+TITLES: dict[int, tuple[str, str]] = {
+    1: ("Compute", "Node"),
+    2: ("Memory", "Node"),
+    3: ("Software", "Node"),
+    4: ("Serving", "Node"),
+    5: ("Batching", "Node"),
+    6: ("Streaming", "Node"),
+    7: ("Tail Latency", "Node"),
+    8: ("Ingestion", "Data"),
+    9: ("Transformation", "Data"),
+    10: ("Locality", "Data"),
+    11: ("Complexity", "Algorithm"),
+    12: ("Reasoning", "Algorithm"),
+    13: ("Fidelity", "Algorithm"),
+    14: ("Communication", "Fleet"),
+    15: ("Fragility", "Fleet"),
+    16: ("Multi-tenant", "Fleet"),
+    17: ("Capital", "Operations"),
+    18: ("Sustainability", "Operations"),
+    19: ("Checkpoint", "Operations"),
+    20: ("Safety", "Operations"),
+    21: ("Sensitivity", "Analysis"),
+    22: ("Synthesis", "Analysis"),
+}
+"""Name and domain of each wall, for those who need no more of a card: its module is then not imported."""
 
 RESOLVERS: dict[str, str] = {
     "SingleNodeModel": "mlsysim.walls.node.compute_memory",

@@ -40,7 +40,10 @@ def field_of(entry: Any, path: str) -> Any:
         derived = not step.startswith("_") and isinstance(getattr(type(value), step, None), property)
         if step not in declared and not (declared and derived):
             raise unknown_name(
-                "field of the zoo's entries", step, declared, f"the fields are {', '.join(declared)}." if declared else ""
+                "field of the zoo's entries",
+                step,
+                declared,
+                f"the fields are {', '.join(declared)}." if declared else "",
             )
         value = getattr(value, step)
     return value

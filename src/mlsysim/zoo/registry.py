@@ -251,6 +251,11 @@ class Registry:
         keys = self._store.keys()
         return keys if self._only is None else [k for k in keys if self._store.namespace_of(k) == self._only]
 
+    @property
+    def namespaces(self) -> dict[str, Registry]:
+        """Parts of the zoo by name, such as Cloud."""
+        return dict(self._namespaces)
+
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self._namespaces, *self.keys()})
 
@@ -302,6 +307,13 @@ class Registry:
         if key is None:
             raise self._unknown(name)
         return key
+
+    def aliases_of(self, name: str) -> tuple[str, ...]:
+        """The other names of an entry, in the order of its file."""
+        key = self.key_of(name)
+        store = self._store
+        pairs = (*store.aliases_added.items(), *store._user_aliases.items(), *store._aliases.items())
+        return tuple(alias for alias, entry in pairs if entry == key)
 
     # --- contents ---------------------------------------------------------------------------------------------
 

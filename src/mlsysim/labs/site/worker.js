@@ -87,7 +87,9 @@ async function load() {
   archives.catch(() => {}); // `broken` tells
   const [{ loadPyodide }, { default: createPyodideModule }] =
     await Promise.all([moduleOf("pyodide/pyodide.js"), moduleOf("pyodide/pyodide.asm.js")]);
-  const python = await loadPyodide({ indexURL: new URL("pyodide/", base).href, createPyodideModule });
+  // No zoo of a user is in here; said so, it is not looked for at every look-up.
+  const env = { HOME: "/home/pyodide", MLSYSIM_ZOO: "" };
+  const python = await loadPyodide({ indexURL: new URL("pyodide/", base).href, createPyodideModule, env });
 
   progress("Unpacking the engine");
   for (const archive of await archives) python.unpackArchive(archive, "wheel");

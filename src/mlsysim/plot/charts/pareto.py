@@ -115,7 +115,11 @@ class _Pareto:
                 "f0 edge" if on_front else "f7 edge",
                 self.name(k),
             )
-            placer.block(Box(where[k][0] - 5, where[k][1] - 5, where[k][0] + 5, where[k][1] + 5))
+            reach = 5.0
+            if k in self.chosen:
+                reach = 8.0
+                d.marker(0, *where[k], 7, "mark")
+            placer.block(Box(where[k][0] - reach, where[k][1] - reach, where[k][0] + reach, where[k][1] + reach))
         missing = [self.name(k) for k in self.chosen if not self._label(d, k, where[k], placer, plot)]
         return finish(d, notes(d, y, ["Also chosen: " + "; ".join(missing) + "."] if missing else []))
 

@@ -147,6 +147,11 @@ def training_chip(
     full = entry.get("full_power", tdp)
     cap = power_cap if power_cap is not None else tdp
     if cap is not None and full is not None and cap < full:
+        if cap <= k.power_floor:
+            raise InputError(
+                f"{cap:g} W for each {chip.name} leaves nothing for arithmetic; more than {k.power_floor:g} W is expected.",
+                field="power_cap",
+            )
         factor = capped_rate(1.0, cap, full, k.power_floor, k.power_exponent)
         half, product, attention = half * factor, product * factor, attention * factor
     link = to_si(chip.link.bandwidth_per_direction, "byte/s") if chip.link is not None else None

@@ -1,0 +1,76 @@
+"""What MkDocs calls while it builds the site (``hooks`` in mkdocs.yml).
+
+The reference pages are made here and never lie in the tree. Formulas become MathML. Where ``MLSYSIM_LABS`` names a folder with the built labs,
+they are copied into the site and wall pages invite into the explorer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from sitetools.explorer_links import invitation
+from sitetools.formulas import with_mathml
+from sitetools.reference import PAGES, render
+
+_WALL = re.compile(r"walls/(\d\d)-")
+_CODE = re.compile(r"(^`{3,}.*?^`{3,}[ \t]*$)", re.DOTALL | re.MULTILINE)
+_SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(README|CONTRIBUTING|CHANGELOG)\.md(?:#[\w-]*)?\)")
+_REMOTE_SCRIPTS = (
+    ("https://unpkg.com/resize-observer-polyfill", "data:,"),
+    ("https://unpkg.com/mermaid@11/dist/mermaid.min.js", "data:,"),
+)
+
+
+def _labs() -> Path | None:
+    folder = os.environ.get("MLSYSIM_LABS")
+    return Path(folder) if folder else None
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the reference."""
+    for page in PAGES:
+        files.append(File.generated(config, f"reference/{page.name}.md", content=render(page)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Invite into the explorer; name files that only the repository has."""
+    wall = _WALL.match(page.file.src_uri)
+    if wall and _labs() is not None:
+        offer = invitation(int(wall[1]), "../labs/")
+        markdown = re.sub(r"^## Try it\n", lambda found: f"{found[0]}\n{offer}", markdown, flags=re.MULTILINE)
+    return _SOURCE.sub(r"`\2.md`", markdown)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Set formulas."""
+    try:
+        return with_mathml(html)
+    except Exception as error:
+        raise PluginError(f"{page.file.src_uri}: a formula cannot be set: {error!r}") from error
+
+
+def on_post_build(config: Any) -> None:
+    """Keep the theme from asking other hosts, and add the labs."""
+    site = Path(config["site_dir"])
+    for script in (site / "assets" / "javascripts").glob("bundle.*.js"):
+        text = script.read_text(encoding="utf-8")
+        for there, here in _REMOTE_SCRIPTS:
+            text = text.replace(there, here)
+        script.write_text(text, encoding="utf-8")
+    for leftover in (site / "assets").rglob("*.map"):
+        leftover.unlink()
+    labs = _labs()
+    if labs is not None:
+        if not (labs / "index.html").is_file():
+            raise PluginError(f"MLSYSIM_LABS={labs} holds no built labs; run `mlsysim labs build {labs}` first")
+        shutil.copytree(labs, site / "labs", dirs_exist_ok=True)

@@ -1,0 +1,14 @@
+"""Programs that call: the same operations over HTTP and as tools of the Model Context Protocol.
+
+requests.py      what each operation takes, typed; JSON Schema comes from here
+service.py       the operations: JSON in, JSON out, errors as one sentence; knows no transport
+searches.py      optimizers and sweeps within limits
+documents.py     JSON that can be trusted: finite, not too deep, each key once
+workers.py       operations in processes that are ended when they take too long or too much memory
+limits.py        the limits and their defaults
+http_server.py   the HTTP face (extra ``api``)
+openapi.py       its description, OpenAPI 3.1
+mcp_server.py    the Model Context Protocol face (extra ``mcp``)
+
+No operation takes a path, reads a file that a client names, or writes anything.
+"""

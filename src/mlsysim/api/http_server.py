@@ -1,0 +1,278 @@
+"""The HTTP face: JSON in, JSON out, on loopback unless told otherwise.
+
+    POST /v1/{operation}        every operation of :mod:`mlsysim.api.service`
+    GET  /v1/zoo  /v1/zoo/{kind}  /v1/zoo/{kind}/{name}  /v1/walls  /v1/walls/{number}  /v1/schema/{type}
+    GET  /openapi.json  /health
+
+Errors are ``{"error": {"sentence", "kind", ...}}`` whatever the status. There is no CORS: a page of another origin can neither read an
+answer nor post JSON. On loopback the ``Host`` header must name loopback, so that a foreign name which resolves to
+127.0.0.1 (DNS rebinding) reaches nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mlsysim.api.documents import Malformed, dump, parse
+from mlsysim.api.limits import Limits
+from mlsysim.api.openapi import STATUS, openapi
+from mlsysim.api.service import OPERATIONS, failure
+from mlsysim.api.workers import Pool, Told
+from mlsysim.errors import InputError
+
+__all__ = ["create_app", "is_loopback", "run"]
+
+_BODY_S = 30.0
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'",
+}
+
+
+def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LOOPBACK_NAMES) -> Starlette:
+    """The application. ``hosts`` are the names that the ``Host`` header may have, without ports; None for any."""
+    chosen = limits or Limits()
+    pool = Pool(chosen)
+    description = dump(openapi(chosen))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        pool.start()
+        yield
+        pool.close()
+
+    async def described(request: Request) -> Response:
+        return _response(200, description)
+
+    async def health(request: Request) -> Response:
+        return _response(200, dump({"status": "ok", "operations": list(OPERATIONS)}))
+
+    async def posted(request: Request) -> Response:
+        name = request.path_params["operation"]
+        if name not in OPERATIONS:
+            raise HTTPException(404)
+        document = await _document(request, chosen.max_body)
+        return document if isinstance(document, Response) else _told(await pool.call(name, document))
+
+    async def zoo(request: Request) -> Response:
+        try:
+            asked = _zoo_question(request)
+        except InputError as error:
+            return _failed("input", str(error), error.details.get("field"))
+        return _told(await pool.call("zoo", asked), found="name" in asked or "kind" in asked)
+
+    async def walls(request: Request) -> Response:
+        _no_query(request)
+        number = request.path_params.get("number")
+        return _told(await pool.call("walls", {} if number is None else {"number": _whole(number)}), found=True)
+
+    async def schema(request: Request) -> Response:
+        _no_query(request)
+        return _told(await pool.call("schema", {"type": request.path_params["type"]}), found=True)
+
+    routes = [
+        Route("/openapi.json", described, methods=["GET"]),
+        Route("/health", health, methods=["GET"]),
+        Route("/v1/zoo/{kind}/{name:path}", zoo, methods=["GET"]),
+        Route("/v1/zoo/{kind}", zoo, methods=["GET"]),
+        Route("/v1/walls/{number}", walls, methods=["GET"]),
+        Route("/v1/schema/{type}", schema, methods=["GET"]),
+        Route("/v1/zoo", _either(zoo, posted, "zoo"), methods=["GET", "POST"]),
+        Route("/v1/walls", _either(walls, posted, "walls"), methods=["GET", "POST"]),
+        Route("/v1/{operation}", posted, methods=["POST"]),
+    ]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _refused, InputError: _bad_input, Exception: _broken},
+    )
+    app.router.redirect_slashes = False
+    app.state.pool = pool
+    app.add_middleware(_KnownHosts, hosts=hosts)
+    return app
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+def _response(status: int, text: bytes, headers: dict[str, str] | None = None) -> Response:
+    return Response(text, status, {**_HEADERS, **(headers or {})}, "application/json")
+
+
+def _told(told: Told, found: bool = False) -> Response:
+    """The response to an answer; ``found`` makes an unknown name of the address a 404."""
+    if told.kind is None:
+        return _response(200, told.text)
+    status = 404 if found and told.kind == "unknown_name" else STATUS[told.kind]
+    return _response(status, told.text, {"retry-after": "1"} if status in (429, 503) else None)
+
+
+def _failed(kind: str, sentence: str, field: Any = None, headers: dict[str, str] | None = None) -> Response:
+    return _response(STATUS[kind], dump(failure(kind, sentence, field).document), headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "another method")
+        return _failed("method", f"{request.method[:20]} is not for this address; it takes {allowed}.", None, headers)
+    known = ", ".join(f"/v1/{name}" for name in OPERATIONS)
+    return _failed(
+        "not_found", f"There is nothing at {request.url.path[:100]!r}; there are {known}, /openapi.json and /health."
+    )
+
+
+async def _bad_input(request: Request, error: Exception) -> Response:
+    assert isinstance(error, InputError)
+    return _failed("input", str(error), error.details.get("field"))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    return _failed("internal", "The server failed on this request; see its log.")
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+
+def _either(get: Any, post: Any, operation: str) -> Any:
+    async def by_method(request: Request) -> Response:
+        if request.method == "POST":
+            request.path_params["operation"] = operation
+        answer: Response = await (post if request.method == "POST" else get)(request)
+        return answer
+
+    return by_method
+
+
+async def _document(request: Request, most: int) -> Any:
+    """The document of a body, or the response that refuses it."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json":
+        return _failed("content_type", f"The body must be application/json, got {kind[:60] or 'no content-type'!r}.")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        return _failed("content_type", "The body must not be compressed.")
+    body = bytearray()
+    too_large = f"The body is larger than the {most:,} bytes that this server takes."
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:18]) > most:
+        return _failed("too_large", too_large, None, {"connection": "close"})
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most:
+                    return _failed("too_large", too_large, None, {"connection": "close"})
+    except TimeoutError:
+        return _failed("slow", f"The body did not arrive within {_BODY_S:g} s.", None, {"connection": "close"})
+    except ClientDisconnect:
+        return _failed("malformed", "The body ended early.")
+    try:
+        return parse(bytes(body))
+    except Malformed as error:
+        return _failed("malformed", str(error))
+
+
+_QUERY = ("filter", "sort", "limit", "offset")
+
+
+def _zoo_question(request: Request) -> dict[str, Any]:
+    """What the address and its query ask of the zoo."""
+    asked: dict[str, Any] = dict(request.path_params)
+    for key in request.query_params:
+        if key not in _QUERY:
+            raise InputError(f"There is no query {key[:60]!r}; there are {', '.join(_QUERY)}.", field=key[:60])
+    filters = request.query_params.getlist("filter")
+    if filters:
+        asked["filters"] = filters
+    for key in ("sort", "limit", "offset"):
+        given = request.query_params.getlist(key)
+        if len(given) > 1:
+            raise InputError(f"Give {key!r} once.", field=key)
+        if given:
+            asked[key] = given[0] if key == "sort" else _whole(given[0], key)
+    return asked
+
+
+def _no_query(request: Request) -> None:
+    for key in request.query_params:
+        raise InputError(f"This address takes no query, got {key[:60]!r}.", field=key[:60])
+
+
+def _whole(text: str, field: str = "number") -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise InputError(f"{field!r} must be a whole number, got {text[:40]!r}.", field=field)
+    return int(text)
+
+
+# --- who may ask --------------------------------------------------------------------------------------------------
+
+
+class _KnownHosts:
+    """Refuses requests whose ``Host`` header is none of the names, and anything that is no HTTP request."""
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None) -> None:
+        self.app = app
+        self.hosts = None if hosts is None else {name.lower() for name in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self.hosts is not None:
+            name = _host_name(Headers(scope=scope).get("host", ""))
+            if name not in self.hosts:
+                sentence = f"This server answers to {', '.join(sorted(self.hosts))} only, not to {name[:60]!r}."
+                await _failed("host", sentence)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def _host_name(header: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    header = header.strip().lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that is bound there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def run(limits: Limits, host: str, port: int) -> None:
+    """Serve until interrupted. Bound to loopback, the server answers to the names of loopback alone."""
+    import uvicorn
+
+    app = create_app(limits, (*_LOOPBACK_NAMES, host) if is_loopback(host) else None)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=5,
+        # Connections, not requests: requests over the limit get a sentence of their own.
+        limit_concurrency=8 * (limits.workers + limits.waiting),
+    )

@@ -1,0 +1,105 @@
+"""The operations as tools of the Model Context Protocol, over standard input and output.
+
+A tool takes what the operation takes and gives the answer as structured content and as JSON text. Plans are answered in summary
+unless ``detail`` says full, since a model reads every word. What is wrong with a request comes back as an error of the tool
+with the sentence, so that the model can mend it.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+
+from mlsysim.api.documents import Malformed, check
+from mlsysim.api.limits import Limits
+from mlsysim.api.service import OPERATIONS, Operation
+from mlsysim.api.workers import Pool
+from mlsysim.errors import nearest
+
+__all__ = ["TOOLS", "create_server", "run"]
+
+TOOLS = tuple(OPERATIONS)
+"""Every operation is a tool."""
+
+_INSTRUCTIONS = (
+    "Plans machine-learning systems from first principles: whether a model fits on a fleet, how fast it trains or serves, what it "
+    "costs and emits, and which of 22 walls binds. Names mean entries of the zoo: look them up with `zoo` first. Quantities are "
+    "text with a unit, such as '30 ms' or '5 MUSD'. Start with `train` or `serve`; `evaluate` takes a whole plan, `explain` shows the "
+    "equations behind a number, `compare` puts two plans side by side. Files are neither read nor written."
+)
+
+
+def create_server(limits: Limits | None = None) -> tuple[Server[Any], Pool]:
+    """The server, and the pool of workers that it computes in."""
+    pool = Pool(limits or Limits())
+    tools = [_tool(operation) for operation in OPERATIONS.values()]
+
+    async def listed(
+        context: ServerRequestContext[Any], asked: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools)
+
+    async def called(context: ServerRequestContext[Any], asked: types.CallToolRequestParams) -> types.CallToolResult:
+        if asked.name not in OPERATIONS:
+            close = nearest(asked.name, OPERATIONS)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(OPERATIONS)}."
+            raise MCPError(types.INVALID_PARAMS, f"There is no tool {asked.name[:60]!r}; {hint}")
+        document = dict(asked.arguments or {})
+        try:
+            check(document)
+        except Malformed as error:
+            return _failed(str(error))
+        if "detail" in OPERATIONS[asked.name].request.model_fields:
+            document.setdefault("detail", "summary")
+        told = await pool.call(asked.name, document)
+        answer = json.loads(told.text)
+        if told.kind is not None:
+            return _failed(answer["error"]["sentence"], answer)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=told.text.decode())], structured_content=answer
+        )
+
+    server: Server[Any] = Server(
+        "mlsysim", version=version("mlsysim"), instructions=_INSTRUCTIONS, on_list_tools=listed, on_call_tool=called
+    )
+    return server, pool
+
+
+def _failed(sentence: str, answer: dict[str, Any] | None = None) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=sentence)], structured_content=answer, is_error=True
+    )
+
+
+def _tool(operation: Operation) -> types.Tool:
+    shown = [f"{words}: {json.dumps(value)}" for words, value in operation.examples.items()]
+    return types.Tool(
+        name=operation.name,
+        description=f"{operation.summary}\n\nExamples:\n" + "\n".join(shown),
+        input_schema=operation.request.model_json_schema(by_alias=True),
+        annotations=types.ToolAnnotations(
+            read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+        ),
+    )
+
+
+def run(limits: Limits) -> None:
+    """Serve on standard input and output until the input ends."""
+
+    async def serve() -> None:
+        server, pool = create_server(limits)
+        try:
+            async with stdio_server() as (incoming, outgoing):
+                pool.start()
+                await server.run(incoming, outgoing, server.create_initialization_options())
+        finally:
+            pool.close()
+
+    anyio.run(serve)

@@ -1,0 +1,180 @@
+"""Optimizers and sweeps for servers: the same searches as on the command line, of spaces that are small enough.
+
+A sweep's size is known before anything is evaluated, so a space over the limit is refused at once. Lists of a result that
+could be as long as the space (front, rows of an axis) are cut, and the result says how long they were.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlsysim.api.requests import OptimizeRequest, SweepRequest
+from mlsysim.errors import InputError, MLSysError
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+
+__all__ = ["OverLimit", "optimize", "sweep"]
+
+_MOST_AXES = 32
+_MOST_TOP = 1000
+_MOST_ROWS = 1000
+_SLA_MS, _QPS, _CARBON_TAX = 10_000.0, 1.0, 100.0
+
+_TAKES = {
+    "parallelism": ("plan",),
+    "batching": ("plan", "sla", "qps"),
+    "placement": ("plan", "carbon_tax", "regions"),
+    "fleet": ("plan", "chips"),
+    "space": ("space",),
+}
+
+
+class OverLimit(InputError):
+    """More was asked than this server computes."""
+
+
+def optimize(request: OptimizeRequest, max_points: int) -> dict[str, Any]:
+    """The best of what the request asks for."""
+    takes = _TAKES[request.what]
+    for name in type(request).model_fields:
+        if name not in ("what", *takes) and getattr(request, name) is not None:
+            raise InputError(
+                f"{name!r} has no meaning for {request.what!r}, which takes {', '.join(takes)}.", field=name
+            )
+    if getattr(request, takes[0]) is None:
+        raise InputError(f"To optimize {request.what!r} give {takes[0]!r}.", field=takes[0])
+    if request.what == "space":
+        return _best_point(request.space or {}, max_points)
+    assert request.plan is not None
+    return _OF_PLANS[request.what](request.plan, request)
+
+
+def _parallelism(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
+    from mlsysim.plans.optimizing import best_parallelism
+
+    found: dict[str, Any] = best_parallelism(plan).to_dict()
+    return found
+
+
+def _batching(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
+    from mlsysim.plans.optimizing import best_batching
+
+    limit = _SLA_MS if request.sla is None else to_si(request.sla, "ms")
+    found: dict[str, Any] = best_batching(plan, limit, _QPS if request.qps is None else request.qps).to_dict()
+    return found
+
+
+def _placement(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
+    from mlsysim.plans.optimizing import best_placement
+
+    tax = _CARBON_TAX if request.carbon_tax is None else request.carbon_tax
+    found: dict[str, Any] = best_placement(plan, tax, request.regions or "all").to_dict()
+    return found
+
+
+def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
+    from mlsysim.plans.evaluate import evaluate_plainly
+    from mlsysim.plans.least_fleet import CHIPS, least_fleet
+
+    found = least_fleet(plan, request.chips or CHIPS, evaluate_plainly)
+    return {
+        "best": next((c.chip for c in found if c.answer is not None), None),
+        "candidates": [
+            {
+                "chip": candidate.chip,
+                "accelerators": candidate.accelerators,
+                "reason": candidate.reason if candidate.answer is None else None,
+                "headline": None if candidate.answer is None else candidate.answer.headline,
+                "metrics": {}
+                if candidate.answer is None
+                else {metric.path: metric.to_dict() for metric in candidate.answer.metrics},
+                "plan": None if candidate.answer is None else candidate.answer.plan.document(),
+            }
+            for candidate in found
+        ],
+    }
+
+
+_OF_PLANS = {"parallelism": _parallelism, "batching": _batching, "placement": _placement, "fleet": _fleet}
+
+
+# --- spaces -------------------------------------------------------------------------------------------------------
+
+
+def sweep(request: SweepRequest, max_points: int) -> dict[str, Any]:
+    """Every point of a space, the best of them, the trade-offs, what rejected the rest, and what binds the best."""
+    from mlsysim.search.answers import explanation
+    from mlsysim.search.sweep import sweep as run
+
+    space = read_space(request.space, max_points)
+    result = run(space)
+    document = result.to_dict(timings=False)
+    front, rows = document["pareto"], document["marginals"]
+    document["pareto_size"] = len(front)
+    document["pareto"] = front[:_MOST_ROWS]
+    document["marginals"] = {axis: entries[:_MOST_ROWS] for axis, entries in rows.items()}
+    document["explanation"] = None
+    if result.best and space.uncertain is None:
+        try:
+            document["explanation"] = explanation(space, result.best[0]["inputs"])
+        except MLSysError as error:
+            document["explanation"] = {"sentences": [f"The best design could not be explained: {error}"]}
+    return document
+
+
+def _best_point(table: dict[str, Any], max_points: int) -> dict[str, Any]:
+    from mlsysim.search.optimize import optimize as run
+
+    return run(read_space(table, max_points), method="exhaustive").to_dict()
+
+
+def read_space(table: dict[str, Any], max_points: int) -> Any:
+    """The space of a table, where it is within the limits."""
+    axes = table.get("axes")
+    if isinstance(axes, dict):
+        if len(axes) > _MOST_AXES:
+            raise OverLimit(f"A space has at most {_MOST_AXES} axes here, got {len(axes)}.", field="axes")
+        _within(_least_size(axes), max_points)
+    from mlsysim.search.space import Space
+
+    space = Space.from_dict(table)
+    _within(space.size, max_points)
+    if space.uncertain is not None:
+        _within(space.size * space.uncertain.samples, max_points, f" times {space.uncertain.samples:,} draws")
+    if space.top > _MOST_TOP:
+        raise OverLimit(
+            f"At most the {_MOST_TOP:,} best designs are listed here, got top = {space.top:,}.", field="top"
+        )
+    return space
+
+
+def _within(points: float, limit: int, draws: str = "") -> None:
+    if points > limit:
+        raise OverLimit(
+            f"The space has {points:,.0f} points{draws}, and this server sweeps at most {limit:,}; narrow its axes, or run "
+            "`mlsysim sweep` yourself.",
+            field="space",
+        )
+
+
+def _least_size(axes: dict[str, Any]) -> float:
+    """Points of a space from what its axes declare, before any value is made; what cannot be told counts as one."""
+    size = 1.0
+    for axis in axes.values():
+        spec = {"values": axis} if isinstance(axis, list) else axis if isinstance(axis, dict) else {}
+        listed = next((spec[form] for form in ("values", "linked") if isinstance(spec.get(form), list)), None)
+        ends: Any = spec.get("range")
+        count: Any = spec.get("count")
+        step: Any = spec.get("step", 1)
+        if listed is not None:
+            size *= max(1, len(listed))
+        elif _is_number(count):
+            size *= max(1.0, float(count))
+        elif isinstance(ends, list) and len(ends) == 2 and all(map(_is_number, ends)) and _is_number(step) and step > 0:
+            size *= max(1.0, math.floor(min((ends[1] - ends[0]) / step, 1e18)) + 1.0)
+    return size
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

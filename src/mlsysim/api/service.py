@@ -1,0 +1,305 @@
+"""The operations: a document in, a document out. HTTP and the Model Context Protocol both call :func:`call`.
+
+An answer is an object; an error is ``{"error": {"sentence", "kind", "field", "suggestions"}}`` with one of these kinds:
+
+    malformed      no JSON object, or JSON that cannot be used
+    input          a value that cannot be used; ``field`` names it
+    unknown_name   a name that nothing answers to; ``suggestions`` has the nearest
+    unit           a wrong dimension or an unknown unit
+    range          numbers so large or small that the arithmetic leaves the doubles
+    limit          more than the server allows
+    memory         the operation needs more memory than the server allows
+    internal       a fault of ours
+
+The same request gets the same bytes. Names mean entries of the zoo; nothing that a request says is opened as a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from mlsysim.api import requests as ask
+from mlsysim.api.documents import Malformed, plain
+from mlsysim.api.examples import EXAMPLES
+from mlsysim.api.limits import Limits
+from mlsysim.api.searches import OverLimit, optimize, sweep
+from mlsysim.errors import (
+    DimensionalityError,
+    InputError,
+    MLSysError,
+    UnitError,
+    UnknownNameError,
+    ZooFileError,
+    unknown_name,
+)
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import without_files
+from mlsysim.units.fields import Record
+
+__all__ = ["OPERATIONS", "Operation", "Reply", "call", "failure"]
+
+_LONGEST_SENTENCE = 1000
+_LEFT_OUT = ("scorecard", "roofline", "equations", "sources", "time_parts", "memory", "next_wall")
+"""What a summary of an answer leaves out."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What comes back: a document, and the kind of error where it is one."""
+
+    document: dict[str, Any]
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: what it takes, what it does, and an example that runs."""
+
+    name: str
+    request: type[Record]
+    run: Callable[[Any, Limits], dict[str, Any]]
+    summary: str
+
+    @property
+    def examples(self) -> dict[str, dict[str, Any]]:
+        """Requests by a few words on them."""
+        return EXAMPLES[self.name]
+
+
+def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
+    """The answer of an operation to a request; never raises for anything that a request can say."""
+    try:
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise unknown_name("operation", name, OPERATIONS, f"use one of {', '.join(OPERATIONS)}.")
+        if not isinstance(document, dict):
+            raise Malformed(f"{name} takes a JSON object, got {_json_word(document)}.")
+        with without_files():
+            return Reply(plain(operation.run(operation.request.model_validate(document), limits or Limits())))
+    except Malformed as error:
+        return failure("malformed", str(error))
+    except OverLimit as error:
+        return failure("limit", str(error), field=error.details.get("field"))
+    except ZooFileError:
+        # Its sentence names a file of the machine.
+        return failure("internal", "An entry of this server's zoo cannot be read; see its log.")
+    except UnknownNameError as error:
+        return failure(
+            "unknown_name", str(error), field=error.details.get("field"), suggestions=error.details.get("suggestions")
+        )
+    except (UnitError, DimensionalityError) as error:
+        return failure("unit", str(error), field=getattr(error, "details", {}).get("field"))
+    except MLSysError as error:
+        return failure("input", str(error), field=error.details.get("field"))
+    except ArithmeticError as error:
+        return failure("range", f"{name}: a number of the request is too large or too small to compute with ({error}).")
+    except MemoryError:
+        return failure("memory", f"{name} needs more memory than this server allows; ask for less.")
+    except Exception as error:
+        return failure("internal", f"{name} failed: {type(error).__name__}: {error}")
+
+
+def failure(kind: str, sentence: str, field: Any = None, suggestions: Any = None) -> Reply:
+    """The reply for an error."""
+    told: dict[str, Any] = {"sentence": " ".join(sentence.split())[:_LONGEST_SENTENCE], "kind": kind}
+    if field:
+        told["field"] = str(field)[:200]
+    if suggestions:
+        told["suggestions"] = [str(name) for name in suggestions]
+    return Reply({"error": told}, kind)
+
+
+def _json_word(value: Any) -> str:
+    words = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    return words.get(type(value), "a number")
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def _answered(plan: Plan, request: Any) -> dict[str, Any]:
+    answer = evaluate(plan, change=request.change, sensitivity=request.sensitivity)
+    return _document(answer, request.detail)
+
+
+def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
+    whole = answer.to_dict()
+    return whole if detail != "summary" else {key: value for key, value in whole.items() if key not in _LEFT_OUT}
+
+
+def _evaluate(request: ask.EvaluateRequest, limits: Limits) -> dict[str, Any]:
+    return _answered(request.plan, request)
+
+
+_NOT_OF_A_PLAN = ("change", "sensitivity", "detail")
+_WORKLOAD = ("model", "batch_size", "seq_len", "precision", "tokens", "optimizer", "lora_rank")
+_HARDWARE = ("on", "efficiency", "stack")
+_SPLIT = ("tp", "pp", "ep")
+_OPS = ("region", "duration", "deadline", "budget", "electricity", "cloud_price")
+_APART = {*_NOT_OF_A_PLAN, *_WORKLOAD, *_HARDWARE, *_SPLIT, *_OPS}
+
+
+def _train(request: ask.TrainRequest, limits: Limits) -> dict[str, Any]:
+    return _answered(_plan("training", request, parallelism=request.layout), request)
+
+
+def _serve(request: ask.ServeRequest, limits: Limits) -> dict[str, Any]:
+    traffic = _given(request, [name for name in type(request).model_fields if name not in _APART])
+    return _answered(_plan("serving", request, parallelism=_given(request, _SPLIT), serving=traffic), request)
+
+
+def _plan(task: str, request: Any, **parts: Any) -> Plan:
+    """The plan of a flat request."""
+    parts |= {
+        "workload": _given(request, _WORKLOAD),
+        "hardware": _given(request, _HARDWARE),
+        "ops": _given(request, _OPS),
+    }
+    return Plan.model_validate({"task": task} | {name: part for name, part in parts.items() if part not in (None, {})})
+
+
+def _given(request: Any, names: Any) -> dict[str, Any]:
+    found = {name: getattr(request, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _explain(request: ask.ExplainRequest, limits: Limits) -> dict[str, Any]:
+    answer = evaluate(request.plan, change=False)
+    metric = request.metric
+    return {
+        "subject": answer.subject,
+        "metric": None if metric is None else answer.metric(metric).to_dict(),
+        "binding": answer.binding.model_dump(),
+        "equations": [e.model_dump() for e in (answer.equations if metric is None else answer.explain(metric))],
+        "assumptions": dict(answer.assumptions),
+        "sources": dict(answer.sources),
+    }
+
+
+def _compare(request: ask.CompareRequest, limits: Limits) -> dict[str, Any]:
+    from mlsysim.plans.compare import compare_answers
+
+    answers = [evaluate(plan, change=False) for plan in (request.first, request.second)]
+    found = compare_answers(*answers).to_dict()
+    return found | {name: _document(a, request.detail) for name, a in zip(("first", "second"), answers, strict=True)}
+
+
+def _export(request: ask.ExportRequest, limits: Limits) -> dict[str, Any]:
+    from mlsysim.api.exports import export
+
+    return export(request)
+
+
+# --- what there is ------------------------------------------------------------------------------------------------
+
+
+def _registries(kind: str) -> list[Any]:
+    from mlsysim.hardware.registry import Hardware
+    from mlsysim.infra.registry import Grids
+    from mlsysim.models.registry import Models
+    from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+
+    return {"hardware": [Hardware], "models": [Models], "systems": [Clusters, Nodes, Fabrics], "grids": [Grids]}[kind]
+
+
+def _word(registry: Any) -> str:
+    return str(registry._name).rsplit(".", 1)[-1].lower()
+
+
+def _zoo(request: ask.ZooRequest, limits: Limits) -> dict[str, Any]:
+    if request.kind is None:
+        if request.name is not None or request.filters or request.sort:
+            raise InputError("Say which part of the zoo: hardware, models, systems or grids.", field="kind")
+        parts = ask.ZooKind.__args__  # type: ignore[attr-defined]
+        return {"zoo": {kind: {_word(r): len(r) for r in _registries(kind)} for kind in parts}}
+    registries = _registries(request.kind)
+    if request.name is None:
+        return _listing(registries, request)
+    for registry in registries:
+        if request.name in registry:
+            entry = registry.get(request.name)
+            return {"zoo": _word(registry), "entry": entry.model_dump(mode="json", exclude_none=True)}
+    names = [key for registry in registries for key in registry.keys()]  # noqa: SIM118
+    raise unknown_name(f"entry of the zoo of {request.kind}", request.name, names)
+
+
+def _listing(registries: list[Any], request: ask.ZooRequest) -> dict[str, Any]:
+    from mlsysim.zoo.query import condition, in_order
+
+    tests = [condition(text) for text in request.filters]
+    rows: list[dict[str, Any]] = []
+    for registry in registries:
+        entries = [entry for entry in registry if all(test(entry) for test in tests)]
+        if request.sort is not None:
+            entries = in_order(entries, request.sort)
+        cells = {row[0]: row for row in registry.rows()}
+        headers = ["key", *registry._columns]
+        rows += [
+            dict(zip(headers, cells[entry.metadata.key], strict=True)) | {"zoo": _word(registry)} for entry in entries
+        ]
+    chosen = rows[request.offset : request.offset + request.limit]
+    return {"total": len(rows), "offset": request.offset, "entries": chosen}
+
+
+_CARD = ("number", "name", "resolver", "bounds", "equation", "reference", "question")
+
+
+def _walls(request: ask.WallsRequest, limits: Limits) -> dict[str, Any]:
+    from mlsysim.walls import catalog
+
+    def card(wall: Any) -> dict[str, Any]:
+        return {name: getattr(wall, name) for name in _CARD} | {"domain": wall.domain.name}
+
+    if request.number is None:
+        return {"walls": [card(wall) for wall in catalog.walls()]}
+    wall = catalog.wall(request.number)
+    resolver = catalog.resolver(wall.resolver)
+    return card(wall) | {
+        "inputs": {name: spec.meaning for name, spec in resolver.inputs.items()},
+        "fallacies": list(resolver.fallacies()),
+    }
+
+
+def _schema(request: ask.SchemaRequest, limits: Limits) -> dict[str, Any]:
+    from mlsysim.hardware.types import HardwareNode
+    from mlsysim.models.transformer import TransformerWorkload
+    from mlsysim.plans.files import plan_schema
+    from mlsysim.search.kinds import KINDS
+    from mlsysim.search.space import schema as space_schema
+    from mlsysim.walls.catalog import RESOLVERS, resolver
+
+    makers: dict[str, Callable[[], dict[str, Any]]] = {
+        "plan": plan_schema,
+        "hardware": HardwareNode.model_json_schema,
+        "workload": TransformerWorkload.model_json_schema,
+        **{f"space.{kind}": partial(space_schema, kind) for kind in KINDS},
+    }
+    if request.type in makers:
+        return makers[request.type]()
+    if request.type in RESOLVERS:
+        return resolver(request.type).schema()
+    raise unknown_name("type with a schema", request.type, [*makers, *RESOLVERS])
+
+
+OPERATIONS: dict[str, Operation] = {
+    operation.name: operation
+    for operation in (
+        Operation("evaluate", ask.EvaluateRequest, _evaluate, "Answer a plan: does it fit, how fast, what does it cost and emit, what binds."),
+        Operation("train", ask.TrainRequest, _train, "Train a model on a fleet: fits, time, cost, carbon, what binds, what to change."),
+        Operation("serve", ask.ServeRequest, _serve, "Serve a language model: first token, time per token, throughput, cost of a million tokens."),
+        Operation("optimize", ask.OptimizeRequest, lambda r, limits: optimize(r, limits.max_points), "The best layout, batch, place, fleet or point of a space."),
+        Operation("sweep", ask.SweepRequest, lambda r, limits: sweep(r, limits.max_points), "Every point of a design space, the best, the trade-offs, and what rejected the rest."),
+        Operation("explain", ask.ExplainRequest, _explain, "Where a number comes from: equations with values, assumptions, sources."),
+        Operation("compare", ask.CompareRequest, _compare, "Two plans side by side: every metric, the factor between them, which wall binds."),
+        Operation("export", ask.ExportRequest, _export, "A plan as launch arguments or files; as text, nothing is written or run."),
+        Operation("zoo", ask.ZooRequest, _zoo, "What the zoo has: hardware, models, systems, grids; or one entry with its sources."),
+        Operation("walls", ask.WallsRequest, _walls, "The 22 walls, or the card of one: equation, reference, inputs, fallacies."),
+        Operation("schema", ask.SchemaRequest, _schema, "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),
+    )
+}  # fmt: skip
+"""The operations by name."""

@@ -1,0 +1,74 @@
+"""What runs in a worker process: requests from a pipe, answers into it.
+
+The module imports nothing of ours before it has said how many threads linear algebra may use: each reserves address
+space, which is limited here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from multiprocessing import parent_process
+from typing import Any
+
+__all__ = ["READY", "answer_requests"]
+
+READY = "ready"
+_LARGEST_REPLY = 32_000_000
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def answer_requests(pipe: Any, settings: dict[str, Any]) -> None:
+    """Answer until the pipe closes or the parent ends: (operation, document) in, (text, kind of error, bytes held) out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+
+    from mlsysim.api.documents import dump
+    from mlsysim.api.limits import Limits
+    from mlsysim.api.service import call, failure
+
+    limits = Limits(**settings)
+    _limit_memory(limits.worker_memory)
+    pipe.send(READY)
+    while True:
+        try:
+            name, document = pipe.recv()
+        except (EOFError, OSError):
+            return
+        reply = call(name, document, limits)
+        text = dump(reply.document)
+        if len(text) > _LARGEST_REPLY:
+            reply = failure("limit", f"The answer of {name} is larger than {_LARGEST_REPLY:,} bytes; ask for less.")
+            text = dump(reply.document)
+        pipe.send((text, reply.kind, _held()))
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _limit_memory(most: int) -> None:
+    try:
+        import resource
+    except ModuleNotFoundError:
+        # Windows has no such limit; the time limit stays.
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+
+
+def _held() -> int:
+    """Bytes of memory that this process has held at most."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024

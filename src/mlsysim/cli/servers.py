@@ -1,0 +1,73 @@
+"""``api`` and ``mcp``: the operations for programs, over HTTP on this machine and as tools of the Model Context Protocol."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+
+from mlsysim.errors import InputError
+
+__all__ = ["api", "mcp"]
+
+MaxBody = Annotated[int | None, typer.Option("--max-body", help="bytes of a request; 1,000,000")]
+Timeout = Annotated[float | None, typer.Option("--timeout", help="seconds for one operation; 30")]
+Workers = Annotated[int | None, typer.Option("--workers", help="processes that compute; one for each core, at most 4")]
+MaxPoints = Annotated[int | None, typer.Option("--max-points", help="points of a sweep; 1,000,000")]
+
+
+def _limits(**given: Any) -> Any:
+    from mlsysim.api.limits import Limits
+
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def _needs(extra: str, *packages: str) -> None:
+    if any(find_spec(package) is None for package in packages):
+        raise InputError(f"This command needs packages that are not installed: pip install 'mlsysim[{extra}]'.")
+
+
+def api(
+    host: Annotated[
+        str, typer.Option(help="address to bind; another than loopback needs --allow-remote")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port", min=1, max=65535)] = 8123,
+    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="let other machines ask")] = False,
+    max_body: MaxBody = None,
+    timeout: Timeout = None,
+    workers: Workers = None,
+    max_points: MaxPoints = None,
+) -> None:
+    """Serve the operations as a JSON API on this machine; /openapi.json describes it. Ctrl-C ends it.
+
+    mlsysim api --port 8123
+    """
+    _needs("api", "starlette", "uvicorn")
+    from mlsysim.api.http_server import is_loopback, run
+
+    limits = _limits(max_body=max_body, timeout=timeout, workers=workers, max_points=max_points)
+    if not is_loopback(host):
+        if not allow_remote:
+            raise InputError(
+                f"{host[:60]!r} can be reached from other machines; say --allow-remote if that is meant.", field="host"
+            )
+        print(
+            f"mlsysim: warning: {host} can be reached from other machines, and this server asks nobody who they are.",
+            file=sys.stderr,
+        )
+    shown = f"[{host}]" if ":" in host else host
+    print(f"http://{shown}:{port} answers; its description is at /openapi.json; Ctrl-C ends it", file=sys.stderr)
+    run(limits, host, port)
+
+
+def mcp(timeout: Timeout = None, workers: Workers = None, max_points: MaxPoints = None) -> None:
+    """Serve the operations as tools of the Model Context Protocol on standard input and output.
+
+    {"mcpServers": {"mlsysim": {"command": "mlsysim", "args": ["mcp"]}}}
+    """
+    _needs("mcp", "mcp", "mcp_types")
+    from mlsysim.api.mcp_server import run
+
+    run(_limits(timeout=timeout, workers=workers, max_points=max_points))

@@ -1,0 +1,343 @@
+"""ONNX files as workloads: the graph is read, shapes are followed through it, and every operator is counted.
+
+The file is read by a small reader of its own (:mod:`mlsysim.importers.onnx_wire` says why); nothing in it is executed, and
+weights are stepped over: their shapes are all that is needed, so files of external data are never opened.
+
+Sizes that the file leaves open take what the caller gives, else a default that a warning names. What depends on constants
+alone is computed when a runtime loads the model and is not counted. A product, a softmax and a second product become one
+attention operator, as every runtime for accelerators fuses them. Left out: the bodies of If, Loop and Scan, and arithmetic of
+operators that nobody here knows; both are warned of.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.importers.counting import Call, elements, moved, with_weights, workload_of
+from mlsysim.importers.limits import existing
+from mlsysim.importers.onnx_attention import fuse_attention
+from mlsysim.importers.onnx_calls import KNOWN, VIEWS, calls_of
+from mlsysim.importers.onnx_shapes import Known, infer
+from mlsysim.importers.onnx_values import fold
+from mlsysim.importers.onnx_wire import Function, Graph, Node, Reference, Tensor, Value, read_onnx_file
+from mlsysim.importers.report import ImportReport
+
+__all__ = ["read_onnx"]
+
+_MOST_NODES = 1_000_000
+_DEEPEST = 16
+_DTYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16", 3: "int8", 2: "uint8", 21: "uint4", 22: "int4"}
+_FLOATS = {1, 10, 11, 16, 17, 18, 19, 20, 23}
+_NARROW = {2, 3, 21, 22}
+_OF_QUANTISED = ("DequantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul", "MatMulNBits")
+_CONTROL = ("If", "Loop", "Scan")
+_DEFAULTS = ((r"seq|len|token|time|frames|words", 128), (r"height|width|image|size", 224))
+
+
+@dataclass(slots=True)
+class Counted:
+    """A call, the node it came from and whether it is still there after fusion."""
+
+    node: Node
+    call: Call
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The state of one walk through a graph."""
+
+    known: Known
+    constants: dict[str, Tensor]
+    fixed: dict[str, frozenset[str]]
+    """Names that do not depend on the inputs, each with the constants that it was made from."""
+    held: set[str] = field(default_factory=set)
+    strange: Counter[str] = field(default_factory=Counter)
+    shapeless: Counter[str] = field(default_factory=Counter)
+    counted: list[Counted] = field(default_factory=list)
+
+
+def read_onnx(
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    batch: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> ImportReport:
+    """The report on an ONNX file; ``sizes`` gives the symbolic dimensions by the names that the file has for them."""
+    place = existing(path)
+    model = read_onnx_file(place)
+    graph = model.graph
+    assert graph is not None
+    for given in (*(() if batch is None else (batch,)), *(sizes or {}).values()):
+        if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= 10**9:
+            raise InputError(f"The size of a dimension is a whole number of at least 1, got {str(given)[:40]!r}.")
+    warnings: list[str] = []
+    inputs = [value for value in graph.inputs if value.name not in graph.constants]
+    chosen, per_pass = _sizes(inputs, batch, dict(sizes or {}), warnings)
+    reading = _Reading(
+        Known({}, {}, model.opsets.get("", 0)),
+        graph.constants,
+        {key: frozenset((key,)) for key in graph.constants},
+    )
+    for key, tensor in graph.constants.items():
+        reading.known.learn(key, tensor)
+    for value in inputs:
+        if value.dims is not None:
+            reading.known.shapes[value.name] = tuple(_size(d, chosen) or 1 for d in value.dims)
+    for node in _flat(graph.nodes, model.functions):
+        _step(node, reading, graph, chosen)
+    _warn(reading, warnings)
+    title = name or (
+        graph.name if re.search(r"[A-Za-z]", graph.name or "") and not _generic(graph.name) else place.stem
+    )
+    samples = ", ".join(
+        f"{value.name} {'x'.join(map(str, reading.known.shapes[value.name])) or 'scalar'}"
+        for value in inputs[:4]
+        if value.name in reading.known.shapes
+    )
+    calls = fuse_attention([(item.node, item.call) for item in reading.counted], reading.known)
+    workload = workload_of(calls, title, per_pass, samples)
+    return ImportReport.of(
+        workload,
+        f"ONNX graph{f' of {model.producer}' if model.producer else ''}",
+        unread=tuple(sorted(reading.strange)),
+        warnings=tuple(warnings),
+        dtype=_dtype(reading),
+        source=place.name,
+        checkpoint_bytes=_bytes_on_disk(place, graph, warnings),
+    )
+
+
+def _generic(name: str) -> bool:
+    return bool(re.fullmatch(r"(main_?graph|torch[-_]?jit[-_]?export|graph\w*|model)", name, re.IGNORECASE))
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def _sizes(
+    inputs: list[Value], batch: int | None, given: dict[str, int], warnings: list[str]
+) -> tuple[dict[str, int], int]:
+    """Sizes of the symbolic dimensions, and the samples of one pass."""
+    symbols = [d for value in inputs for d in value.dims or () if isinstance(d, str)]
+    for key in given:
+        if key not in symbols:
+            raise unknown_name("dimension of the file", key, symbols)
+    first = next((value.dims[0] for value in inputs if value.dims), 1)
+    chosen = dict(given)
+    for symbol in dict.fromkeys(symbols):
+        if symbol in chosen:
+            continue
+        if symbol == first or re.search(r"batch", symbol, re.IGNORECASE):
+            chosen[symbol] = batch or 1
+            continue
+        total = _size(symbol, chosen)
+        if total is None:
+            total = next((size for like, size in _DEFAULTS if re.search(like, symbol, re.IGNORECASE)), 1)
+            warnings.append(f"The file leaves the size of {symbol[:60]!r} open; {total} was taken.")
+        chosen[symbol] = total
+    unnamed = sum(d is None for value in inputs for d in value.dims or ())
+    if first is None or isinstance(first, str):
+        per_pass = batch or (_size(first, chosen) if first else None) or 1
+        if first is not None and first in given and batch is None:
+            per_pass = given[first]
+    else:
+        per_pass = max(1, first)
+        if batch is not None and batch != per_pass:
+            warnings.append(f"The file fixes the batch at {per_pass}; the batch given was not used.")
+    if unnamed > (first is None):
+        warnings.append(f"The file leaves {unnamed - (first is None)} dimensions of its inputs open; 1 was taken.")
+    return chosen, per_pass
+
+
+def _size(dimension: int | str | None, chosen: Mapping[str, int]) -> int | None:
+    """A dimension's size; a sum or product of known names is worked out."""
+    if dimension is None or isinstance(dimension, int):
+        return dimension
+    if dimension in chosen:
+        return chosen[dimension]
+    total = 0
+    for part in re.split(r"\s*\+\s*", dimension)[:8]:
+        factor = 1
+        for word in re.split(r"\s*\*\s*", part)[:8]:
+            size = int(word) if re.fullmatch(r"\d{1,9}", word) else chosen.get(word)
+            if size is None:
+                return None
+            factor *= size
+        total += factor
+    return total
+
+
+# --- the walk ---------------------------------------------------------------------------------------------------------
+
+
+def _flat(nodes: list[Node], functions: Mapping[tuple[str, str], Function]) -> Iterator[Node]:
+    """The calls, with those of functions that the file defines in place of a call of them."""
+    left = [_MOST_NODES]
+
+    def walk(inner: Iterator[Node] | list[Node] | tuple[Node, ...], prefix: str, depth: int) -> Iterator[Node]:
+        for index, node in enumerate(inner):
+            left[0] -= 1
+            if left[0] < 0:
+                raise InputError(f"The graph has more than {_MOST_NODES:,} operators.")
+            function = functions.get((node.domain, node.op))
+            if function is None:
+                yield node
+                continue
+            if depth >= _DEEPEST:
+                raise InputError(f"The file's functions call each other more than {_DEEPEST} deep.")
+            here = f"{prefix}{node.name or node.op}.{index}/"
+            names = dict(zip(function.inputs, node.inputs, strict=False))
+            names |= dict(zip(function.outputs, node.outputs, strict=False))
+            body = (_renamed(call, names, here, node.attributes) for call in function.nodes)
+            yield from walk(body, here, depth + 1)
+
+    return walk(nodes, "", 0)
+
+
+def _renamed(node: Node, names: Mapping[str, str], prefix: str, given: Mapping[str, object]) -> Node:
+    def rename(name: str) -> str:
+        return names.get(name, prefix + name) if name else ""
+
+    attributes = {
+        key: given.get(value.name) if isinstance(value, Reference) else value for key, value in node.attributes.items()
+    }
+    return replace(
+        node,
+        inputs=tuple(map(rename, node.inputs)),
+        outputs=tuple(map(rename, node.outputs)),
+        attributes={key: value for key, value in attributes.items() if value is not None},
+    )
+
+
+def _step(node: Node, reading: _Reading, graph: Graph, chosen: Mapping[str, int]) -> None:
+    """Shapes of a node's outputs, and what it counts for."""
+    known = reading.known
+    try:
+        shapes = infer(node, known)
+    except InputError:
+        raise
+    except LookupError:
+        shapes = []
+    except (ValueError, TypeError, IndexError, OverflowError):
+        raise InputError(f"The operator {node.op} {node.name[:60]!r} of the file does not fit its inputs.") from None
+    for index, output in enumerate(node.outputs):
+        if index < len(shapes):
+            elements(shapes[index])
+            known.shapes[output] = shapes[index]
+        elif output in graph.values and output not in known.shapes:
+            stated = graph.values[output].dims
+            sizes = [_size(d, chosen) for d in stated] if stated is not None else [None]
+            if all(size is not None for size in sizes):
+                known.shapes[output] = tuple(size for size in sizes if size is not None)
+    values = fold(node, known)
+    if values is not None and node.outputs:
+        known.values[node.outputs[0]] = values
+    read = [name for name in node.inputs if name]
+    if values is not None or all(name in reading.fixed for name in read):
+        origins = frozenset().union(*(reading.fixed.get(name, frozenset()) for name in read))
+        for output in node.outputs:
+            reading.fixed[output] = origins
+        if isinstance(value := next(iter(node.attributes.values()), None), Tensor) and node.op == "Constant":
+            # Some exporters write weights as constants in the graph.
+            reading.constants[node.outputs[0]] = value
+            reading.fixed[node.outputs[0]] = frozenset(node.outputs[:1])
+        return
+    if node.op in VIEWS:
+        return
+    _count(node, reading)
+
+
+def _count(node: Node, reading: _Reading) -> None:
+    known = reading.known
+    if node.op in _CONTROL or node.op not in KNOWN:
+        reading.strange[f"{node.domain}.{node.op}" if node.domain else node.op] += 1
+        if node.op in _CONTROL:
+            return
+    if any(name and name not in known.shapes for name in (*node.inputs, *node.outputs[:1])):
+        reading.shapeless[node.op] += 1
+        return
+    weights = [name in reading.fixed and bool(name) for name in node.inputs]
+    calls = calls_of(node, known, weights) if node.op in KNOWN else []
+    if not calls:
+        inputs = [known.shapes[n] for n, constant in zip(node.inputs, weights, strict=True) if n and not constant]
+        calls = [moved(node.op, inputs, [known.shapes[n] for n in node.outputs if n in known.shapes])]
+    first = calls[0]
+    parameters = beside = 0.0
+    for name, constant in zip(node.inputs, weights, strict=True):
+        if not constant:
+            continue
+        size = elements(known.shapes[name])
+        own = sum(_new_parameters(origin, node, reading) for origin in reading.fixed[name])
+        parameters += own
+        beside += size if own or reading.fixed[name] else 0.0
+    if node.op == "Gather":
+        beside = 0.0  # the rows that are taken are counted, not the table
+    extra = max(0.0, beside - first.weights)
+    reading.counted.append(Counted(node, with_weights(first, extra, parameters)))
+    reading.counted += [Counted(replace(node, op="", outputs=()), call) for call in calls[1:]]
+
+
+def _new_parameters(origin: str, node: Node, reading: _Reading) -> float:
+    """Parameters of a constant that no earlier operator holds: floats, and the narrow integers of quantised layers."""
+    tensor = reading.constants.get(origin)
+    if tensor is None or origin in reading.held:
+        return 0.0
+    reading.held.add(origin)
+    if node.op == "BatchNormalization" and origin in node.inputs[3:]:
+        return 0.0  # running statistics
+    if node.op == "MatMulNBits" and origin == node.inputs[1]:
+        k, n = (node.attributes.get(key) for key in ("K", "N"))
+        return float(k * n) if isinstance(k, int) and isinstance(n, int) and 0 < k * n < 1e15 else 0.0
+    if tensor.dtype in _FLOATS or (tensor.dtype in _NARROW and _quantised(origin, node, reading)):
+        return elements(tensor.dims)
+    return 0.0
+
+
+def _quantised(origin: str, node: Node, reading: _Reading) -> bool:
+    return node.op in _OF_QUANTISED or origin not in node.inputs
+
+
+def _warn(reading: _Reading, warnings: list[str]) -> None:
+    unknown = {op: n for op, n in reading.strange.items() if op not in _CONTROL}
+    if unknown:
+        shown = ", ".join(f"{op[:60]} ({n} times)" if n > 1 else op[:60] for op, n in sorted(unknown.items())[:12])
+        warnings.append(f"Operators that are not known were counted with no operations: {shown}.")
+    control = sum(reading.strange[op] for op in _CONTROL if op in reading.strange)
+    if control:
+        warnings.append(f"The bodies of {control} operators of control flow (If, Loop, Scan) were not counted.")
+    if reading.shapeless:
+        shown = ", ".join(f"{op[:60]} ({n})" for op, n in reading.shapeless.most_common(12))
+        warnings.append(f"Operators whose shapes cannot be told from the file were not counted: {shown}.")
+
+
+def _dtype(reading: _Reading) -> str | None:
+    sizes: Counter[str] = Counter()
+    for name in reading.held:
+        tensor = reading.constants[name]
+        if tensor.dtype in _DTYPES:
+            sizes[_DTYPES[tensor.dtype]] += int(elements(tensor.dims))
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _bytes_on_disk(place: Path, graph: Graph, warnings: list[str]) -> int | None:
+    """Bytes of the file and of the files of external data beside it; those elsewhere are not looked at."""
+    total = place.stat().st_size
+    folder = place.resolve().parent
+    for location in {t.external for t in graph.constants.values() if t.external}:
+        try:
+            other = (folder / location).resolve()
+            inside = other.is_relative_to(folder) and other.is_file()
+            total += other.stat().st_size if inside else 0
+        except (OSError, ValueError):
+            inside = False
+        if not inside:
+            warnings.append(f"The weights in {location[:80]!r} are not in the file's folder; their shapes were used.")
+            return None
+    return total

@@ -1,0 +1,132 @@
+"""Result codes: what a student hands in, and an instructor checks without a network.
+
+    bytes   2 lab, 1 version, 4 student, half a byte for each graded question, 5 checksum
+
+Half a byte is 0 for a question that was not solved, else the number of attempts until it was, 15 for fifteen or more. The
+text is Crockford's base 32 in groups of five: no I, L, O or U, and case does not matter. The checksum is the start of an
+HMAC-SHA256 over the rest, keyed with the instructor's key where the site was built with one.
+
+What this is worth: a code with a typo, of another student or of another lab is noticed. It is no proof against somebody
+who reads the site's files, since all of it, key included, runs on the student's machine; an examination needs a
+room.
+
+Reference: https://www.crockford.com/base32.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlsysim.errors import InputError
+from mlsysim.labs.lab import Lab, lab, labs
+from mlsysim.labs.scope import student_name
+
+__all__ = ["ResultCode", "derived_key", "make_code", "read_code"]
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_LOOKALIKES = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
+_LAB, _STUDENT, _CHECK = 2, 4, 5
+_FIXED = _LAB + 1 + _STUDENT + _CHECK
+_MOST_ATTEMPTS = 15
+
+
+@dataclass(frozen=True)
+class ResultCode:
+    """What a code says. ``attempts`` has 0 for what was not solved."""
+
+    lab: str
+    version: int
+    student: bytes
+    attempts: dict[str, int]
+    score: int
+    points: int
+
+    def is_of(self, student: str) -> bool:
+        """Whether this student made it."""
+        return hmac.compare_digest(self.student, _digest("student", student_name(student))[:_STUDENT])
+
+    @property
+    def first_try(self) -> int:
+        """Questions that were right at once."""
+        return sum(count == 1 for count in self.attempts.values())
+
+
+def derived_key(key: str) -> str:
+    """What a site carries in place of the instructor's key, so that the key itself is not published."""
+    return _digest("key", key).hex() if key else ""
+
+
+def make_code(of: Lab, student: str, attempts: Mapping[str, int], site_key: str = "") -> str:
+    """The code of a student's results: attempts until solved for each question, 0 or nothing where it was not.
+
+    ``site_key`` is what :func:`derived_key` gives.
+    """
+    if not student_name(student):
+        raise InputError("A result code needs the student's id; without one this is practice.")
+    for name in attempts:
+        if name not in {question.id for question in of.graded}:
+            raise InputError(f"The lab {of.id!r} has no graded question {name!r}.")
+    counts = [min(max(attempts.get(question.id, 0), 0), _MOST_ATTEMPTS) for question in of.graded]
+    padded = counts + [0] * (len(counts) % 2)
+    nibbles = bytes(high << 4 | low for high, low in zip(padded[::2], padded[1::2], strict=True))
+    body = _lab_mark(of.id) + bytes([of.version]) + _digest("student", student_name(student))[:_STUDENT] + nibbles
+    return _text(body + _check(body, site_key))
+
+
+def read_code(text: str, key: str = "") -> ResultCode:
+    """What a code says; one sentence where it cannot be true. ``key`` is the instructor's."""
+    raw = _bytes(text)
+    if len(raw) <= _FIXED:
+        raise InputError(f"The code {text[:60]!r} is too short; was all of it copied?")
+    body, check = raw[:-_CHECK], raw[-_CHECK:]
+    if not hmac.compare_digest(check, _check(body, derived_key(key))):
+        with_key = "with another key" if key else "with a key (--key), or it was not copied as it was"
+        raise InputError(f"The code {text[:60]!r} does not check: it was mistyped, altered, or its site was built {with_key}.")
+    known = {_lab_mark(each.id): each.id for each in labs()}
+    if body[:_LAB] not in known:
+        raise InputError(f"The code {text[:60]!r} is of a lab that this version does not have.")
+    of = lab(known[body[:_LAB]])
+    if body[_LAB] != of.version:
+        raise InputError(f"The code {text[:60]!r} is of version {body[_LAB]} of {of.id}; this is version {of.version}.")
+    nibbles = [half for byte in body[_LAB + 1 + _STUDENT :] for half in (byte >> 4, byte & 15)]
+    graded = of.graded
+    if len(nibbles) != len(graded) + len(graded) % 2 or any(nibbles[len(graded) :]):
+        raise InputError(f"The code {text[:60]!r} has results of {len(nibbles)} questions; {of.id} has {len(graded)}.")
+    attempts = {question.id: count for question, count in zip(graded, nibbles, strict=False)}
+    score = sum(question.points for question in graded if attempts[question.id])
+    student = body[_LAB + 1 : _LAB + 1 + _STUDENT]
+    return ResultCode(of.id, of.version, student, attempts, score, of.points)
+
+
+def _digest(what: str, text: str) -> bytes:
+    return hashlib.sha256(f"mlsysim labs {what}: {text}".encode()).digest()
+
+
+def _lab_mark(name: str) -> bytes:
+    return _digest("lab", name)[:_LAB]
+
+
+def _check(body: bytes, site_key: str) -> bytes:
+    return hmac.new(f"mlsysim labs {site_key}".encode(), body, hashlib.sha256).digest()[:_CHECK]
+
+
+def _text(raw: bytes) -> str:
+    number, length = int.from_bytes(raw, "big"), -(-len(raw) * 8 // 5)
+    letters = "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(length)))
+    return "-".join(letters[start : start + 5] for start in range(0, length, 5))
+
+
+def _bytes(text: str) -> bytes:
+    letters = "".join(text.upper().split()).translate(_LOOKALIKES)
+    if not letters or len(letters) > 80 or any(letter not in _ALPHABET for letter in letters):
+        raise InputError(f"{text[:60]!r} is no result code; one has letters and digits in groups of five.")
+    size = len(letters) * 5 // 8
+    number = 0
+    for letter in letters:
+        number = number << 5 | _ALPHABET.index(letter)
+    if number >> 8 * size:
+        raise InputError(f"{text[:60]!r} is no result code; was a part of it lost or added?")
+    return number.to_bytes(size, "big")

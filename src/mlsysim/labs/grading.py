@@ -1,0 +1,181 @@
+"""Answers against what the engine computes: with a tolerance, with units, and with one sentence for whoever is wrong.
+
+``12.0 ms`` and ``0.012 s`` are the same answer. A number without a unit where one belongs, and a unit of something else, are
+refused with what was expected; they are no attempt at the number. Money may be written as ``$1.2M``, a share
+as ``12 %`` or ``0.12``. The answer key is never stored: it is computed from the lab's own expression each time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.errors import InputError, UnitError, unknown_name
+from mlsysim.labs.lab import Lab, Question
+from mlsysim.labs.scope import Scope, as_unit, shown
+from mlsysim.units.registry import Quantity, parse_quantity, ureg
+
+__all__ = ["Grade", "compare_prediction", "grade", "grade_all", "read_answer", "right_answer"]
+
+_MONEY = re.compile(r"^\$\s*([\d.,_]+(?:[eE][+-]?\d+)?)\s*(k|K|M|B|bn|thousand|million|billion)?$")
+_SCALES = {None: 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9}
+_CARBON = re.compile(r"\b(g|kg|t|tonnes?)\s*(?:of\s+)?(CO2(?:eq?)?)\b", re.IGNORECASE)
+_EXACT = 1e-9
+_SLIPS = (
+    (8.0, "a factor of 8 lies between bits and bytes"),
+    (1e3, "a factor of 1,000 lies between neighbouring prefixes"),
+    (1e6, "a factor of a million is two steps of prefixes"),
+    (100.0, "a factor of 100 lies between a fraction and per cent"),
+    (3600.0, "a factor of 3,600 lies between seconds and hours"),
+    (24.0, "a factor of 24 lies between hours and days"),
+    (2.0, "check what you count twice, or only once"),
+)
+_DIMENSIONS = {
+    "[time]": "a time",
+    "[information]": "an amount of data",
+    "[information] / [time]": "a rate of data",
+    "[operation]": "a number of operations",
+    "[operation] / [time]": "a rate of operations",
+    "[operation] / [information]": "an arithmetic intensity",
+    "[currency]": "an amount of money",
+    "[carbon]": "an amount of carbon",
+    "1 / [time]": "a rate",
+    "dimensionless": "a plain number",
+    "[length] ** 2 * [mass] / [time] ** 2": "an energy",
+    "[length] ** 2 * [mass] / [time] ** 3": "a power",
+    "[length] ** 3": "a volume",
+}
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What came of an answer. ``counts`` is false for one that could not be read, which is no attempt."""
+
+    correct: bool
+    counts: bool
+    message: str
+    hint: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"correct": self.correct, "counts": self.counts, "message": self.message, "hint": self.hint}
+
+
+def right_answer(scope: Scope, question: Question) -> Any:
+    """What the engine says: a quantity in the question's unit, or the value of an option."""
+    value = scope.evaluate(question.answer)
+    if question.is_choice:
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        value = str(value)
+        options = [option.value for option in question.options]
+        if value not in options:
+            raise unknown_name(f"option of the question {question.id!r}", value, options)
+        return value
+    made = as_unit(value, question.unit)
+    if not isinstance(made, Quantity) or not math.isfinite(made.magnitude) or made.magnitude == 0:
+        raise InputError(f"The answer to {question.id!r} is {value!r}; it must be a finite number other than zero.")
+    return made
+
+
+def read_answer(question: Question, text: str) -> Any:
+    """An answer as typed: the value of an option, or a quantity in the question's unit; raises one sentence."""
+    text = text.strip()
+    if not text:
+        raise InputError("There is no answer yet.")
+    if question.is_choice:
+        options = {option.value: option for option in question.options}
+        if text not in options:
+            raise unknown_name("option", text, options)
+        return text
+    given = _quantity(text)
+    wanted = ureg.Unit(question.unit)
+    expected = _DIMENSIONS.get(str(wanted.dimensionality), "another kind of quantity")
+    example = _example(question)
+    if given.dimensionality != wanted.dimensionality:
+        if given.dimensionless and str(given.units) in ("", "dimensionless"):
+            raise UnitError(f"{text} has no unit; this is {expected}, so write it like '{example}'.")
+        got = _DIMENSIONS.get(str(given.dimensionality), f"in {given.units:~P}")
+        raise UnitError(f"{text} is {got}, but this is {expected}; write it like '{example}'.")
+    if question.unit == "percent" and str(given.units) in ("", "dimensionless") and abs(given.magnitude) > 1:
+        raise UnitError(f"{text} without a unit means {given.magnitude * 100:,.4g} %; write '{text} %' if you mean that.")
+    return given.to(question.unit)
+
+
+def _example(question: Question) -> str:
+    """How an answer may be written, with a number that says nothing about the right one."""
+    named = {"USD": "$1,000", "percent": "10 %", "": "10"}
+    return named.get(question.unit, f"10 {question.unit}")
+
+
+def _quantity(text: str) -> Any:
+    money = _MONEY.match(text)
+    if money:
+        scale = _SCALES[money[2].lower() if money[2] else None]
+        return parse_quantity(f"{money[1]} USD") * scale
+    # A mass of carbon is its own dimension; people write a space in it.
+    text = _CARBON.sub(lambda found: f"{found[1][0].lower() if found[1][0] in 'tT' else found[1].lower()}CO2e", text)
+    if not any(letter.isdigit() for letter in text):
+        raise InputError(f"{text[:60]!r} holds no number; write one with its unit, such as '12.5 ms'.")
+    made = parse_quantity(text)
+    if not math.isfinite(made.magnitude):
+        raise InputError(f"{text[:60]!r} is no finite number.")
+    return made
+
+
+def grade(scope: Scope, question: Question, text: str) -> Grade:
+    """One answer. A wrong one is refused, with what is wrong about it and the lab's hint."""
+    hint = scope.text(question.hint)
+    try:
+        given = read_answer(question, text)
+    except InputError as error:
+        return Grade(False, False, str(error))
+    right = right_answer(scope, question)
+    if question.is_choice:
+        return Grade(True, True, "Right.") if given == right else Grade(False, True, "That is not it.", hint)
+    tolerance = max(question.tolerance, _EXACT)
+    if abs(given.magnitude - right.magnitude) <= tolerance * abs(right.magnitude) * (1 + _EXACT):
+        return Grade(True, True, f"Right: the engine says {shown(right, question.unit)}.")
+    return Grade(False, True, _off(given, right, question), hint)
+
+
+def _off(given: Any, right: Any, question: Question) -> str:
+    text = shown(given, question.unit)
+    if given.magnitude * right.magnitude < 0:
+        return f"{text} has the wrong sign."
+    if given.magnitude == 0:
+        return "It is not zero."
+    ratio = abs(given.magnitude / right.magnitude)
+    by = f"by more than {question.tolerance * 100:g} %" if question.tolerance else "and an exact answer is wanted"
+    for factor, meaning in _SLIPS:
+        if any(math.isclose(ratio, side, rel_tol=max(question.tolerance, 0.01)) for side in (factor, 1 / factor)):
+            return f"{text} is too {'large' if ratio > 1 else 'small'} {by}: {meaning}."
+    return f"{text} is too {'large' if ratio > 1 else 'small'} {by}."
+
+
+def grade_all(lab: Lab, student: str, answers: Mapping[str, str]) -> dict[str, Grade]:
+    """Every graded question; one that was not answered is not correct."""
+    scope = Scope.of_student(lab, student)
+    for name in answers:
+        lab.question(name)
+    return {question.id: grade(scope, question, answers.get(question.id, "")) for question in lab.graded}
+
+
+def compare_prediction(scope: Scope, question: Question, text: str) -> str:
+    """A prediction beside what the engine says, in one sentence."""
+    given, right = read_answer(question, text), right_answer(scope, question)
+    if question.is_choice:
+        words = {option.value: option.text for option in question.options}
+        if given == right:
+            return f"You predicted “{words[given]}”, and so it is."
+        return f"You predicted “{words[given]}”; it is “{words[right]}”."
+    said, is_ = shown(given, question.unit), shown(right, question.unit)
+    if given.magnitude * right.magnitude <= 0:
+        return f"You predicted {said}; the engine says {is_}."
+    ratio = given.magnitude / right.magnitude
+    if abs(ratio - 1) <= max(question.tolerance, 0.1):
+        return f"You predicted {said}; the engine says {is_}: close."
+    factor = max(ratio, 1 / ratio)
+    return f"You predicted {said}; the engine says {is_}: too {'high' if ratio > 1 else 'low'} by a factor of {factor:.3g}."

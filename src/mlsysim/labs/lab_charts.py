@@ -1,0 +1,157 @@
+"""The charts and tables of a lab, of what its scope computes; drawn by :mod:`mlsysim.plot`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.labs.lab import Chart, Column
+from mlsysim.labs.scope import Scope, as_unit, shown
+from mlsysim.plans.answer import Answer
+from mlsysim.plot import heat_map, memory_bar, pareto, regime_map, roofline, scorecard, timeline, tornado, waterfall
+from mlsysim.units.registry import Quantity, quantity
+
+__all__ = ["draw", "table"]
+
+
+def draw(scope: Scope, chart: Chart, width: int) -> dict[str, Any]:
+    """A chart as SVG with its description, or a table as rows; what there is no data for says so."""
+    if chart.kind == "table":
+        return {"kind": "table", "title": chart.title, **table(scope, chart)}
+    figure = _DRAWN[chart.kind](scope, chart, width)
+    return {"kind": "chart", "title": chart.title, "svg": figure.svg(), "alt": figure.alt}
+
+
+def table(scope: Scope, chart: Chart) -> dict[str, Any]:
+    """A row for each value of a parameter, and which row is the student's own."""
+    if chart.rows is None:
+        raise InputError(f"The table {chart.title!r} needs 'rows'.")
+    axis = chart.rows
+    rows = []
+    for value in axis.values:
+        inner = scope.changed({axis.parameter: value})
+        rows.append([shown(value, ""), *(shown(inner.evaluate(column.of), column.unit) for column in chart.cells)])
+    here = [value == scope[axis.parameter] for value in axis.values]
+    return {"head": [axis.label, *(column.label for column in chart.cells)], "rows": rows, "here": here}
+
+
+def _computed(scope: Scope, chart: Chart) -> list[tuple[str, Any]]:
+    labels = chart.labels or [name.replace("_", " ") for name in chart.of]
+    return [(scope.text(label), scope[name]) for label, name in zip(labels, chart.of, strict=True)]
+
+
+def _parts(scope: Scope, columns: list[Column]) -> list[tuple[str, Any]]:
+    return [(scope.text(column.label), as_unit(scope.evaluate(column.of), column.unit)) for column in columns]
+
+
+def _roofline(scope: Scope, chart: Chart, width: int) -> Any:
+    computed = _computed(scope, chart)
+    if computed and isinstance(computed[0][1], Answer):
+        roofs, points = {}, []
+        for label, answer in computed:
+            for point in answer.roofline:
+                roof = f"{point['chip']}, {point['precision']}"
+                roofs[roof] = roof, quantity(point["peak_flops"], "flop/s"), quantity(point["bandwidth"], "byte/s")
+                where = quantity(point["intensity"], "flop/byte"), quantity(point["achieved"], "flop/s")
+                points.append((f"{label}: {point['label']}" if len(computed) > 1 else point["label"], *where))
+        return roofline(roofs=list(roofs.values()), points=points, title=chart.title, width=width)
+    chips = [scope.evaluate(text) for text in chart.chips]
+    return roofline(hardware=chips, workloads=computed, title=chart.title, width=width)
+
+
+def _waterfall(scope: Scope, chart: Chart, width: int) -> Any:
+    if chart.parts:
+        return waterfall(_parts(scope, chart.parts), title=chart.title, width=width)
+    result = _computed(scope, chart)[0][1]
+    if isinstance(result, Answer):
+        parts = [(part.label, quantity(part.value, "s")) for part in result.time_parts]
+        return waterfall(parts, title=chart.title, width=width)
+    return waterfall(result, title=chart.title, width=width)
+
+
+def _memory(scope: Scope, chart: Chart, width: int) -> Any:
+    if chart.parts:
+        capacity = scope.evaluate(chart.capacity) if chart.capacity else None
+        return memory_bar(_parts(scope, chart.parts), capacity, title=chart.title, width=width)
+    bars: list[Any] = []
+    for label, result in _computed(scope, chart):
+        if isinstance(result, Answer):
+            if result.memory is None:
+                raise InputError(f"The chart {chart.title!r} shows memory, which this plan does not have.")
+            parts = [(part.label, quantity(part.value, "byte")) for part in result.memory.parts]
+            bars.append((label, parts, quantity(result.memory.capacity, "byte")))
+        else:
+            bars.append((label, result))
+    return memory_bar(bars, title=chart.title, width=width)
+
+
+def _tornado(scope: Scope, chart: Chart, width: int) -> Any:
+    return tornado(_computed(scope, chart)[0][1], title=chart.title, width=width)
+
+
+def _scorecard(scope: Scope, chart: Chart, width: int) -> Any:
+    answer = _computed(scope, chart)[0][1]
+    rows = [(score.wall, score.load, score.value or score.note) for score in answer.scorecard if score.status != "not asked"]
+    return scorecard(rows, binding=answer.binding.wall, title=chart.title, width=width)
+
+
+def _grid(scope: Scope, chart: Chart) -> tuple[list[str], list[str], list[list[Any]]]:
+    if chart.rows is None or chart.columns is None or len(chart.cells) != 1:
+        raise InputError(f"The map {chart.title!r} needs 'rows', 'columns' and one cell.")
+    across, down, cell = chart.columns, chart.rows, chart.cells[0]
+    values = [
+        [scope.changed({across.parameter: x, down.parameter: y}).evaluate(cell.of) for x in across.values]
+        for y in down.values
+    ]
+    return [shown(x, "") for x in across.values], [shown(y, "") for y in down.values], values
+
+
+def _heat_map(scope: Scope, chart: Chart, width: int) -> Any:
+    x, y, values = _grid(scope, chart)
+    cell = chart.cells[0]
+    # Of a percentage the number, of the rest base units, for which the chart chooses prefixes.
+    numbers = [[_number(value, cell.unit) for value in row] for row in values]
+    assert chart.rows is not None and chart.columns is not None
+    titles = {"x_title": chart.columns.label, "y_title": chart.rows.label, "value_title": cell.label}
+    return heat_map(x, y, numbers, unit=cell.unit, title=chart.title, width=width, **titles)
+
+
+def _number(value: Any, unit: str) -> float:
+    made = as_unit(value, unit)
+    return float(made.magnitude) if isinstance(made, Quantity) else float(made)
+
+
+def _regime_map(scope: Scope, chart: Chart, width: int) -> Any:
+    x, y, values = _grid(scope, chart)
+    assert chart.rows is not None and chart.columns is not None
+    titles = {"x_title": chart.columns.label, "y_title": chart.rows.label}
+    return regime_map(x, y, values, title=chart.title, width=width, **titles)
+
+
+def _pareto(scope: Scope, chart: Chart, width: int) -> Any:
+    if chart.rows is None or len(chart.cells) != 2:
+        raise InputError(f"The front {chart.title!r} needs 'rows' and two cells.")
+    across, down = chart.cells
+    points = []
+    for value in chart.rows.values:
+        inner = scope.changed({chart.rows.parameter: value})
+        points.append((shown(value, ""), *(as_unit(inner.evaluate(cell.of), cell.unit) for cell in (across, down))))
+    return pareto(points, x_title=across.label, y_title=down.label, title=chart.title, width=width)
+
+
+def _timeline(scope: Scope, chart: Chart, width: int) -> Any:
+    said = {name: scope.evaluate(text[1:]) if str(text).startswith("=") else text for name, text in chart.schedule.items()}
+    return timeline(**said, title=chart.title, width=width)
+
+
+_DRAWN = {
+    "roofline": _roofline,
+    "waterfall": _waterfall,
+    "memory": _memory,
+    "tornado": _tornado,
+    "scorecard": _scorecard,
+    "heat_map": _heat_map,
+    "regime_map": _regime_map,
+    "pareto": _pareto,
+    "timeline": _timeline,
+}

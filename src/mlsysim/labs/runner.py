@@ -1,0 +1,163 @@
+"""What the page of a lab asks: the texts and controls, predictions, what is computed, grades, the result code.
+
+The page keeps the state (predictions, answers, attempts) and hands it over with each call; nothing is stored here, so that a
+reload of the page loses nothing. Nothing is computed before the predictions are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.labs.codes import make_code
+from mlsysim.labs.grading import compare_prediction, grade, read_answer
+from mlsysim.labs.lab import Lab, Question, lab, labs
+from mlsysim.labs.lab_charts import draw
+from mlsysim.labs.markdown import to_html
+from mlsysim.labs.rpc import offer
+from mlsysim.labs.scope import Scope, parameters_of, student_name
+
+__all__ = ["lab_answer", "lab_compute", "lab_finish", "lab_open", "lab_predict", "list_labs"]
+
+
+@offer
+def list_labs() -> list[dict[str, Any]]:
+    """Every lab with what a student chooses it by."""
+    return [
+        {
+            "id": each.id,
+            "number": each.number,
+            "title": each.title,
+            "summary": each.summary,
+            "minutes": each.minutes,
+            "walls": each.walls,
+            "objectives": each.objectives,
+            "after": each.after,
+            "questions": len(each.graded),
+        }
+        for each in labs()
+    ]
+
+
+@offer
+def lab_open(name: str, student: str = "") -> dict[str, Any]:
+    """The texts, controls and questions of a lab, with the student's own parameters."""
+    of = lab(name)
+    scope = Scope.of_student(of, student)
+    parameters = parameters_of(of, student)
+    return {
+        "id": of.id,
+        "number": of.number,
+        "version": of.version,
+        "title": of.title,
+        "minutes": of.minutes,
+        "walls": of.walls,
+        "points": of.points,
+        "practice": not student_name(student),
+        "objectives": [to_html(text).removeprefix("<p>").removesuffix("</p>") for text in of.objectives],
+        "introduction": to_html(scope.text(of.introduction)),
+        "task": to_html(scope.text(of.task)),
+        "reflect": of.reflect,
+        "controls": [
+            {
+                "parameter": control.parameter,
+                "label": control.label,
+                "values": control.values,
+                "value": parameters[control.parameter],
+                "slides": all(not isinstance(value, str) for value in control.values),
+            }
+            for control in of.controls
+        ],
+        "questions": [_question(scope, question) for question in of.questions],
+    }
+
+
+def _question(scope: Scope, question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "stage": question.stage,
+        "text": to_html(scope.text(question.text)),
+        "unit": question.unit,
+        "points": question.points,
+        "options": [{"value": option.value, "text": scope.text(option.text)} for option in question.options],
+    }
+
+
+@offer
+def lab_predict(name: str, question: str, answer: str) -> str:
+    """Whether a prediction can be read; its empty sentence means yes. It is not told whether it is right."""
+    try:
+        read_answer(lab(name).question(question), answer)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@offer
+def lab_compute(
+    name: str, predictions: dict[str, str], student: str = "", moved: dict[str, Any] | None = None, width: int = 720
+) -> dict[str, Any]:
+    """What the engine says at the controls, and each prediction beside what became of it."""
+    of = lab(name)
+    _require_predictions(of, predictions)
+    own = Scope.of_student(of, student)
+    scope = Scope.of_student(of, student, moved)
+    return {
+        "compared": {q.id: compare_prediction(own, q, predictions[q.id]) for q in of.predictions},
+        "values": [
+            {
+                "name": key,
+                "label": scope.text(of.values[key].label or key.replace("_", " ")),
+                "text": scope.shown(key),
+                "wall": of.values[key].wall,
+            }
+            for key in of.show
+        ],
+        "charts": [draw(scope, chart, width) for chart in of.charts],
+    }
+
+
+@offer
+def lab_answer(name: str, question: str, answer: str, student: str = "") -> dict[str, Any]:
+    """The grade of one answer."""
+    of = lab(name)
+    asked = of.question(question)
+    if not asked.is_graded:
+        raise InputError(f"{question!r} is a prediction, which is not graded.")
+    given = grade(Scope.of_student(of, student), asked, answer)
+    return {**given.to_dict(), "hint": to_html(given.hint) if given.hint else ""}
+
+
+@offer
+def lab_finish(
+    name: str,
+    predictions: dict[str, str],
+    answers: dict[str, str],
+    attempts: dict[str, int],
+    student: str = "",
+    site_key: str = "",
+) -> dict[str, Any]:
+    """The score, graded anew; the explanation, once everything is right; and a code where a student gave an id."""
+    of = lab(name)
+    _require_predictions(of, predictions)
+    scope = Scope.of_student(of, student)
+    solved = {q.id: grade(scope, q, answers.get(q.id, "")).correct for q in of.graded}
+    counted = {key: max(int(attempts.get(key, 1)), 1) if right else 0 for key, right in solved.items()}
+    complete = all(solved.values())
+    return {
+        "score": sum(q.points for q in of.graded if solved[q.id]),
+        "points": of.points,
+        "open": [key for key, right in solved.items() if not right],
+        "complete": complete,
+        "code": make_code(of, student, counted, site_key) if student_name(student) else "",
+        "explanation": to_html(scope.text(of.explanation)) if complete else "",
+    }
+
+
+def _require_predictions(of: Lab, predictions: Mapping[str, str]) -> None:
+    for question in of.predictions:
+        try:
+            read_answer(question, str(predictions.get(question.id, "")))
+        except InputError as error:
+            raise InputError(f"Predict first: {error}") from None

@@ -1,0 +1,205 @@
+"""What a lab computes for one student: names are looked up when they are first asked for, and kept.
+
+The parameters that are lists get one value each from a hash of the student's id, the lab and the parameter: the same
+on every machine, different between students. A page may put other values in their place (the controls); right
+answers are always those of the student's own parameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.labs.expression import formula
+from mlsysim.labs.lab import PLACEHOLDER, Compute, Lab
+from mlsysim.plans.answer import value_text
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import Quantity
+from mlsysim.walls.catalog import resolver
+
+__all__ = ["Scope", "all_variants", "as_unit", "parameters_of", "shown", "student_name"]
+
+_DEEPEST = 40
+
+
+def student_name(text: str) -> str:
+    """A student's id without what people type differently: spaces around it, capitals, forms of accents."""
+    return unicodedata.normalize("NFKC", text).strip().casefold()
+
+
+def parameters_of(lab: Lab, student: str = "") -> dict[str, Any]:
+    """The parameters of a student; without an id the first of each list, which is for practice."""
+    name = student_name(student)
+    chosen = {}
+    for key, value in lab.parameters.items():
+        if isinstance(value, list):
+            digest = hashlib.sha256(f"{lab.id}/{key}/{name}".encode()).digest()
+            value = value[int.from_bytes(digest[:4], "big") % len(value) if name else 0]
+        chosen[key] = value
+    return chosen
+
+
+def all_variants(lab: Lab) -> Iterator[dict[str, Any]]:
+    """Every combination of parameters that a student may get."""
+    lists = [value if isinstance(value, list) else [value] for value in lab.parameters.values()]
+    for combination in itertools.product(*lists):
+        yield dict(zip(lab.parameters, combination, strict=True))
+
+
+class Scope:
+    """Names of a lab with their values, for one set of parameters."""
+
+    def __init__(self, lab: Lab, parameters: Mapping[str, Any], depth: int = 0) -> None:
+        if depth > _DEEPEST:
+            raise InputError(f"The lab {lab.id!r} computes something from itself; look for a circle among its names.")
+        self.lab = lab
+        self.parameters = dict(parameters)
+        self._depth = depth
+        self._known: dict[str, Any] = {}
+        self._open: list[str] = []
+
+    @classmethod
+    def of_student(cls, lab: Lab, student: str = "", moved: Mapping[str, Any] | None = None) -> Scope:
+        """The scope of a student's own parameters, or of those with some moved by the controls."""
+        parameters = parameters_of(lab, student)
+        allowed = {control.parameter: control for control in lab.controls}
+        for name, value in (moved or {}).items():
+            if name not in allowed:
+                raise unknown_name(f"control of the lab {lab.id!r}", name, allowed)
+            if value not in allowed[name].values:
+                raise InputError(f"The control {allowed[name].label!r} has no value {value!r}.", field=name)
+            parameters[name] = value
+        return cls(lab, parameters)
+
+    def changed(self, parameters: Mapping[str, Any]) -> Scope:
+        """A scope in which some parameters differ."""
+        return Scope(self.lab, {**self.parameters, **parameters}, self._depth + 1)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.parameters:
+            return self.parameters[name]
+        if name not in self._known:
+            if name in self._open:
+                raise InputError(f"The lab {self.lab.id!r} computes {name!r} from itself.")
+            self._open.append(name)
+            try:
+                self._known[name] = self._computed(name)
+            finally:
+                self._open.pop()
+        return self._known[name]
+
+    def evaluate(self, text: str, changed: Mapping[str, str] | None = None) -> Any:
+        """The value of an expression, with some parameters changed."""
+        if changed:
+            return self.changed({name: self.evaluate(of) for name, of in changed.items()}).evaluate(text)
+        return formula(text).value(self.__getitem__)
+
+    def text(self, text: str) -> str:
+        """A text with the values of its placeholders."""
+        return PLACEHOLDER.sub(lambda found: self._placed(found[1]), text)
+
+    def shown(self, name: str) -> str:
+        """A value as it is printed."""
+        value = self.lab.values[name]
+        return shown(self[name], value.unit)
+
+    def _placed(self, name: str) -> str:
+        return self.shown(name) if name in self.lab.values else shown(self.evaluate(name), "")
+
+    def _computed(self, name: str) -> Any:
+        value = self.lab.values.get(name)
+        if value is not None:
+            return self.evaluate(value.of, value.changed)
+        computed = self.lab.compute.get(name)
+        if computed is None:
+            known = [*self.parameters, *self.lab.compute, *self.lab.values]
+            raise unknown_name(f"name of the lab {self.lab.id!r}", name, known)
+        if computed.copy_of is not None:
+            return self.evaluate(computed.copy_of, computed.changed)
+        if computed.plan is not None:
+            return evaluate_plainly(Plan.model_validate(self._filled(computed.plan)))
+        if computed.resolver is not None:
+            return self._solved(computed)
+        return self._least(computed) if computed.least is not None else self._best(computed)
+
+    def _solved(self, computed: Compute) -> Any:
+        kind = resolver(str(computed.resolver))
+        inputs = self._filled(computed.inputs)
+        for name, value in inputs.items():
+            if isinstance(value, str) and name in kind.inputs and kind.inputs[name].kind == "fleet":
+                inputs[name] = parse_fleet(value).one
+        return kind().solve(**inputs)
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._filled(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._filled(item) for item in value]
+        if isinstance(value, str):
+            if value.startswith("="):
+                return self.evaluate(value[1:])
+            return PLACEHOLDER.sub(lambda found: str(self.evaluate(found[1])), value)
+        return value
+
+    def _least(self, computed: Compute) -> int:
+        """By halving, since what holds stays true: the least whole number for which it does."""
+        assert computed.least is not None and computed.holds is not None
+        low, high = computed.start, computed.stop
+
+        def holds(number: int) -> bool:
+            return bool(self.changed({computed.least: number}).evaluate(computed.holds))  # type: ignore[dict-item,arg-type]
+
+        if not holds(high):
+            raise InputError(f"{computed.holds!r} holds for no {computed.least} up to {high}.")
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if holds(middle) else (middle + 1, high)
+        return low
+
+    def _best(self, computed: Compute) -> Any:
+        """Of equal ones the first."""
+        text = computed.lowest or computed.highest or ""
+        found = [(self.changed({str(computed.best): item}).evaluate(text), item) for item in computed.among]
+        wins = (lambda a, b: a < b) if computed.lowest is not None else (lambda a, b: a > b)
+        best = found[0]
+        for candidate in found[1:]:
+            if wins(candidate[0], best[0]):
+                best = candidate
+        return best[1]
+
+
+def as_unit(value: Any, unit: str) -> Any:
+    """A number or a quantity in a unit; a number without one counts as dimensionless."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
+        return value
+    made = value if isinstance(value, Quantity) else Quantity(value, "")
+    return made.to(unit)
+
+
+_SYMBOLS = {"percent": "%", "flop/byte": "FLOP/B", "token/s": "tokens/s", "sample/s": "samples/s", "GPU": "GPUs"}
+
+
+def shown(value: Any, unit: str) -> str:
+    """A value in a unit, with four digits that count; money, counts and words as people write them.
+
+    >>> shown(Quantity(0.0123456, "s"), "ms"), shown(0.5, "percent"), shown(Quantity(1234.5, "USD"), "USD")
+    ('12.35 ms', '50 %', '$1,234')
+    """
+    if isinstance(value, (bool, str)):
+        return value_text("", value)
+    made = as_unit(value, unit)
+    if unit == "USD":
+        return value_text("", made)
+    if not isinstance(made, Quantity):
+        return str(made)
+    number = float(made.magnitude)
+    digits = f"{number:,.0f}" if number == round(number) or abs(number) >= 1e4 else f"{number:,.4g}"
+    if abs(number) >= 1e9:
+        digits = f"{number:.4g}"
+    return f"{digits} {_SYMBOLS.get(unit, unit)}".strip()

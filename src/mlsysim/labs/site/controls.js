@@ -1,0 +1,241 @@
+// The controls of a design, as data: which field of the plan each moves, by which stops, and for which tasks.
+//
+// A control reads the plan, and where the plan leaves its field open what the engine chose (`chosen` of the answer); it
+// writes a changed copy of the plan. Units stay in Python: numbers here are in the unit that is shown.
+import { get, set } from "./state.js";
+
+export const ALL = ["training", "serving", "inference"];
+
+function powers(from, to) {
+  const stops = [];
+  for (let value = from; value <= to; value *= 2) stops.push(value);
+  return stops;
+}
+
+// Geometric stops, `each` to a doubling, rounded to three digits.
+function geometric(from, to, each = 4) {
+  const count = Math.round(Math.log2(to / from) * each);
+  return Array.from({ length: count + 1 }, (_, k) => Number((from * 2 ** (k / each)).toPrecision(3)));
+}
+
+function around(value) {
+  return geometric(value / 8, value * 8, 8).map((stop, k) => (k === 24 ? value : stop));
+}
+
+function range(from, to, step) {
+  const count = Math.round((to - from) / step);
+  return Array.from({ length: count + 1 }, (_, k) => Number((from + k * step).toPrecision(6)));
+}
+
+// --- hardware ------------------------------------------------------------------------------------------------------
+
+function onSystem(plan, on) {
+  const before = plan.hardware ?? {};
+  const fabric = before.fabric ?? /@\s*([^@+]+?)\s*$/.exec(before.on ?? "")?.[1];
+  const { name, nodes, accelerators, ...rest } = before;
+  return { ...plan, hardware: { ...rest, on, ...(fabric ? { fabric } : {}) } };
+}
+
+function withAccelerators(plan, count, { chosen }) {
+  const number = chosen.system_kind === "node" ? Math.max(1, Math.round(count / chosen.per_node)) : count;
+  return onSystem(plan, `${number}x${chosen.system}`);
+}
+
+export function withSystem(plan, item, { chosen }) {
+  let changed = set(set(plan, "hardware.fabric", null), "hardware.chip", null);
+  changed = { ...changed, hardware: { ...changed.hardware, on: (changed.hardware?.on ?? "").replace(/@.*/, "") } };
+  if (item.kind !== "chip") return onSystem(changed, item.key);
+  const size = item.per_node;
+  const now = plan.task === "inference" ? 1 : chosen.accelerators ?? 1;
+  return onSystem(changed, `${now < size ? now : Math.max(1, Math.round(now / size)) * size}x${item.key}`);
+}
+
+function fleetStops({ chosen }) {
+  const size = chosen.per_node ?? 8;
+  const nodes = chosen.system_kind === "node" || size > 8;
+  return [...(nodes ? [] : powers(1, 4)), ...powers(nodes ? size : 8, 131072)];
+}
+
+const figure = (name, label) => ({
+  path: `hardware.chip.${name}`, group: "chip", label, kind: "slider", tasks: ALL,
+  shown: ({ figures }) => name in figures,
+  unit: ({ figures }) => figures[name]?.unit ?? "",
+  stops: ({ figures }) => around(figures[name]?.zoo ?? 1),
+  read: (plan, { figures }) => figures[name]?.now,
+  write: (plan, value, { figures }) =>
+    set(plan, `hardware.chip.${name}`, value === figures[name].zoo ? null : `${value} ${figures[name].unit}`),
+});
+
+// --- parallelism ---------------------------------------------------------------------------------------------------
+
+const LAYOUT = ["tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "recompute"];
+const FREE = ["sequence_parallel", "overlap"];
+
+export function automatic(plan) {
+  const split = plan.parallelism ?? {};
+  if (split.mode) return split.mode === "auto";
+  return !Object.keys(split).some((name) => name !== "overlap");
+}
+
+// A degree of a training layout: a searched layout is written down first; the data-parallel degree is what is left.
+function split(name) {
+  return (plan, value, { chosen }) => {
+    if (plan.task !== "training") return set(plan, `parallelism.${name}`, value);
+    const before = plan.parallelism ?? {};
+    const kept = automatic(plan)
+      ? Object.fromEntries(LAYOUT.map((key) => [key, chosen[`parallelism.${key}`]]).filter(([, found]) => found !== undefined))
+      : Object.fromEntries(LAYOUT.filter((key) => key in before).map((key) => [key, before[key]]));
+    for (const key of FREE) if (key in before) kept[key] = before[key];
+    kept[name] = value;
+    if ((kept.pp ?? 1) === 1) delete kept.virtual_stages;
+    return { ...plan, parallelism: kept };
+  };
+}
+
+const degree = (name, label, most, more = {}) => ({
+  path: `parallelism.${name}`, group: "parallelism", label, kind: "slider", integer: true, stops: powers(1, most),
+  tasks: ["training"], write: split(name), ...more,
+});
+
+// --- serving -------------------------------------------------------------------------------------------------------
+
+export function load(plan) {
+  return get(plan, "serving.qps") ? "rate" : get(plan, "serving.concurrency") ? "clients" : "limits";
+}
+
+const limit = (name, label, stops, unit, more = {}) => ({
+  path: `serving.${name}`, group: "serving", label, kind: "slider", unit, stops: [null, ...stops], none: "no limit",
+  tasks: ["serving"], read: (plan, { chosen }) => (get(plan, `serving.${name}`) ? chosen[`serving.${name}`] : null),
+  write: (plan, value) => set(plan, `serving.${name}`, value === null ? null : `${value} ${unit}`), ...more,
+});
+
+const money = (name, label, stops, unit, more) => ({
+  path: `ops.${name}`, group: "place", label, kind: "slider", unit, stops: [null, ...stops], none: "no limit",
+  read: (plan, { chosen }) => (get(plan, `ops.${name}`) ? chosen[`ops.${name}`] : null),
+  write: (plan, value) => set(plan, `ops.${name}`, value === null ? null : `${value} ${more.written}`), ...more,
+});
+
+const firstOrder = (plan, { chosen }) => typeof (get(plan, "hardware.efficiency") ?? chosen["hardware.efficiency"]) === "number";
+
+// --- the list ------------------------------------------------------------------------------------------------------
+
+export const GROUPS = {
+  workload: "Workload",
+  serving: "Traffic",
+  hardware: "Hardware",
+  chip: "Edit the chip",
+  parallelism: "Parallelism",
+  place: "Place, time and money",
+};
+
+export const CONTROLS = [
+  { path: "workload.model", group: "workload", label: "Model", kind: "search", list: "models", tasks: ALL },
+  { path: "workload.batch_size", group: "workload", label: "Batch", unit: "sequences", kind: "slider", integer: true,
+    stops: powers(1, 65536), tasks: ["training", "inference"] },
+  { path: "workload.seq_len", group: "workload", label: "Sequence", unit: "tokens", kind: "slider", integer: true,
+    stops: powers(128, 1048576), tasks: ["training", "inference"] },
+  { path: "workload.precision", group: "workload", label: "Precision", kind: "menu", list: "precisions", tasks: ALL },
+  { path: "workload.phase", group: "workload", label: "Phase", kind: "menu", tasks: ["inference"], none: "as the model has it",
+    options: ["prefill", "decode", "inference"].map((key) => ({ key, name: key })) },
+  { path: "workload.tokens", group: "workload", label: "Train on", unit: "tokens", kind: "slider",
+    stops: [null, ...geometric(1e9, 1.28e14, 2)], none: "for a fixed time", tasks: ["training"] },
+
+  { path: "serving.prompt_tokens", group: "serving", label: "Prompt", unit: "tokens", kind: "slider", integer: true,
+    stops: powers(16, 1048576), tasks: ["serving"] },
+  { path: "serving.output_tokens", group: "serving", label: "Output", unit: "tokens", kind: "slider", integer: true,
+    stops: powers(1, 65536), tasks: ["serving"] },
+  { path: "serving.load", group: "serving", label: "Load", kind: "menu", tasks: ["serving"],
+    options: [{ key: "clients", name: "requests in flight" }, { key: "rate", name: "requests a second" },
+      { key: "limits", name: "as much as the limits allow" }],
+    read: load,
+    write: (plan, value, { chosen }) => {
+      const clients = value === "clients" ? chosen["serving.concurrency"] ?? 64 : null;
+      return set(set(plan, "serving.qps", value === "rate" ? 10 : null), "serving.concurrency", clients);
+    } },
+  { path: "serving.concurrency", group: "serving", label: "In flight", unit: "requests", kind: "slider", integer: true,
+    stops: powers(1, 65536), tasks: ["serving"], shown: ({ plan }) => load(plan) === "clients" },
+  { path: "serving.qps", group: "serving", label: "Rate", unit: "requests/s", kind: "slider",
+    stops: geometric(0.125, 8192, 2), tasks: ["serving"], shown: ({ plan }) => load(plan) === "rate" },
+  limit("ttft", "First token within", geometric(25, 25600, 2), "ms"),
+  limit("tpot", "Each token within", geometric(2, 512, 2), "ms"),
+  limit("latency", "Request within", geometric(0.25, 256, 2), "s"),
+  { path: "serving.cache_precision", group: "serving", label: "Cache precision", kind: "menu", list: "precisions",
+    none: "as the weights", tasks: ["serving"] },
+  { path: "serving.engine", group: "serving", label: "Engine", kind: "menu", list: "engines", none: "chosen by year",
+    tasks: ["serving"] },
+
+  { path: "hardware.on", group: "hardware", label: "Hardware", kind: "search", list: "chips", tasks: ALL,
+    read: (plan, { chosen }) => chosen.system ?? plan.hardware?.on, write: withSystem },
+  { path: "accelerators", group: "hardware", label: "Fleet", unit: "accelerators", kind: "slider", integer: true,
+    stops: fleetStops, tasks: ["training", "serving"], read: (plan, { chosen }) => chosen.accelerators, write: withAccelerators,
+    enabled: ({ chosen }) => chosen.system_kind === "chip" || chosen.system_kind === "node" },
+  { path: "hardware.fabric", group: "hardware", label: "Fabric", kind: "menu", list: "fabrics", none: "as the zoo has it",
+    tasks: ["training", "serving"] },
+  { path: "hardware.fidelity", group: "hardware", label: "Fidelity", kind: "menu", tasks: ALL,
+    options: [{ key: "calibrated", name: "calibrated" }, { key: "first", name: "first order" }],
+    read: (plan, context) => (firstOrder(plan, context) ? "first" : "calibrated"),
+    write: (plan, value) => set(plan, "hardware.efficiency", value === "first" ? 0.5 : "calibrated") },
+  { path: "hardware.efficiency", group: "hardware", label: "Efficiency η", unit: "of peak", kind: "slider",
+    stops: range(0.05, 1, 0.01), tasks: ALL, shown: (context) => firstOrder(context.plan, context) },
+  { path: "hardware.stack", group: "hardware", label: "Software stack", kind: "menu", list: "stacks", none: "chosen by year",
+    tasks: ["training"], shown: (context) => !firstOrder(context.plan, context) },
+
+  figure("peak_flops", "Peak"),
+  figure("memory_bandwidth", "Memory bandwidth"),
+  figure("memory_capacity", "Memory"),
+  figure("link_bandwidth", "Link, both ways"),
+  figure("fabric_bandwidth", "Network port"),
+  figure("tdp", "TDP"),
+  figure("price", "Price"),
+
+  degree("tp", "Tensor (TP)", 64, { tasks: ["training", "serving"] }),
+  degree("pp", "Pipeline (PP)", 64, { tasks: ["training", "serving"] }),
+  degree("ep", "Expert (EP)", 256, { tasks: ["training", "serving"], enabled: ({ chosen }) => (chosen.experts ?? 1) > 1 }),
+  degree("cp", "Context (CP)", 64),
+  { path: "parallelism.dp", group: "parallelism", label: "Data (DP), what is left", kind: "output", tasks: ["training"] },
+  { path: "serving.replicas", group: "parallelism", label: "Replicas", kind: "slider", integer: true, stops: powers(1, 16384),
+    tasks: ["serving"] },
+  degree("virtual_stages", "Virtual stages", 32, { enabled: ({ chosen }) => (chosen["parallelism.pp"] ?? 1) > 1 }),
+  degree("micro_batch", "Micro-batch", 256, { unit: "sequences" }),
+  degree("zero", "ZeRO stage", 3, { stops: [0, 1, 2, 3], least: 0 }),
+  { path: "parallelism.recompute", group: "parallelism", label: "Recompute", kind: "menu", tasks: ["training"],
+    options: ["none", "selective", "full"].map((key) => ({ key, name: key })), write: split("recompute") },
+
+  { path: "ops.region", group: "place", label: "Region", kind: "menu", list: "regions", none: "not said", tasks: ALL },
+  { path: "ops.days", group: "place", label: "Duration", unit: "days", kind: "slider", stops: geometric(0.25, 1024, 2),
+    tasks: ["training", "serving"], shown: ({ plan }) => !(plan.task === "training" && get(plan, "workload.tokens")),
+    read: (plan, { chosen }) => chosen["ops.days"] ?? (plan.task === "training" ? 30 : 1),
+    write: (plan, value) => set(set(plan, "ops.duration", null), "ops.duration_days", value) },
+  money("deadline", "Deadline", geometric(1, 512, 2), "days", { tasks: ["training"], written: "day" }),
+  money("budget", "Budget", geometric(1000, 1.024e9, 1), "USD", { tasks: ["training", "serving"], written: "USD" }),
+];
+
+export function valueOf(control, context) {
+  if (control.read) return control.read(context.plan, context) ?? null;
+  return get(context.plan, control.path) ?? (control.none ? null : context.chosen[control.path] ?? null);
+}
+
+export function planWith(control, value, context) {
+  if (control.write) return control.write(context.plan, value, context);
+  return set(context.plan, control.path, value);
+}
+
+export function isShown(control, context) {
+  return control.tasks.includes(context.plan.task) && (control.shown?.(context) ?? true);
+}
+
+// A plan for another task around the same model, chip and place.
+export function forTask(plan, task, { chosen }) {
+  const { model, precision } = plan.workload;
+  const system = chosen.system_kind === "chip" ? chosen.system : "H100";
+  const ops = plan.ops?.region ? { region: plan.ops.region } : {};
+  const efficiency = plan.hardware?.efficiency;
+  const hardware = (count) => ({ on: `${count}x${system}`, ...(efficiency ? { efficiency } : {}) });
+  const workload = { model, ...(precision ? { precision } : {}) };
+  if (task === "serving") {
+    return { task, workload, hardware: hardware(8), serving: { prompt_tokens: 2048, output_tokens: 256, concurrency: 64 }, ops };
+  }
+  if (task === "inference") return { task, workload: { ...workload, batch_size: 1 }, hardware: hardware(1), ops };
+  const layout = { tp: 8, zero: 1, micro_batch: 1 };
+  return { task, workload: { ...workload, batch_size: 512, seq_len: 4096 }, hardware: hardware(64), parallelism: layout, ops };
+}

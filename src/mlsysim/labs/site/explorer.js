@@ -1,0 +1,339 @@
+// The explorer: a design in the address, its answer on the page.
+//
+// Two engines: one answers while a control moves, the other searches in the background (cheapest change, sensitivities,
+// layouts), so that a search never stands before the next answer. The second starts once the first has answered.
+import { Engine } from "./engine.js";
+import { Newest, decode, encode, later } from "./state.js";
+import { forTask } from "./controls.js";
+import { Panel } from "./panel.js";
+import { byId, download } from "./dom.js";
+import { CHARTS, chartCard, nameOf, showChange, showChart, showComparison, showKeys, showMetrics, showVerdict, spokenVerdict } from "./render.js";
+import { showWhy } from "./why.js";
+
+const root = document.documentElement;
+const status = byId("status");
+const bar = byId("progress");
+
+const state = { plan: null, pin: null, models: {} };
+const lists = {};
+const kept = {}; // plans of the other tasks
+let answer = null;
+let background = null;
+let known = new Set(); // imported models that the first engine has
+
+const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
+
+function fail(error) {
+  status.setAttribute("role", "alert");
+  status.textContent = error.message;
+  bar.hidden = true;
+  root.dataset.failed = "";
+}
+
+function say(text, alert = false) {
+  status.setAttribute("role", alert ? "alert" : "status");
+  if (status.textContent !== text) status.textContent = text;
+  root.toggleAttribute("data-stale", alert);
+}
+
+const engine = new Engine({
+  onProgress({ text, done, total }) {
+    status.textContent = `${text}: ${megabytes(done)} of ${megabytes(total)} MB`;
+    bar.value = total ? done / total : 0;
+  },
+});
+window.engine = engine; // for the console: await engine.call("about")
+
+// --- answers -------------------------------------------------------------------------------------------------------
+
+function widths() {
+  const clamp = (pixels) => Math.max(300, Math.min(1000, Math.floor(pixels / 10) * 10));
+  const inner = byId("charts").clientWidth || 720;
+  const gap = 16;
+  const two = matchMedia("(min-width: 75rem)").matches;
+  const padding = 2;
+  return { width: clamp((two ? (inner - gap) / 2 : inner) - padding), wide: clamp(inner - padding) };
+}
+
+const quick = new Newest(async (_, newest) => {
+  const { plan } = state;
+  const began = performance.now();
+  try {
+    await teach(engine, known);
+    const found = await engine.call("explore", { plan, ...widths() });
+    answer = found;
+    show(plan, found);
+    if (newest()) {
+      say(`Computed in this browser in ${Math.max(1, Math.round(performance.now() - began))} ms; nothing was sent anywhere.`);
+      aloud(spokenVerdict(found));
+      if (state.pin) await comparison();
+      deeper();
+    }
+  } catch (error) {
+    if (error.kind !== "input") return fail(error);
+    if (newest()) say(error.message, true);
+  }
+  if (newest()) root.dataset.ready = "";
+});
+
+const aloud = later(900, (text) => { byId("spoken").textContent = text; });
+
+function show(plan, found) {
+  const complete = plan.task ? plan : { ...plan, task: found.task };
+  if (state.plan === plan) state.plan = complete;
+  panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists });
+  showVerdict(found);
+  showKeys(found, why);
+  showMetrics(found, why);
+  for (const name of Object.keys(CHARTS)) if (name !== "sensitivity") showChart(byId(`chart-${name}`), found.charts[name]);
+  showChange();
+  byId("chart-sensitivity").classList.add("waiting");
+  document.title = `${found.subject} · mlsysim explorer`;
+}
+
+async function why(metric) {
+  try {
+    showWhy(await engine.call("why", { plan: state.plan, metric }));
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+// Imported models are known to an engine for as long as it runs.
+async function teach(brain, taught) {
+  for (const [key, text] of Object.entries(state.models)) {
+    if (taught.has(key)) continue;
+    const item = await brain.call("take_model", { text });
+    taught.add(key);
+    if (brain === engine && lists.models) lists.models = [item, ...lists.models];
+  }
+}
+
+// --- in the background ---------------------------------------------------------------------------------------------
+
+function helper() {
+  if (!background) background = { engine: new Engine(), known: new Set() };
+  return background;
+}
+
+async function inBackground(name, args) {
+  const brain = helper();
+  await brain.engine.ready;
+  await teach(brain.engine, brain.known);
+  return brain.engine.call(name, args);
+}
+
+// What each figure is worth comes first; the cheapest change may have to search layouts.
+const deep = new Newest(async (_, newest) => {
+  const { plan } = state;
+  const asked = async (name, args) => {
+    try {
+      return await inBackground(name, { plan, ...args });
+    } catch (error) {
+      if (error.kind !== "input") console.error(error);
+      return null;
+    }
+  };
+  const current = () => newest() && state.plan === plan;
+  const worth = await asked("sensitivity", { width: widths().width });
+  if (!current()) return;
+  byId("chart-sensitivity").classList.remove("waiting");
+  showChart(byId("chart-sensitivity"), worth?.chart ?? null);
+  const found = await asked("cheapest");
+  if (!current()) return;
+  showChange(found, answer.feasible);
+  byId("apply").onclick = () => apply(found.plan);
+  root.dataset.complete = "";
+});
+const deeper = later(400, () => deep.ask());
+
+// A plan whose layout is to be searched is searched in the background and written down.
+async function apply(plan) {
+  await busy(byId("apply"), async () => change(await inBackground("settle", { plan })));
+}
+
+async function busy(button, action) {
+  button.disabled = true;
+  const words = button.textContent;
+  button.textContent = "Searching …";
+  try {
+    await action();
+  } catch (error) {
+    say(error.message, true);
+  } finally {
+    button.disabled = false;
+    button.textContent = words;
+  }
+}
+
+// --- comparison ----------------------------------------------------------------------------------------------------
+
+async function comparison() {
+  const section = byId("comparison");
+  section.hidden = !state.pin;
+  byId("pin").textContent = state.pin ? "Pin this instead" : "Pin to compare";
+  if (!state.pin) return;
+  try {
+    const found = await engine.call("compare", { first: state.pin, second: state.plan, width: widths().width });
+    byId("compare-error").hidden = true;
+    byId("compare-body").hidden = false;
+    showComparison(found);
+  } catch (error) {
+    if (error.kind !== "input") throw error;
+    byId("compare-error").textContent = error.message.replace("; say --task", "; switch the task back, or unpin");
+    byId("compare-error").hidden = false;
+    byId("compare-body").hidden = true;
+  }
+}
+
+// --- edits and the address -----------------------------------------------------------------------------------------
+
+const address = later(250, () => {
+  const hash = `#${encode(state)}`;
+  if (hash !== location.hash) history.pushState(null, "", hash);
+});
+
+function ask() {
+  delete root.dataset.ready;
+  delete root.dataset.complete;
+  return quick.ask();
+}
+
+function change(plan) {
+  state.plan = plan;
+  panel.plan = plan;
+  address();
+  ask();
+}
+
+async function restore() {
+  const found = decode(location.hash) ?? { plan: await engine.call("first_design"), pin: null, models: {} };
+  Object.assign(state, found);
+  byId("comparison").hidden = !state.pin;
+  return ask();
+}
+
+const panel = new Panel(byId("design"), {
+  change,
+  choose(task) {
+    kept[state.plan.task] = state.plan;
+    const next = kept[task] ?? forTask(state.plan, task, { chosen: answer?.chosen ?? {} });
+    change({ ...next, workload: { ...next.workload, model: state.plan.workload.model } });
+  },
+  search: () => busy(panel.search, async () => change(await inBackground("search_layout", { plan: state.plan }))),
+});
+
+for (const [name, title] of Object.entries(CHARTS)) byId(name === "scorecard" ? "wide-charts" : "charts").append(chartCard(name, title));
+for (const [name, title] of [["roofline", "Both on the roofline"], ["memory", "Memory of both"],
+  ["waterfall_pinned", "Time of the pinned design"], ["waterfall_now", "Time of this design"]]) {
+  const card = chartCard(name, title);
+  card.querySelector(".chart").id = `compare-${name}`;
+  byId("compare-charts").append(card);
+}
+
+byId("pin").addEventListener("click", async () => {
+  state.pin = state.plan;
+  address();
+  await comparison();
+});
+byId("unpin").addEventListener("click", () => {
+  state.pin = null;
+  address();
+  comparison();
+  byId("pin").focus();
+});
+byId("swap").addEventListener("click", () => {
+  const { pin } = state;
+  state.pin = state.plan;
+  change(pin);
+});
+
+// --- export and import ---------------------------------------------------------------------------------------------
+
+const fileName = () => nameOf(answer?.subject ?? "design");
+async function guarded(action) {
+  try {
+    await action();
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+byId("export-toml").addEventListener("click", () => guarded(async () =>
+  download(`${fileName()}.toml`, "application/toml", await engine.call("scenario", { plan: state.plan }))));
+byId("export-json").addEventListener("click", () => guarded(async () =>
+  download(`${fileName()}.json`, "application/json", `${JSON.stringify(await inBackground("full_answer", { plan: state.plan }), null, 2)}\n`)));
+byId("copy-link").addEventListener("click", () => guarded(async () => {
+  history.replaceState(null, "", `#${encode(state)}`);
+  await navigator.clipboard.writeText(location.href);
+  say("The address of this design is in the clipboard.");
+}));
+
+const LARGEST = 1_000_000;
+
+async function take(file) {
+  if (!file) return;
+  if (file.size > LARGEST) return say(`${file.name} has ${file.size.toLocaleString("en")} bytes, which neither a model's configuration nor a plan has.`, true);
+  const text = await file.text();
+  const toml = /\.toml$/i.test(file.name);
+  await guarded(async () => {
+    if (toml || /"workload"\s*:/.test(text)) {
+      return change(await engine.call("read_plan", { text, form: toml ? "toml" : "json" }));
+    }
+    const item = await engine.call("take_model", { text, name: file.name });
+    state.models = { ...state.models, [item.key]: text };
+    known.add(item.key);
+    if (lists.models && !lists.models.some(({ key }) => key === item.key)) lists.models = [item, ...lists.models];
+    const notes = [`${item.name}: ${item.note}.`, ...item.warnings];
+    if (item.unread.length) notes.push(`Not read: ${item.unread.join(", ")}.`);
+    byId("imported").textContent = notes.join(" ");
+    byId("imported").hidden = false;
+    change({ ...state.plan, workload: { ...state.plan.workload, model: item.key } });
+  });
+}
+
+byId("import").addEventListener("change", (event) => {
+  take(event.target.files[0]);
+  event.target.value = "";
+});
+addEventListener("dragover", (event) => {
+  if (![...event.dataTransfer.types].includes("Files")) return;
+  event.preventDefault();
+  root.dataset.dropping = "";
+});
+addEventListener("dragleave", (event) => { if (!event.relatedTarget) delete root.dataset.dropping; });
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  delete root.dataset.dropping;
+  if (root.dataset.failed === undefined && answer) take(event.dataTransfer.files[0]);
+});
+
+// --- the page itself -----------------------------------------------------------------------------------------------
+
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part behind # is the design
+  byId("verdict").focus();
+});
+byId("why-close").addEventListener("click", () => byId("why").close());
+byId("why").addEventListener("click", (event) => { if (event.target === byId("why")) byId("why").close(); });
+addEventListener("popstate", () => restore().catch(fail));
+let lastWidths = "";
+addEventListener("resize", later(200, () => {
+  const now = JSON.stringify(widths());
+  if (answer && now !== lastWidths) ask();
+  lastWidths = now;
+}));
+
+engine.ready.then(async () => {
+  byId("content").hidden = false; // so that the charts know how wide they may be
+  await restore();
+  bar.hidden = true;
+  lastWidths = JSON.stringify(widths());
+  for (const what of ["short", "models", "chips"]) {
+    const found = await engine.call("catalogue", { what });
+    if (what === "short") Object.assign(lists, found);
+    else lists[what] = [...(lists[what] ?? []), ...found];
+    if (answer) panel.show({ plan: state.plan, chosen: answer.chosen, figures: answer.figures, lists });
+  }
+  root.dataset.lists = "";
+  helper();
+}).catch(fail);

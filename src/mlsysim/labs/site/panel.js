@@ -1,0 +1,194 @@
+// The form of a design: a row for each control, built once, kept in step with the plan.
+import { ALL, CONTROLS, GROUPS, isShown, planWith, valueOf } from "./controls.js";
+import { Combobox } from "./combobox.js";
+import { element } from "./dom.js";
+
+const TASKS = { training: "Training", serving: "Serving", inference: "One pass" };
+const CLOSED = ["chip"];
+const CLOSED_ON_PHONES = ["chip", "parallelism", "place"];
+
+const idOf = (control) => control.path.replaceAll(/[._]/g, "-");
+
+function nearestStop(stops, value) {
+  if (value === null) return 0;
+  let best = 0;
+  stops.forEach((stop, k) => {
+    const far = (other) => (other === null ? Infinity : Math.abs(Math.log((other + 1e-9) / (value + 1e-9))));
+    if (far(stop) < far(stops[best])) best = k;
+  });
+  return best;
+}
+
+function spoken(control, value, context) {
+  const unit = typeof control.unit === "function" ? control.unit(context) : control.unit ?? "";
+  return value === null ? control.none ?? "" : `${value.toLocaleString("en")} ${unit}`.trim();
+}
+
+export class Panel {
+  #rows = [];
+  #context;
+  #change;
+  #task;
+  #groups = {};
+
+  // `change(plan)` is told of every edit, `choose(task)` of another task, `search()` of the button that searches layouts.
+  constructor(form, { change, choose, search }) {
+    this.#change = change;
+    const closed = matchMedia("(max-width: 40rem)").matches ? CLOSED_ON_PHONES : CLOSED;
+    form.replaceChildren(this.#tasks(choose));
+    for (const [name, title] of Object.entries(GROUPS)) {
+      const body = element("div", { class: "rows" });
+      const box = element("details", { class: "group-box", "data-group": name, open: !closed.includes(name) },
+        element("summary", {}, element("h2", {}, title)), body);
+      if (name === "parallelism") {
+        this.search = element("button", { type: "button", id: "auto", onclick: search }, "Find the best layout");
+        body.append(element("div", { class: "row-button" }, this.search));
+      }
+      if (name === "chip") {
+        body.append(element("div", { class: "row-button" }, element("button", {
+          type: "button", id: "reset-chip",
+          onclick: () => {
+            const { chip, ...hardware } = this.#context.plan.hardware;
+            this.#change({ ...this.#context.plan, hardware });
+          },
+        }, "Back to the zoo's figures")));
+      }
+      this.#groups[name] = box;
+      form.append(box);
+    }
+    for (const control of CONTROLS) {
+      const row = this.#row(control);
+      this.#rows.push({ control, ...row });
+      this.#groups[control.group].querySelector(".rows").append(row.root);
+    }
+  }
+
+  #tasks(choose) {
+    const radios = ALL.map((task) => {
+      const input = element("input", { type: "radio", name: "task", id: `task-${task}`, value: task, onchange: () => choose(task) });
+      return element("label", { for: `task-${task}` }, input, element("span", {}, TASKS[task]));
+    });
+    this.#task = element("fieldset", { class: "segments" }, element("legend", {}, "Task"), ...radios);
+    return this.#task;
+  }
+
+  #edit(control, value) {
+    if (!this.#context) return;
+    this.#change(planWith(control, value, this.#context)); // comes back as `plan`
+  }
+
+  #row(control) {
+    const id = idOf(control);
+    const makers = { slider: () => this.#slider(control, id), menu: () => this.#menu(control, id),
+      search: () => this.#search(control, id), output: () => this.#output(control, id) };
+    const made = makers[control.kind]();
+    made.root.dataset.control = control.path;
+    return made;
+  }
+
+  #slider(control, id) {
+    const unit = element("span", { class: "unit", id: `${id}-unit` });
+    const range = element("input", { type: "range", id: `${id}-range`, "aria-label": control.label, min: 0, step: 1 });
+    const number = element("input", { type: "number", id, inputmode: control.integer ? "numeric" : "decimal",
+      step: control.integer ? 1 : "any", min: control.least ?? (control.integer ? 1 : 0), "aria-describedby": unit.id,
+      placeholder: control.none ? "none" : "" });
+    let stops = [];
+    range.addEventListener("input", () => {
+      const value = stops[range.valueAsNumber];
+      number.value = value ?? "";
+      range.setAttribute("aria-valuetext", spoken(control, value, this.#context));
+      this.#edit(control, value);
+    });
+    number.addEventListener("input", () => {
+      const empty = number.value.trim() === "";
+      if (empty ? !control.none : !number.validity.valid) return;
+      this.#edit(control, empty ? null : number.valueAsNumber);
+    });
+    number.addEventListener("blur", () => this.#context && this.#showRow(this.#rows.find((row) => row.control === control)));
+    const root = element("div", { class: "control slider" }, element("label", { for: id }, control.label),
+      element("span", { class: "field" }, number, unit), range);
+    const show = (value, context) => {
+      stops = typeof control.stops === "function" ? control.stops(context) : control.stops;
+      range.max = stops.length - 1;
+      if (document.activeElement !== range) range.value = nearestStop(stops, value);
+      if (document.activeElement !== number) number.value = value ?? "";
+      unit.textContent = typeof control.unit === "function" ? control.unit(context) : control.unit ?? "";
+      range.setAttribute("aria-valuetext", spoken(control, value, context));
+    };
+    return { root, show, inputs: [range, number] };
+  }
+
+  #menu(control, id) {
+    const select = element("select", { id, onchange: () => this.#edit(control, select.value === "" ? null : select.value) });
+    let drawn = null;
+    const show = (value, { lists }) => {
+      const options = control.options ?? lists[control.list] ?? (value === null ? [] : [{ key: value, name: value }]);
+      if (drawn !== options) {
+        drawn = options;
+        const none = control.none ? [element("option", { value: "" }, control.none)] : [];
+        select.replaceChildren(...none, ...options.map(({ key, name }) => element("option", { value: key }, name)));
+      }
+      // A plan may use another of the names that the zoo knows.
+      if (value !== null && !options.some(({ key }) => key === value)) {
+        const folded = (text) => text.toLowerCase().replaceAll(/[\W_]/g, "");
+        const same = options.find(({ key }) => folded(key) === folded(value) || folded(key).endsWith(folded(value)));
+        if (same) value = same.key;
+        else select.append(element("option", { value }, value));
+      }
+      select.value = value ?? "";
+    };
+    return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), select), show,
+      inputs: [select] };
+  }
+
+  #search(control, id) {
+    const box = new Combobox({ id, label: control.label, choose: (item) => this.#edit(control, control.write ? item : item.key) });
+    let drawn = null;
+    const show = (value, { lists }) => {
+      if (lists[control.list] && drawn !== lists[control.list]) {
+        drawn = lists[control.list];
+        box.items = drawn;
+      }
+      box.show(value ?? "");
+    };
+    return { root: element("div", { class: "control search" }, element("label", { for: id }, control.label), box.root), show,
+      inputs: [box.input] };
+  }
+
+  #output(control, id) {
+    const output = element("output", { id });
+    const show = (value) => { output.textContent = value === null ? "" : value.toLocaleString("en"); };
+    return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), output), show, inputs: [] };
+  }
+
+  #showRow({ control, root, show, inputs }) {
+    const shown = isShown(control, this.#context);
+    root.hidden = !shown;
+    if (!shown) return;
+    show(valueOf(control, this.#context), this.#context);
+    const enabled = control.enabled?.(this.#context) ?? true;
+    for (const input of inputs) input.disabled = !enabled;
+  }
+
+  // context: {plan, chosen, figures, lists}
+  show(context) {
+    this.#context = context;
+    for (const input of this.#task.querySelectorAll("input")) input.checked = input.value === context.plan.task;
+    for (const row of this.#rows) this.#showRow(row);
+    this.#showGroups();
+  }
+
+  // Another plan that is not answered yet: further edits build on it, and rows come and go with it.
+  set plan(plan) {
+    if (!this.#context) return;
+    this.#context = { ...this.#context, plan };
+    for (const row of this.#rows) if (row.root.hidden === isShown(row.control, this.#context)) this.#showRow(row);
+    this.#showGroups();
+  }
+
+  #showGroups() {
+    for (const [name, box] of Object.entries(this.#groups)) {
+      box.hidden = !this.#rows.some((row) => row.control.group === name && !row.root.hidden);
+    }
+  }
+}

@@ -1,0 +1,134 @@
+// An answer on the page: words, key numbers, charts, table of metrics, comparison.
+import { byId, download, element } from "./dom.js";
+
+const LEVELS = { feasibility: "Does it fit", performance: "How fast", macro: "What it costs" };
+const KEYS = {
+  training: ["latency", "mfu", "tokens_per_second", "run_time", "goodput", "tco", "usd_per_mtoken", "energy", "carbon_footprint"],
+  serving: ["ttft", "tpot", "tokens_per_second", "requests_per_second", "tco", "usd_per_mtoken", "energy_per_token", "carbon_footprint"],
+  inference: ["latency", "throughput", "mfu", "arithmetic_intensity", "energy_per_sample", "carbon_per_million", "purchase"],
+};
+export const CHARTS = { roofline: "Roofline", waterfall: "Time", memory: "Memory", sensitivity: "Sensitivity", scorecard: "Scorecard" };
+
+export function nameOf(text) {
+  return text.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-|-$/g, "").slice(0, 60) || "design";
+}
+
+// A value that explains itself when it is pressed.
+function value(metric, why) {
+  return element("button", {
+    type: "button", class: "why", "data-metric": metric.path, "aria-haspopup": "dialog", onclick: () => why(metric.path),
+    title: "Where this number comes from",
+  }, element("span", { class: "text" }, metric.text), element("span", { class: "hidden" }, ` ${metric.label}: why`));
+}
+
+export function showVerdict(answer) {
+  const missed = answer.checks.some((check) => !check.passed);
+  const badge = byId("badge");
+  badge.textContent = !answer.feasible ? "Does not fit" : missed ? "Misses a limit" : "Fits";
+  badge.dataset.state = !answer.feasible ? "bad" : missed ? "warn" : "good";
+  byId("subject").textContent = capital(answer.subject);
+  byId("headline").textContent = capital(answer.headline.replace(/^(Fits|Does not fit): /, ""));
+  const sentences = [...answer.verdict, ...answer.checks.map((check) => check.sentence)];
+  byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text)));
+  byId("binding").textContent = answer.binding;
+  byId("next-wall").textContent = answer.next_wall ?? "No other wall is near.";
+  byId("interval").textContent = answer.interval;
+  byId("fidelity").textContent = answer.fidelity === "calibrated" ? "calibrated" : "first order";
+}
+
+const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
+
+// The cheapest change: undefined while it is looked for, null where there is none.
+export function showChange(found, feasible) {
+  const none = feasible ? "No single change of settings, format, network or chip betters it by 2 % or more."
+    : "None of the changes tried makes it fit.";
+  const words = found?.sentence.replace(/^Cheapest change: /, "").replace(" (--layout auto)", "");
+  byId("change").textContent = found === undefined ? "Looking for it …" : found ? capital(words) : none;
+  byId("change").classList.toggle("waiting", found === undefined);
+  byId("apply").hidden = !found;
+}
+
+export function spokenVerdict(answer) {
+  return [answer.subject, answer.headline, ...answer.verdict, answer.binding].join(" ");
+}
+
+export function showKeys(answer, why) {
+  const found = new Map(answer.metrics.map((metric) => [metric.path.split(".")[1], metric]));
+  const shown = KEYS[answer.task].filter((name) => found.has(name)).slice(0, 8).map((name) => found.get(name));
+  byId("keys").replaceChildren(...shown.map((metric) =>
+    element("div", { class: "key" }, element("dt", {}, metric.label), element("dd", {}, value(metric, why),
+      metric.interval ? element("small", {}, metric.interval) : null))));
+}
+
+export function showMetrics(answer, why) {
+  const bodies = Object.entries(LEVELS).map(([level, title]) => {
+    const rows = answer.metrics.filter((metric) => metric.level === level).map((metric) => element("tr", {},
+      element("th", { scope: "row" }, metric.label), element("td", { class: "number" }, value(metric, why),
+        metric.interval ? element("small", { class: "only-narrow", "aria-hidden": "true" }, metric.interval) : null),
+      element("td", { class: "number interval" }, metric.interval), element("td", { class: "number" }, String(metric.wall))));
+    return element("tbody", {}, element("tr", { class: "level" }, element("th", { scope: "rowgroup", colspan: 4 }, title)), ...rows);
+  });
+  byId("metrics").replaceChildren(
+    element("caption", { class: "hidden" }, "All metrics of the design"),
+    element("thead", {}, element("tr", {}, ...["Metric", "Value", "90 % interval", "Wall"].map((text) => element("th", { scope: "col" }, text)))),
+    ...bodies);
+  byId("assumptions").replaceChildren(...Object.entries(answer.assumptions).flatMap(([name, text]) =>
+    [element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, text)]));
+}
+
+// Only what changed is drawn anew.
+const drawn = new WeakMap();
+export function showChart(place, svg) {
+  place.closest("figure").hidden = !svg;
+  if (drawn.get(place) === svg) return;
+  drawn.set(place, svg);
+  place.innerHTML = svg ?? ""; // written by mlsysim.plot, which escapes every text
+}
+
+export function chartCard(name, title) {
+  const place = element("div", { class: "chart", id: `chart-${name}` });
+  const save = (kind, action) => element("button", { type: "button", class: "small", "data-save": kind,
+    "aria-label": `Save ${title.toLowerCase()} as ${kind}`, onclick: action }, kind);
+  const buttons = element("div", { class: "card-tools" },
+    save("SVG", () => download(`${name}.svg`, "image/svg+xml", drawn.get(place))),
+    save("PNG", async () => download(`${name}.png`, "image/png", await png(drawn.get(place)))));
+  return element("figure", { class: "card", hidden: true, "data-chart": name }, place, buttons);
+}
+
+const SCALE = 2;
+
+// The chart as pixels, at twice its size, in the colours of the page.
+export async function png(svg) {
+  const parsed = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
+  const [, , width, height] = parsed.getAttribute("viewBox").split(" ").map(Number);
+  parsed.setAttribute("width", width * SCALE);
+  parsed.setAttribute("height", height * SCALE);
+  parsed.removeAttribute("style");
+  const dark = getComputedStyle(document.documentElement).getPropertyValue("--is-dark").trim() === "1";
+  parsed.setAttribute("data-theme", dark ? "dark" : "light");
+  const image = new Image();
+  const url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(parsed)], { type: "image/svg+xml" }));
+  try {
+    image.src = url;
+    await image.decode();
+    const canvas = element("canvas", { width: width * SCALE, height: height * SCALE });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+export function showComparison(found) {
+  byId("compare-sentences").replaceChildren(...found.sentences.map((text) => element("li", {}, text)));
+  const rows = found.rows.map((row) => element("tr", { "data-row": row.path }, element("th", { scope: "row" }, row.label),
+    ...[row.first, row.second, row.factor].map((text) => element("td", { class: "number" }, text))));
+  byId("compare-table").replaceChildren(
+    element("caption", { class: "hidden" }, "Metrics of both designs"),
+    element("thead", {}, element("tr", {}, ...["Metric", "Pinned", "Now", "Factor"].map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", {}, ...rows));
+  byId("pinned-subject").textContent = found.subjects[0];
+  for (const place of byId("compare-charts").querySelectorAll(".chart")) {
+    showChart(place, found.charts[place.closest("figure").dataset.chart] ?? null);
+  }
+}

@@ -1,0 +1,168 @@
+"""FSDP through Hugging Face: the YAML of ``accelerate launch --config_file``; Trainer's JSON is read too.
+
+FSDP2 that reshards after the forward pass is ZeRO 3, without it ZeRO 2; ZeRO 0 and 1 are not FSDP. Batch, lengths and optimizer belong to the
+training script; checkpointing of activations here is full recomputation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.launch.flags import Parsed, parse_tables, put, table
+from mlsysim.launch.reading import Reading
+from mlsysim.launch.reasons import completed, header, not_expressed, reasons
+from mlsysim.launch.scripts import comment
+from mlsysim.launch.shell import read_script
+from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+
+__all__ = ["FIELDS", "NAME", "read", "write"]
+
+NAME = "fsdp"
+FIELDS = (
+    "workload.precision", "parallelism.tp", "parallelism.cp", "parallelism.dp", "parallelism.zero", "parallelism.recompute",
+    "parallelism.overlap",
+)  # fmt: skip
+"""Fields of a plan that the keys express."""
+_NOTES = {
+    "workload.model": "the training script loads it",
+    "workload.seq_len": "the training script cuts the data",
+    "workload.tokens": "the training script counts the steps",
+    "workload.optimizer": "the training script makes it",
+    "parallelism.micro_batch": "per_device_train_batch_size of the training script",
+    "parallelism.pp": "FSDP has no pipeline",
+    "parallelism.ep": "Accelerate has no expert parallelism",
+    "parallelism.sequence_parallel": "the model's own tensor parallelism",
+}
+_STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2,
+               "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}  # fmt: skip
+_FSDP, _PARALLEL = "fsdp_config.", "parallelism_config.parallelism_config_"
+
+
+def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
+    """What a configuration of Accelerate, or of Trainer, says."""
+    documents = read_yaml(text, "The FSDP configuration")
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise InputError("An FSDP configuration is one table of keys, such as distributed_type and fsdp_config.")
+    comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    notes = read_script(comments).notes
+    parsed = parse_tables(_named(documents[0]), table(NAME))
+    document: dict[str, Any] = {"task": "training", **parsed.document()}
+    split = document.setdefault("parallelism", {})
+    warnings = list(parsed.warnings)
+    split["zero"] = _zero(parsed, split, warnings)
+    full = parsed.on(_FSDP + "fsdp_activation_checkpointing") or parsed.on("gradient_checkpointing")
+    split["recompute"] = "full" if full else "none"
+    split["overlap"] = (parsed.text(_FSDP + "fsdp_backward_prefetch") or "").upper() != "NO_PREFETCH"
+    mixed = (parsed.text("mixed_precision") or "no").lower()
+    mixed = "bf16" if parsed.on("bf16") else "fp16" if parsed.on("fp16") else mixed
+    # YAML reads an unquoted `no` as false, which is what it means.
+    put(document, "workload.precision", {"no": "fp32", "false": "fp32"}.get(mixed, mixed))
+    micro = parsed.whole("per_device_train_batch_size")
+    if micro is not None:
+        split["micro_batch"] = micro
+    count = parsed.whole("num_processes")
+    steps = parsed.whole("gradient_accumulation_steps")
+    if micro and count:
+        ranks = count // ((split.get("tp") or 1) * (split.get("cp") or 1))
+        put(document, "workload.batch_size", micro * (steps or 1) * ranks)
+    found = Reading(
+        target=NAME,
+        document=document,
+        accelerators=count,
+        unread=tuple(parsed.unread),
+        warnings=tuple(warnings),
+        details=parsed.details(),
+        flags={
+            "parallelism.tp": _PARALLEL.split(".")[1] + "tp_size",
+            "parallelism.cp": _PARALLEL.split(".")[1] + "cp_size",
+            "parallelism.zero": "fsdp_reshard_after_forward",
+            "parallelism.recompute": "fsdp_activation_checkpointing",
+            "parallelism.micro_batch": "per_device_train_batch_size",
+            "workload.precision": "mixed_precision",
+        },
+    )
+    return found.placed(on or notes.get("fleet"), model or notes.get("model"))
+
+
+def _named(tables: dict[str, Any]) -> dict[str, Any]:
+    """Keys of ``fsdp_config`` with the prefix that Trainer leaves out."""
+    out = dict(tables)
+    inner = out.get("fsdp_config")
+    if isinstance(inner, dict):
+        known = {"transformer_layer_cls_to_wrap", "backward_prefetch", "forward_prefetch", "reshard_after_forward", "use_orig_params",
+                 "activation_checkpointing", "cpu_ram_efficient_loading", "sync_module_states", "state_dict_type", "version"}  # fmt: skip
+        out["fsdp_config"] = {f"fsdp_{key}" if key in known else key: value for key, value in inner.items()}
+    return out
+
+
+def _zero(parsed: Parsed, split: dict[str, Any], warnings: list[str]) -> int:
+    replicated = parsed.whole(_PARALLEL + "dp_replicate_size") or 1
+    words = (parsed.text("fsdp") or "").replace(",", " ").split()
+    trainer = next((w.upper() for w in words if w.upper() in _STRATEGIES), None)
+    strategy = parsed.text(_FSDP + "fsdp_sharding_strategy") or trainer
+    reshard = parsed.values.get(_FSDP + "fsdp_reshard_after_forward")
+    if "offload" in words or parsed.values.get(_FSDP + "fsdp_offload_params") is True:
+        warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
+    if replicated > 1 or (strategy or "").startswith("HYBRID"):
+        warnings.append("The model is sharded inside replicas (HSDP); it was read as sharded over all of them.")
+    text = str(reshard).upper() if reshard is not None else strategy
+    if text in ("TRUE", "FALSE"):
+        return 3 if text == "TRUE" else 2
+    if text is None:
+        return 3
+    if text.upper() not in _STRATEGIES:
+        raise InputError(f"The sharding strategy is one of {', '.join(list(_STRATEGIES)[:5])}, got {text[:40]!r}.", field="zero")
+    return _STRATEGIES[text.upper()]
+
+
+def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+    """A configuration for ``accelerate launch --config_file FILE train.py``."""
+    final = completed(plan, answer)
+    split, work, why = final.parallelism, final.workload, reasons(final, answer)
+    zero = split.zero or 0
+    if work.precision not in ("bf16", "fp16", "fp8", "fp32"):
+        raise InputError(f"Accelerate has bf16, fp16, fp8 and no; it has no value for {work.precision}.", field="precision")
+    if (split.pp or 1) > 1:
+        raise InputError(f"FSDP has no pipeline, and the plan has PP {split.pp}; fix parallelism.pp = 1.", field="pp")
+    if zero < 2 and (split.dp or 1) > 1:
+        raise InputError(f"FSDP shards gradients or more, and the plan has ZeRO {zero}; fix parallelism.zero = 2 or 3.", field="zero")
+    fleet = find_fleets(final.hardware).one
+    gaps = not_expressed(final, (*FIELDS, "workload.model"), _NOTES)
+    if split.recompute == "selective":
+        gaps.append("parallelism.recompute = selective (FSDP's checkpointing is full or none; none was written)")
+    if split.overlap is False:
+        gaps.append("parallelism.overlap = false (FSDP2 always gathers ahead)")
+    how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {split.micro_batch or 1}, gradient_accumulation_steps {max(1, (work.batch_size or 1) // (split.dp or 1) // (split.micro_batch or 1))}"
+    inner: dict[str, Any] = {
+        "fsdp_version": Why(2, "fully_shard of PyTorch"),
+        "fsdp_reshard_after_forward": Why(zero == 3, why["parallelism.zero"]),
+        "fsdp_auto_wrap_policy": Why("TRANSFORMER_BASED_WRAP", "a layer is a unit of sharding"),
+        "fsdp_activation_checkpointing": Why(split.recompute == "full", why["parallelism.recompute"]),
+    }
+    out: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "FSDP",
+        "mixed_precision": Why("no" if work.precision == "fp32" else work.precision, why["workload.precision"]),
+        "num_machines": Why(fleet.count, why["accelerators"]),
+        "num_processes": Why(fleet.total_accelerators, why["parallelism.dp"]),
+        "fsdp_config": inner,
+    }
+    if (split.tp or 1) > 1 or (split.cp or 1) > 1:
+        prefix = _PARALLEL.split(".")[1]
+        out["parallelism_config"] = {
+            f"{prefix}dp_shard_size": Why(split.dp or 1, why["parallelism.dp"]),
+            f"{prefix}tp_size": Why(split.tp or 1, why["parallelism.tp"]),
+            f"{prefix}cp_size": Why(split.cp or 1, why["parallelism.cp"]),
+        }
+    kept = "kept from the file that was read"
+    for path, value in (details or {}).items():
+        section, _, key = path.rpartition(".")
+        place = out.setdefault(section, {}) if section else out
+        if path in table(NAME).flags and key not in place:
+            place[key] = Why(value, kept)
+    return "\n".join([*comment(header(final, answer, "Accelerate configuration for FSDP", gaps, how)), *write_yaml(out)]) + "\n"

@@ -1,0 +1,118 @@
+"""``Reading``: what a launch file says. A plan, what was not read, and what a plan has no field for.
+
+A launch file seldom names the accelerator, and a DeepSpeed or FSDP file not even the model. A reading is complete once both
+are known; until then asking it for its plan raises with what to say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import Field
+
+from mlsysim.errors import InputError
+from mlsysim.models.base import Workload
+from mlsysim.models.registry import Models
+from mlsysim.plans.fleet_text import find_system, parse_fleet
+from mlsysim.plans.plan import Plan
+from mlsysim.units.fields import Record
+
+__all__ = ["Reading"]
+
+_COUNTED = re.compile(r"^\s*[\d_,]+\s*[xX×*]")
+
+
+class Reading(Record):
+    """A launch file, read."""
+
+    target: str
+    document: dict[str, Any] = Field(description="the fields of a plan that the file gives")
+    accelerators: int | None = Field(default=None, description="how many the file starts processes on")
+    unread: tuple[str, ...] = Field(default=(), description="flags and keys that nobody knows")
+    warnings: tuple[str, ...] = ()
+    details: dict[str, Any] = Field(default_factory=dict, description="flags that a plan has no field for")
+    flags: dict[str, str] = Field(default_factory=dict, description="the flag behind each field of the plan")
+    workload: Workload | None = Field(default=None, description="a model that the file's dimensions describe and the zoo has not")
+    inner: str | None = Field(default=None, description="target of the command in a Slurm script or a manifest")
+
+    def placed(self, on: str | None = None, model: str | None = None, **parts: dict[str, Any]) -> Reading:
+        """The reading with a fleet, a model, or other fields (``serving={"prompt_tokens": 2000}``) said by the user."""
+        document = {part: dict(value) if isinstance(value, dict) else value for part, value in self.document.items()}
+        warnings = list(self.warnings)
+        if on is not None:
+            fleet = self._fleet(on)
+            document["hardware"] = {**document.get("hardware", {}), "on": fleet}
+            count = parse_fleet(fleet).accelerators
+            if self.accelerators is not None and count != self.accelerators:
+                warnings.append(
+                    f"The file starts {self.accelerators:,} processes and the fleet has {count:,} accelerators; the fleet is used."
+                )
+        if model is not None:
+            document["workload"] = {**document.get("workload", {}), "model": model}
+        for part, fields in parts.items():
+            given = {name: value for name, value in fields.items() if value is not None}
+            if given:
+                document[part] = {**document.get(part, {}), **given}
+        return self.model_copy(update={"document": document, "warnings": tuple(warnings)})
+
+    def _fleet(self, on: str) -> str:
+        """A chip or node without a number takes the number of the file."""
+        if _COUNTED.match(on) or "+" in on or self.accelerators is None:
+            return on
+        kind, entry = find_system(on.partition("@")[0].strip())
+        if kind == "chip":
+            return f"{self.accelerators}x{on}"
+        return f"{max(1, self.accelerators // entry.accelerators_per_node)}x{on}" if kind == "node" else on
+
+    @property
+    def missing(self) -> str | None:
+        """What has to be said before there is a plan, in a sentence."""
+        if not self.document.get("workload", {}).get("model"):
+            return "The launch file does not name the model; say which, such as --model Llama3_70B."
+        hardware = self.document.get("hardware", {})
+        if not hardware.get("on") and not hardware.get("name"):
+            count = self.accelerators or 64
+            return f"The launch file does not name the accelerators; say which, such as --on {count}xH100."
+        return None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; raises where the file leaves out what :attr:`missing` says."""
+        gap = self.missing
+        if gap is not None:
+            raise InputError(gap, field="on" if "accelerators" in gap else "model")
+        if self.workload is not None:
+            key = self.document["workload"]["model"]
+            if key not in Models:
+                Models.add(self.workload, key=key)
+        document = {part: dict(value) if isinstance(value, dict) else value for part, value in self.document.items()}
+        if document.get("task") == "training":
+            self._data_parallel(document)
+        return Plan.model_validate(document)
+
+    def _data_parallel(self, document: dict[str, Any]) -> None:
+        split = document.setdefault("parallelism", {})
+        count = parse_fleet(document["hardware"]["on"]).accelerators
+        width = 1
+        for name in ("tp", "pp", "cp"):
+            width *= int(split.get(name) or 1)
+        if count % width:
+            degrees = " x ".join(f"{n.upper()} {split[n]}" for n in ("tp", "pp", "cp") if (split.get(n) or 1) > 1)
+            raise InputError(f"{count:,} accelerators do not divide into groups of {degrees}.", field="on")
+        split["dp"] = count // width
+        split["mode"] = "given"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return {
+            "target": self.target,
+            "command": self.inner,
+            "plan": self.document,
+            "missing": self.missing,
+            "accelerators": self.accelerators,
+            "unread": list(self.unread),
+            "warnings": list(self.warnings),
+            "details": dict(self.details),
+            "model": None if self.workload is None else self.workload.name,
+        }

@@ -1,0 +1,184 @@
+"""Why each value of a launch file is what it is: sentences made from the answer, so that they hold its numbers and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import settled
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+
+__all__ = ["completed", "fleet_text", "header", "not_expressed", "reasons"]
+
+_SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_size", "serving.batch_size")
+
+
+def completed(plan: Plan, answer: Answer) -> Plan:
+    """The plan with everything that was chosen or assumed written down, as a launch needs it."""
+    final = settled(answer.model_copy(update={"plan": plan}))
+    update: dict[str, Any] = {}
+    if final.workload.precision is None:
+        update["workload"] = {"precision": answer.assumptions.get("precision", "bf16")}
+    if answer.task == "training":
+        split = final.parallelism
+        update["parallelism"] = {
+            # Stacks split norms and dropouts over the tensor group unless the plan says otherwise.
+            "sequence_parallel": split.sequence_parallel if split.sequence_parallel is not None else (split.tp or 1) > 1,
+            "overlap": True if split.overlap is None else split.overlap,
+        }
+        if (split.tp or 1) == 1:
+            update["parallelism"]["sequence_parallel"] = None
+    elif answer.task == "serving" and final.serving is not None and final.serving.qps is not None:
+        update["serving"] = {"qps": None, "concurrency": answer.layout["concurrency"]}
+    return final.replacing(**update)
+
+
+def fleet_text(plan: Plan) -> str:
+    """The fleet in one string."""
+    if plan.hardware.on is not None:
+        return plan.hardware.on + (f"@{plan.hardware.fabric}" if plan.hardware.fabric and "@" not in plan.hardware.on else "")
+    fleet = find_fleets(plan.hardware).one
+    return f"{fleet.total_accelerators}x{fleet.node.accelerator.metadata.key or plan.hardware.name}"
+
+
+def header(plan: Plan, answer: Answer, what: str, gaps: Iterable[str], how: str = "") -> list[str]:
+    """Lines at the top of a launch file: what it is, what to expect, what it cannot say. Without comment signs."""
+    lines = [f"{what}: {answer.subject}.", answer.headline]
+    if answer.feasible:
+        lines.append(answer.binding.sentence)
+    if answer.interval:
+        lines.append(f"How sure: {answer.interval}")
+    if how:
+        lines.append(how)
+    lines += [f"Not expressed here: {gap}." for gap in gaps]
+    lines += [f"fleet: {fleet_text(plan)}", f"model: {plan.workload.model}"]
+    return lines
+
+
+def leaves(plan: Plan) -> dict[str, Any]:
+    """Every field that a plan sets, by its dotted name."""
+    found: dict[str, Any] = {}
+    waiting: list[tuple[str, Any]] = [("", plan.document())]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend((f"{path}.{key}".lstrip("."), item) for key, item in value.items())
+        else:
+            found[path] = value
+    return found
+
+
+_ONE = ("parallelism.tp", "parallelism.pp", "parallelism.cp", "parallelism.ep", "parallelism.virtual_stages")
+
+
+def not_expressed(plan: Plan, fields: Iterable[str], notes: dict[str, str] | None = None) -> list[str]:
+    """What a plan says that a target's flags cannot, each as words; ``notes`` says what to do instead."""
+    known = set(fields)
+    out = []
+    for path, value in sorted(leaves(plan).items()):
+        if path in known or path in _SILENT or path.startswith(("hardware.", "constraints.", "ops.")):
+            continue
+        neutral = (path in _ONE and value == 1) or (path == "parallelism.zero" and value == 0)
+        neutral = neutral or (path == "parallelism.recompute" and value == "none")
+        if neutral:
+            continue
+        note = (notes or {}).get(path)
+        out.append(f"{path} = {value}" + (f" ({note})" if note else ""))
+    return out
+
+
+def reasons(plan: Plan, answer: Answer) -> dict[str, str]:
+    """A sentence for each field of a completed plan."""
+    return _training(plan, answer) if answer.task == "training" else _serving(plan, answer)
+
+
+def _training(plan: Plan, answer: Answer) -> dict[str, str]:
+    split, work = plan.parallelism, plan.workload
+    fleet = find_fleets(plan.hardware).one
+    per_node = fleet.node.accelerators_per_node
+    parts = {part.label: part.value for part in answer.time_parts}
+    total = sum(parts.values()) or 1.0
+    memory = {} if answer.memory is None else {part.label: part.value for part in answer.memory.parts}
+    used, capacity = _memory(answer)
+    tp, pp, dp = split.tp or 1, split.pp or 1, split.dp or 1
+    where = f"inside a node of {per_node}" if tp <= per_node else f"across {-(-tp // per_node)} nodes of {per_node}"
+    searched = answer.assumptions.get("layout")
+    chosen = f"; {searched}" if searched else ""
+
+    def share(label: str) -> str:
+        return f"{parts.get(label, 0.0) / total:.1%} of the step"
+
+    def held(label: str) -> str:
+        return f"{memory.get(label, 0.0) / 1e9:.1f} GB on each accelerator"
+
+    micro = split.micro_batch or 1
+    batch = work.batch_size or 1
+    count = max(1, batch // dp // micro)
+    found = {
+        "parallelism.tp": f"TP {tp}: {where}; {share('tensor parallelism')}; memory {used} of {capacity}{chosen}",
+        "parallelism.pp": f"PP {pp}: bubble {share('pipeline bubble')}; memory {used} of {capacity}",
+        "parallelism.dp": f"DP {dp}: {share('gradient synchronisation')} is gradient synchronisation that shows",
+        "parallelism.cp": f"CP {split.cp or 1}: {share('context parallelism')}",
+        "parallelism.ep": f"EP {split.ep or 1}: {share('expert parallelism')}",
+        "parallelism.virtual_stages": f"{split.virtual_stages or 1} virtual stages a device: bubble {share('pipeline bubble')}",
+        "parallelism.schedule": f"schedule {split.schedule or '1f1b'}: bubble {share('pipeline bubble')}",
+        "parallelism.micro_batch": f"{count} micro-batches of {micro} a replica; activations {held('activations')}",
+        "parallelism.zero": f"ZeRO {split.zero or 0}: optimizer state {held('optimizer state')}, gradients {held('gradients')}",
+        "parallelism.recompute": f"recompute {split.recompute or 'none'}: activations {held('activations')}, memory {used} of {capacity}",
+        "parallelism.sequence_parallel": "norms and dropouts over the tensor group too: their activations shrink by TP",
+        "parallelism.overlap": f"gradients travel during the backward pass; {share('gradient synchronisation')} still shows",
+        "workload.batch_size": f"{batch:,} x {work.seq_len or 0:,} = {batch * (work.seq_len or 0):,} tokens a step",
+        "workload.seq_len": answer.assumptions.get("seq_len", "as the plan asks") + " a sequence",
+        "workload.precision": _precision(plan, answer),
+        "workload.optimizer": f"optimizer state {held('optimizer state')}",
+        "workload.tokens": "" if work.tokens is None else f"{work.tokens:.4g} tokens",
+        "accelerators": f"{fleet.count:,} node(s) of {per_node} {fleet.node.accelerator.name}",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _memory(answer: Answer) -> tuple[str, str]:
+    if answer.memory is None:
+        return "unknown", "unknown"
+    return f"{answer.memory.used / 1e9:.1f}", f"{answer.memory.capacity / 1e9:.1f} GB"
+
+
+def _precision(plan: Plan, answer: Answer) -> str:
+    rate = answer.roofline[0]["peak_flops"] / 1e12 if answer.roofline else None
+    peak = "" if rate is None else f", peak {rate:,.0f} TFLOP/s"
+    assumed = " (assumed)" if "precision" in answer.assumptions else ""
+    return f"{plan.workload.precision}{assumed}{peak}"
+
+
+def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
+    split, traffic = plan.parallelism, plan.serving
+    assert traffic is not None
+    used, capacity = _memory(answer)
+    texts = {metric.name: metric.text for metric in answer.metrics}
+    replicas = traffic.replicas or 1
+    fleet = find_fleets(plan.hardware).one
+    per_node = fleet.node.accelerators_per_node
+    tp = split.tp or 1
+    where = f"inside a node of {per_node}" if tp <= per_node else f"across nodes of {per_node}"
+    searched = answer.assumptions.get("layout")
+    speed = f"first token {texts.get('ttft', '?')}, then {texts.get('tpot', '?')} each"
+    in_flight = traffic.concurrency or answer.layout.get("concurrency", 0)
+    found = {
+        "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}" + (f"; {searched}" if searched else ""),
+        "parallelism.pp": f"PP {split.pp or 1} stages a replica",
+        "parallelism.ep": f"EP {split.ep or 1}: experts over the ranks of a replica",
+        "serving.replicas": f"{replicas} replica(s) on {fleet.total_accelerators:,} accelerators: {texts.get('tokens_per_second', '?')} output tokens a second",
+        "serving.concurrency": f"{in_flight:,} in flight over {replicas} replica(s); {texts.get('max_batch', '?')} fit in a replica's memory",
+        "serving.cache_precision": f"caches of a replica take {texts.get('kv_cache', '?')}",
+        "serving.chunk_tokens": f"a prefill chunk of {traffic.chunk_tokens or 0:,} tokens",
+        "serving.memory_fraction": f"the plan's share; weights and caches need {used} of {capacity}",
+        "serving.draft_model": f"drafts for {plan.workload.model}; {speed}",
+        "serving.draft_tokens": f"{traffic.draft_tokens or 0} tokens drafted in a row",
+        "lengths": f"prompts of {traffic.prompt_tokens or 0:,} and answers of {traffic.output_tokens or 0:,} tokens are the plan's; raise it for longer requests",
+        "workload.precision": _precision(plan, answer),
+        "workload.model": f"weights and caches: {used} of {capacity} on each accelerator",
+        "accelerators": f"{fleet.total_accelerators:,} x {fleet.node.accelerator.name}",
+    }
+    return found

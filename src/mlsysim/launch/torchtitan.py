@@ -1,0 +1,269 @@
+"""torchtitan: the TOML of its JobConfig, which releases up to 0.2 read (0.3 is configured in Python).
+
+FSDP that reshards after the forward pass is ZeRO 3; with parameters kept gathered it is ZeRO 2; DDP is ZeRO 0. There is no ZeRO 1: it is written as ZeRO 2,
+and said. With a pipeline a rank's local batch holds all its micro-batches; without one, it is a micro-batch and gradients accumulate.
+Tensor parallelism splits norms and dropouts too, always, and gradient reduction always overlaps the backward pass.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import InputError, nearest
+from mlsysim.launch.flags import data_table, parse_tables, put, table
+from mlsysim.launch.reading import Reading
+from mlsysim.launch.reasons import completed, header, not_expressed, reasons
+from mlsysim.launch.scripts import comment, one_line
+from mlsysim.launch.shell import LARGEST, read_script
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets, find_model
+
+__all__ = ["FIELDS", "NAME", "read", "write"]
+
+NAME = "torchtitan"
+FIELDS = (
+    "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",
+    "parallelism.tp", "parallelism.pp", "parallelism.dp", "parallelism.cp", "parallelism.ep", "parallelism.virtual_stages",
+    "parallelism.schedule", "parallelism.micro_batch", "parallelism.zero", "parallelism.recompute", "parallelism.sequence_parallel",
+    "parallelism.overlap",
+)  # fmt: skip
+"""Fields of a plan that the keys express."""
+_SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero_bubble": "ZBVZeroBubble", "dualpipe": "DualPipeV"}
+_PRECISIONS = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32"}
+_OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
+_FLOAT8 = "quantize.linear.float8"
+
+
+def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
+    """What a configuration says."""
+    if len(text) > LARGEST:
+        raise InputError(f"The launch file is longer than {LARGEST:,} characters, which no launch file is.")
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"The launch file is not valid TOML: {str(error).splitlines()[0].rstrip('.')}.") from None
+    comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    notes = read_script(comments).notes
+    found = _reading(document)
+    return found.placed(on or notes.get("fleet"), model)
+
+
+def _reading(tables: dict[str, Any]) -> Reading:
+    flags = table(NAME)
+    parsed = parse_tables(tables, flags)
+    document = parsed.document()
+    document["task"] = "training"
+    warnings = list(parsed.warnings)
+    split = document.setdefault("parallelism", {})
+    key, size = parsed.text("model.name"), parsed.text("model.flavor")
+    if key is not None:
+        put(document, "workload.model", _model(key, size))
+    replicated = parsed.whole("parallelism.data_parallel_replicate_degree") or 1
+    sharded = parsed.whole("parallelism.data_parallel_shard_degree")
+    sharded = -1 if sharded is None else sharded
+    split["zero"] = _zero(parsed.text("parallelism.fsdp_reshard_after_forward") or "default", sharded, split)
+    if replicated > 1 and sharded != 1:
+        warnings.append(f"The model is sharded inside {replicated} replicas (HSDP); it was read as sharded over all of them.")
+    _batch(parsed, document, replicated, sharded, warnings)
+    pp = split.get("pp") or 1
+    if pp > 1:
+        _pipeline(parsed, document, warnings)
+    mode = parsed.text("activation_checkpoint.mode") or "selective"
+    if mode == "memory_budget":
+        warnings.append("Activation checkpointing by memory budget was read as selective.")
+        mode = "selective"
+    if mode not in ("none", "selective", "full"):
+        raise InputError(f"activation_checkpoint.mode is none, selective or full, got {mode[:40]!r}.", field="recompute")
+    split["recompute"] = mode
+    split["overlap"] = True
+    if (split.get("tp") or 1) > 1:
+        split["sequence_parallel"] = True
+    converters = parsed.values.get("model.converters") or []
+    precision = "fp32" if parsed.text("training.mixed_precision_param") == "float32" else "bf16"
+    if any(str(name) == _FLOAT8 for name in converters):
+        precision = "fp8"
+    put(document, "workload.precision", precision)
+    if parsed.text("optimizer.name") is not None:
+        put(document, "workload.optimizer", str(parsed.text("optimizer.name")).lower())
+    work = document["workload"]
+    steps = parsed.whole("training.steps")
+    if steps is not None and work.get("batch_size") and work.get("seq_len"):
+        work["tokens"] = float(steps * work["batch_size"] * work["seq_len"])
+    return Reading(
+        target=NAME,
+        document=document,
+        accelerators=_accelerators(split, replicated, sharded),
+        unread=tuple(parsed.unread),
+        warnings=tuple(warnings),
+        details=parsed.details(),
+        flags={
+            **{flag.field: flag.name for flag in flags.flags.values() if flag.field},
+            "parallelism.zero": "parallelism.fsdp_reshard_after_forward",
+            "parallelism.recompute": "activation_checkpoint.mode",
+            "parallelism.micro_batch": "training.local_batch_size" if pp == 1 else "parallelism.pipeline_parallel_microbatch_size",
+            "parallelism.virtual_stages": "parallelism.pipeline_parallel_layers_per_stage",
+            "parallelism.schedule": "parallelism.pipeline_parallel_schedule",
+            "workload.batch_size": "training.global_batch_size",
+            "workload.precision": "model.converters",
+        },
+    )
+
+
+def _model(name: str, flavor: str | None) -> str:
+    known = data_table("torchtitan_models")
+    wanted = f"{name} {flavor}"
+    if wanted not in known:
+        close = nearest(wanted, known) or list(known)[:3]
+        raise InputError(
+            f"torchtitan's model {wanted[:80]!r} is not known here; the nearest are {', '.join(close)} (say which with --model).",
+            field="model",
+        )
+    return known[wanted]
+
+
+def _zero(reshard: str, sharded: int, split: dict[str, Any]) -> int:
+    if sharded == 1:
+        return 0
+    if reshard not in ("default", "always", "never"):
+        raise InputError(f"fsdp_reshard_after_forward is default, always or never, got {reshard[:40]!r}.", field="zero")
+    # By default parameters stay gathered where a pipeline would gather them for every micro-batch.
+    if reshard == "default":
+        return 2 if (split.get("pp") or 1) > 1 else 3
+    return 3 if reshard == "always" else 2
+
+
+def _accelerators(split: dict[str, Any], replicated: int, sharded: int) -> int | None:
+    if sharded < 1:
+        return None
+    count = replicated * sharded
+    for name in ("tp", "pp", "cp"):
+        count *= split.get(name) or 1
+    return count
+
+
+def _batch(parsed: Any, document: dict[str, Any], replicated: int, sharded: int, warnings: list[str]) -> None:
+    split = document["parallelism"]
+    local = parsed.whole("training.local_batch_size")
+    local = 8 if local is None else local
+    whole = parsed.whole("training.global_batch_size")
+    if whole is not None and whole > 0:
+        put(document, "workload.batch_size", whole)
+    elif sharded > 0:
+        put(document, "workload.batch_size", local * replicated * sharded)
+    else:
+        warnings.append("The batch of a step follows from the number of ranks, which the file does not say; give training.global_batch_size.")
+    if (split.get("pp") or 1) > 1:
+        split["micro_batch"] = parsed.whole("parallelism.pipeline_parallel_microbatch_size") or 1
+    else:
+        split["micro_batch"] = local
+
+
+def _pipeline(parsed: Any, document: dict[str, Any], warnings: list[str]) -> None:
+    split = document["parallelism"]
+    given = parsed.text("parallelism.pipeline_parallel_schedule") or "1F1B"
+    known = {name.lower(): ours for ours, name in _SCHEDULES.items()}
+    if given.lower() not in known:
+        warnings.append(f"The schedule {given[:40]!r} was read as 1F1B, the nearest that is planned.")
+    split["schedule"] = known.get(given.lower(), "1f1b")
+    per_stage = parsed.whole("parallelism.pipeline_parallel_layers_per_stage")
+    if split["schedule"] == "interleaved":
+        model = document.get("workload", {}).get("model")
+        layers = getattr(find_model(model), "layers", None) if model else None
+        stages = 2 if per_stage is None or layers is None else max(1, round(layers / per_stage / split["pp"]))
+        split["virtual_stages"] = stages
+
+
+def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+    """A configuration; ``torchrun -m torchtitan.train --job.config_file FILE`` reads it."""
+    final = completed(plan, answer)
+    split, work, why = final.parallelism, final.workload, reasons(final, answer)
+    key = next((k for k, entry in data_table("torchtitan_models").items() if entry == work.model), None)
+    if key is None:
+        have = ", ".join(dict.fromkeys(data_table("torchtitan_models").values()))
+        raise InputError(f"torchtitan has no configuration of {work.model}; it has {have}.", field="model")
+    if work.precision not in _PRECISIONS:
+        raise InputError(f"torchtitan trains in {', '.join(_PRECISIONS)}; it has no key for {work.precision}.", field="precision")
+    if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
+        raise InputError(f"torchtitan's optimizers are Adam and AdamW; it has none for {work.optimizer!r}.", field="optimizer")
+    name, flavor = key.split()
+    pp, dp, zero = split.pp or 1, split.dp or 1, split.zero or 0
+    gaps = not_expressed(final, FIELDS) + _gaps(final)
+    fleet = find_fleets(final.hardware).one
+    run = f"torchrun --nproc-per-node {fleet.node.accelerators_per_node} --nnodes {fleet.count} -m torchtitan.train --job.config_file FILE"
+    lines = comment(header(final, answer, "torchtitan configuration (releases up to 0.2)", gaps, f"Run on every node: {run}"))
+    sections: dict[str, list[tuple[str, Any, str]]] = {}
+
+    def add(path: str, value: Any, reason: str = "") -> None:
+        section, _, key = path.rpartition(".")
+        sections.setdefault(section, []).append((key, value, reason))
+
+    add("model.name", name, f"{find_model(work.model).name}")
+    add("model.flavor", flavor)
+    if work.precision == "fp8":
+        add("model.converters", [_FLOAT8], why["workload.precision"])
+    micro, batch = split.micro_batch or 1, work.batch_size or 1
+    add("training.seq_len", work.seq_len, why["workload.seq_len"])
+    add("training.global_batch_size", batch, why["workload.batch_size"])
+    local = max(1, batch // dp) if pp > 1 else micro
+    add("training.local_batch_size", local, why["parallelism.micro_batch"])
+    add("training.mixed_precision_param", _PRECISIONS[work.precision or "bf16"], why["workload.precision"])
+    if work.tokens is not None and work.seq_len:
+        step = batch * work.seq_len
+        add("training.steps", max(1, round(work.tokens / step)), f"{why['workload.tokens']} in steps of {step:,}, to the nearest step")
+    replicate, shard = (dp, 1) if zero == 0 else (1, dp)
+    add("parallelism.data_parallel_replicate_degree", replicate, why["parallelism.dp"])
+    add("parallelism.data_parallel_shard_degree", shard, why["parallelism.zero"])
+    if shard > 1:
+        add("parallelism.fsdp_reshard_after_forward", "always" if zero == 3 else "never", "ZeRO 3" if zero == 3 else "parameters stay gathered, as ZeRO 2")
+    add("parallelism.tensor_parallel_degree", split.tp or 1, why["parallelism.tp"])
+    add("parallelism.pipeline_parallel_degree", pp, why["parallelism.pp"])
+    if pp > 1:
+        schedule = split.schedule or ("interleaved" if (split.virtual_stages or 1) > 1 else "1f1b")
+        add("parallelism.pipeline_parallel_schedule", _SCHEDULES[schedule], why["parallelism.schedule"])
+        add("parallelism.pipeline_parallel_microbatch_size", micro, why["parallelism.micro_batch"])
+        if schedule == "interleaved":
+            layers = find_model(work.model).layers  # type: ignore[attr-defined]
+            per_stage = max(1, round(layers / pp / (split.virtual_stages or 1)))
+            add("parallelism.pipeline_parallel_layers_per_stage", per_stage, why["parallelism.virtual_stages"])
+    add("parallelism.context_parallel_degree", split.cp or 1, why["parallelism.cp"] if (split.cp or 1) > 1 else "")
+    add("parallelism.expert_parallel_degree", split.ep or 1, why["parallelism.ep"] if (split.ep or 1) > 1 else "")
+    add("activation_checkpoint.mode", split.recompute or "none", why["parallelism.recompute"])
+    if work.optimizer is not None:
+        add("optimizer.name", _OPTIMIZERS[work.optimizer.lower()], why["workload.optimizer"])
+    written = {f"{section}.{key}" for section, items in sections.items() for key, _, _ in items}
+    kept = "kept from the file that was read"
+    for path, value in (details or {}).items():
+        if path in table(NAME).flags and path not in written:
+            add(path, value, kept)
+    for section, items in sections.items():
+        lines += ["", f"[{section}]"]
+        for key, value, reason in items:
+            lines += [*([f"# {one_line(reason)}"] if reason else []), f"{key} = {_toml(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _gaps(plan: Plan) -> list[str]:
+    split = plan.parallelism
+    out = []
+    if (split.zero or 0) == 1 and (split.dp or 1) > 1:
+        out.append("parallelism.zero = 1 (torchtitan shards gradients with the optimizer state: ZeRO 2 was written)")
+    if split.sequence_parallel is False:
+        out.append("parallelism.sequence_parallel = false (torchtitan's tensor parallelism always splits norms)")
+    if split.overlap is False:
+        out.append("parallelism.overlap = false (gradient reduction always overlaps the backward pass)")
+    if (split.pp or 1) > 1 and split.schedule in ("zero_bubble", "dualpipe"):
+        out.append(f"parallelism.schedule = {split.schedule} as it is planned ({_SCHEDULES[split.schedule]} is the nearest)")
+    return out
+
+
+def _toml(value: Any) -> str:
+    import json
+
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value) if isinstance(value, str) else str(value)

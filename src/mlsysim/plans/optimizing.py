@@ -1,0 +1,61 @@
+"""The optimizers of layout, batch and place, asked with a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.training import training_batch
+from mlsysim.search.batching import BatchingOptimizer
+from mlsysim.search.parallelism import ParallelismOptimizer
+from mlsysim.search.placement import PlacementOptimizer
+
+__all__ = ["best_batching", "best_parallelism", "best_placement"]
+
+_PRECISION, _FIDELITY = "bf16", "calibrated"
+_PROMPT_TOKENS = 1024
+_DAYS, _MFU = 30.0, 0.4
+
+
+def best_parallelism(plan: Plan) -> Any:
+    """The layout with the highest utilisation that fits, for a plan's model, fleet, batch and format."""
+    model, fleet = find_model(plan.workload.model), find_fleets(plan.hardware).one
+    batch, length = training_batch(plan, fleet, model, {})
+    return ParallelismOptimizer().solve(
+        model=model,
+        fleet=fleet,
+        batch_size=batch,
+        seq_len=length,
+        precision=plan.workload.precision or _PRECISION,
+        efficiency=plan.hardware.efficiency or _FIDELITY,
+    )
+
+
+def best_batching(plan: Plan, sla_ms: float, qps: float) -> Any:
+    """The batch with the highest throughput whose 99th percentile stays within a limit."""
+    fleet, serving = find_fleets(plan.hardware).one, plan.serving
+    width = plan.parallelism.tp or 1
+    return BatchingOptimizer().solve(
+        model=find_model(plan.workload.model),
+        hardware=fleet.node.accelerator,
+        seq_len=plan.workload.seq_len or (serving.prompt_tokens if serving else None) or _PROMPT_TOKENS,
+        sla_latency_ms=sla_ms,
+        arrival_rate_qps=qps,
+        num_replicas=max(1, fleet.total_accelerators // width),
+        tp_size=width,
+        precision=plan.workload.precision or _PRECISION,
+        efficiency=plan.hardware.efficiency or _FIDELITY,
+    )
+
+
+def best_placement(plan: Plan, carbon_tax: float, regions: Sequence[str] | str = "all") -> Any:
+    """The grid on which a run costs least, its carbon taxed."""
+    return PlacementOptimizer().solve(
+        fleet=find_fleets(plan.hardware).one,
+        duration_days=plan.ops.days or _DAYS,
+        regions=regions if isinstance(regions, str) else list(regions),
+        carbon_tax_per_ton=carbon_tax,
+        mfu=_MFU,
+    )

@@ -1,0 +1,329 @@
+"""The sections of a report: the first for a manager, the rest for an engineer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import settled
+from mlsysim.plans.files import plan_to_toml
+from mlsysim.plot.scale import amount
+from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
+from mlsysim.report.build import Report
+from mlsysim.report.figures import WHOLES, pipeline_drawn
+from mlsysim.units.registry import quantity
+from mlsysim.units.text import format_value
+
+__all__ = ["NOT_KNOWN", "sections_of"]
+
+NOT_KNOWN = "not known"
+
+_LEVELS = {"feasibility": "Does it fit", "performance": "How fast"}
+_KEY = {
+    "training": ("run_time", "tokens", "latency", "mfu", "tokens_per_second", "tco", "carbon_footprint"),
+    "serving": ("ttft", "tpot", "tokens_per_second", "requests_per_second", "usd_per_mtoken", "carbon_per_mtoken"),
+    "inference": ("latency", "throughput", "mfu", "memory", "energy_per_sample"),
+}
+"""Numbers of the first page by task; those of money and carbon are there even where they are not known."""
+_ALWAYS = {
+    "tco": "Cost of owning",
+    "carbon_footprint": "Carbon",
+    "usd_per_mtoken": "Cost of a million output tokens",
+    "carbon_per_mtoken": "Carbon of a million output tokens",
+    "energy_per_sample": "Energy of a sample",
+}
+_MACRO = {"tco": "Cost of owning", "energy": "Energy", "carbon_footprint": "Carbon", "water": "Water"}
+_MOST_ON_FRONT = 10
+
+
+def sections_of(report: Report) -> tuple[Section, ...]:
+    """All sections in their order; one without blocks is left out."""
+    makers = (
+        ("verdict", "Verdict", _verdict),
+        ("walls", "Scorecard by wall", _walls),
+        ("numbers", "Numbers", _numbers),
+        ("time", "Where the time goes", _time),
+        ("memory", "Memory", _memory),
+        ("pipeline", "The pipeline", _pipeline),
+        ("cost", "Cost and carbon", _cost),
+        ("sensitivity", "What moves the answer", _sensitivity),
+        ("designs", "Designs around this plan", _designs),
+        ("assumptions", "Assumptions and sources", _assumptions),
+        ("equations", "Equations with their numbers", _equations),
+        ("plan", "The plan", _plan),
+    )
+    found = (Section(name, title, tuple(make(report))) for name, title, make in makers)
+    return tuple(section for section in found if section.blocks)
+
+
+def _chart(report: Report, name: str) -> Iterator[Block]:
+    if name in report.figures:
+        yield Chart(name, report.figures[name])
+
+
+def _verdict(report: Report) -> Iterator[Block]:
+    answer = report.answer
+    yield Text(answer.headline)
+    if answer.verdict:
+        yield Text(" ".join(answer.verdict))
+    yield Cards(tuple(_cards(answer)))
+    yield Facts(tuple(_facts(answer)))
+    if answer.checks:
+        rows = tuple(("holds" if check.passed else "FAILS", check.sentence) for check in answer.checks)
+        missed = tuple(k for k, check in enumerate(answer.checks) if not check.passed)
+        yield Table(("Asked for", ""), rows, marked=missed)
+
+
+def _cards(answer: Answer) -> Iterator[tuple[str, str, str]]:
+    held = {metric.name: metric for metric in answer.metrics}
+    for name in _KEY[answer.task]:
+        if name in held:
+            yield held[name].label, held[name].text, held[name].interval_text
+        elif name in _ALWAYS:
+            yield _ALWAYS[name], NOT_KNOWN, ""
+
+
+def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
+    binding = answer.binding
+    told = answer.feasible and binding.margin is not None
+    margin = f" Margin over the next: {binding.margin:.3g} times." if told else ""
+    yield "What binds", f"{binding.sentence}{margin}"
+    if answer.next_wall is not None:
+        yield "The next wall", answer.next_wall.sentence
+    several = isinstance(next(iter(answer.layout.values()), None), dict)
+    if answer.change is not None:
+        yield "Cheapest change", _capital(answer.change.sentence.removeprefix("Cheapest change: "))
+    else:
+        helps = "helps by 2 % or more" if answer.feasible else "makes it fit"
+        tried = f"None of the settings, formats, networks and chips that were tried {helps}."
+        yield "Cheapest change", "Not looked for on several kinds of accelerator." if several else tried
+    yield "How sure", answer.interval or "No measured runs of this kind are known; take it as a first-order bound."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _numbers(report: Report) -> Iterator[Block]:
+    answer = report.answer
+    for level, title in _LEVELS.items():
+        rows = [(m.label, m.text, m.interval_text, f"{m.wall}") for m in answer.metrics if m.level == level]
+        if rows:
+            yield _metrics(title, rows)
+    layout = tuple(_layout(answer))
+    if layout:
+        several = any(isinstance(value, dict) for value in answer.layout.values())
+        yield Table(("How it is split", ""), layout, right=() if several else (1,))
+
+
+def _metrics(title: str, rows: list[tuple[str, str, str, str]]) -> Table:
+    """Metrics with interval and wall; without the intervals where there are none."""
+    if any(interval for _, _, interval, _ in rows):
+        return Table((title, "Value", "90 % interval", "Wall"), tuple(rows), right=(1, 2, 3))
+    return Table((title, "Value", "Wall"), tuple((label, text, wall) for label, text, _, wall in rows), right=(1, 2))
+
+
+_SPLIT = {
+    "tp": "Tensor parallelism",
+    "pp": "Pipeline stages",
+    "cp": "Context parallelism",
+    "ep": "Expert parallelism",
+    "dp": "Data parallelism",
+    "micro_batches": "Micro-batches of a step",
+    "virtual_stages": "Virtual stages",
+    "schedule": "Pipeline schedule",
+    "zero": "ZeRO stage",
+    "recompute": "Recomputation",
+    "batch_size": "Batch",
+    "seq_len": "Sequence length",
+    "replicas": "Replicas",
+    "concurrency": "Requests in flight",
+}
+
+
+def _layout(answer: Answer) -> Iterator[tuple[str, str]]:
+    for name, value in answer.layout.items():
+        if isinstance(value, dict):
+            split = ", ".join(f"{_SPLIT.get(str(key), str(key)).lower()} {item}" for key, item in value.items())
+            yield name, split
+        elif not (name == "schedule" and answer.layout.get("pp") == 1):
+            yield _SPLIT.get(name, name.replace("_", " ")), f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _walls(report: Report) -> Iterator[Block]:
+    yield from _chart(report, "scorecard")
+
+
+def walls_table(answer: Answer) -> Table:
+    """The scorecard as a table, for formats without charts."""
+    rows = tuple(
+        (
+            f"{s.wall}",
+            s.name,
+            s.domain,
+            s.status.upper() if s.status in ("binds", "fails") else s.status,
+            "" if s.load is None else f"{s.load:.0%}",
+            "; ".join(filter(None, (s.value, s.note))),
+        )
+        for s in answer.scorecard
+    )
+    marked = tuple(k for k, s in enumerate(answer.scorecard) if s.status in ("binds", "fails"))
+    return Table(("Wall", "Name", "Domain", "Status", "Used", "Found"), rows, right=(0, 4), marked=marked)
+
+
+def _time(report: Report) -> Iterator[Block]:
+    answer = report.answer
+    yield from _chart(report, "time")
+    if answer.task == "serving" and "time" in report.figures:
+        yield Text("Decode is split by what its tokens wait for, at the rates of the datasheet.", quiet=True)
+    yield from _chart(report, "roofline")
+    rows = tuple(
+        (
+            point["label"],
+            f"{point['chip']}, {point['precision']}",
+            f"{point['intensity']:,.4g} FLOP/B",
+            amount(point["achieved"], "FLOP/s"),
+            f"{point['achieved'] / min(point['peak_flops'], point['intensity'] * point['bandwidth']):.1%}",
+        )
+        for point in answer.roofline
+    )
+    if rows:
+        yield Table(("Work", "Chip", "Intensity", "Reached", "Of its roof"), rows, right=(2, 3, 4))
+    total = sum(part.value for part in answer.time_parts)
+    if total > 0:
+        parts = tuple(
+            (part.label, _seconds(part.value), f"{part.value / total:.1%}", "" if part.wall is None else f"{part.wall}")
+            for part in answer.time_parts
+        )
+        yield Table((f"Part of {WHOLES[answer.task]}", "Time", "Share", "Wall"), parts, right=(1, 2, 3))
+
+
+def _seconds(value: float) -> str:
+    unit = "s" if value >= 1 else "ms" if value >= 1e-3 else "us"
+    return format_value(quantity(value, "s").to(unit))
+
+
+def _memory(report: Report) -> Iterator[Block]:
+    bar = report.answer.memory
+    if bar is None:
+        return
+    yield from _chart(report, "memory")
+    rows = [(part.label, _bytes(part.value), f"{part.value / bar.capacity:.1%}") for part in bar.parts]
+    rows.append(("all", _bytes(bar.used), f"{bar.used / bar.capacity:.1%}"))
+    rows.append(("capacity", _bytes(bar.capacity), "100.0%"))
+    yield Table(("Memory of one accelerator", "Size", "Of the capacity"), tuple(rows), right=(1, 2))
+
+
+def _bytes(value: float) -> str:
+    unit = "GB" if value >= 1e9 else "MB" if value >= 1e6 else "kB"
+    return format_value(quantity(value, "byte").to(unit))
+
+
+def _pipeline(report: Report) -> Iterator[Block]:
+    drawn = pipeline_drawn(report.answer)
+    if drawn is None or "pipeline" not in report.figures:
+        return
+    layout = report.answer.layout
+    _, _, batches, virtual = drawn
+    yield from _chart(report, "pipeline")
+    fewer = []
+    if batches < layout["micro_batches"]:
+        fewer.append(f"{batches} of the {layout['micro_batches']:,} micro-batches")
+    if virtual < layout["virtual_stages"]:
+        fewer.append(f"{virtual} of the {layout['virtual_stages']} virtual stages")
+    if fewer:
+        share = report.answer.metric("bubble").text
+        yield Text(
+            f"Drawn with {' and '.join(fewer)}, so that blocks can be seen; in the plan the bubble is {share} of the step.",
+            quiet=True,
+        )
+    if "pipeline-memory" in report.figures:
+        yield from _chart(report, "pipeline-memory")
+        yield Text(
+            "Activations follow the schedule; the fullest stage is the memory above. Communication takes no time here.",
+            quiet=True,
+        )
+
+
+def _cost(report: Report) -> Iterator[Block]:
+    answer = report.answer
+    held = {metric.name for metric in answer.metrics}
+    rows = [(m.label, m.text, m.interval_text, f"{m.wall}") for m in answer.metrics if m.level == "macro"]
+    if answer.task != "inference":
+        walls = {"tco": "17"}
+        rows += [(label, NOT_KNOWN, "", walls.get(name, "18")) for name, label in _MACRO.items() if name not in held]
+    elif not rows:
+        rows = [("Energy of a sample", NOT_KNOWN, "", "18")]
+    yield _metrics("What it costs", rows)
+    reasons = [line for line in answer.verdict if NOT_KNOWN in line]
+    reasons += [
+        f"{name.replace('_', ' ').capitalize()} is {text}."
+        for name, text in answer.assumptions.items()
+        if text.startswith("unknown")
+    ]
+    if answer.task == "inference":
+        reasons.append("One pass has no duration and no fleet, so there is no cost of owning and no carbon to tell.")
+    if reasons:
+        yield Text(" ".join(reasons), quiet=True)
+    yield from _chart(report, "cost")
+    yield from _chart(report, "carbon")
+
+
+def _sensitivity(report: Report) -> Iterator[Block]:
+    answer = report.answer
+    if not answer.sensitivities:
+        yield Text("Sensitivities are computed for one kind of accelerator; this plan has several.", quiet=True)
+        return
+    yield from _chart(report, "sensitivity")
+    rows = tuple(
+        (name.replace("_", " "), *(_shift(side) for side in sides)) for name, sides in answer.sensitivities.items()
+    )
+    main = answer.metric(answer.main)
+    yield Table((f"{main.label} ({main.text}) with", "10 % less", "10 % more"), rows, right=(1, 2))
+
+
+def _shift(side: float | None) -> str:
+    if side is None:
+        return "does not fit"
+    return f"{side:+.1%}" if abs(side) >= 0.0005 else "no change"
+
+
+def _designs(report: Report) -> Iterator[Block]:
+    designs = report.designs
+    if designs is None:
+        yield Text("This plan does not fit, or too few designs around it can be compared.", quiet=True)
+        return
+    yield Text(designs.sentence)
+    yield Text(designs.varied, quiet=True)
+    yield from _chart(report, "designs")
+    best = designs.front[:_MOST_ON_FRONT]
+    shown = [0, *(k for k in best if k != 0)]
+    rows = tuple((designs.points[k].label, designs.points[k].x_text, designs.points[k].y_text) for k in shown)
+    yield Table(("This plan and the front", *designs.titles), rows, right=(1, 2), marked=(0,))
+
+
+def _assumptions(report: Report) -> Iterator[Block]:
+    rows = tuple((a.label, a.value, a.meaning, a.origin) for a in report.assumptions)
+    if rows:
+        yield Table(("Assumed", "Value", "What it is", "From"), rows)
+    if report.documents:
+        yield Documents(report.documents)
+
+
+def _equations(report: Report) -> Iterator[Block]:
+    if report.answer.equations:
+        yield Formulas(report.answer.equations)
+
+
+def _plan(report: Report) -> Iterator[Block]:
+    plan = report.answer.plan
+    yield Code(plan_to_toml(plan), "toml")
+    whole = settled(report.answer)
+    if whole != plan:
+        yield Text("The same plan with everything that was chosen for it written down:", quiet=True)
+        yield Code(plan_to_toml(whole), "toml")
+    yield Text(
+        f"Made with mlsysim {report.version}, {report.answer.fidelity}. To make it again, save the plan as plan.toml and run:",
+        quiet=True,
+    )
+    yield Code("mlsysim report plan.toml -o report.html", "sh")

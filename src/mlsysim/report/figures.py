@@ -1,0 +1,218 @@
+"""The charts of a report, drawn from an answer alone. A chart that has nothing to show is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer, Equation
+from mlsysim.plot.charts.memory_bar import memory_bar
+from mlsysim.plot.charts.memory_timeline import memory_timeline
+from mlsysim.plot.charts.pareto import pareto
+from mlsysim.plot.charts.roofline import roofline
+from mlsysim.plot.charts.scorecard import scorecard
+from mlsysim.plot.charts.timeline import timeline
+from mlsysim.plot.charts.tornado import tornado
+from mlsysim.plot.charts.waterfall import waterfall
+from mlsysim.plot.figure import Figure
+from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
+from mlsysim.report.designs import THIS, Designs
+from mlsysim.units.registry import Quantity, parse_quantity, quantity
+
+__all__ = ["figures_of", "pipeline_drawn"]
+
+WHOLES = {"training": "a training step", "serving": "a request", "inference": "a pass"}
+_ROUNDING = 0.01
+_MOST_BLOCKS = 1600
+
+
+def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
+    """The charts by the name of their place in the report."""
+    found = {
+        "scorecard": _scorecard(answer),
+        "roofline": _roofline(answer),
+        "time": _time(answer),
+        "memory": _memory(answer),
+        "cost": _cost(answer),
+        "carbon": _carbon(answer),
+        "sensitivity": _sensitivity(answer),
+        "designs": None if designs is None else _designs(designs),
+        **_pipeline(answer),
+    }
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _scorecard(answer: Answer) -> Figure:
+    rows = []
+    for score in answer.scorecard:
+        if score.status == "not asked":
+            continue
+        text = "; ".join(filter(None, (score.value, score.note)))
+        words = f"Fails. {text}" if score.status == "fails" else text
+        rows.append((score.wall, score.load, words or "binds"))
+    title = "The 22 walls: what was found at each"
+    return scorecard(rows, binding=answer.binding.wall, title=title)
+
+
+def _roofline(answer: Answer) -> Figure | None:
+    if not answer.roofline:
+        return None
+    roofs = {}
+    points = []
+    for point in answer.roofline:
+        label = f"{point['chip']}, {point['precision']}"
+        roofs[label] = (label, quantity(point["peak_flops"], "flop/s"), quantity(point["bandwidth"], "byte/s"))
+        achieved = quantity(point["achieved"], "flop/s")
+        points.append((point["label"], quantity(point["intensity"], "flop/byte"), achieved))
+    return roofline(roofs=list(roofs.values()), points=points, title="Roofline of " + " and ".join(roofs))
+
+
+def _time(answer: Answer) -> Figure | None:
+    parts = [(part.label, quantity(part.value, "s")) for part in answer.time_parts if part.value > 0]
+    if not parts:
+        return None
+    whole = WHOLES[answer.task]
+    return waterfall(parts, total_label=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes")
+
+
+def _memory(answer: Answer) -> Figure | None:
+    bar = answer.memory
+    if bar is None or not bar.parts:
+        return None
+    parts = [(part.label, quantity(part.value, "byte")) for part in bar.parts]
+    return memory_bar(parts, quantity(bar.capacity, "byte"))
+
+
+def equation_of(answer: Answer, gives: str) -> Equation | None:
+    """The equation of the answer that gives a field, where there is exactly one."""
+    found = [equation for equation in answer.equations if equation.gives == gives]
+    return found[0] if len(found) == 1 else None
+
+
+def cost_parts(answer: Answer) -> list[tuple[str, Any]]:
+    """What the cost of owning consists of; empty where it is not known or is a sum over several groups."""
+    equation = equation_of(answer, "tco_usd")
+    total = next((metric.value for metric in answer.metrics if metric.name == "tco"), None)
+    if equation is None or total is None:
+        return []
+    names = {"CapEx": "Hardware, its share of the lifetime", "energy": "Electricity", "maintenance": "Maintenance"}
+    parts = [
+        (names[key], parse_quantity(text).to("USD")) for key, text in equation.inputs.items() if key in names and text
+    ]
+    whole = sum(part.magnitude for _, part in parts)
+    agrees = abs(whole - total.to("USD").magnitude) <= _ROUNDING * total.to("USD").magnitude
+    return parts if agrees and whole > 0 else []
+
+
+def _cost(answer: Answer) -> Figure | None:
+    parts = cost_parts(answer)
+    return waterfall(parts, total_label="Cost of owning", title="What the cost consists of") if parts else None
+
+
+def carbon_parts(answer: Answer) -> list[tuple[str, Any]]:
+    """Carbon of operation, and the share of making the chips that falls on this run; empty where one is not known."""
+    total = next((metric.value for metric in answer.metrics if metric.name == "carbon_footprint"), None)
+    equation = equation_of(answer, "embodied_carbon_kg")
+    running = equation_of(answer, "carbon_footprint_kg")
+    if total is None or equation is None or running is None:
+        return []
+    kilograms = total.to("kgCO2e").magnitude
+    if abs(parse_quantity(running.value).magnitude - kilograms) > _ROUNDING * kilograms:
+        return []
+    embodied = parse_quantity(f"{equation.value} kgCO2e")
+    return [("Electricity of the run", total.to("kgCO2e")), ("Making of the chips, their share", embodied)]
+
+
+def _carbon(answer: Answer) -> Figure | None:
+    parts = carbon_parts(answer)
+    if not parts or not any(part.magnitude for _, part in parts):
+        return None
+    return waterfall(parts, total_label="Both", title="Carbon of running, and of making the chips")
+
+
+def _sensitivity(answer: Answer) -> Figure | None:
+    rows = []
+    for name, sides in answer.sensitivities.items():
+        missing = [word for word, side in zip(("less", "more"), sides, strict=True) if side is None]
+        remark = f" (10 % {' and '.join(missing)} does not fit)" if missing else ""
+        rows.append((name.replace("_", " ") + remark, 100 * (sides[0] or 0.0), 100 * (sides[1] or 0.0)))
+    if not rows:
+        return None
+    label = answer.metric(answer.main).label.lower()
+    return tornado(
+        rows,
+        base=0,
+        unit="percent",
+        axis=f"Change of {label}",
+        names=("10 % less of it", "10 % more of it"),
+        title="10 % less and 10 % more of each figure of the hardware",
+    )
+
+
+def _designs(designs: Designs) -> Figure:
+    best = designs.front
+    chosen = list(dict.fromkeys([THIS, designs.points[best[0]].label, designs.points[best[-1]].label]))
+    first = designs.points[0]
+    return pareto(
+        [(point.label, _like(point.x, first.x), _like(point.y, first.y)) for point in designs.points],
+        x_title=designs.titles[0],
+        y_title=designs.titles[1],
+        goals=(designs.goals[0], designs.goals[1]),
+        chosen=chosen,
+        title=f"{designs.titles[1]} against {designs.titles[0][0].lower()}{designs.titles[0][1:]}",
+    )
+
+
+def _like(value: Any, first: Any) -> Any:
+    """A value in the unit of the first."""
+    return value.to(first.units) if isinstance(first, Quantity) else value
+
+
+# --- pipelines -------------------------------------------------------------------------------------------------------
+
+
+def pipeline_drawn(answer: Answer) -> tuple[str, int, int, int] | None:
+    """(schedule, stages, micro-batches, virtual stages) to draw for a plan with a pipeline.
+
+    A step with many micro-batches repeats its middle, and thousands of blocks are no picture: then fewer micro-batches,
+    and fewer virtual stages, are drawn.
+    """
+    layout = answer.layout
+    stages, schedule = layout.get("pp"), layout.get("schedule")
+    if not isinstance(stages, int) or stages < 2 or answer.task != "training" or schedule not in SCHEDULE_NAMES:
+        return None
+    batches, virtual = layout["micro_batches"], layout["virtual_stages"] if schedule == "interleaved" else 1
+    split = 3 if schedule in ("zero_bubble", "dualpipe") else 2
+    least = 2 * stages if schedule == "dualpipe" else stages
+    while stages * batches * virtual * split > _MOST_BLOCKS:
+        if batches > least:
+            fewer = max(least, int(_MOST_BLOCKS / (stages * virtual * split)))
+            batches = max(least, fewer - fewer % (stages if schedule == "interleaved" else 2))
+        elif virtual > 2:
+            virtual = 2
+        else:
+            break
+    return schedule, stages, batches, virtual
+
+
+def _pipeline(answer: Answer) -> dict[str, Figure | None]:
+    drawn = pipeline_drawn(answer)
+    if drawn is None:
+        return {}
+    try:
+        found: dict[str, Figure | None] = {"pipeline": timeline(*drawn)}
+        line = simulate(*drawn)
+    except InputError:
+        # Such as micro-batches that do not divide by the stages: the engine has a closed form, the simulation no order.
+        return {}
+    bar = answer.memory
+    held = max(line.peak_held(device) for device in range(line.devices))
+    active = sum(part.value for part in bar.parts if part.label == "activations") if bar is not None else 0.0
+    if bar is not None and active > 0 and held > 0:
+        found["pipeline-memory"] = memory_timeline(
+            *drawn,
+            activations=quantity(active / held, "byte"),
+            state=quantity(bar.used - active, "byte"),
+            capacity=quantity(bar.capacity, "byte"),
+        )
+    return found

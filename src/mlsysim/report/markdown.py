@@ -1,0 +1,101 @@
+"""A report as Markdown: the same sections, charts as the sentence that describes them, tables in pipes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mlsysim.plot.svg import clean
+from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
+from mlsysim.report.build import Report
+from mlsysim.report.content import sections_of, walls_table
+
+__all__ = ["to_markdown"]
+
+
+def to_markdown(report: Report) -> str:
+    """The whole file."""
+    answer = report.answer
+    pieces = [f"# {escape(report.title)}", f"{escape(answer.subject)}, {escape(answer.fidelity)}"]
+    description = clean(answer.plan.description)
+    if description:
+        pieces.append(escape(description))
+    for section in sections_of(report):
+        pieces += _section(section, report)
+    return "\n\n".join(piece for piece in pieces if piece) + "\n"
+
+
+def escape(text: object) -> str:
+    """One line in which nothing is markup: neither of Markdown, nor of HTML, nor a formula in dollar signs."""
+    plain = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|$#~])", r"\\\1", plain)
+
+
+def _section(section: Section, report: Report) -> Iterator[str]:
+    yield f"## {escape(section.title)}"
+    blocks = list(section.blocks)
+    if section.name == "verdict":
+        headline = blocks.pop(0)
+        assert isinstance(headline, Text)
+        yield f"**{escape(report.status)}.** {escape(headline.text)}"
+    if section.name == "walls":
+        yield _table(walls_table(report.answer))
+        return
+    for block in blocks:
+        yield _block(block)
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Text):
+        return escape(block.text)
+    if isinstance(block, Facts):
+        return "\n".join(f"- **{escape(name)}:** {escape(text)}" for name, text in block.rows)
+    if isinstance(block, Cards):
+        return _table(Table(("", "Value", "90 % interval"), block.rows, right=(1, 2)))
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Chart):
+        return f"*{escape(block.figure.title)}.* {escape(block.figure.alt)}"
+    if isinstance(block, Code):
+        return _fenced(block.text, block.language)
+    if isinstance(block, Formulas):
+        return _formulas(block)
+    return _documents(block)
+
+
+def _table(table: Table) -> str:
+    marks = ["---:" if k in table.right else "---" for k in range(len(table.headers))]
+    lines = ["| " + " | ".join(escape(text) for text in table.headers) + " |", "| " + " | ".join(marks) + " |"]
+    for k, row in enumerate(table.rows):
+        cells = [f"**{escape(text)}**" if k in table.marked and text else escape(text) for text in row]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _fenced(text: str, language: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _formulas(block: Formulas) -> str:
+    pieces = []
+    resolver = ""
+    for equation in block.equations:
+        if equation.resolver != resolver:
+            resolver = equation.resolver
+            pieces.append(f"### {escape(resolver)}")
+        given = ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items())
+        lines = "\n".join(filter(None, (equation.text, f"  {given}" if given else "", f"  = {equation.value}")))
+        pieces.append(f"{escape(equation.gives.replace('_', ' '))}:\n\n{_fenced(lines, 'text')}")
+    return "\n\n".join(pieces)
+
+
+def _documents(block: Documents) -> str:
+    lines = ["### Sources", ""]
+    for cited in block.cited:
+        about = cited.about + (f" ({', '.join(cited.fields)})" if cited.fields else "")
+        more = ", ".join(filter(None, (cited.kind, f"checked {cited.checked}" if cited.checked else "")))
+        address = f" &lt;{escape(cited.url)}&gt;" if cited.url else ""
+        lines.append(f"- **{escape(about)}:** {escape(cited.title)}{address}{f'; {escape(more)}' if more else ''}")
+    return "\n".join(lines)

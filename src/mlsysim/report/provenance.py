@@ -1,0 +1,196 @@
+"""Where the assumptions of an answer come from: documents behind the zoo's entries, constants, and defaults of the walls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.resolve import find_fleets, find_model, find_region
+from mlsysim.walls.algorithm.complexity import ScalingModel
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.data.ingestion import DataModel
+from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.fragility import ReliabilityModel
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.node.serving import ServingModel
+from mlsysim.walls.operations.capital import EconomicsModel
+from mlsysim.walls.operations.sustainability import SustainabilityModel
+from mlsysim.zoo.constants import constant
+from mlsysim.zoo.provenance import Source
+
+__all__ = ["Assumption", "Cited", "assumptions_of", "documents_of"]
+
+_RESOLVERS: tuple[type[Resolver[Any]], ...] = (
+    DistributedModel,
+    ServingModel,
+    SingleNodeModel,
+    ReliabilityModel,
+    EconomicsModel,
+    SustainabilityModel,
+    ScalingModel,
+    DataModel,
+)
+
+# Assumptions whose default is a constant of data/constants.toml.
+_CONSTANTS = {
+    "checkpoint_time_s": "checkpoint_time",
+    "avg_recovery_time_s": "recovery_time",
+    "amortization_years": "amortization_period",
+    "lifetime_years": "amortization_period",
+    "maintenance_fraction": "maintenance_rate",
+    "power": "idle_power_fraction",
+    "memory_headroom": "allocator_overhead_fraction",
+    "lora_rank": "lora_rank",
+    "tokens_per_parameter": "chinchilla_tokens_per_parameter",
+}
+# Assumptions that are a field of a chip or of a grid.
+_CHIP_FIELDS = {"unit_cost": "unit_cost", "embodied_carbon_per_device": "embodied_carbon"}
+_GRID_FIELDS = {"kwh_price": "electricity_price"}
+
+
+_SHORT = {"tp", "ep", "cp", "pp", "moe", "nic", "psu", "mtbf", "mfu"}
+
+
+def in_words(name: str) -> str:
+    """A name as words, abbreviations in capitals; the unit that some end in is in their value."""
+    words = name.removesuffix("_s").replace("_", " ").split()
+    shown = " ".join(word.upper() if word in _SHORT else word for word in words)
+    return shown.replace("kwh", "kWh").replace("lora", "LoRA")
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One assumption: its name, its value, what it means, and where it comes from."""
+
+    name: str
+    value: str
+    meaning: str
+    origin: str
+
+    @property
+    def label(self) -> str:
+        return in_words(self.name)
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A document and what it is about."""
+
+    about: str
+    title: str
+    url: str = ""
+    kind: str = ""
+    checked: str = ""
+    fields: tuple[str, ...] = ()
+
+
+@cache
+def _declared(name: str) -> tuple[tuple[str, str, str], ...]:
+    """(resolver, meaning, text of the default) of an input of that name."""
+    return tuple(
+        (resolver.__name__, resolver.inputs[name].meaning, resolver.inputs[name].default_text)
+        for resolver in _RESOLVERS
+        if name in resolver.inputs and not resolver.inputs[name].required
+    )
+
+
+def assumptions_of(answer: Answer) -> tuple[Assumption, ...]:
+    """Every assumption of the answer with its origin."""
+    return tuple(
+        Assumption(name, text, _meaning(name, answer), _origin(name, text, answer))
+        for name, text in answer.assumptions.items()
+    )
+
+
+def _used(name: str, answer: Answer) -> tuple[str, str, str] | None:
+    """The declaration of an input by a resolver that has equations in the answer."""
+    resolvers = {equation.resolver for equation in answer.equations}
+    return next((found for found in _declared(name) if found[0] in resolvers), None)
+
+
+def _meaning(name: str, answer: Answer) -> str:
+    found = _used(name, answer)
+    return found[1] if found is not None else ""
+
+
+def _origin(name: str, text: str, answer: Answer) -> str:
+    cited = answer.sources.get(name)
+    if cited is not None:
+        return cited
+    if text.startswith("unknown"):
+        return "not known"
+    source = _entry_source(name, answer)
+    if source is not None:
+        return source.title
+    declared = _used(name, answer)
+    if name in _CONSTANTS and (declared is None or declared[2] == text or name in ("maintenance_fraction", "power")):
+        return constant(_CONSTANTS[name]).source.title
+    if declared is not None and declared[2] == text:
+        return f"default of {declared[0]}"
+    if "(stack " in text:
+        return "profile of the software stack"
+    return "follows from the plan and the zoo"
+
+
+def _entry_source(name: str, answer: Answer) -> Source | None:
+    text = answer.assumptions[name]
+    fleets = find_fleets(answer.plan.hardware).fleets
+    fleet = next((fleet for fleet in fleets if fleet.node.accelerator.name in text), fleets[0])
+    if name in _CHIP_FIELDS and answer.plan.hardware.chip is None:
+        return _source(fleet.node.accelerator, _CHIP_FIELDS[name])
+    region = find_region(answer.plan.ops, fleet)
+    if name in _GRID_FIELDS and region is not None and answer.plan.ops.electricity is None:
+        return _source(getattr(region, "grid", region), _GRID_FIELDS[name])
+    return None
+
+
+def _source(entry: Any, field: str) -> Source | None:
+    # A price may be quoted by two documents: the value is the one that the later gives.
+    named = [source for source in entry.metadata.sources if field in source.fields]
+    found: Source | None = named[-1] if named else None
+    return found
+
+
+def documents_of(answer: Answer) -> tuple[Cited, ...]:
+    """The documents behind the answer: of the model, the chips, their nodes and fabric, the grid, and of single figures."""
+    found = list(dict.fromkeys(_entries(answer)))
+    titles = {cited.title for cited in found}
+    single: dict[Cited, list[str]] = {}
+    for name, text in answer.assumptions.items():
+        if name in _CONSTANTS:
+            source = constant(_CONSTANTS[name]).source
+            if _origin(name, text, answer) == source.title:
+                cited = Cited("", source.title, source.url, source.kind, source.checked)
+                single.setdefault(cited, []).append(in_words(name))
+                titles.add(source.title)
+    for name, title in answer.sources.items():
+        if title not in titles:
+            single.setdefault(Cited("", title), []).append(in_words(name))
+    return (*found, *(replace(cited, about=", ".join(names)) for cited, names in single.items()))
+
+
+def _entries(answer: Answer) -> Iterator[Cited]:
+    plan = answer.plan
+    yield from _cited(find_model(plan.workload.model))
+    for fleet in find_fleets(plan.hardware).fleets:
+        yield from _cited(fleet.node.accelerator)
+        if fleet.total_accelerators > 1:
+            yield from _cited(fleet.node)
+        if fleet.count > 1:
+            yield from _cited(fleet.fabric)
+        if fleet.metadata.sources:
+            yield from _cited(fleet)
+        region = find_region(plan.ops, fleet)
+        if region is not None:
+            yield from _cited(getattr(region, "grid", region))
+
+
+def _cited(entry: Any) -> Iterator[Cited]:
+    sources = entry.metadata.sources
+    if not sources and entry.metadata.source_title:
+        yield Cited(entry.name, entry.metadata.source_title, entry.metadata.source_url or "")
+    for source in sources:
+        yield Cited(entry.name, source.title, source.url, source.kind, source.checked, source.fields)

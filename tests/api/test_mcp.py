@@ -1,0 +1,106 @@
+"""The tools, asked by the protocol's own client library: a server process over its standard streams, and one in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+mcp = pytest.importorskip("mcp")
+anyio = pytest.importorskip("anyio")
+
+from jsonschema import Draft202012Validator  # noqa: E402
+from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
+
+from mlsysim.api.limits import Limits  # noqa: E402
+from mlsysim.api.mcp_server import create_server  # noqa: E402
+from mlsysim.api.service import OPERATIONS, call  # noqa: E402
+
+
+def spoken(conversation, *arguments):
+    """Run a conversation with a server process."""
+
+    async def main():
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "mlsysim", "mcp", "--workers", "1", *arguments]
+        )
+        with anyio.fail_after(90):
+            async with mcp.Client(stdio_client(server)) as client:
+                await conversation(client)
+
+    anyio.run(main)
+
+
+def test_a_server_process_answers_its_client(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+
+    async def conversation(client):
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == set(OPERATIONS)
+        for name, tool in tools.items():
+            schema = tool.input_schema
+            Draft202012Validator.check_schema(schema)
+            assert schema["type"] == "object"
+            assert OPERATIONS[name].summary in tool.description and "Examples:" in tool.description
+            assert tool.annotations.read_only_hint
+            for example in OPERATIONS[name].examples.values():
+                Draft202012Validator(schema).validate(example)
+
+        asked = OPERATIONS["train"].examples["a given layout"]
+        answer = await client.call_tool("train", asked)
+        assert not answer.is_error
+        assert answer.structured_content == json.loads(answer.content[0].text)
+        expected = call("train", {**asked, "detail": "summary"}).document
+        assert answer.structured_content == json.loads(json.dumps(expected))
+        whole = await client.call_tool("train", {**asked, "detail": "full"})
+        assert "equations" in whole.structured_content and "equations" not in answer.structured_content
+
+        for arguments, words in (
+            ({"modle": "Llama3_8B", "on": "H100"}, "did you mean 'model'"),
+            ({"model": "Llama3_9B", "on": "H100"}, "did you mean"),
+            ({"model": "config.json", "on": "H100"}, "Paths are not read here"),
+            ({"model": "../../etc/passwd", "on": "H100"}, "Paths are not read here"),
+            ({"model": "Llama3_8B", "on": "/etc/passwd"}, "There is no chip"),
+            ({}, "needs the 'model' field"),
+        ):
+            answer = await client.call_tool("train", arguments)
+            assert answer.is_error and words in answer.content[0].text, answer
+            assert "\n" not in answer.content[0].text
+        with pytest.raises(mcp.MCPError, match="did you mean 'train'"):
+            await client.call_tool("trian", {})
+
+    spoken(conversation)
+
+
+def test_limits_are_errors_of_the_tool():
+    space = OPERATIONS["sweep"].examples["decode on hypothetical chips"]["space"]
+
+    async def main():
+        server, pool = create_server(Limits(workers=1, timeout=0.2, max_points=300_000))
+        try:
+            async with mcp.Client(server) as client:
+                large = {**space, "axes": {**space["axes"], "seq_len": {"range": [1, 100_000]}}}
+                answer = await client.call_tool("sweep", {"space": {**large, "fixed": _without(space, "seq_len")}})
+                assert answer.is_error and "at most 300,000" in answer.content[0].text
+                slow = {**space, "axes": {**space["axes"], "seq_len": {"range": [1, 1300]}}}
+                answer = await client.call_tool(
+                    "sweep",
+                    {
+                        "space": {
+                            **slow,
+                            "fixed": _without(space, "seq_len"),
+                            "pareto": ["latency_s", "usd_per_mtoken", "memory_bytes"],
+                        }
+                    },
+                )
+                assert answer.is_error and "longer than the 0.2 s" in answer.content[0].text
+        finally:
+            pool.close()
+
+    anyio.run(main)
+
+
+def _without(space, name):
+    return {key: value for key, value in space["fixed"].items() if key != name}

@@ -1,0 +1,231 @@
+"""The operations without a transport: they answer as the engine does, deterministically, with one sentence where they do not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlsysim.api.documents import Malformed, dump, parse
+from mlsysim.api.limits import Limits
+from mlsysim.api.service import OPERATIONS, call
+from mlsysim.errors import InputError
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.units.registry import Q_
+
+EXAMPLES = [(op.name, words) for op in OPERATIONS.values() for words in op.examples]
+
+
+def error(name, document, **limits):
+    reply = call(name, document, Limits(**limits))
+    assert reply.kind is not None, reply.document
+    return reply.document["error"]
+
+
+@pytest.mark.parametrize(("name", "words"), EXAMPLES)
+def test_every_example_is_answered_and_twice_alike(name, words):
+    example = OPERATIONS[name].examples[words]
+    reply = call(name, example)
+    assert reply.kind is None, reply.document
+    text = dump(reply.document)
+    assert dump(call(name, json.loads(json.dumps(example))).document) == text
+    json.loads(text, parse_constant=pytest.fail)
+
+
+def test_evaluate_says_what_the_engine_says():
+    document = OPERATIONS["evaluate"].examples["a training plan with a limit"]["plan"]
+    answer = evaluate(document, change=False)
+    told = call("evaluate", {"plan": document, "change": False}).document
+    assert told["headline"] == answer.headline
+    assert told["metrics"]["performance.mfu"]["value"] == answer.value("mfu")
+    assert told["checks"][0]["passed"] == answer.checks[0].passed
+    assert told["plan"] == answer.plan.document()
+
+
+def test_train_and_serve_are_plans_written_flat():
+    flat = {"model": "Llama3_8B", "on": "8xH100", "batch_size": 256, "seq_len": 8192, "layout": {"tp": 2, "zero": 1}}
+    plan = {
+        "task": "training",
+        "workload": {"model": "Llama3_8B", "batch_size": 256, "seq_len": 8192},
+        "hardware": {"on": "8xH100"},
+        "parallelism": {"tp": 2, "zero": 1},
+    }
+    assert call("train", flat).document == call("evaluate", {"plan": plan}).document
+    served = {"model": "Llama3_8B", "on": "H100", "prompt_tokens": 512, "concurrency": 4, "tp": 1, "ttft": "1 s"}
+    plan = {
+        "task": "serving",
+        "workload": {"model": "Llama3_8B"},
+        "hardware": {"on": "H100"},
+        "parallelism": {"tp": 1},
+        "serving": {"prompt_tokens": 512, "concurrency": 4, "ttft": "1 s"},
+    }
+    assert call("serve", served).document == call("evaluate", {"plan": plan}).document
+
+
+def test_a_summary_is_a_part_of_the_whole():
+    asked = {"model": "Llama3_8B", "on": "8xH100", "change": False}
+    whole, part = (call("train", {**asked, "detail": detail}).document for detail in ("full", "summary"))
+    assert part.items() <= whole.items()
+    assert "equations" in whole and "equations" not in part and part["metrics"]
+
+
+def test_explain_gives_the_equations_of_the_metric():
+    told = call("explain", OPERATIONS["explain"].examples["model FLOP utilisation"]).document
+    assert told["metric"]["name"] == "mfu" and told["equations"]
+    assert {"step_latency_total"} <= {equation["gives"] for equation in told["equations"]}
+
+
+def test_compare_gives_the_factor():
+    told = call("compare", OPERATIONS["compare"].examples["two chips"]).document
+    change = told["changes"]["performance.tokens_per_second"]
+    first, second = (
+        told[side]["metrics"]["performance.tokens_per_second"]["value"]["magnitude"] for side in ("first", "second")
+    )
+    assert change["factor"] == pytest.approx(second / first)
+
+
+def test_sweep_finds_what_a_full_search_finds():
+    """224 points: the least cost among those within 50 ms, by hand over what a sweep without a limit lists."""
+    space = OPERATIONS["sweep"].examples["decode on hypothetical chips"]["space"]
+    told = call("sweep", {"space": space}).document
+    every = call("sweep", {"space": {**space, "subject_to": [], "top": 1000}}).document
+    assert told["size"] == 8 * 4 * 7 == every["size"]
+    allowed = [point["outputs"]["usd_per_mtoken"] for point in every["best"] if point["outputs"]["latency_s"] <= 0.05]
+    assert told["best"][0]["outputs"]["usd_per_mtoken"] == min(allowed)
+    assert told["feasible"] == len(allowed)
+    best = call("optimize", {"what": "space", "space": space}).document
+    assert best["value"] == min(allowed)
+    assert not {"seconds", "points_per_second"} & set(told)
+
+
+def test_zoo_filters_sorts_and_pages():
+    asked = {"kind": "hardware", "filters": ["vendor=NVIDIA", "memory.capacity>=80GB"], "sort": "memory.bandwidth"}
+    told = call("zoo", asked).document
+    rates = [float(Q_(entry["bandwidth"].replace(",", "")).to("TB/s").magnitude) for entry in told["entries"]]
+    assert rates == sorted(rates, reverse=True) and len(rates) == told["total"] > 5
+    page = call("zoo", {**asked, "offset": 2, "limit": 3}).document
+    assert page["entries"] == told["entries"][2:5] and page["total"] == told["total"]
+    entry = call("zoo", {"kind": "hardware", "name": told["entries"][0]["key"]}).document["entry"]
+    assert entry["name"] == told["entries"][0]["name"] and entry["metadata"]["sources"]
+
+
+@pytest.mark.parametrize(
+    "text", ["__class__=x", "memory.__init__.__globals__=x", "model_dump=x", "metadata.sources.0=x", "vendor"]
+)
+def test_filters_reach_declared_fields_alone(text):
+    assert error("zoo", {"kind": "hardware", "filters": [text]})["kind"] in ("unknown_name", "input")
+
+
+def test_walls_and_schema():
+    assert [wall["number"] for wall in call("walls", {}).document["walls"]] == list(range(1, 23))
+    assert call("walls", {"number": 14}).document["name"]
+    assert "workload" in call("schema", {"type": "plan"}).document["properties"]
+    assert call("schema", {"type": "space.node"}).document["properties"]["kind"] == {"const": "node"}
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "kind", "field", "words"),
+    [
+        ("train", {"modell": "x", "on": "H100"}, "input", "modell", "did you mean 'model'"),
+        ("train", {"model": "Llama3_70"}, "input", "on", "needs the 'on' field"),
+        ("train", {"model": "Llama3_70", "on": "8xH100"}, "unknown_name", None, "Llama3_70B"),
+        ("train", {"model": "Llama3_8B", "on": "8xH100", "duration": "5 GB"}, "input", "duration", "expected a quantity in s"),
+        ("train", {"model": "Llama3_8B", "on": "8xH100", "batch_size": 0}, "input", "batch_size", "greater than or equal to 1"),
+        ("evaluate", {"plan": {"workload": {"modl": "x"}}}, "input", "plan.workload.modl", "did you mean 'model'"),
+        ("evaluate", [], "malformed", None, "takes a JSON object, got an array"),
+        ("evalute", {}, "unknown_name", None, "did you mean 'evaluate'"),
+        ("explain", {"plan": {"workload": {"model": "ResNet50"}, "hardware": {"on": "A100"}}, "metric": "mfuu"}, "unknown_name", None, "mfu"),
+        ("zoo", {"name": "H100"}, "input", "kind", "hardware, models, systems or grids"),
+        ("zoo", {"kind": "hardware", "sort": "memory"}, "input", "sort", "no number or text"),
+        ("optimize", {"what": "placement"}, "input", "plan", "give 'plan'"),
+        ("optimize", {"what": "space", "space": {}, "qps": 1}, "input", "qps", "has no meaning for 'space'"),
+        ("schema", {"type": "plane"}, "unknown_name", None, "did you mean 'plan'"),
+        ("sweep", {"space": {"kind": "node", "axes": {"hardware": {"zoo": "Hardware._store"}}}}, "unknown_name", None, "_store"),
+        ("sweep", {"space": {"kind": "node", "axes": {"hardware": {"zoo": "Hardware", "where": {"where": 1}}}}}, "unknown_name", None, "where"),
+        ("sweep", {"space": {"kind": "node", "fixed": {"model": "ResNet50", "hardware": "H100"}, "axes": {"batch_size": [1, 2]}, "constraints": ["'a' * 9999999999 == 'b'"]}}, "input", None, "'a' * 9999999999"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_sentence(name, document, kind, field, words):
+    told = error(name, document)
+    assert told["kind"] == kind
+    assert told.get("field") == field
+    assert words in told["sentence"]
+    assert "\n" not in told["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("axes", "size"),
+    [
+        ({"batch_size": {"range": [1, 1e9]}}, 10**9),
+        ({"batch_size": {"range": [1, 2000]}, "seq_len": {"range": [1, 2000]}}, 4_000_000),
+        ({"bandwidth": {"range": [1, 8], "count": 10**9, "unit": "TB/s"}}, 10**9),
+        ({"batch_size": list(range(1, 1102))}, 1101),
+        ({"batch_size": {"divisors_of": 735_134_400}}, 1344),
+    ],
+)
+def test_a_space_over_the_limit_is_refused_before_it_is_made(axes, size):
+    told = error(
+        "sweep",
+        {"space": {"kind": "node", "axes": axes, "fixed": {"model": "Llama3_8B", "hardware": "H100"}}},
+        max_points=1000,
+    )
+    assert told["kind"] == "limit" and f"{size:,}" in told["sentence"] and "at most 1,000" in told["sentence"]
+
+
+def test_draws_count_as_points():
+    space = {
+        **OPERATIONS["sweep"].examples["decode on hypothetical chips"]["space"],
+        "uncertain": {"efficiency": "0.3..0.6"},
+    }
+    assert call("sweep", {"space": {**space, "samples": 4}}, Limits(max_points=1000)).kind is None
+    told = error("sweep", {"space": {**space, "samples": 5}}, max_points=1000)
+    assert told["kind"] == "limit" and "1,120 points times 5 draws" in told["sentence"]
+
+
+def test_limits_are_checked():
+    for bad in ({"timeout": 0}, {"workers": 0}, {"max_body": -1}, {"max_points": float("nan")}, {"waiting": True}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            Limits(**bad)
+
+
+# --- documents ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not UTF-8"),
+        (b'{"a": NaN}', "NaN"),
+        (b'{"a": 1e999}', "too large for a double"),
+        (b'{"a": 1, "a": 2}', "'a' twice"),
+        (b"[" * 40 + b"]" * 40, "more than 32 levels"),
+        (b"[" * 100_000, "more than 32 levels"),
+        (b'"\\ud800"', "surrogate"),
+        (b"1" * 5000, "too many digits"),
+        (b"1" * 40, "10^30"),
+    ],
+)
+def test_json_that_cannot_be_used_is_refused(text, words):
+    with pytest.raises(Malformed, match=words.replace("^", r"\^")):
+        parse(text)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**29), 10**29) | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), inner, max_size=4),
+)  # fmt: skip
+
+
+@given(_JSON)
+def test_documents_go_round(document):
+    assert parse(dump(document)) == document
+
+
+def test_what_is_not_finite_is_null():
+    assert json.loads(dump({"a": float("inf"), "b": [float("nan"), Q_("3 GB")]})) == {
+        "a": None,
+        "b": [None, {"magnitude": 3, "unit": "GB"}],
+    }

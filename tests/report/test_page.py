@@ -1,0 +1,122 @@
+"""What a page does with names that are markup, with what is not known, and with plans that fail."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlsysim.plans.files import load_plan
+from mlsysim.plans.plan import Plan
+from mlsysim.report.build import build_report
+from mlsysim.report.content import NOT_KNOWN
+from mlsysim.report.figures import carbon_parts, cost_parts, pipeline_drawn
+from mlsysim.report.html import escape, to_html
+from mlsysim.report.markdown import escape as markdown_escape
+from mlsysim.report.markdown import to_markdown
+
+from .reading import SCENARIOS, local, parsed, report_of, unescaped, words
+
+NASTY = "</title><script>alert('x')</script> & \"quotes\" | `code` $1 *bold* [link](javascript:x)"
+TOO_LARGE = {
+    "name": NASTY,
+    "description": "<img src=x onerror=alert(1)>",
+    "task": "training",
+    "workload": {"model": "Llama3_70B", "batch_size": 64, "seq_len": 4096},
+    "hardware": {"on": "8xH100"},
+    "parallelism": {"tp": 8, "zero": 0},
+    "ops": {"budget": "1 USD"},
+}
+
+
+@pytest.fixture(scope="module")
+def failing():
+    return build_report(TOO_LARGE)
+
+
+def test_names_are_text_and_never_markup(failing):
+    text = to_html(failing)
+    root = parsed(text)
+    assert not [element for element in root.iter() if local(element) in ("script", "img")]
+    assert NASTY in words(text)
+    shown = to_markdown(failing)
+    assert "<script>" not in shown.split("```")[0] and "\\[link\\](javascript:x)" in shown
+    assert NASTY in unescaped(shown)
+
+
+def test_a_plan_that_does_not_fit_is_told_first(failing):
+    assert failing.answer.exit_code == 2
+    text = to_html(failing)
+    assert '<p class="badge bad">Does not fit</p>' in text
+    assert "makes it fit" in text or "then it fits" in text
+    assert "over the budget of $1." in words(text)
+    assert "**Does not fit.**" in to_markdown(failing)
+    assert "designs" not in failing.figures
+
+
+def test_what_is_not_known_is_said(failing):
+    for text in (words(to_html(failing)), unescaped(to_markdown(failing))):
+        assert f"Carbon {NOT_KNOWN}" in text or f"Carbon | {NOT_KNOWN}" in text
+    laptop = words(to_html(report_of("llama3-8b-on-a-laptop")))
+    assert f"Cost of owning {NOT_KNOWN}" in laptop
+    assert f"Cost of a million output tokens {NOT_KNOWN}" in laptop
+    assert "unknown is not free" in laptop
+
+
+def test_a_missed_limit_is_marked():
+    plan = load_plan(next(p for p in SCENARIOS if p.stem == "person-detection-doorbell"))
+    missed = plan.replacing(constraints={"assert": [{"metric": "throughput", "min": 1e9}]})
+    report = build_report(missed)
+    assert report.answer.exit_code == 3
+    assert report.status == "Fits, but misses a limit"
+    assert '<tr class="marked"><td>FAILS</td>' in to_html(report)
+    assert "| **FAILS** |" in to_markdown(report)
+
+
+@pytest.mark.parametrize("name", ["person-detection-doorbell", "resnet50-training-a100"])
+def test_the_same_plan_gives_the_same_bytes(name):
+    again = build_report(load_plan(next(p for p in SCENARIOS if p.stem == name)))
+    assert to_html(again) == to_html(report_of(name))
+    assert to_markdown(again) == to_markdown(report_of(name))
+
+
+def test_a_plan_without_a_name_is_called_by_its_subject():
+    report = build_report(Plan.model_validate({"workload": {"model": "ResNet50"}, "hardware": {"on": "1xA100"}}))
+    assert report.title == report.answer.subject[0].upper() + report.answer.subject[1:]
+    assert f"<title>{escape(report.title)}</title>" in to_html(report)
+
+
+def test_parts_of_the_cost_add_up():
+    answer = report_of("resnet50-training-a100").answer
+    whole = answer.value("tco").to("USD").magnitude
+    assert sum(part.magnitude for _, part in cost_parts(answer)) == pytest.approx(whole, rel=1e-3)
+    # Several kinds of accelerator have costs of their own; the equations are those of one of them.
+    mixed = report_of("mixed-generations-serving").answer
+    assert cost_parts(mixed) == [] and carbon_parts(mixed) == []
+
+
+def test_a_large_pipeline_is_drawn_smaller_and_says_so():
+    report = report_of("llama3-405b-16k-h100")
+    assert pipeline_drawn(report.answer) == ("interleaved", 16, 16, 2)
+    shown = words(to_html(report))
+    assert (
+        f"Drawn with 2 of the 8 virtual stages, so that blocks can be seen; in the plan the bubble is {report.answer.metric('bubble').text}"
+        in shown
+    )
+    assert report.figures["pipeline-memory"].alt.count("stage") > 8
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=80))
+def test_any_text_is_well_formed(text):
+    root = parsed(f"<p>{escape(text)}</p>")
+    kept = [ch for ch in text if ord(ch) >= 32 and ch not in "\x7f\ufffe\uffff" and not 0xD800 <= ord(ch) <= 0xDFFF]
+    assert [ch for ch in (root.text or "") if ch not in "\n\t"] == kept
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=80))
+def test_any_text_is_one_line_of_markdown(text):
+    escaped = markdown_escape(text)
+    assert "\n" not in escaped and "<" not in escaped
+    assert unescaped(escaped).replace("*", "") == " ".join(unescaped(escaped).split()).replace("*", "")
