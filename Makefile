@@ -1,6 +1,6 @@
 # make audit   set up and run the full-stack audit of Llama-70B training on 512 H100 in Quebec
 # make test    set up and run ruff, mypy and the tests; installs Chromium for the browser tests where it may
-# make docs    write the generated documentation pages anew
+# make docs    write the generated pages anew and build the documentation, with the labs, into site/
 # make clean   remove the virtual environment and caches
 
 PYTHON ?= python3
@@ -39,8 +39,13 @@ browser:
 	    || echo "Chromium could not be installed: the browser tests will not run"; \
 	fi
 
-docs: $(VENV)/.runtime
+docs: $(VENV)/.docs
 	@$(BIN)/python docs/generate.py
+	@labs=; \
+	if $(BIN)/mlsysim labs build build/labs; then labs="$$PWD/build/labs"; \
+	else echo "the labs could not be built: the site will have no links into the explorer"; fi; \
+	MLSYSIM_LABS="$$labs" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "built site/; to read it with search and labs: python3 -m http.server -d site"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("mlsysim needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; say make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
@@ -57,5 +62,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	@$(PIP) install -e '.[test]'
 	@touch $@ $(VENV)/.runtime
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	@echo "installing mlsysim and what the documentation is built with"
+	@$(PIP) install -e '.[docs]'
+	@touch $@ $(VENV)/.runtime
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

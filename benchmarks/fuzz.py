@@ -293,7 +293,7 @@ def try_resolver(rng: random.Random) -> None:
         given[argument] = rng.choice((*ANYTHING, rng.choice(MODELS), rng.choice(CHIPS), rng.choice(PRECISIONS)))
     if name in ("ParallelismOptimizer", "PlacementOptimizer") and rng.random() < 0.8:
         given["fleet"] = rng.choice(ANYTHING)  # a search for each would leave no time for the others
-    result = kind().solve(**given)
+    result = kind.solve(**given)
     document = result.to_dict()
     problems = list(not_finite(document))
     assert not problems, problems
@@ -327,10 +327,7 @@ _SCENARIOS = tuple(
 def plan_text(rng: random.Random) -> tuple[str, str]:
     """A plan file's text and form, mangled."""
     form = rng.choice(("toml", "toml", "json", "yaml"))
-    if form == "toml":
-        text = rng.choice(_SCENARIOS)
-    else:
-        text = json.dumps(plan_table(rng), default=str)
+    text = rng.choice(_SCENARIOS) if form == "toml" else json.dumps(plan_table(rng), default=str)
     if rng.random() < 0.1:
         text = rng.choice(
             ("[" * 5000, "{" * 5000, "a = " + "[" * 3000, "&a [*a]", "\x00", "- " * 2000, "a: " * 500, "1", '"x"', "[]")

@@ -202,7 +202,7 @@ def _wall_link(card: Any) -> str:
 
 
 def _belief(text: str) -> str:
-    belief, colon, answer = text.partition(": ")
+    belief, colon, answer = text.replace("*", r"\*").partition(": ")
     return f"**{belief}**: {answer}" if colon else text
 
 

@@ -20,17 +20,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-__all__ = ["WIDTH", "CommandError", "folder_for_commands", "run_commands"]
+__all__ = ["ONLY_READ", "WIDTH", "CommandError", "folder_for_commands", "run_commands"]
 
 WIDTH = 100
 """Columns of the terminal that commands print on."""
 
-_ONLY_READ = {
+ONLY_READ = {
     "labs open": "serves until it is stopped",
     "labs build": "fetches the browser's Python when it runs first",
-    "serve-api": "serves until it is stopped",
     "api": "serves until it is stopped",
     "mcp": "serves until it is stopped",
+    "report": "evaluates many designs around a plan; the tests of reports do so too",
     "calibrate": "measures a device or fits for a minute",
     "verify": "runs a model in PyTorch",
     "validate": "takes minutes on large tables",
@@ -40,8 +40,11 @@ _ONLY_READ = {
     "sweep examples/sweeps/llama70b-serving-slo.toml": "millions of points",
     "sweep examples/sweeps/chip-design.toml": "millions of points",
 }
+"""Starts of commands that are not run, and why."""
 _EXIT = re.compile(r"#.*\bexits? (?:with )?(?:code )?(\d)\b")
-_FILE = re.compile(r"[\w./-]+\.(?:toml|json|ya?ml|csv|onnx|safetensors|pt|sh|sbatch|html|jsonl|txt|py|gz)\Z|[\w.-]+/[\w./-]*\Z")
+_FILE = re.compile(
+    r"[\w./-]+\.(?:toml|json|ya?ml|csv|onnx|safetensors|pt|sh|sbatch|html|jsonl|txt|py|gz)\Z|[\w.-]+/[\w./-]*\Z"
+)
 
 
 class CommandError(Exception):
@@ -76,7 +79,9 @@ def run_commands(body: str, folder: Path, only_read: bool = False) -> str:
                 continue
             code, printed = _run(words[1:], folder)
             if code != expected:
-                raise CommandError(f"{shlex.join(words)} exits with {code}, not {expected}:\n{printed}", output + printed)
+                raise CommandError(
+                    f"{shlex.join(words)} exits with {code}, not {expected}:\n{printed}", output + printed
+                )
             if target is None:
                 output += printed
             elif target != "|":
@@ -118,7 +123,7 @@ def _commands(line: str) -> Iterator[tuple[list[str], str | None]]:
 
 def _reason_not_to_run(args: list[str], folder: Path) -> str | None:
     text = " ".join(args)
-    for start, reason in _ONLY_READ.items():
+    for start, reason in ONLY_READ.items():
         if text == start or text.startswith(start + " "):
             return None if "--help" in args else reason
     for before, word in zip(["", *args], args, strict=False):
@@ -147,7 +152,9 @@ def _read(args: list[str]) -> None:
             raise CommandError(f"there is no command {' '.join(path)}")
         try:
             is_group = hasattr(command, "get_command")
-            context = command.make_context(path[-1], [] if is_group else rest, parent=context, resilient_parsing=is_group)
+            context = command.make_context(
+                path[-1], [] if is_group else rest, parent=context, resilient_parsing=is_group
+            )
         except typer.Exit:
             return
         except Exception as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,14 +35,17 @@ def _serving(on: str = "4xH100", **serving: Any) -> dict[str, Any]:
         "task": "serving",
         "workload": {"model": "Llama3_70B", "precision": "fp8"},
         "hardware": {"on": on},
-        "serving": traffic | serving,
+        "serving": {name: value for name, value in (traffic | serving).items() if value is not None},
     }
 
 
 DESIGNS: dict[int, tuple[str, dict[str, Any]]] = {
     1: ("A prompt of 2,048 tokens on one H100: shorten it until memory binds.", _prompt()),
     2: ("One decode step on one H100: raise the batch until arithmetic binds.", _prompt(phase="decode")),
-    3: ("A training run at first order: move the efficiency.", _TRAINING | {"hardware": {"on": "512xH100", "efficiency": 0.5}}),
+    3: (
+        "A training run at first order: move the efficiency.",
+        _TRAINING | {"hardware": {"on": "512xH100", "efficiency": 0.5}},
+    ),
     4: ("Sixteen chats on four H100: move prompt and answer.", _serving()),
     5: ("Sixty-four chats on four H100: raise the requests in flight until caches bind.", _serving(concurrency=64)),
     7: ("A load of two requests a second: raise it until they queue.", _serving(concurrency=None, qps=2.0)),
@@ -62,7 +66,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         here = f"{path}.{name}" if path else name
         if isinstance(part, dict):
             yield from _leaves(part, here)
-        elif part is not None:
+        else:
             yield here, part
 
 
@@ -73,8 +77,10 @@ def address(plan: dict[str, Any]) -> str:
 
 
 def invitation(wall: int, labs: str) -> str:
-    """The Markdown that a wall's page gets under "Try it"; empty for a wall that the explorer does not show."""
+    """The HTML that a wall's page gets under "Try it"; empty for a wall that the explorer does not show."""
     if wall not in DESIGNS:
         return ""
     words, plan = DESIGNS[wall]
-    return f"[Open it in the explorer]({labs}index.html{address(plan)}){{ .md-button }}\n\n{words}\n"
+    # HTML, because MkDocs would look for the explorer among its own pages.
+    there = escape(f"{labs}index.html{address(plan)}")
+    return f'<p class="try-it"><a class="md-button" href="{there}">Open in the explorer</a> {escape(words)}</p>\n'

@@ -17,6 +17,8 @@ _MARKED = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
 
+_BAR = re.compile(r"<mo([^>]*)>(?:\||&#x0007C;)</mo>")
+
 
 def with_mathml(page: str) -> str:
     r"""A page's HTML with its formulas set.
@@ -29,7 +31,10 @@ def with_mathml(page: str) -> str:
 
 def _formula(match: re.Match[str]) -> str:
     latex = html.unescape(match["latex"]).strip()
-    # Names of more than one letter below \mathrm are one word; a bar of a table cell was escaped.
     block = match["open"] == "["
     shown = convert(latex.replace(r"\lvert", "|").replace(r"\rvert", "|"), display="block" if block else "inline")
+    if "\\" in shown:
+        raise ValueError(f"{latex} has a command that is not known")
+    # Bars are brackets here, not relations, so that they keep no space around them.
+    shown = _BAR.sub(r'<mo lspace="0" rspace="0"\1>&#x0007C;</mo>', shown)
     return f'<div class="formula">{shown}</div>' if block else shown

@@ -17,17 +17,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+
 from sitetools.explorer_links import invitation
 from sitetools.formulas import with_mathml
 from sitetools.reference import PAGES, render
 
 _WALL = re.compile(r"walls/(\d\d)-")
-_CODE = re.compile(r"(^`{3,}.*?^`{3,}[ \t]*$)", re.DOTALL | re.MULTILINE)
 _SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(README|CONTRIBUTING|CHANGELOG)\.md(?:#[\w-]*)?\)")
 _REMOTE_SCRIPTS = (
     ("https://unpkg.com/resize-observer-polyfill", "data:,"),
     ("https://unpkg.com/mermaid@11/dist/mermaid.min.js", "data:,"),
 )
+_EXPLORER = '<p><a class="md-button md-button--primary" href="labs/index.html">Try it in the browser</a></p>'
 
 
 def _labs() -> Path | None:
@@ -44,6 +45,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Invite into the explorer; name files that only the repository has."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
+        if _labs() is not None:
+            markdown = markdown.replace("<!-- explorer -->", _EXPLORER)
     wall = _WALL.match(page.file.src_uri)
     if wall and _labs() is not None:
         offer = invitation(int(wall[1]), "../labs/")

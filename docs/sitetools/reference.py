@@ -129,7 +129,12 @@ _MODULES = (
 PAGES: tuple[Page, ...] = (
     Page("index", "Reference", "Every public name."),
     *(
-        Page(f"resolvers-{domain.name.lower()}", f"{domain.name} resolvers", f"Walls of {domain.title}.", domain=domain.name)
+        Page(
+            f"resolvers-{domain.name.lower()}",
+            f"{domain.name} resolvers",
+            f"Walls of {domain.title}.",
+            domain=domain.name,
+        )
         for domain in DOMAINS
     ),
     *_MODULES,
@@ -380,21 +385,19 @@ def _type_text(annotation: Any, metadata: Any = ()) -> str:
 def resolver_section(cls: type[Resolver[Any]]) -> list[str]:
     """What a resolver declares."""
     cards = {card.number: card for card in walls()}
-    about = ", ".join(
-        f"[wall {number}, {cards[number].name}](../walls/{_wall_page(number)})" for number in cls.walls
-    )
+    about = ", ".join(f"[wall {number}, {cards[number].name}](../walls/{_wall_page(number)})" for number in cls.walls)
     lines = [f"## {cls.__name__}", "", f"`{cls.__module__}`, a {cls.resolver_type()}: {about}.", "", *_doc(cls)]
-    lines += ["### Inputs of " + cls.__name__, "", "| input | meaning | range | default |", "|---|---|---|---|"]
+    lines += ["**Inputs**", "", "| input | meaning | range | default |", "|---|---|---|---|"]
     for name, spec in cls.inputs.items():
         default = "required" if spec.required else "–" if spec.default is None else spec.default_text
         lines.append(f"| `{name}` | {_cell(spec.meaning)} | {_cell(_range(spec))} | {_cell(default)} |")
-    lines += ["", "### Outputs of " + cls.__name__, "", "| output | type |", "|---|---|"]
+    lines += ["", "**Outputs**", "", "| output | type |", "|---|---|"]
     for name, field in cls.result.model_fields.items():
         if name not in Result.model_fields:
             lines.append(f"| `{name}` | {_cell(_type_text(field.annotation, field.metadata))} |")
     lines += ["", "Beside these every result has `feasible`, `binding` and `assumptions`.", ""]
     if cls.equations:
-        lines += ["### Equations of " + cls.__name__, ""]
+        lines += ["**Equations**", ""]
         for equation in cls.equations:
             lines += [f"`{equation.gives}`", "", f"$${equation.latex}$$", ""]
     return lines

@@ -98,6 +98,17 @@ _ANYTHING = st.recursive(
 )  # fmt: skip
 
 
+@st.composite
+def _weighted(draw: Any, *shares: tuple[int, st.SearchStrategy[Any]]) -> Any:
+    """One of several strategies, as often as its share says; ``one_of`` takes equal ones once."""
+    place = draw(st.integers(0, sum(share for share, _ in shares) - 1))
+    for share, strategy in shares:
+        if place < share:
+            return draw(strategy)
+        place -= share
+    raise AssertionError
+
+
 @dataclass
 class Asked:
     """One request."""
@@ -111,9 +122,9 @@ class Asked:
 
 def requests(description: dict[str, Any]) -> st.SearchStrategy[Asked]:
     """Requests to every address of a description."""
-    return st.sampled_from(
-        [(path, method) for path, methods in description["paths"].items() for method in methods]
-    ).flatmap(lambda place: _to(description, *place))
+    return st.one_of(
+        *(_to(description, path, method) for path, methods in description["paths"].items() for method in methods)
+    )
 
 
 def _to(description: dict[str, Any], path: str, method: str) -> st.SearchStrategy[Asked]:
@@ -124,10 +135,10 @@ def _to(description: dict[str, Any], path: str, method: str) -> st.SearchStrateg
     schema, examples = content["schema"], [example["value"] for example in content["examples"].values()]
     reader = _Schemas(description["components"]["schemas"])
     valid = reader.value(schema, "")
-    changed = st.sampled_from(examples).flatmap(lambda example: _changed(example, reader, schema))
-    documents = st.one_of(valid, changed, changed, changed, _wrong(valid), _ANYTHING)
-    bodies = st.one_of(*([documents.map(lambda d: json.dumps(d).encode())] * 9), _broken_text(documents))
-    kinds = st.sampled_from(["application/json"] * 19 + ["text/plain"])
+    changed = st.one_of(*(_changed(example, reader, schema) for example in examples))
+    documents = _weighted((62, changed), (25, valid), (8, _wrong(valid)), (5, _ANYTHING))
+    bodies = _weighted((93, documents.map(lambda d: json.dumps(d).encode())), (7, _broken_text(documents)))
+    kinds = _weighted((97, st.just("application/json")), (3, st.just("text/plain")))
     return st.builds(
         lambda body, kind: Asked("POST", path, body, {"content-type": kind}, told["operationId"]), bodies, kinds
     )
@@ -156,7 +167,7 @@ def _get(path: str, told: dict[str, Any]) -> st.SearchStrategy[Asked]:
         values = st.sampled_from([str(v) for v in schema["enum"]]) if "enum" in schema else texts
         if schema.get("type") == "integer":
             values = st.integers(0, 30).map(str)
-        return st.one_of(values, values, pieces)
+        return _weighted((75, values), (25, pieces))
 
     def build(chosen: list[str], query: list[tuple[str, str]]) -> Asked:
         url = path
@@ -165,6 +176,16 @@ def _get(path: str, told: dict[str, Any]) -> st.SearchStrategy[Asked]:
         return Asked("GET", url + ("?" + urlencode(query) if query else ""), operation=told["operationId"])
 
     return st.builds(build, st.tuples(*(one(p) for p in inside)).map(list), queries if known else st.just([]))
+
+
+@st.composite
+def _some(draw: Any, parts: dict[str, st.SearchStrategy[Any]], needed: list[str], most: int) -> dict[str, Any]:
+    """An object with the needed parts and some of the others."""
+    free = [key for key in parts if key not in needed]
+    chosen = (
+        draw(st.lists(st.sampled_from(free), min_size=0 if needed else 1, max_size=most, unique=True)) if free else []
+    )
+    return {key: draw(parts[key]) for key in [*needed, *chosen]}
 
 
 class _Schemas:
@@ -181,7 +202,12 @@ class _Schemas:
                 self.made[target] = st.deferred(lambda: self.value(self.components[target], name))
             return self.made[target]
         if "x-unit" in schema:
-            return st.sampled_from(QUANTITIES) | st.one_of(*(self.value(s, name) for s in schema["anyOf"]))
+            likely = st.sampled_from([f"{number} {schema['x-unit']}" for number in ("0.5", "10", "3e4", "1e12")])
+            free = st.one_of(*(self.value(s, name) for s in schema["anyOf"]))
+            return _weighted((75, likely), (15, st.sampled_from(QUANTITIES)), (10, free))
+        if "anyOf" in schema and {"type": "null"} in schema["anyOf"]:
+            others = [part for part in schema["anyOf"] if part != {"type": "null"}]
+            return _weighted((92, st.one_of(*(self.value(part, name) for part in others))), (8, st.none()))
         if "anyOf" in schema:
             return st.one_of(*(self.value(s, name) for s in schema["anyOf"]))
         if "const" in schema:
@@ -205,21 +231,13 @@ class _Schemas:
     def _object(self, schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
         if name in ("axes", "fixed"):
             known = AXES if name == "axes" else FIXED
-            return st.lists(st.sampled_from(sorted(known)), min_size=1, max_size=5, unique=True).flatmap(
-                lambda keys: st.fixed_dictionaries({key: st.sampled_from(known[key]) for key in keys})
-            )
+            return _some({key: st.sampled_from(values) for key, values in known.items()}, [], 5)
         properties = schema.get("properties", {})
         if not properties:
             return st.dictionaries(st.text(max_size=8), _ANYTHING, max_size=2)
         needed = set(schema.get("required", ()))
         parts = {key: self.value(part, key) for key, part in properties.items()}
-        free = sorted(set(parts) - needed)
-
-        def build(chosen: list[str]) -> st.SearchStrategy[Any]:
-            return st.fixed_dictionaries({key: parts[key] for key in [*sorted(needed), *chosen]})
-
-        some = st.lists(st.sampled_from(free), max_size=4, unique=True) if free else st.just([])
-        return some.flatmap(build)
+        return _some(parts, sorted(needed), 4)
 
     def _array(self, schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
         least = schema.get("minItems", 0)
@@ -231,19 +249,19 @@ class _Schemas:
         if name not in NAMES:
             return free
         likely = st.sampled_from(NAMES[name])
-        return st.one_of(likely, likely, likely, st.sampled_from(PATHS), free)
+        return _weighted((75, likely), (15, st.sampled_from(PATHS)), (10, free))
 
     def _integer(self, schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
         low, high = int(schema.get("minimum", -(10**6))), int(schema.get("maximum", 10**9))
         small = st.integers(low, min(high, low + 64))
-        return st.one_of(small, small.map(lambda n: min(high, 1 << min(n, 30))), st.integers(low, high))
+        likely = st.sampled_from([n for n in (1, 2, 4, 8, 64, 256, 1024, 2048, 4096) if low <= n <= high] or [low])
+        return _weighted((60, likely), (25, small), (15, st.integers(low, high)))
 
     def _number(self, schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
         low = schema.get("minimum", schema.get("exclusiveMinimum", -1e30))
         high = schema.get("maximum", 1e30)
-        return st.one_of(
-            st.floats(low, high, exclude_min="exclusiveMinimum" in schema, allow_nan=False), st.sampled_from([0.5, 1, 100])
-        )  # fmt: skip
+        free = st.floats(low, high, exclude_min="exclusiveMinimum" in schema, allow_nan=False)
+        return _weighted((60, st.sampled_from([0.3, 0.5, 1])), (40, free))
 
 
 def _changed(example: Any, reader: _Schemas, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -251,13 +269,12 @@ def _changed(example: Any, reader: _Schemas, schema: dict[str, Any]) -> st.Searc
     places = _places(example, schema, reader)
     if not places:
         return st.just(example)
-    steps = st.lists(
-        st.sampled_from(places).flatmap(
-            lambda place: st.tuples(st.just(place[0]), st.one_of(*([reader.value(place[1], place[0][-1])] * 4), _ANYTHING))
-        ),
-        min_size=1,
-        max_size=3,
-    )  # fmt: skip
+    drawn = {path: _weighted((94, reader.value(part, path[-1])), (6, _ANYTHING)) for path, part in places}
+
+    @st.composite
+    def changes(draw: Any) -> list[tuple[tuple[str, ...], Any]]:
+        paths = draw(st.lists(st.sampled_from(sorted(drawn)), min_size=1, max_size=3, unique=True))
+        return [(path, draw(drawn[path])) for path in paths]
 
     def build(changes: list[tuple[tuple[str, ...], Any]]) -> Any:
         document = json.loads(json.dumps(example))
@@ -266,10 +283,12 @@ def _changed(example: Any, reader: _Schemas, schema: dict[str, Any]) -> st.Searc
             for step in path[:-1]:
                 inside = inside.setdefault(step, {}) if isinstance(inside, dict) else {}
             if isinstance(inside, dict):
-                inside[path[-1]] = value
+                # A few inputs of a space go beside those that it has, so that some spaces are whole.
+                few = path[-1] in ("axes", "fixed") and isinstance(value, dict) and len(value) < 4
+                inside[path[-1]] = {**inside.get(path[-1], {}), **value} if few else value
         return document
 
-    return steps.map(build)
+    return changes().map(build)
 
 
 def _places(value: Any, schema: dict[str, Any], reader: _Schemas, path: tuple[str, ...] = ()) -> list[Any]:

@@ -63,7 +63,7 @@ def questions(text):
 
     serving = plan(SERVING, "serving", draft_model=text, draft_tokens=2, acceptance=0.5)
     return [
-        ("evaluate", {"plan": plan(TRAINING, "workload", model=text)}),
+        ("evaluate", {"plan": plan(TRAINING, "workload", model=text), "change": False}),
         ("evaluate", {"plan": serving}),
         ("evaluate", {"plan": plan(TRAINING, "hardware", on=text)}),
         ("evaluate", {"plan": {**TRAINING, "hardware": {"name": text}}}),
@@ -91,9 +91,10 @@ def questions(text):
         ("sweep", {"space": {**SPACE, "kind": text}}),
         ("export", {"plan": plan(TRAINING, "workload", model=text), "to": "megatron"}),
         ("export", {"plan": TRAINING, "to": text[:60]}),
+        ("export", {"plan": TRAINING, "to": "slurm", "command": text[:60]}),
         ("zoo", {"kind": "models", "name": text}),
         ("zoo", {"kind": "hardware", "name": text}),
-        ("zoo", {"kind": "models", "filters": [f"name={text}"], "sort": text[:100]}),
+        ("zoo", {"kind": "models", "sort": text[:100]}),
         ("schema", {"type": text[:60]}),
     ]  # fmt: skip
 

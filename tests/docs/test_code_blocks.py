@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from sitetools.blocks import FENCE, agree, blocks, problems, rewritten
-from sitetools.commands import CommandError, folder_for_commands, run_commands
+from sitetools.commands import ONLY_READ, CommandError, folder_for_commands, run_commands
 
 from mlsysim.hardware.checks import CHECKS
 from mlsysim.hardware.registry import build
+from mlsysim.models.checks import CHECKS as MODEL_CHECKS
+from mlsysim.models.registry import build as build_model
 from mlsysim.walls.catalog import walls
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +23,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 WALL_PAGES = sorted((DOCS / "walls").glob("[0-9][0-9]-*.md"))
 HEADINGS = ["The question", "The equation", "A worked number", "What it leaves out", "Try it"]
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -60,13 +63,22 @@ def test_the_index_lists_every_wall_page() -> None:
     assert re.findall(r"\]\((\d\d-[\w-]+\.md)\)", index) == [page.name for page in WALL_PAGES]
 
 
-def test_the_chip_in_contributing_is_one_that_the_zoo_accepts() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/howto/add-a-chip.md"])
+def test_the_chip_of_a_page_is_one_that_the_zoo_accepts(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     (example,) = [block.body for block in blocks(text) if block.language == "toml"]
     ((key, table),) = tomllib.loads(example).items()
     chip = build(key, table)
     assert chip.metadata.sources
     assert [problem for check in CHECKS if (problem := check(chip))] == []
+
+
+def test_the_model_of_its_page_is_one_that_the_zoo_accepts() -> None:
+    text = (DOCS / "howto" / "add-a-model.md").read_text(encoding="utf-8")
+    (example,) = [block.body for block in blocks(text) if block.language == "toml"]
+    ((key, table),) = tomllib.loads(example).items()
+    model = build_model(key, table)
+    assert [problem for check in MODEL_CHECKS if (problem := check(model))] == []
 
 
 def test_readme_commands_exist() -> None:
@@ -116,6 +128,13 @@ def test_the_checker_notices(page: str, complaint: str, folder: Path) -> None:
 )
 def test_the_checker_lets_pass(page: str, folder: Path) -> None:
     assert problems(page, "page", folder) == []
+
+
+@pytest.mark.parametrize("start", [*ONLY_READ])
+def test_what_is_not_run_exists(start: str, folder: Path) -> None:
+    command = re.sub(r" examples/.*", "", start)
+    assert run_commands(f"mlsysim {command} --help\n", folder).lstrip().startswith(f"Usage: mlsysim {command}")
+    assert all((ROOT / file).is_file() for file in re.findall(r"examples/\S+", start))
 
 
 def test_commands_write_files_that_later_ones_read(folder: Path) -> None:

@@ -83,7 +83,10 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
     "sweep": {"decode on hypothetical chips": {"space": _SPACE}},
     "explain": {"model FLOP utilisation": {"plan": _TRAINING, "metric": "mfu"}},
     "compare": {"two chips": {"first": _SERVING, "second": {**_SERVING, "hardware": {"on": "8xH100"}}}},
-    "export": {"Megatron-LM arguments": {"plan": _TRAINING, "to": "megatron"}},
+    "export": {
+        "Megatron-LM arguments": {"plan": _TRAINING, "to": "megatron"},
+        "a manifest that serves with vLLM": {"plan": _SERVING, "to": "kubernetes", "command": "vllm"},
+    },
     "zoo": {
         "accelerators by bandwidth": {
             "kind": "hardware",

@@ -234,4 +234,11 @@ class ExportRequest(Record):
     """A plan as something to launch."""
 
     plan: Plan
-    to: str = Field(max_length=60, description="what to write, such as megatron, torchtitan, vllm, slurm or kubernetes")
+    to: str = Field(
+        min_length=1,
+        max_length=60,
+        description="megatron, torchtitan, deepspeed, fsdp, vllm, sglang, trtllm, kubernetes or slurm",
+    )
+    command: str | None = Field(
+        default=None, max_length=60, description="what runs inside kubernetes or slurm, such as vllm or megatron"
+    )

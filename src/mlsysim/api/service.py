@@ -36,7 +36,7 @@ from mlsysim.errors import (
     unknown_name,
 )
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import without_files
 from mlsysim.units.fields import Record
@@ -190,9 +190,16 @@ def _compare(request: ask.CompareRequest, limits: Limits) -> dict[str, Any]:
 
 
 def _export(request: ask.ExportRequest, limits: Limits) -> dict[str, Any]:
-    from mlsysim.api.exports import export
+    from mlsysim.launch.targets import target_named, written
 
-    return export(request)
+    target = target_named(request.to)
+    answer = evaluate_plainly(request.plan)
+    return {
+        "target": target,
+        "feasible": answer.feasible,
+        "headline": answer.headline,
+        "text": written(target, answer, command=request.command),
+    }
 
 
 # --- what there is ------------------------------------------------------------------------------------------------

@@ -131,22 +131,9 @@ def _cpu() -> Found:
 
 
 def _key(name: str) -> str | None:
-    """The zoo's key for a device: exactly its name or alias, else the one entry whose name holds all its words."""
-    from mlsysim.hardware.registry import Hardware
+    from mlsysim.importers.boards import board_key
 
-    plain = re.sub(r"^(NVIDIA|AMD|Intel|Apple)\s+", "", name.strip())
-    for text in (name.strip(), plain):
-        if text and text in Hardware:
-            return Hardware.key_of(text)
-    words = {word for word in re.split(r"[\s\-_/]+", plain.lower()) if word}
-    if not words:
-        return None
-    close = []
-    for chip in Hardware:
-        have = set(re.split(r"[\s\-_/]+", f"{chip.name} {chip.metadata.key}".lower()))
-        if words <= have:
-            close.append(chip.metadata.key)
-    return close[0] if len(close) == 1 else None
+    return board_key(name)
 
 
 def _runs(key: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""``mlsysim labs build DIR`` and ``mlsysim labs open``: the engine in the browser, from static files."""
+"""``mlsysim labs``: the engine in the browser from static files, and the labs for those who teach with them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ labs = typer.Typer(
 @labs.command("build")
 def build_site(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a new or empty folder, or a site built before")],
+    key: Annotated[str, typer.Option("--key", help="an instructor's key, mixed into the result codes of labs")] = "",
 ) -> None:
     """Write the site into a folder that any static host can serve; the first build fetches pinned files."""
     from mlsysim.labs.build import build
 
-    site = build(folder, say=typer.echo)
+    site = build(folder, say=typer.echo, key=key)
     typer.echo(
         f"{site.folder}: {site.files} files, {site.bytes / 1e6:.1f} MB; see it with `mlsysim labs open {folder}`"
     )
@@ -51,3 +52,127 @@ def open_site(
             webbrowser.open(address)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
+
+
+@labs.command("list")
+def list_labs(as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False) -> None:
+    """The labs, in the order in which they are meant to be done."""
+    from mlsysim.cli.output import print_json, print_table
+    from mlsysim.labs.runner import list_labs as listed
+
+    found = listed()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [str(lab["number"]), lab["id"], lab["title"], f"{lab['minutes']} min", str(lab["questions"])] for lab in found
+    ]
+    print_table(["", "lab", "title", "time", "questions"], rows)
+
+
+@labs.command("show")
+def show_lab(
+    name: Annotated[str, typer.Argument(metavar="LAB", help="a lab, as `mlsysim labs list` names it")],
+    student: Annotated[str, typer.Option("--student", help="whose numbers to show; without it those of practice")] = "",
+    answers: Annotated[bool, typer.Option("--answers", help="with the right answers, for instructors")] = False,
+) -> None:
+    """The text of a lab with a student's numbers, its questions, and the right answers if you ask for them."""
+    from mlsysim.labs.grading import right_answer
+    from mlsysim.labs.lab import lab
+    from mlsysim.labs.scope import Scope, shown
+
+    of = lab(name)
+    scope = Scope.of_student(of, student)
+    typer.echo(
+        f"{of.number}. {of.title} ({of.minutes} minutes, version {of.version})\n\n{scope.text(of.introduction).strip()}\n"
+    )
+    typer.echo(f"{scope.text(of.task).strip()}\n")
+    for question in of.questions:
+        typer.echo(f"[{question.stage}] {question.id}: {scope.text(question.text)}")
+        for option in question.options:
+            typer.echo(f"    {option.value}: {scope.text(option.text)}")
+        if answers:
+            right = right_answer(scope, question)
+            within = "" if question.is_choice else f" (within {question.tolerance * 100:g} %)"
+            typer.echo(f"    -> {right if question.is_choice else shown(right, question.unit)}{within}")
+    if answers:
+        typer.echo(f"\n{scope.text(of.explanation).strip()}")
+
+
+@labs.command("check")
+def check_labs(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="lab files; without any the shipped labs")
+    ] = None,
+) -> None:
+    """Check lab files: that they can be read, and that every question has an answer for every student."""
+    from mlsysim.errors import InputError
+    from mlsysim.labs.check import check_lab
+    from mlsysim.labs.lab import lab_from_text
+    from mlsysim.labs.lab import labs as shipped
+
+    found = shipped()
+    if paths:
+        try:
+            found = [lab_from_text(path.read_text(encoding="utf-8"), str(path)) for path in paths]
+        except OSError as error:
+            raise InputError(f"The lab file {error.filename} cannot be read: {error.strerror}.") from None
+    for each in found:
+        count = check_lab(each)
+        typer.echo(f"{each.id}: {len(each.questions)} questions, {count} variants, all with answers")
+
+
+@labs.command("answer")
+def answer_lab(
+    name: Annotated[str, typer.Argument(metavar="LAB")],
+    given: Annotated[
+        list[str], typer.Argument(metavar="QUESTION=ANSWER...", help="such as pass='4.8 ms' upgrade=none")
+    ],
+    student: Annotated[str, typer.Option("--student", help="your id; without it this is practice")] = "",
+    key: Annotated[str, typer.Option("--key", help="the instructor's key, where there is one")] = "",
+) -> None:
+    """Answer a lab in the terminal: what is right, what is not and why, and the result code."""
+    from mlsysim.errors import InputError
+    from mlsysim.labs.codes import derived_key, make_code
+    from mlsysim.labs.grading import grade_all
+    from mlsysim.labs.lab import lab
+
+    pairs = [item.partition("=") for item in given]
+    if any(not equals for _, equals, _ in pairs):
+        raise InputError("Give answers as QUESTION=ANSWER, such as pass='4.8 ms'.")
+    of = lab(name)
+    grades = grade_all(of, student, {question.strip(): answer for question, _, answer in pairs})
+    for question, grade in grades.items():
+        hint = f" {grade.hint}" if grade.hint else ""
+        typer.echo(f"{'right' if grade.correct else 'open '}  {question}: {grade.message}{hint}")
+    right = {question: int(grade.correct) for question, grade in grades.items()}
+    typer.echo(f"{sum(q.points for q in of.graded if right[q.id])} of {of.points} points")
+    if student:
+        typer.echo(f"Result code: {make_code(of, student, right, derived_key(key))}")
+    if not all(right.values()):
+        raise typer.Exit(2)
+
+
+@labs.command("grade")
+def grade_codes(
+    given: Annotated[
+        list[str],
+        typer.Argument(metavar="CODE...|FILE.csv", help="result codes, or a CSV with columns student and code"),
+    ],
+    student: Annotated[str, typer.Option("--student", help="whose code it has to be")] = "",
+    name: Annotated[str, typer.Option("--lab", help="which lab it has to be of")] = "",
+    key: Annotated[str, typer.Option("--key", help="the key that the site was built with")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> None:
+    """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true."""
+    from mlsysim.cli.output import print_json, print_table
+    from mlsysim.labs.gradebook import grade_submissions, read_submissions
+
+    results = grade_submissions(read_submissions(given, student), name, key)
+    if as_json:
+        print_json([result.to_dict() for result in results])
+    else:
+        rows = [[r.student or "-", r.lab or "-", r.score_text, r.attempts_text, r.note or "valid"] for r in results]
+        print_table(["student", "lab", "score", "attempts", "code"], rows)
+    if any(result.note for result in results):
+        raise typer.Exit(2)

@@ -13,6 +13,7 @@ from mlsysim.cli import plans, zoo
 from mlsysim.cli.calibrate import calibrate
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
+from mlsysim.cli.launch import export, review
 from mlsysim.cli.optimizers import optimize, synthesize
 from mlsysim.cli.report import report
 from mlsysim.cli.servers import api, mcp
@@ -39,6 +40,8 @@ app.command()(plans.compare)
 app.command()(plans.sensitivity)
 app.command()(plans.explain)
 app.command()(report)
+app.command()(export)
+app.command()(review)
 app.add_typer(optimize)
 app.command()(synthesize)
 app.command()(zoo.zoo)
@@ -68,7 +71,7 @@ def main() -> None:
     """Run a command; bad input is one sentence on stderr and exit code 1."""
     warnings.showwarning = _note
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="mlsysim")
     except MLSysError as error:
         _end(str(error))
     except typer.Exit as stop:
@@ -83,7 +86,8 @@ def main() -> None:
         # Usage errors of the command line itself carry a message for the user.
         message = getattr(error, "format_message", None)
         if message is not None:
-            _end(message())
+            # Without a command the help has been shown, and there is nothing to complain about.
+            _end(message()) if message().strip() else sys.exit(0)
         if os.environ.get(_TRACEBACK):
             raise
         _end(

@@ -8,7 +8,7 @@ import typer
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import console, print_json, print_table, print_text
-from mlsysim.errors import unknown_name
+from mlsysim.errors import InputError, unknown_name
 
 __all__ = ["import_", "schema", "walls", "zoo"]
 
@@ -229,7 +229,7 @@ def _card(wall: Any) -> dict[str, Any]:
 def schema(
     context: typer.Context,
     type_: Annotated[
-        str, typer.Option("--type", help="plan, hardware, workload, answer, or a resolver such as ServingModel")
+        str, typer.Option("--type", help="plan, hardware, workload, or a resolver such as ServingModel")
     ] = "plan",
     output: Output = None,
     as_json: AsJson = False,
@@ -271,19 +271,41 @@ def import_(
         ),
     ],
     save: Annotated[str | None, typer.Option(help="add the model to your zoo under this name")] = None,
+    on: Annotated[str | None, typer.Option(help="a trace: what if it ran on this chip? a launch file: its fleet")] = None,
+    batch: Annotated[float | None, typer.Option(help="a trace: what if the batch were so many times as large?")] = None,
+    chip: Annotated[str | None, typer.Option(help="the chip of a trace or of emissions that do not name it")] = None,
+    size: Annotated[list[str] | None, typer.Option(help="ONNX: a size that the file leaves open, as NAME=N")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a model: parameters, cache, what was not read. Nothing in the file is executed.
+    """Read a model, a profiler's trace, codecarbon's emissions.csv or a launch file. Nothing in the file is executed.
 
     mlsysim import config.json
+    mlsysim import model.onnx --size sequence=512
+    mlsysim import trace.json.gz --on B200 --batch 2
     mlsysim import config.json --save My_Model && mlsysim serve My_Model --on 8xH100
     """
-    from mlsysim.importers.model import read_model
+    from mlsysim.cli.launch import import_launch
+    from mlsysim.cli.traces import print_emissions, print_trace, sizes_of
+    from mlsysim.importers.detect import read_any
+    from mlsysim.importers.report import ImportReport
+    from mlsysim.importers.trace import TraceReport
     from mlsysim.importers.user_zoo import save_model
 
     form = chosen_form(context, output, as_json)
-    report = read_model(path)
+    if save is None and batch is None and import_launch(path, form, on):
+        return
+    report = read_any(path, chip=chip, sizes=sizes_of(size))
+    if not isinstance(report, TraceReport) and (on is not None or batch is not None):
+        raise InputError("--on and --batch ask what a trace would be elsewhere; for a model use `mlsysim eval`.")
+    if not isinstance(report, ImportReport) and save is not None:
+        raise InputError("--save keeps a model, and this file holds none.", field="save")
+    if isinstance(report, TraceReport):
+        print_trace(report, form, on, batch)
+        return
+    if not isinstance(report, ImportReport):
+        print_emissions(report, form)
+        return
     document = report.to_dict()
     if save is not None:
         document["saved"] = str(save_model(report, save))

@@ -103,6 +103,7 @@ def read_onnx(
     )
     calls = fuse_attention([(item.node, item.call) for item in reading.counted], reading.known)
     workload = workload_of(calls, title, per_pass, samples)
+    held = _bytes_on_disk(place, graph, warnings)
     return ImportReport.of(
         workload,
         f"ONNX graph{f' of {model.producer}' if model.producer else ''}",
@@ -110,7 +111,7 @@ def read_onnx(
         warnings=tuple(warnings),
         dtype=_dtype(reading),
         source=place.name,
-        checkpoint_bytes=_bytes_on_disk(place, graph, warnings),
+        checkpoint_bytes=held,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlsysim.errors import InputError
+from mlsysim.importers import onnx_forms  # noqa: F401  its rules are among those known
 from mlsysim.importers.counting import Call, attention, contraction, convolution, elements, lookup, product, recurrent
 from mlsysim.importers.onnx_shapes import BINARY, RULES, SAME, Known, gemm_factors, whole
 from mlsysim.importers.onnx_wire import Node

@@ -48,6 +48,12 @@ _SINGLE: dict[str, Callable[[float], float]] = {
     "Sqrt": lambda a: math.sqrt(a) if a >= 0 else 0.0,
     "Abs": abs,
 }
+_REDUCED: dict[str, Callable[[Values], float]] = {
+    "ReduceProd": lambda values: float(math.prod(values)),
+    "ReduceSum": lambda values: float(sum(values)),
+    "ReduceMax": lambda values: max(values),
+    "ReduceMin": lambda values: min(values),
+}
 _KEPT = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
@@ -110,7 +116,6 @@ def _folded(node: Node, known: Known) -> Values | None:
         value = filled.values[0] if isinstance(filled, Tensor) and filled.values else 0.0
         count = math.prod(int(v) for v in values[0])
         return (float(value),) * count if count <= _MOST else None
-    if op in ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"):
-        how: Callable[[Values], float] = {"ReduceProd": math.prod, "ReduceSum": sum, "ReduceMax": max, "ReduceMin": min}[op]
-        return (float(how(values[0])),) if len(known.shape(node, 0)) == 1 else None
+    if op in _REDUCED:
+        return (_REDUCED[op](values[0]),) if len(known.shape(node, 0)) == 1 else None
     return None

@@ -12,18 +12,13 @@ the unmasked half. Left out: branches of ``torch.cond`` and bodies of loops, whi
 from __future__ import annotations
 
 import os
-import zipfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from importlib import import_module as _load
-from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.counting import (
     Call,
-    Shape,
     attention,
     contraction,
     convolution,
@@ -35,14 +30,11 @@ from mlsysim.importers.counting import (
     with_weights,
     workload_of,
 )
-from mlsysim.importers.limits import existing, load_json, read_bounded, size_in_words
+from mlsysim.importers.limits import existing, load_json, read_bounded
 from mlsysim.importers.report import ImportReport
+from mlsysim.importers.torch_programs import GraphNode, Program, graph_text, program_in_json, program_in_memory
 
 __all__ = ["import_module", "read_pt2"]
-
-_LARGEST_GRAPH = 200_000_000
-_MOST_FILES = 100_000
-_DEEPEST = 16
 
 _VIEWS = frozenset(
     [
@@ -135,45 +127,6 @@ _ATTENTIONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    name: str
-    shape: Shape
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A call: the operator's name without its overload, arguments by name, and the tensors it gives."""
-
-    op: str
-    namespace: str
-    arguments: dict[str, Any]
-    outputs: tuple[_Tensor, ...]
-
-    @property
-    def tensors(self) -> list[_Tensor]:
-        found: list[_Tensor] = []
-        for value in self.arguments.values():
-            for item in value if isinstance(value, list) else [value]:
-                if isinstance(item, _Tensor):
-                    found.append(item)
-        return found
-
-
-@dataclass(slots=True)
-class _Program:
-    """A graph, whoever wrote it: its calls, the shapes of its weights by name, and those of the user's inputs."""
-
-    nodes: Iterable[_Node]
-    weights: dict[str, Shape]
-    buffers: dict[str, Shape]
-    inputs: list[_Tensor]
-    held: set[str] = field(default_factory=set)
-    strange: Counter[str] = field(default_factory=Counter)
-    aliases: dict[str, str] = field(default_factory=dict)
-    """A view of a weight is that weight."""
-
-
 def import_module(
     module: Any,
     example_inputs: Sequence[Any] = (),
@@ -207,222 +160,23 @@ def import_module(
         title = name or type(module).__name__
     else:
         raise InputError(f"A module is an nn.Module or an ExportedProgram, not {type(module).__name__}.")
-    return _report(_of_program(program), title, "PyTorch module", batch, source=type(module).__name__)
+    return _report(program_in_memory(program), title, "PyTorch module", batch, source=type(module).__name__)
 
 
 def read_pt2(path: str | os.PathLike[str], name: str | None = None, *, batch: int | None = None) -> ImportReport:
     """The report on a file that ``torch.export.save`` wrote, from its JSON alone."""
     place = existing(path)
     read_bounded(place, 16, at_most=4)
-    document = load_json(_graph_text(place), max_depth=200, name=place.name, finite=False)
-    return _report(_of_json(document, place.name), name or place.stem, "PyTorch exported program", batch, place.name)
-
-
-def _graph_text(place: Path) -> bytes:
-    """The JSON of the graph, out of the archive."""
-    try:
-        with zipfile.ZipFile(place) as archive:
-            entries = archive.infolist()
-            if len(entries) > _MOST_FILES:
-                raise InputError(f"{place.name[:200]!r} holds more than {_MOST_FILES:,} files.")
-            found = [
-                entry
-                for entry in entries
-                if entry.filename == "serialized_exported_program.json"
-                or (entry.filename.endswith(".json") and "/models/" in f"/{entry.filename}")
-            ]
-            if not found:
-                raise InputError(
-                    f"{place.name[:200]!r} holds no graph in JSON, as torch.export.save writes it; pickles are not read."
-                )
-            if len(found) > 1:
-                raise InputError(f"{place.name[:200]!r} holds {len(found)} programs; save the one you mean by itself.")
-            with archive.open(found[0]) as stream:
-                data = stream.read(_LARGEST_GRAPH + 1)
-    except InputError:
-        raise
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, RuntimeError, NotImplementedError, ValueError):
-        raise InputError(f"{place.name[:200]!r} is not an archive of torch.export.save, or it is cut off.") from None
-    except Exception as error:
-        if type(error).__module__ not in ("zlib", "lzma", "_lzma"):
-            raise
-        raise InputError(f"{place.name[:200]!r} is cut off or damaged.") from None
-    if len(data) > _LARGEST_GRAPH:
-        raise InputError(f"The graph in {place.name[:200]!r} is larger than {size_in_words(_LARGEST_GRAPH)}.")
-    return data
-
-
-# --- the two forms of a program -----------------------------------------------------------------------------------------
-
-
-def _of_program(program: Any) -> _Program:
-    """The calls of an exported program in memory."""
-    shapes: dict[str, Shape] = {}
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and hasattr(node.meta.get("val"), "shape"):
-            shapes[node.name] = _hinted(node.meta["val"].shape)
-    weights, buffers, inputs = {}, {}, []
-    for spec in program.graph_signature.input_specs:
-        key = getattr(spec.arg, "name", "")
-        if key not in shapes:
-            continue
-        if spec.kind.name == "PARAMETER":
-            weights[key] = shapes[key]
-        elif spec.kind.name == "USER_INPUT":
-            inputs.append(_Tensor(key, shapes[key]))
-        else:
-            buffers[key] = shapes[key]
-    return _Program(_fx_nodes(program.graph_module, {}, 0), weights, buffers, inputs)
-
-
-def _hinted(sizes: Iterable[Any]) -> Shape:
-    """Sizes of a tensor; one that the export left open has the size of the example."""
-    found = []
-    for size in sizes:
-        if isinstance(size, int):
-            found.append(size)
-            continue
-        hint = getattr(getattr(size, "node", None), "hint", None)
-        if not isinstance(hint, int):
-            raise InputError("The program has a dimension whose size depends on the data.")
-        found.append(hint)
-    return tuple(found)
-
-
-def _fx_nodes(module: Any, names: Mapping[str, str], depth: int) -> Iterator[_Node]:
-    if depth > _DEEPEST:
-        raise InputError(f"The program nests graphs more than {_DEEPEST} deep.")
-
-    def tensors(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [tensors(item) for item in value]
-        meta = getattr(value, "meta", None)
-        if meta is None:
-            return value
-        found = meta.get("val")
-        return _Tensor(names.get(value.name, value.name), _hinted(found.shape)) if hasattr(found, "shape") else None
-
-    for node in module.graph.nodes:
-        if node.op != "call_function":
-            continue
-        schema = getattr(node.target, "_schema", None)
-        if schema is None:
-            inner = [
-                module.get_submodule(a.target)
-                for a in node.args
-                if getattr(a, "op", "") == "get_attr" and _is_graph(module, a)
-            ]
-            if len(inner) == 1:
-                given = [a for a in node.args if getattr(a, "op", "") != "get_attr" and hasattr(a, "meta")]
-                inside = [n.name for n in inner[0].graph.nodes if n.op == "placeholder"]
-                outer = {i: names.get(a.name, a.name) for i, a in zip(inside, given, strict=False)}
-                yield from _fx_nodes(inner[0], outer, depth + 1)
-            elif inner:
-                yield _Node(str(node.target), "higher_order", {}, ())
-            continue
-        order = [argument.name for argument in schema.arguments]
-        arguments = {key: tensors(value) for key, value in (*zip(order, node.args, strict=False), *node.kwargs.items())}
-        value = node.meta.get("val")
-        made = value if isinstance(value, (list, tuple)) else (value,)
-        outputs = tuple(
-            _Tensor(node.name if i == 0 else f"{node.name}.{i}", _hinted(v.shape))
-            for i, v in enumerate(made)
-            if hasattr(v, "shape")
-        )
-        namespace, _, op = schema.name.partition("::")
-        yield _Node(op, namespace, arguments, outputs)
-
-
-def _is_graph(module: Any, node: Any) -> bool:
-    try:
-        return hasattr(module.get_submodule(node.target), "graph")
-    except AttributeError:
-        return False
-
-
-def _of_json(document: Any, name: str) -> _Program:
-    """The calls of a program as ``torch.export.save`` writes them."""
-    try:
-        module = document["graph_module"]
-        graph, signature = module["graph"], module["signature"]
-        shapes = _json_shapes(graph)
-        weights, buffers, inputs = {}, {}, []
-        for spec in signature["input_specs"]:
-            kind, content = next(iter(spec.items()))
-            argument = content["arg"]
-            key = argument.get("as_tensor", argument).get("name", "") if isinstance(argument, dict) else ""
-            if key not in shapes:
-                continue
-            if kind == "parameter":
-                weights[key] = shapes[key]
-            elif kind == "user_input":
-                inputs.append(_Tensor(key, shapes[key]))
-            else:
-                buffers[key] = shapes[key]
-        return _Program(list(_json_nodes(graph, 0)), weights, buffers, inputs)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration, IndexError):
-        raise InputError(f"The graph in {name[:200]!r} is not in a form that is known.") from None
-
-
-def _json_shapes(graph: Mapping[str, Any]) -> dict[str, Shape]:
-    found = {}
-    for key, meta in graph["tensor_values"].items():
-        sizes: list[int] = []
-        for size in meta["sizes"]:
-            value = size.get("as_int")
-            if value is None:
-                value = ((size.get("as_expr") or {}).get("hint") or {}).get("as_int")
-            if isinstance(value, bool) or not isinstance(value, int):
-                sizes = []
-                break
-            sizes.append(value)
-        else:
-            found[key] = tuple(sizes)
-    return found
-
-
-def _json_nodes(graph: Mapping[str, Any], depth: int) -> Iterator[_Node]:
-    if depth > _DEEPEST:
-        raise InputError(f"The program nests graphs more than {_DEEPEST} deep.")
-    shapes = _json_shapes(graph)
-
-    def tensor(entry: Mapping[str, Any]) -> _Tensor | None:
-        key = entry["name"]
-        return _Tensor(key, shapes[key]) if key in shapes else None
-
-    def value(argument: Mapping[str, Any]) -> Any:
-        kind, content = next(iter(argument.items()))
-        if kind == "as_tensor":
-            return tensor(content)
-        if kind == "as_tensors":
-            return [tensor(item) for item in content]
-        if kind == "as_optional_tensors":
-            return [tensor(item["as_tensor"]) for item in content if "as_tensor" in item]
-        return content if kind in ("as_bool", "as_int", "as_float", "as_ints", "as_string") else None
-
-    for node in graph["nodes"]:
-        words = node["target"].split(".")
-        inner = [i["arg"]["as_graph"]["graph"] for i in node["inputs"] if "as_graph" in i["arg"]]
-        if len(inner) == 1:
-            yield from _json_nodes(inner[0], depth + 1)
-            continue
-        if inner:
-            yield _Node(node["target"], "higher_order", {}, ())
-            continue
-        arguments = {item["name"] or str(i): value(item["arg"]) for i, item in enumerate(node["inputs"])}
-        made = [value(output) for output in node["outputs"]]
-        flat = [item for output in made for item in (output if isinstance(output, list) else [output])]
-        outputs = tuple(item for item in flat if isinstance(item, _Tensor))
-        namespace = words[2] if words[:2] == ["torch", "ops"] and len(words) > 3 else ""
-        yield _Node(words[3] if namespace else words[-1], namespace, arguments, outputs)
+    document = load_json(graph_text(place), max_depth=200, name=place.name, finite=False)
+    return _report(
+        program_in_json(document, place.name), name or place.stem, "PyTorch exported program", batch, place.name
+    )
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
 
 
-def _report(program: _Program, title: str, family: str, batch: int | None, source: str) -> ImportReport:
+def _report(program: Program, title: str, family: str, batch: int | None, source: str) -> ImportReport:
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise InputError(f"The batch is a whole number of at least 1, got {str(batch)[:40]!r}.")
     first = next((tensor.shape[0] for tensor in program.inputs if tensor.shape), 1)
@@ -443,7 +197,7 @@ def _report(program: _Program, title: str, family: str, batch: int | None, sourc
     )
 
 
-def _count(node: _Node, program: _Program) -> list[Call]:
+def _count(node: GraphNode, program: Program) -> list[Call]:
     """What a node counts for; empty where it only looks at data in another way."""
     op = node.op.rstrip("_") if node.op not in ("__and__", "__or__") else node.op
     tensors = node.tensors
@@ -475,7 +229,7 @@ def _count(node: _Node, program: _Program) -> list[Call]:
     return [with_weights(call, max(0.0, read - call.weights), parameters)]
 
 
-def _call(op: str, node: _Node, weight: list[bool]) -> Call:
+def _call(op: str, node: GraphNode, weight: list[bool]) -> Call:
     tensors, out = node.tensors, node.outputs[0].shape
     shapes = [tensor.shape for tensor in tensors]
     if op in _CONVOLUTIONS and len(shapes) > 1:

@@ -229,7 +229,14 @@ def _kernels(events: list[Event]) -> tuple[KernelTime, ...]:
         entry[1] += event.length
     found = [
         KernelTime(
-            name=_short(key[0]), kind=key[1], operator=key[2], count=int(n), time=time, flops=key[3], bytes=key[4], precision=key[5]
+            name=_short(key[0]),
+            kind=key[1],
+            operator=key[2],
+            count=int(n),
+            time=time,
+            flops=key[3],
+            bytes=key[4],
+            precision=key[5],
         )
         for key, (n, time) in grouped.items()
     ]

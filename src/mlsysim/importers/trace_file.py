@@ -174,7 +174,7 @@ def _launched(event: Event, operators: dict[Any, tuple[str, dict[str, Any]]]) ->
     found = operators.get(key) if isinstance(key, (int, str)) else None
     if found is None:
         return event
-    shapes = {k: found[1][k] for k in ("Input Dims", "Input type", "Concrete Inputs") if k in found[1]}
+    shapes: dict[str, Any] = {k: found[1][k] for k in ("Input Dims", "Input type", "Concrete Inputs") if k in found[1]}
     return replace(event, operator=found[0], arguments={**event.arguments, **shapes})
 
 

@@ -45,7 +45,25 @@ _TYPES = {
     "char": "int8",
 }
 _SIZES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
-_REDUCED = frozenset("sum mean amax amin max min norm var std argmax argmin any all prod logsumexp".split())
+_REDUCED = frozenset(
+    [
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "norm",
+        "var",
+        "std",
+        "argmax",
+        "argmin",
+        "any",
+        "all",
+        "prod",
+        "logsumexp",
+    ]
+)
 _OTHER_SIZES = {"long int": 8, "long": 8, "int": 4, "unsigned char": 1, "bool": 1, "short": 2}
 
 
@@ -72,7 +90,9 @@ def precision_of(types: Sequence[Any], name: str) -> str | None:
     return None
 
 
-def work_of(op: str, dims: Sequence[Any], types: Sequence[Any], concrete: Sequence[Any]) -> tuple[float | None, float | None]:
+def work_of(
+    op: str, dims: Sequence[Any], types: Sequence[Any], concrete: Sequence[Any]
+) -> tuple[float | None, float | None]:
     """Operations and bytes of one call of an ATen operator; None for what its shapes do not tell.
 
     Bytes are each input read once and one output written, of the size of a product's result or of the largest input. A
@@ -97,7 +117,11 @@ def work_of(op: str, dims: Sequence[Any], types: Sequence[Any], concrete: Sequen
 
 
 def _shape(item: Any) -> Shape | None:
-    if isinstance(item, list) and item and all(isinstance(s, int) and not isinstance(s, bool) and 0 <= s < 10**12 for s in item):
+    if (
+        isinstance(item, list)
+        and item
+        and all(isinstance(s, int) and not isinstance(s, bool) and 0 <= s < 10**12 for s in item)
+    ):
         return tuple(item)
     return None
 
@@ -112,7 +136,9 @@ def _numbers(item: Any) -> list[int]:
     return [int(n) for n in re.findall(r"-?\d{1,9}", item)] if isinstance(item, str) else []
 
 
-def _operations(name: str, shapes: Sequence[Shape | None], concrete: Sequence[Any]) -> tuple[float | None, float | None]:
+def _operations(
+    name: str, shapes: Sequence[Shape | None], concrete: Sequence[Any]
+) -> tuple[float | None, float | None]:
     """Operations and elements of the result."""
     given = [shape for shape in shapes if shape]
     if name in ("mm", "bmm", "matmul", "_scaled_mm", "linear") and len(given) > 1:
@@ -148,7 +174,9 @@ def _convolution(name: str, x: Shape, w: Shape, concrete: Sequence[Any]) -> tupl
     rank = len(w) - 2
     if rank < 1 or len(x) != rank + 2 or len(concrete) < 5:
         return None, None
-    lists = [_numbers(concrete[i]) for i in ((3, 2, 4) if name == "cudnn_convolution" else (3, 4, 5)) if i < len(concrete)]
+    lists = [
+        _numbers(concrete[i]) for i in ((3, 2, 4) if name == "cudnn_convolution" else (3, 4, 5)) if i < len(concrete)
+    ]
     if len(lists) < 3 or any(len(numbers) not in (1, rank) for numbers in lists) or str(concrete[6:7]) == "['True']":
         return None, None
     stride, pad, dilation = ([*numbers] * rank if len(numbers) == 1 else numbers for numbers in lists)

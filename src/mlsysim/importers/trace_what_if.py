@@ -102,11 +102,15 @@ def what_if(trace: TraceReport, chip: str | HardwareNode | None = None, batch_sc
         f"The device was idle for {trace.idle * 1e3:.4g} ms a step; how much of that the profiler made, and how much longer kernels would hide, a trace does not tell."
     )
     if there is not here and there is not None:
-        notes.append("Each kind keeps the efficiency that it was measured with; another chip's libraries may reach another.")
+        notes.append(
+            "Each kind keeps the efficiency that it was measured with; another chip's libraries may reach another."
+        )
         if COMMUNICATION in kinds and (_link(here) is None or _link(there) is None):
             notes.append("The links of the chips are not both known, so collectives keep their time.")
     if batch_scale != 1:
-        notes.append("Whether the memory of the chip holds the new batch is not checked: a trace does not tell what is kept.")
+        notes.append(
+            "Whether the memory of the chip holds the new batch is not checked: a trace does not tell what is kept."
+        )
     unknown = sum(k.time for k in trace.kernels if k.kind in COMPUTE and k.flops is None)
     total = sum(k.time for k in trace.kernels) or 1.0
     if unknown / total > 0.1:
@@ -158,7 +162,10 @@ def _scaled(
         ratio = 1.0 if same or a is None or b is None else a / b
         return ratio * min(1.0, batch), ratio, ratio * max(1.0, batch)
     if "host" in kernel.kind:
-        a, b = (None if c is None or c.interconnect is None else to_si(c.interconnect.bandwidth, "byte/s") for c in (here, there))
+        a, b = (
+            None if c is None or c.interconnect is None else to_si(c.interconnect.bandwidth, "byte/s")
+            for c in (here, there)
+        )
         ratio = 1.0 if same or not a or not b else a / b
         return ratio * min(1.0, batch), ratio * batch, ratio * max(1.0, batch)
     grows = 1.0 if kernel.kind in _FIXED else batch

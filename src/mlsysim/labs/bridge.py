@@ -6,10 +6,10 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
-from mlsysim.labs import explorer
+from mlsysim.labs import explorer, runner
 from mlsysim.labs.rpc import call, offer, offered
 
-__all__ = ["about", "call", "explorer"]
+__all__ = ["about", "call", "explorer", "runner"]
 
 
 @offer

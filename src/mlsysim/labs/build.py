@@ -1,6 +1,7 @@
 """``labs build``: a folder of static files that runs the engine in a browser and asks no other host for anything.
 
     index.html, *.js, *.css    the pages as they are in ``site/``
+    labs.json                  the list of labs, and the mark that an instructor's key leaves in result codes
     pyodide/                   CPython for WebAssembly: the few files of the npm package that a browser loads
     wheels/                    our own package, pint, pydantic and what they need
     licences.txt               what is inside, under which licence
@@ -23,7 +24,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin, fetch, pins
+from mlsysim.labs.runner import list_labs
 from mlsysim.labs.wheel import browser_wheel
 
 __all__ = ["Site", "build", "contents"]
@@ -41,10 +44,15 @@ class Site:
     bytes: int
 
 
-def build(folder: Path, cache: Path | None = None, say: Callable[[str], None] = lambda text: None) -> Site:
-    """Write the site into ``folder``, which must be new, empty, or a site that was built before."""
+def build(
+    folder: Path, cache: Path | None = None, say: Callable[[str], None] = lambda text: None, key: str = ""
+) -> Site:
+    """Write the site into ``folder``, which must be new, empty, or a site that was built before.
+
+    ``key`` is an instructor's own, mixed into the result codes of labs.
+    """
     before = _previous(folder)
-    made = contents(cache, say)
+    made = contents(cache, say, key)
     for name in sorted(before - set(made)):
         (folder / name).unlink(missing_ok=True)
     say(f"writing {len(made)} files to {folder}")
@@ -56,9 +64,12 @@ def build(folder: Path, cache: Path | None = None, say: Callable[[str], None] = 
     return Site(folder, len(made), sum(len(content) for content in made.values()))
 
 
-def contents(cache: Path | None = None, say: Callable[[str], None] = lambda text: None) -> dict[str, bytes]:
+def contents(
+    cache: Path | None = None, say: Callable[[str], None] = lambda text: None, key: str = ""
+) -> dict[str, bytes]:
     """Every file of the site by its name below the folder."""
     made = _pages()
+    made["labs.json"] = _json({"key": derived_key(key), "labs": list_labs()})
     wheels = []
     locked = pins()
     for pin in locked:

@@ -84,7 +84,9 @@ def read_code(text: str, key: str = "") -> ResultCode:
     body, check = raw[:-_CHECK], raw[-_CHECK:]
     if not hmac.compare_digest(check, _check(body, derived_key(key))):
         with_key = "with another key" if key else "with a key (--key), or it was not copied as it was"
-        raise InputError(f"The code {text[:60]!r} does not check: it was mistyped, altered, or its site was built {with_key}.")
+        raise InputError(
+            f"The code {text[:60]!r} does not check: it was mistyped, altered, or its site was built {with_key}."
+        )
     known = {_lab_mark(each.id): each.id for each in labs()}
     if body[:_LAB] not in known:
         raise InputError(f"The code {text[:60]!r} is of a lab that this version does not have.")

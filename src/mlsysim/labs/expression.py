@@ -27,7 +27,7 @@ from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 __all__ = ["Formula", "field_of", "formula"]
 
 _LONGEST = 400
-_MOST_POWER = 8
+_MOST_POWER = 64
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -179,7 +179,9 @@ def field_of(owner: Any, name: str) -> Any:
         raise unknown_name("entry", name, [str(key) for key in owner])
     if isinstance(owner, Answer) and name not in type(owner).model_fields:
         return owner.value(name)
-    value = getattr(owner, name, None) if isinstance(owner, BaseModel) or hasattr(owner, "__dataclass_fields__") else None
+    value = (
+        getattr(owner, name, None) if isinstance(owner, BaseModel) or hasattr(owner, "__dataclass_fields__") else None
+    )
     if value is None or callable(value):
         fields = [*getattr(type(owner), "model_fields", ()), *getattr(owner, "__dataclass_fields__", ())]
         raise unknown_name(f"field of {type(owner).__name__}", name, fields)

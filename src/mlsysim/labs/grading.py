@@ -100,7 +100,9 @@ def read_answer(question: Question, text: str) -> Any:
         got = _DIMENSIONS.get(str(given.dimensionality), f"in {given.units:~P}")
         raise UnitError(f"{text} is {got}, but this is {expected}; write it like '{example}'.")
     if question.unit == "percent" and str(given.units) in ("", "dimensionless") and abs(given.magnitude) > 1:
-        raise UnitError(f"{text} without a unit means {given.magnitude * 100:,.4g} %; write '{text} %' if you mean that.")
+        raise UnitError(
+            f"{text} without a unit means {given.magnitude * 100:,.4g} %; write '{text} %' if you mean that."
+        )
     return given.to(question.unit)
 
 

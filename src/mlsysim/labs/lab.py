@@ -64,7 +64,9 @@ class Compute(Record):
     resolver: str | None = None
     inputs: dict[str, Any] = Field(default_factory=dict)
     plan: dict[str, Any] | None = None
-    least: str | None = Field(default=None, description="parameter whose least value is sought for which 'holds' is true")
+    least: str | None = Field(
+        default=None, description="parameter whose least value is sought for which 'holds' is true"
+    )
     start: int = Field(default=1, ge=0, description="where the search of 'least' starts")
     stop: int = Field(default=4096, le=10**7, description="where it ends; 'holds' must be true from some value on")
     holds: str | None = None
@@ -131,7 +133,16 @@ class Chart(Record):
     """Something drawn of what was computed."""
 
     kind: Literal[
-        "roofline", "waterfall", "memory", "tornado", "scorecard", "heat_map", "regime_map", "pareto", "timeline", "table"
+        "roofline",
+        "waterfall",
+        "memory",
+        "tornado",
+        "scorecard",
+        "heat_map",
+        "regime_map",
+        "pareto",
+        "timeline",
+        "table",
     ]
     title: str
     of: list[str] = Field(default_factory=list, description="names of what was computed")

@@ -91,7 +91,9 @@ def _tornado(scope: Scope, chart: Chart, width: int) -> Any:
 
 def _scorecard(scope: Scope, chart: Chart, width: int) -> Any:
     answer = _computed(scope, chart)[0][1]
-    rows = [(score.wall, score.load, score.value or score.note) for score in answer.scorecard if score.status != "not asked"]
+    rows = [
+        (score.wall, score.load, score.value or score.note) for score in answer.scorecard if score.status != "not asked"
+    ]
     return scorecard(rows, binding=answer.binding.wall, title=chart.title, width=width)
 
 
@@ -140,7 +142,9 @@ def _pareto(scope: Scope, chart: Chart, width: int) -> Any:
 
 
 def _timeline(scope: Scope, chart: Chart, width: int) -> Any:
-    said = {name: scope.evaluate(text[1:]) if str(text).startswith("=") else text for name, text in chart.schedule.items()}
+    said = {
+        name: scope.evaluate(text[1:]) if str(text).startswith("=") else text for name, text in chart.schedule.items()
+    }
     return timeline(**said, title=chart.title, width=width)
 
 

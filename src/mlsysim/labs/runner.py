@@ -7,6 +7,7 @@ reload of the page loses nothing. Nothing is computed before the predictions are
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -44,7 +45,7 @@ def list_labs() -> list[dict[str, Any]]:
 def lab_open(name: str, student: str = "") -> dict[str, Any]:
     """The texts, controls and questions of a lab, with the student's own parameters."""
     of = lab(name)
-    scope = Scope.of_student(of, student)
+    scope = _own(name, student)
     parameters = parameters_of(of, student)
     return {
         "id": of.id,
@@ -101,8 +102,8 @@ def lab_compute(
     """What the engine says at the controls, and each prediction beside what became of it."""
     of = lab(name)
     _require_predictions(of, predictions)
-    own = Scope.of_student(of, student)
-    scope = Scope.of_student(of, student, moved)
+    own = _own(name, student)
+    scope = Scope.of_student(of, student, moved) if moved else own
     return {
         "compared": {q.id: compare_prediction(own, q, predictions[q.id]) for q in of.predictions},
         "values": [
@@ -125,7 +126,7 @@ def lab_answer(name: str, question: str, answer: str, student: str = "") -> dict
     asked = of.question(question)
     if not asked.is_graded:
         raise InputError(f"{question!r} is a prediction, which is not graded.")
-    given = grade(Scope.of_student(of, student), asked, answer)
+    given = grade(_own(name, student), asked, answer)
     return {**given.to_dict(), "hint": to_html(given.hint) if given.hint else ""}
 
 
@@ -141,7 +142,7 @@ def lab_finish(
     """The score, graded anew; the explanation, once everything is right; and a code where a student gave an id."""
     of = lab(name)
     _require_predictions(of, predictions)
-    scope = Scope.of_student(of, student)
+    scope = _own(name, student)
     solved = {q.id: grade(scope, q, answers.get(q.id, "")).correct for q in of.graded}
     counted = {key: max(int(attempts.get(key, 1)), 1) if right else 0 for key, right in solved.items()}
     complete = all(solved.values())
@@ -153,6 +154,12 @@ def lab_finish(
         "code": make_code(of, student, counted, site_key) if student_name(student) else "",
         "explanation": to_html(scope.text(of.explanation)) if complete else "",
     }
+
+
+@lru_cache(maxsize=8)
+def _own(name: str, student: str) -> Scope:
+    """The scope of a student's own parameters; its values are kept, since every answer asks for the same ones."""
+    return Scope.of_student(lab(name), student)
 
 
 def _require_predictions(of: Lab, predictions: Mapping[str, str]) -> None:

@@ -182,7 +182,14 @@ def as_unit(value: Any, unit: str) -> Any:
     return made.to(unit)
 
 
-_SYMBOLS = {"percent": "%", "flop/byte": "FLOP/B", "token/s": "tokens/s", "sample/s": "samples/s", "GPU": "GPUs"}
+_SYMBOLS = {
+    "percent": "%",
+    "flop/byte": "FLOP/B",
+    "token/s": "tokens/s",
+    "sample/s": "samples/s",
+    "GPU": "GPUs",
+    "day": "days",
+}
 
 
 def shown(value: Any, unit: str) -> str:

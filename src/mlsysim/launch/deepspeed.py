@@ -104,7 +104,8 @@ def _accelerators(parsed: Any, document: dict[str, Any], warnings: list[str]) ->
         return None
     if batch % (steps * micro):
         raise InputError(
-            f"train_batch_size {batch} is no multiple of micro-batch {micro} x {steps} accumulation steps.", field="batch_size"
+            f"train_batch_size {batch} is no multiple of micro-batch {micro} x {steps} accumulation steps.",
+            field="batch_size",
         )
     return int(batch // steps // micro * (split.get("tp") or 1) * (split.get("pp") or 1))
 
@@ -114,9 +115,13 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     final = completed(plan, answer)
     split, work, why = final.parallelism, final.workload, reasons(final, answer)
     if work.precision not in ("bf16", "fp16", "fp32"):
-        raise InputError(f"DeepSpeed's configuration has bf16, fp16 and fp32; it has no key for {work.precision}.", field="precision")
+        raise InputError(
+            f"DeepSpeed's configuration has bf16, fp16 and fp32; it has no key for {work.precision}.", field="precision"
+        )
     if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
-        raise InputError(f"DeepSpeed has {', '.join(_OPTIMIZERS.values())}; it has none for {work.optimizer!r}.", field="optimizer")
+        raise InputError(
+            f"DeepSpeed has {', '.join(_OPTIMIZERS.values())}; it has none for {work.optimizer!r}.", field="optimizer"
+        )
     dp, micro, batch = split.dp or 1, split.micro_batch or 1, work.batch_size or 1
     out: dict[str, Any] = {}
     comments: dict[str, Any] = {}
@@ -149,10 +154,12 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
         comments["kept"] = "kept from the file that was read: " + ", ".join(kept)
     gaps = not_expressed(final, (*FIELDS, "workload.model"), _NOTES)
     lines = header(final, answer, "DeepSpeed configuration", gaps)
-    notes = {"about": [line for line in lines if not line.startswith(("fleet: ", "model: "))]}
-    notes |= {line.split(": ", 1)[0]: line.split(": ", 1)[1] for line in lines if line.startswith(("fleet: ", "model: "))}
+    notes: dict[str, Any] = {"about": [line for line in lines if not line.startswith(("fleet: ", "model: "))]}
+    notes |= {
+        line.split(": ", 1)[0]: line.split(": ", 1)[1] for line in lines if line.startswith(("fleet: ", "model: "))
+    }
     if work.seq_len is not None:
-        notes["seq_len"] = work.seq_len  # type: ignore[assignment]
+        notes["seq_len"] = work.seq_len
     return json.dumps({_COMMENTS: {**notes, **comments}, **out}, indent=2) + "\n"
 
 

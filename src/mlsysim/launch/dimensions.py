@@ -2,7 +2,7 @@
 
 The zoo's entry with the same layers, width, heads, key-value heads, feed-forward width and experts is taken; several can have the same
 (a model and its tuned versions), and then a name in the file decides. Where none has them, a model of those dimensions is made.
-Not told apart: vocabularies (flags often leave them to the tokenizer), rotary bases, dropouts, activations other than gated or not.
+A vocabulary, where one is given, chooses among equals (flags often leave it to the tokenizer). Not told apart: rotary bases, dropouts, activations other than gated or not.
 """
 
 from __future__ import annotations
@@ -57,22 +57,33 @@ def model_of(parsed: Parsed, named: str | None) -> tuple[str | None, Workload | 
         return named, None, []
     wanted, warnings = _made(parsed, layers, hidden, heads)
     same = [
-        key
-        for key in Models.keys()
-        if isinstance(entry := Models.get(key), TransformerWorkload) and entry.has_dimensions and _same(entry, wanted)
+        entry.metadata.key
+        for entry in Models
+        if isinstance(entry, TransformerWorkload)
+        and entry.has_dimensions
+        and _same(entry, wanted)
+        and entry.metadata.key
     ]
     if named is not None and named in same:
         return named, None, []
+    size = parsed.whole("--vocab-size")
+    same = [key for key in same if size is not None and Models.get(key).vocab_size == size] or same
     if same:
         others = [key for key in same if key != same[0]]
         if others:
-            warnings = [f"The dimensions are those of {same[0]} and also of {', '.join(others[:4])}; the first was taken."]
+            warnings = [
+                f"The dimensions are those of {same[0]} and also of {', '.join(others[:4])}; the first was taken."
+            ]
         else:
             warnings = []
         return same[0], None, warnings
     if named is not None:
-        warnings.append(f"The dimensions are not those of {named}, which the file names; a model of the dimensions was made.")
-    key = f"Flags_L{layers}_H{hidden}_A{heads}" + (f"_E{parsed.whole('--num-experts')}" if parsed.whole("--num-experts") else "")
+        warnings.append(
+            f"The dimensions are not those of {named}, which the file names; a model of the dimensions was made."
+        )
+    key = f"Flags_L{layers}_H{hidden}_A{heads}" + (
+        f"_E{parsed.whole('--num-experts')}" if parsed.whole("--num-experts") else ""
+    )
     return key, wanted, warnings
 
 
@@ -94,7 +105,9 @@ def _made(parsed: Parsed, layers: int, hidden: int, heads: int) -> tuple[Transfo
         "gated_ffn": gated,
         "vocab_size": vocabulary,
         "tied_embeddings": not parsed.on("--untie-embeddings-and-output-weights"),
-        "position_embeddings": (parsed.whole("--max-position-embeddings") or 0) if positions == "learned_absolute" else 0,
+        "position_embeddings": (parsed.whole("--max-position-embeddings") or 0)
+        if positions == "learned_absolute"
+        else 0,
         "bias": not parsed.on("--disable-bias-linear"),
         "qkv_bias": parsed.on("--add-qkv-bias"),
         "norm": "rmsnorm" if (parsed.text("--normalization") or "").lower() == "rmsnorm" else "layernorm",
@@ -149,7 +162,12 @@ def _expert_layers(text: str | None, layers: int, warnings: list[str]) -> tuple[
 
 def dimension_flags(model: Workload) -> list[tuple[str, str | None]]:
     """A model's dimensions as Megatron's flags; a flag without a value is a switch."""
-    if not isinstance(model, TransformerWorkload) or not model.has_dimensions or model.structure != "decoder" or model.csa:
+    if (
+        not isinstance(model, TransformerWorkload)
+        or not model.has_dimensions
+        or model.structure != "decoder"
+        or model.csa
+    ):
         raise InputError(
             f"Megatron's GPT flags express decoders of attention and feed-forward layers, which {model.name} is not.",
             field="model",

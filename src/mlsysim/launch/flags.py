@@ -86,7 +86,9 @@ def table(target: str) -> Table:
     """The flags of a target."""
     entry = _all()[target]
     flags = {
-        name: Flag(name, row["takes"], row["means"], row.get("field"), row.get("own", False), tuple(row.get("aliases", ())))
+        name: Flag(
+            name, row["takes"], row["means"], row.get("field"), row.get("own", False), tuple(row.get("aliases", ()))
+        )
         for name, row in entry["flags"].items()
     }
     return Table(target, entry["source"], entry["url"], entry["checked"], flags)
@@ -187,7 +189,7 @@ def parse(words: Sequence[str], flags: Table) -> Parsed:
                 values.append(words[i])
                 i += 1
         if flag is None:
-            found.unread.append(" ".join([word, *values]))
+            found.unread.append(word if mark else " ".join([word, *values]))
         elif flag.takes == "switch":
             found.values[flag.name] = given.lower() not in ("false", "0", "no")
         elif not values:
@@ -202,10 +204,14 @@ def _enter(found: Parsed, flag: Flag, value: Any) -> None:
         found.values[flag.name] = value
     elif is_unresolved(value):
         found.unresolved[flag.name] = value
-        found.warnings.append(f"The value of {flag.name} is {value[:60]!r}, which only the shell knows; it was not read.")
+        found.warnings.append(
+            f"The value of {flag.name} is {value[:60]!r}, which only the shell knows; it was not read."
+        )
     elif value == "auto":
         found.unresolved[flag.name] = value
-        found.warnings.append(f"The value of {flag.name} is 'auto', which the program that reads the file fills in; it was not read.")
+        found.warnings.append(
+            f"The value of {flag.name} is 'auto', which the program that reads the file fills in; it was not read."
+        )
     else:
         found.values[flag.name] = value
 
@@ -220,7 +226,7 @@ def parse_tables(document: Mapping[str, Any], flags: Table, ignored: tuple[str, 
     waiting: list[tuple[str, Any]] = [(str(key), value) for key, value in document.items() if key not in ignored]
     while waiting:
         path, value = waiting.pop(0)
-        flag = flags.flags.get(path)
+        flag = flags.find(path)
         if flag is None and isinstance(value, dict):
             waiting = [(f"{path}.{key}", item) for key, item in value.items()] + waiting
         elif flag is None:

@@ -116,7 +116,9 @@ def _zero(parsed: Parsed, split: dict[str, Any], warnings: list[str]) -> int:
     if text is None:
         return 3
     if text.upper() not in _STRATEGIES:
-        raise InputError(f"The sharding strategy is one of {', '.join(list(_STRATEGIES)[:5])}, got {text[:40]!r}.", field="zero")
+        raise InputError(
+            f"The sharding strategy is one of {', '.join(list(_STRATEGIES)[:5])}, got {text[:40]!r}.", field="zero"
+        )
     return _STRATEGIES[text.upper()]
 
 
@@ -126,11 +128,15 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     split, work, why = final.parallelism, final.workload, reasons(final, answer)
     zero = split.zero or 0
     if work.precision not in ("bf16", "fp16", "fp8", "fp32"):
-        raise InputError(f"Accelerate has bf16, fp16, fp8 and no; it has no value for {work.precision}.", field="precision")
+        raise InputError(
+            f"Accelerate has bf16, fp16, fp8 and no; it has no value for {work.precision}.", field="precision"
+        )
     if (split.pp or 1) > 1:
         raise InputError(f"FSDP has no pipeline, and the plan has PP {split.pp}; fix parallelism.pp = 1.", field="pp")
     if zero < 2 and (split.dp or 1) > 1:
-        raise InputError(f"FSDP shards gradients or more, and the plan has ZeRO {zero}; fix parallelism.zero = 2 or 3.", field="zero")
+        raise InputError(
+            f"FSDP shards gradients or more, and the plan has ZeRO {zero}; fix parallelism.zero = 2 or 3.", field="zero"
+        )
     fleet = find_fleets(final.hardware).one
     gaps = not_expressed(final, (*FIELDS, "workload.model"), _NOTES)
     if split.recompute == "selective":
@@ -165,4 +171,7 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
         place = out.setdefault(section, {}) if section else out
         if path in table(NAME).flags and key not in place:
             place[key] = Why(value, kept)
-    return "\n".join([*comment(header(final, answer, "Accelerate configuration for FSDP", gaps, how)), *write_yaml(out)]) + "\n"
+    return (
+        "\n".join([*comment(header(final, answer, "Accelerate configuration for FSDP", gaps, how)), *write_yaml(out)])
+        + "\n"
+    )

@@ -22,7 +22,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 
-__all__ = ["FIELDS", "NAME", "arguments", "claims", "read", "read_command", "world", "write"]
+__all__ = ["FIELDS", "NAME", "arguments", "claims", "gaps_of", "read", "read_command", "world", "write"]
 
 NAME = "megatron"
 FIELDS = (
@@ -50,7 +50,14 @@ def world(words: list[str]) -> tuple[int | None, int]:
     if start is None:
         start = next((i for i, word in enumerate(words) if word in ("torchtitan.train",)), -1)
     before = words[: max(start, 0)]
-    launcher = next((i for i, word in enumerate(before) if word.rsplit("/", 1)[-1] == "torchrun" or word.endswith("torch.distributed.run")), None)
+    launcher = next(
+        (
+            i
+            for i, word in enumerate(before)
+            if word.rsplit("/", 1)[-1] == "torchrun" or word.endswith("torch.distributed.run")
+        ),
+        None,
+    )
     if launcher is None:
         return None, start + 1
     parsed = parse(before[launcher + 1 :], table("torchrun"))
@@ -91,7 +98,8 @@ def read_command(words: list[str], script: Script) -> Reading:
     if per_stage and layers:
         if layers % (pp * per_stage):
             raise InputError(
-                f"{layers} layers do not divide into {pp} stages of virtual stages of {per_stage} layers.", field="virtual_stages"
+                f"{layers} layers do not divide into {pp} stages of virtual stages of {per_stage} layers.",
+                field="virtual_stages",
             )
         split["virtual_stages"] = layers // pp // per_stage
     if pp > 1:
@@ -106,7 +114,7 @@ def read_command(words: list[str], script: Script) -> Reading:
     put(document, "workload.precision", _precision(parsed))
     if parsed.text("--optimizer") is not None:
         put(document, "workload.optimizer", parsed.text("--optimizer"))
-    _tokens(parsed, document, warnings)
+    steps = _tokens(parsed, document, warnings)
     return Reading(
         target=NAME,
         document=document,
@@ -116,6 +124,7 @@ def read_command(words: list[str], script: Script) -> Reading:
         details=parsed.details(),
         flags=_flag_names(flags),
         workload=made,
+        steps=steps,
     )
 
 
@@ -145,7 +154,8 @@ def _zero(parsed: Parsed) -> int:
         strategy = parsed.text("--data-parallel-sharding-strategy") or "no_shard"
         if strategy not in _STAGES:
             raise InputError(
-                f"--data-parallel-sharding-strategy is one of {', '.join(_STAGES)}, got {strategy[:40]!r}.", field="zero"
+                f"--data-parallel-sharding-strategy is one of {', '.join(_STAGES)}, got {strategy[:40]!r}.",
+                field="zero",
             )
         return _STAGES[strategy]
     return 1 if parsed.on("--use-distributed-optimizer") else 0
@@ -166,15 +176,17 @@ def _precision(parsed: Parsed) -> str:
     return "bf16" if parsed.on("--bf16") else "fp16" if parsed.on("--fp16") else "fp32"
 
 
-def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> None:
+def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> int | None:
+    """Enter the tokens of --train-samples; gives the steps of --train-iters."""
     work = document.setdefault("workload", {})
     samples, steps = parsed.whole("--train-samples"), parsed.whole("--train-iters")
-    if samples is None and steps is not None and work.get("batch_size"):
-        samples = steps * work["batch_size"]
-        if "--rampup-batch-size" in parsed.values:
-            warnings.append("The batch grows at first, so the steps of --train-iters have fewer tokens than were counted.")
-    if samples is not None and work.get("seq_len"):
-        work["tokens"] = float(samples * work["seq_len"])
+    if samples is not None:
+        if work.get("seq_len"):
+            work["tokens"] = float(samples * work["seq_len"])
+        return None
+    if steps is not None and "--rampup-batch-size" in parsed.values:
+        warnings.append("The batch grows at first, so the steps of --train-iters have fewer tokens than were counted.")
+    return steps
 
 
 def arguments(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> list[Setting]:
@@ -233,7 +245,11 @@ def arguments(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = No
         add("--optimizer", _optimizer(work.optimizer), why["workload.optimizer"])
     if work.tokens is not None and work.seq_len:
         samples = max(1, round(work.tokens / work.seq_len))
-        add("--train-samples", samples, f"{why['workload.tokens']} in sequences of {work.seq_len:,}, to the nearest sequence")
+        add(
+            "--train-samples",
+            samples,
+            f"{why['workload.tokens']} in sequences of {work.seq_len:,}, to the nearest sequence",
+        )
     if not any(name in (details or {}) for name in ("--tokenizer-type", "--tokenizer-model")):
         name, known = checkpoint_of(work.model)
         if known:
@@ -256,9 +272,8 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     final = completed(plan, answer)
     fleet = find_fleets(final.hardware).one
     why = reasons(final, answer)
-    gaps = not_expressed(final, FIELDS, {"workload.lora_rank": "pretrain_gpt.py trains all weights"}) + unexpressed_schedule(final)
     how = "Run it on every node with MASTER_ADDR and NODE_RANK set; add data, learning rate and checkpoints."
-    lines = ["#!/bin/bash", *comment(header(final, answer, "Megatron-LM arguments", gaps, how)), ""]
+    lines = ["#!/bin/bash", *comment(header(final, answer, "Megatron-LM arguments", gaps_of(final), how)), ""]
     lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1", ""]
     launcher = [
         Setting("--nproc-per-node", str(fleet.node.accelerators_per_node), why["accelerators"]),
@@ -272,14 +287,16 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     return "\n".join(lines) + "\n"
 
 
-def unexpressed_schedule(plan: Plan) -> list[str]:
-    """A schedule that no flag has, and layers that stages do not divide."""
+def gaps_of(plan: Plan) -> list[str]:
+    """What a plan says that the flags cannot."""
     split = plan.parallelism
     stages = (split.pp or 1) * (split.virtual_stages or 1)
     layers = getattr(find_model(plan.workload.model), "layers", None) or stages
-    out = []
+    out = not_expressed(plan, FIELDS, {"workload.lora_rank": "pretrain_gpt.py trains all weights"})
     if (split.pp or 1) > 1 and split.schedule not in (None, "1f1b", "interleaved"):
         out.append(f"parallelism.schedule = {split.schedule} (Megatron-LM runs 1F1B and interleaved 1F1B)")
     if layers % stages:
-        out.append(f"{layers} layers over {stages} stages, which do not divide them (say how with --pipeline-model-parallel-layout)")
+        out.append(
+            f"{layers} layers over {stages} stages, which do not divide them (say how with --pipeline-model-parallel-layout)"
+        )
     return out

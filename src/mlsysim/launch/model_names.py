@@ -90,7 +90,9 @@ def checkpoint_of(key: str, precision: str | None = None) -> tuple[str, bool]:
     on_hub = [name for name in Models.aliases_of(key) if re.fullmatch(r"[\w.-]+/[\w.-]+", name)]
     formatted = [name for name in on_hub if precision_in_name(name) is not None]
     if precision is not None:
-        on_hub = [n for n in formatted if precision_in_name(n) == precision] or [n for n in on_hub if n not in formatted]
+        on_hub = [n for n in formatted if precision_in_name(n) == precision] or [
+            n for n in on_hub if n not in formatted
+        ]
     own = [name for name in on_hub if name.split("/")[-1].lower().endswith(model.name.lower())]
     for name in own or on_hub:
         return name, True

@@ -33,7 +33,13 @@ class Reading(Record):
     warnings: tuple[str, ...] = ()
     details: dict[str, Any] = Field(default_factory=dict, description="flags that a plan has no field for")
     flags: dict[str, str] = Field(default_factory=dict, description="the flag behind each field of the plan")
-    workload: Workload | None = Field(default=None, description="a model that the file's dimensions describe and the zoo has not")
+    workload: Workload | None = Field(
+        default=None, description="a model that the file's dimensions describe and the zoo has not"
+    )
+    rank_batch: int | None = Field(
+        default=None, description="sequences of a step of one data-parallel rank, where the batch follows from it"
+    )
+    steps: int | None = Field(default=None, description="steps to train for, where the tokens follow from them")
     inner: str | None = Field(default=None, description="target of the command in a Slurm script or a manifest")
 
     def placed(self, on: str | None = None, model: str | None = None, **parts: dict[str, Any]) -> Reading:
@@ -102,6 +108,11 @@ class Reading(Record):
             raise InputError(f"{count:,} accelerators do not divide into groups of {degrees}.", field="on")
         split["dp"] = count // width
         split["mode"] = "given"
+        work = document["workload"] = dict(document["workload"])
+        if work.get("batch_size") is None and self.rank_batch is not None:
+            work["batch_size"] = self.rank_batch * split["dp"]
+        if work.get("tokens") is None and self.steps is not None and work.get("batch_size") and work.get("seq_len"):
+            work["tokens"] = float(self.steps * work["batch_size"] * work["seq_len"])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON."""

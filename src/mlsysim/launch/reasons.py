@@ -25,7 +25,9 @@ def completed(plan: Plan, answer: Answer) -> Plan:
         split = final.parallelism
         update["parallelism"] = {
             # Stacks split norms and dropouts over the tensor group unless the plan says otherwise.
-            "sequence_parallel": split.sequence_parallel if split.sequence_parallel is not None else (split.tp or 1) > 1,
+            "sequence_parallel": split.sequence_parallel
+            if split.sequence_parallel is not None
+            else (split.tp or 1) > 1,
             "overlap": True if split.overlap is None else split.overlap,
         }
         if (split.tp or 1) == 1:
@@ -38,7 +40,9 @@ def completed(plan: Plan, answer: Answer) -> Plan:
 def fleet_text(plan: Plan) -> str:
     """The fleet in one string."""
     if plan.hardware.on is not None:
-        return plan.hardware.on + (f"@{plan.hardware.fabric}" if plan.hardware.fabric and "@" not in plan.hardware.on else "")
+        return plan.hardware.on + (
+            f"@{plan.hardware.fabric}" if plan.hardware.fabric and "@" not in plan.hardware.on else ""
+        )
     fleet = find_fleets(plan.hardware).one
     return f"{fleet.total_accelerators}x{fleet.node.accelerator.metadata.key or plan.hardware.name}"
 
@@ -165,12 +169,15 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
     searched = answer.assumptions.get("layout")
     speed = f"first token {texts.get('ttft', '?')}, then {texts.get('tpot', '?')} each"
     in_flight = traffic.concurrency or answer.layout.get("concurrency", 0)
+    every = answer.layout.get("replicas", replicas)
+    here = f"{replicas} of {every} replicas" if every != replicas else f"{replicas} replica(s)"
     found = {
-        "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}" + (f"; {searched}" if searched else ""),
+        "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}"
+        + (f"; {searched}" if searched else ""),
         "parallelism.pp": f"PP {split.pp or 1} stages a replica",
         "parallelism.ep": f"EP {split.ep or 1}: experts over the ranks of a replica",
-        "serving.replicas": f"{replicas} replica(s) on {fleet.total_accelerators:,} accelerators: {texts.get('tokens_per_second', '?')} output tokens a second",
-        "serving.concurrency": f"{in_flight:,} in flight over {replicas} replica(s); {texts.get('max_batch', '?')} fit in a replica's memory",
+        "serving.replicas": f"{here} on {fleet.total_accelerators:,} accelerators: {texts.get('tokens_per_second', '?')} output tokens a second in all",
+        "serving.concurrency": f"{in_flight:,} in flight over {here}; {texts.get('max_batch', '?')} fit in a replica's memory",
         "serving.cache_precision": f"caches of a replica take {texts.get('kv_cache', '?')}",
         "serving.chunk_tokens": f"a prefill chunk of {traffic.chunk_tokens or 0:,} tokens",
         "serving.memory_fraction": f"the plan's share; weights and caches need {used} of {capacity}",

@@ -45,13 +45,13 @@ def array(name: str, settings: Iterable[Setting], first: Iterable[str] = ()) -> 
 
 def _quoted(word: str) -> str:
     # What only the shell knows stays for the shell.
-    return f'"{word}"' if word.startswith("$") and '"' not in word else shlex.quote(word)
+    return f'"{word}"' if "$" in word and not set(word) & set("'\"` ") else shlex.quote(word)
 
 
 def details_of(details: Mapping[str, Any] | None, taken: Iterable[str]) -> list[Setting]:
     """Flags that were kept from a file, without those that are written already."""
     known = set(taken)
-    out = []
+    out: list[Setting] = []
     for name, value in (details or {}).items():
         if name in known or not name.startswith("-") or value is False:
             continue

@@ -6,16 +6,27 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.launch.flags import Parsed, put, table
+from mlsysim.launch.flags import Parsed, data_table, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named, precision_in_name
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, not_expressed
 from mlsysim.launch.scripts import Setting, array, comment, details_of
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 
-__all__ = ["FIELDS", "begin", "cap_of", "cell_format", "find_command", "finish", "gaps_of", "script_of", "weight_format"]
+__all__ = [
+    "FIELDS",
+    "begin",
+    "cap_of",
+    "cell_format",
+    "find_command",
+    "finish",
+    "gaps_of",
+    "script_of",
+    "weight_format",
+]
 
 FIELDS = (
     "workload.model", "workload.precision", "parallelism.tp", "parallelism.pp", "parallelism.ep", "serving.concurrency", "serving.replicas",
@@ -34,7 +45,16 @@ _NOTES = {
     "serving.decode_on": "start prefill and decode servers with a connector of the engine",
     "serving.network": "a property of the cluster",
 }
-_DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32", "float": "fp32", "fp32": "fp32"}
+_DTYPES = {
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp16": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "fp32": "fp32",
+}
 DTYPE_OF = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
@@ -48,20 +68,31 @@ def find_command(text: str, after: Callable[[list[str]], int | None], what: str)
     raise InputError(f"The text has no command of {what}.")
 
 
-def weight_format(dtype: str | None, quantisation: str | None, model: str, formats: Mapping[str, str], warnings: list[str]) -> str | None:
+def weight_format(
+    dtype: str | None,
+    quantisation: str | None,
+    model: str,
+    key: str | None,
+    formats: Mapping[str, str],
+    warnings: list[str],
+) -> str | None:
     """The number format of weights and arithmetic that flags and the checkpoint's name give."""
     if quantisation is not None and quantisation.lower() not in ("none", "null"):
         found = formats.get(quantisation.lower().replace("-", "_"))
         if found is not None:
             return found
-        warnings.append(f"The quantisation {quantisation[:40]!r} does not say its number format; it was taken from the model's name.")
+        warnings.append(
+            f"The quantisation {quantisation[:40]!r} does not say its number format; it was taken from the model's name."
+        )
     named = precision_in_name(model)
     if named is not None:
         return named
     if dtype is None or dtype == "auto":
-        return None
+        return data_table("native_formats").get(key or "")
     if dtype.lower() not in _DTYPES:
-        raise InputError(f"The format of weights is one of {', '.join(_DTYPES)}, got {dtype[:40]!r}.", field="precision")
+        raise InputError(
+            f"The format of weights is one of {', '.join(_DTYPES)}, got {dtype[:40]!r}.", field="precision"
+        )
     return _DTYPES[dtype.lower()]
 
 
@@ -108,8 +139,26 @@ def cap_of(plan: Plan) -> int | None:
     return -(-traffic.concurrency // (traffic.replicas or 1))
 
 
+def one_server(plan: Plan) -> list[str]:
+    """What a command that serves one replica cannot say of several."""
+    traffic = plan.serving
+    if traffic is None or (traffic.replicas or 1) == 1:
+        return []
+    out = [f"serving.replicas = {traffic.replicas} (start as many of these behind a load balancer)"]
+    if traffic.concurrency is not None:
+        out.append(f"serving.concurrency = {traffic.concurrency} ({cap_of(plan)} a server)")
+    return out
+
+
 def finish(
-    target: str, document: dict[str, Any], parsed: Parsed, warnings: Iterable[str], script: Script, own: Mapping[str, str], on: str | None, model: str | None
+    target: str,
+    document: dict[str, Any],
+    parsed: Parsed,
+    warnings: Iterable[str],
+    script: Script,
+    own: Mapping[str, str],
+    on: str | None,
+    model: str | None,
 ) -> Reading:
     """The reading of a serve command."""
     split, traffic = document["parallelism"], document.get("serving", {})
@@ -124,10 +173,20 @@ def finish(
         details=parsed.details(),
         flags={**flags, **own},
     )
-    return found.placed(on or script.notes.get("fleet"), model)
+    fleet = on or script.notes.get("fleet")
+    placed = found.placed(fleet, model)
+    if fleet is None or found.accelerators is None:
+        return placed
+    count = parse_fleet(placed.document["hardware"]["on"]).accelerators
+    more = found.accelerators < count
+    note = f"The command serves on {found.accelerators:,} of the fleet's {count:,} accelerators."
+    kept = tuple(w for w in placed.warnings if "the fleet is used" not in w) if more else placed.warnings
+    return placed.model_copy(update={"warnings": (*kept, *((note,) if more else ()))})
 
 
-def gaps_of(plan: Plan, engine: str, notes: Mapping[str, str] | None = None, fields: Iterable[str] = FIELDS) -> list[str]:
+def gaps_of(
+    plan: Plan, engine: str, notes: Mapping[str, str] | None = None, fields: Iterable[str] = FIELDS
+) -> list[str]:
     """What a serving plan says that the command cannot."""
     out = not_expressed(plan, fields, {**_NOTES, **(notes or {})})
     given = plan.serving.engine if plan.serving is not None else None
@@ -140,7 +199,14 @@ def gaps_of(plan: Plan, engine: str, notes: Mapping[str, str] | None = None, fie
 
 
 def script_of(
-    plan: Plan, answer: Answer, what: str, command: str, settings: list[Setting], gaps: list[str], details: Mapping[str, Any] | None, before: Iterable[str] = ()
+    plan: Plan,
+    answer: Answer,
+    what: str,
+    command: str,
+    settings: list[Setting],
+    gaps: list[str],
+    details: Mapping[str, Any] | None,
+    before: Iterable[str] = (),
 ) -> str:
     """A script with one serve command."""
     every = [*settings, *details_of(details, (s.flag for s in settings))]
@@ -159,5 +225,7 @@ def checkpoint(plan: Plan) -> tuple[str, list[str]]:
 def final_plan(plan: Plan, answer: Answer) -> Plan:
     """The completed plan; raises where it does not serve."""
     if answer.task != "serving":
-        raise InputError(f"This target serves, and the plan is one of {answer.task}; give it serving traffic.", field="task")
+        raise InputError(
+            f"This target serves, and the plan is one of {answer.task}; give it serving traffic.", field="task"
+        )
     return completed(plan, answer)

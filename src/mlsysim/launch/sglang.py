@@ -63,10 +63,18 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
             raise InputError(f"With DP attention --tp-size {ranks} must be a multiple of --dp-size {dp}.", field="tp")
         split["tp"] = ranks // dp
         split["ep"] = max(split.get("ep") or 1, ranks)
+        traffic["replicas"] = 1
     else:
         split["tp"] = ranks
         traffic["replicas"] = dp
-    precision = serving.weight_format(parsed.text("--dtype"), parsed.text("--quantization"), name or "", _FORMATS, warnings)
+    precision = serving.weight_format(
+        parsed.text("--dtype"),
+        parsed.text("--quantization"),
+        name or "",
+        document["workload"].get("model"),
+        _FORMATS,
+        warnings,
+    )
     if precision is not None:
         document["workload"]["precision"] = precision
     caches = serving.cell_format(parsed.text("--kv-cache-dtype"), warnings)
@@ -94,7 +102,9 @@ def _draft(parsed: Any, document: dict[str, Any], warnings: list[str]) -> None:
     if method is None and model is None:
         return
     if method != "STANDALONE" or model is None:
-        warnings.append(f"Speculative decoding by {str(method)[:40]} is not part of a plan; times are those without it.")
+        warnings.append(
+            f"Speculative decoding by {str(method)[:40]} is not part of a plan; times are those without it."
+        )
         return
     try:
         put(document, "serving.draft_model", model_named(model))
@@ -121,7 +131,7 @@ def arguments(plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[S
         if ep % tp:
             gaps.append(f"parallelism.ep = {ep} (with DP attention it is a multiple of TP {tp})")
         if copies > 1 and replicas:
-            gaps.append(f"serving.replicas = {copies} (start as many of these)")
+            gaps += serving.one_server(plan)
     else:
         out.append(Setting("--tp-size", str(tp), why["parallelism.tp"]))
         if replicas:

@@ -198,6 +198,10 @@ def _take(statement: str, script: Script, skipping: list[bool]) -> None:
         words = _words(_expanded(statement[match.end() + 1 : -1], script))
         script.arrays[match[1]] = [*(script.arrays.get(match[1], []) if match[2] else []), *words]
         return
+    if match is not None and statement[match.end() :].lstrip('"').startswith(("$(", "`")):
+        value = _expanded(statement[match.end() :].strip('"'), script)
+        script.variables[match[1]] = value if " " not in value else f"${match[1]}"
+        return
     words = _words(_expanded(statement, script))
     while words and _ASSIGN.match(words[0]):
         name, _, value = words.pop(0).partition("=")

@@ -6,6 +6,7 @@ The options stand in the script as a here-document, so that one file has both. A
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,16 +17,18 @@ from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import reasons
 from mlsysim.launch.scripts import Setting
-from mlsysim.launch.serving import FIELDS
 from mlsysim.launch.shell import Script
 from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
-__all__ = ["FIELDS", "NAME", "after", "arguments", "read", "read_command", "write"]
+__all__ = ["FIELDS", "NAME", "after", "arguments", "here_document", "read", "read_command", "write"]
 
 NAME, ENGINE, COMMAND = "tensorrt_llm", "TensorRT_LLM", "trtllm-serve"
 OPTIONS = "extra_llm_api_options.yaml"
+FIELDS = tuple(field for field in serving.FIELDS if field != "serving.memory_fraction")
+"""Fields of a plan that command and options express."""
+_NOTES = {"serving.memory_fraction": "TensorRT-LLM's fraction is of what the weights leave"}
 _FORMATS = {"fp8": "fp8", "fp8_block_scales": "fp8", "nvfp4": "nvfp4", "w4a16_awq": "int4", "w4a16_gptq": "int4", "w4a8_awq": "int4", "w8a8_sq_per_channel": "int8",
             "int8": "int8", "mixed_precision": "fp8"}  # fmt: skip
 _QUANTISED = {"fp8": "FP8", "nvfp4": "NVFP4", "int4": "W4A16_AWQ", "int8": "W8A8_SQ_PER_CHANNEL"}
@@ -35,7 +38,6 @@ _SAME = {
     "moe_expert_parallel_size": "--ep_size",
     "max_batch_size": "--max_batch_size",
     "max_num_tokens": "--max_num_tokens",
-    "kv_cache_config.free_gpu_memory_fraction": "--kv_cache_free_gpu_memory_fraction",
 }
 """Keys of the file that overwrite flags."""
 
@@ -74,13 +76,16 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
     else:
         split["tp"] = ranks
     quantised = parsed.text("quant_config.quant_algo")
-    precision = serving.weight_format(parsed.text("dtype"), quantised, name or "", _FORMATS, warnings)
+    precision = serving.weight_format(
+        parsed.text("dtype"), quantised, name or "", document["workload"].get("model"), _FORMATS, warnings
+    )
     if precision is not None:
         document["workload"]["precision"] = precision
     caches = serving.cell_format(parsed.text("kv_cache_config.dtype"), warnings)
     if caches is not None:
         traffic["cache_precision"] = caches
     cap = parsed.whole("--max_batch_size")
+    traffic["replicas"] = 1
     if cap is not None:
         traffic["concurrency"] = cap * (ranks if parsed.on("enable_attention_dp") else 1)
     _draft(parsed, document, warnings)
@@ -91,21 +96,7 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
         "serving.cache_precision": "kv_cache_config.dtype",
         "serving.concurrency": "--max_batch_size",
     }
-    found = serving.finish(NAME, document, parsed, warnings, script, own, on, model)
-    if traffic.get("concurrency") and (on or script.notes.get("fleet")):
-        found = _all_servers(found)
-    return found
-
-
-def _all_servers(found: Reading) -> Reading:
-    """A server's requests times the servers that the fleet has room for."""
-    from mlsysim.plans.fleet_text import parse_fleet
-
-    count = parse_fleet(found.document["hardware"]["on"]).accelerators
-    servers = max(1, count // (found.accelerators or 1))
-    traffic = {**found.document["serving"], "replicas": servers, "concurrency": found.document["serving"]["concurrency"] * servers}
-    warnings = tuple(w for w in found.warnings if "the fleet is used" not in w)
-    return found.model_copy(update={"document": {**found.document, "serving": traffic}, "warnings": warnings})
+    return serving.finish(NAME, document, parsed, warnings, script, own, on, model)
 
 
 def _options(body: str, parsed: Any) -> None:
@@ -122,7 +113,10 @@ def _options(body: str, parsed: Any) -> None:
 
 
 def _draft(parsed: Any, document: dict[str, Any], warnings: list[str]) -> None:
-    method, model = parsed.text("speculative_config.decoding_type"), parsed.text("speculative_config.speculative_model_dir")
+    method, model = (
+        parsed.text("speculative_config.decoding_type"),
+        parsed.text("speculative_config.speculative_model_dir"),
+    )
     if method is None:
         return
     if method.replace("_", "").lower() != "drafttarget" or model is None:
@@ -157,8 +151,7 @@ def arguments(plan: Plan, answer: Answer) -> tuple[list[Setting], dict[str, Any]
     ]
     if ep > 1:
         out.append(Setting("--ep_size", str(min(ep, ranks)), why["parallelism.ep"]))
-    if (traffic.replicas or 1) > 1:
-        gaps.append(f"serving.replicas = {traffic.replicas} (start as many of these behind a load balancer)")
+    gaps += serving.one_server(plan)
     cap = serving.cap_of(plan)
     if cap is not None:
         if "enable_attention_dp" in options:
@@ -167,20 +160,24 @@ def arguments(plan: Plan, answer: Answer) -> tuple[list[Setting], dict[str, Any]
     if traffic.chunk_tokens is not None:
         out.append(Setting("--max_num_tokens", str(traffic.chunk_tokens), why["serving.chunk_tokens"]))
         options["enable_chunked_prefill"] = Why(True, why["serving.chunk_tokens"])
-    if traffic.memory_fraction is not None:
-        out.append(Setting("--kv_cache_free_gpu_memory_fraction", repr(traffic.memory_fraction), why["serving.memory_fraction"]))
     precision = plan.workload.precision or "bf16"
     if precision in serving.DTYPE_OF:
         options["dtype"] = Why(serving.DTYPE_OF[precision], why["workload.precision"])
     elif precision in _QUANTISED:
-        options["quant_config"] = {"quant_algo": Why(_QUANTISED[precision], why["workload.precision"] + "; the checkpoint must be quantised so")}
+        options["quant_config"] = {
+            "quant_algo": Why(
+                _QUANTISED[precision], why["workload.precision"] + "; the checkpoint must be quantised so"
+            )
+        }
     else:
         gaps.append(f"workload.precision = {precision} (serve a checkpoint in it)")
     if traffic.cache_precision in ("fp8", "nvfp4", "bf16", "fp16"):
         value = {"bf16": "bfloat16", "fp16": "float16"}.get(traffic.cache_precision, traffic.cache_precision)
         options["kv_cache_config"] = {"dtype": Why(value, why["serving.cache_precision"])}
     elif traffic.cache_precision is not None:
-        gaps.append(f"serving.cache_precision = {traffic.cache_precision} (TensorRT-LLM has caches in 16 bits, FP8 and NVFP4)")
+        gaps.append(
+            f"serving.cache_precision = {traffic.cache_precision} (TensorRT-LLM has caches in 16 bits, FP8 and NVFP4)"
+        )
     if traffic.draft_model is not None:
         options["speculative_config"] = {
             "decoding_type": Why("DraftTarget", why["serving.draft_model"]),
@@ -194,6 +191,11 @@ def arguments(plan: Plan, answer: Answer) -> tuple[list[Setting], dict[str, Any]
     return out, options, gaps
 
 
+def here_document(options: dict[str, Any]) -> list[str]:
+    """Lines that write the file of further options."""
+    return [f"cat > {OPTIONS} <<'EOF'", *write_yaml(options), "EOF", ""]
+
+
 def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
     """A script that writes the options and serves one replica."""
     final = serving.final_plan(plan, answer)
@@ -205,7 +207,8 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
         if not path.startswith("-") and path in table(NAME).flags:
             place = options.setdefault(section, {}) if section else options
             place.setdefault(key, Why(value, "kept from the file that was read"))
-    before = [f"cat > {OPTIONS} <<'EOF'", *write_yaml(options), "EOF", ""] if options else []
-    fields = [field for field in FIELDS if field != "serving.replicas"]
-    gaps = [*(g for g in serving.gaps_of(final, ENGINE, fields=fields) if not g.startswith("serving.replicas")), *gaps, *unknown]
-    return serving.script_of(final, answer, "TensorRT-LLM", f"{COMMAND} {name}", settings, gaps, details, before)
+    before = here_document(options) if options else []
+    gaps = [*serving.gaps_of(final, ENGINE, _NOTES, FIELDS), *gaps, *unknown]
+    return serving.script_of(
+        final, answer, "TensorRT-LLM", f"{COMMAND} {shlex.quote(name)}", settings, gaps, details, before
+    )

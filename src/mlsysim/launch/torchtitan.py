@@ -7,12 +7,13 @@ Tensor parallelism splits norms and dropouts too, always, and gradient reduction
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError, nearest
-from mlsysim.launch.flags import data_table, parse_tables, put, table
+from mlsysim.launch.flags import Parsed, data_table, parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, not_expressed, reasons
 from mlsysim.launch.scripts import comment, one_line
@@ -21,7 +22,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 
-__all__ = ["FIELDS", "NAME", "read", "write"]
+__all__ = ["FIELDS", "NAME", "body", "read", "write"]
 
 NAME = "torchtitan"
 FIELDS = (
@@ -66,8 +67,10 @@ def _reading(tables: dict[str, Any]) -> Reading:
     sharded = -1 if sharded is None else sharded
     split["zero"] = _zero(parsed.text("parallelism.fsdp_reshard_after_forward") or "default", sharded, split)
     if replicated > 1 and sharded != 1:
-        warnings.append(f"The model is sharded inside {replicated} replicas (HSDP); it was read as sharded over all of them.")
-    _batch(parsed, document, replicated, sharded, warnings)
+        warnings.append(
+            f"The model is sharded inside {replicated} replicas (HSDP); it was read as sharded over all of them."
+        )
+    local = _batch(parsed, document)
     pp = split.get("pp") or 1
     if pp > 1:
         _pipeline(parsed, document, warnings)
@@ -76,26 +79,27 @@ def _reading(tables: dict[str, Any]) -> Reading:
         warnings.append("Activation checkpointing by memory budget was read as selective.")
         mode = "selective"
     if mode not in ("none", "selective", "full"):
-        raise InputError(f"activation_checkpoint.mode is none, selective or full, got {mode[:40]!r}.", field="recompute")
+        raise InputError(
+            f"activation_checkpoint.mode is none, selective or full, got {mode[:40]!r}.", field="recompute"
+        )
     split["recompute"] = mode
     split["overlap"] = True
     if (split.get("tp") or 1) > 1:
         split["sequence_parallel"] = True
     converters = parsed.values.get("model.converters") or []
+    converters = [converters] if isinstance(converters, str) else converters
     precision = "fp32" if parsed.text("training.mixed_precision_param") == "float32" else "bf16"
-    if any(str(name) == _FLOAT8 for name in converters):
+    if any(str(name) in (_FLOAT8, "float8") for name in converters):
         precision = "fp8"
     put(document, "workload.precision", precision)
     if parsed.text("optimizer.name") is not None:
         put(document, "workload.optimizer", str(parsed.text("optimizer.name")).lower())
-    work = document["workload"]
-    steps = parsed.whole("training.steps")
-    if steps is not None and work.get("batch_size") and work.get("seq_len"):
-        work["tokens"] = float(steps * work["batch_size"] * work["seq_len"])
     return Reading(
         target=NAME,
         document=document,
         accelerators=_accelerators(split, replicated, sharded),
+        rank_batch=local,
+        steps=parsed.whole("training.steps"),
         unread=tuple(parsed.unread),
         warnings=tuple(warnings),
         details=parsed.details(),
@@ -103,7 +107,9 @@ def _reading(tables: dict[str, Any]) -> Reading:
             **{flag.field: flag.name for flag in flags.flags.values() if flag.field},
             "parallelism.zero": "parallelism.fsdp_reshard_after_forward",
             "parallelism.recompute": "activation_checkpoint.mode",
-            "parallelism.micro_batch": "training.local_batch_size" if pp == 1 else "parallelism.pipeline_parallel_microbatch_size",
+            "parallelism.micro_batch": "training.local_batch_size"
+            if pp == 1
+            else "parallelism.pipeline_parallel_microbatch_size",
             "parallelism.virtual_stages": "parallelism.pipeline_parallel_layers_per_stage",
             "parallelism.schedule": "parallelism.pipeline_parallel_schedule",
             "workload.batch_size": "training.global_batch_size",
@@ -144,24 +150,22 @@ def _accelerators(split: dict[str, Any], replicated: int, sharded: int) -> int |
     return count
 
 
-def _batch(parsed: Any, document: dict[str, Any], replicated: int, sharded: int, warnings: list[str]) -> None:
+def _batch(parsed: Parsed, document: dict[str, Any]) -> int:
+    """Enter batch and micro-batch; gives the sequences of one pass of a rank (torchtitan's default is 8)."""
     split = document["parallelism"]
     local = parsed.whole("training.local_batch_size")
     local = 8 if local is None else local
     whole = parsed.whole("training.global_batch_size")
     if whole is not None and whole > 0:
         put(document, "workload.batch_size", whole)
-    elif sharded > 0:
-        put(document, "workload.batch_size", local * replicated * sharded)
-    else:
-        warnings.append("The batch of a step follows from the number of ranks, which the file does not say; give training.global_batch_size.")
     if (split.get("pp") or 1) > 1:
         split["micro_batch"] = parsed.whole("parallelism.pipeline_parallel_microbatch_size") or 1
     else:
         split["micro_batch"] = local
+    return local
 
 
-def _pipeline(parsed: Any, document: dict[str, Any], warnings: list[str]) -> None:
+def _pipeline(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> None:
     split = document["parallelism"]
     given = parsed.text("parallelism.pipeline_parallel_schedule") or "1F1B"
     known = {name.lower(): ours for ours, name in _SCHEDULES.items()}
@@ -179,45 +183,84 @@ def _pipeline(parsed: Any, document: dict[str, Any], warnings: list[str]) -> Non
 def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
     """A configuration; ``torchrun -m torchtitan.train --job.config_file FILE`` reads it."""
     final = completed(plan, answer)
-    split, work, why = final.parallelism, final.workload, reasons(final, answer)
-    key = next((k for k, entry in data_table("torchtitan_models").items() if entry == work.model), None)
-    if key is None:
-        have = ", ".join(dict.fromkeys(data_table("torchtitan_models").values()))
-        raise InputError(f"torchtitan has no configuration of {work.model}; it has {have}.", field="model")
-    if work.precision not in _PRECISIONS:
-        raise InputError(f"torchtitan trains in {', '.join(_PRECISIONS)}; it has no key for {work.precision}.", field="precision")
-    if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
-        raise InputError(f"torchtitan's optimizers are Adam and AdamW; it has none for {work.optimizer!r}.", field="optimizer")
-    name, flavor = key.split()
-    pp, dp, zero = split.pp or 1, split.dp or 1, split.zero or 0
-    gaps = not_expressed(final, FIELDS) + _gaps(final)
     fleet = find_fleets(final.hardware).one
+    lines, gaps = body(final, answer, details)
     run = f"torchrun --nproc-per-node {fleet.node.accelerators_per_node} --nnodes {fleet.count} -m torchtitan.train --job.config_file FILE"
-    lines = comment(header(final, answer, "torchtitan configuration (releases up to 0.2)", gaps, f"Run on every node: {run}"))
-    sections: dict[str, list[tuple[str, Any, str]]] = {}
+    top = header(final, answer, "torchtitan configuration (releases up to 0.2)", gaps, f"Run on every node: {run}")
+    return "\n".join([*comment(top), "", *lines]) + "\n"
 
-    def add(path: str, value: Any, reason: str = "") -> None:
+
+def body(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> tuple[list[str], list[str]]:
+    """Lines of the configuration of a completed plan, and what they cannot say."""
+    _check(plan)
+    sections: dict[str, list[tuple[str, Any, str]]] = {}
+    for path, value, reason in [*_settings(plan, answer), *_kept(plan, answer, details)]:
         section, _, key = path.rpartition(".")
         sections.setdefault(section, []).append((key, value, reason))
+    lines: list[str] = []
+    for section, items in sections.items():
+        lines += [*([""] if lines else []), f"[{section}]"]
+        for key, value, reason in items:
+            lines += [*([f"# {one_line(reason)}"] if reason else []), f"{key} = {_toml(value)}"]
+    return lines, not_expressed(plan, FIELDS) + _gaps(plan)
 
-    add("model.name", name, f"{find_model(work.model).name}")
-    add("model.flavor", flavor)
+
+def _kept(plan: Plan, answer: Answer, details: Mapping[str, Any] | None) -> list[tuple[str, Any, str]]:
+    written = {path for path, _, _ in _settings(plan, answer)}
+    known = table(NAME).flags
+    return [
+        (path, value, "kept from the file that was read")
+        for path, value in (details or {}).items()
+        if path in known and path not in written
+    ]
+
+
+def _check(plan: Plan) -> None:
+    work, known = plan.workload, data_table("torchtitan_models")
+    if work.model not in known.values():
+        raise InputError(
+            f"torchtitan has no configuration of {work.model}; it has {', '.join(known.values())}.", field="model"
+        )
+    if work.precision not in _PRECISIONS:
+        raise InputError(
+            f"torchtitan trains in {', '.join(_PRECISIONS)}; it has no key for {work.precision}.", field="precision"
+        )
+    if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
+        raise InputError(
+            f"torchtitan's optimizers are Adam and AdamW; it has none for {work.optimizer!r}.", field="optimizer"
+        )
+
+
+def _settings(plan: Plan, answer: Answer) -> list[tuple[str, Any, str]]:
+    """Keys, values and reasons."""
+    split, work, why = plan.parallelism, plan.workload, reasons(plan, answer)
+    name, flavor = next(key for key, entry in data_table("torchtitan_models").items() if entry == work.model).split()
+    pp, dp, zero = split.pp or 1, split.dp or 1, split.zero or 0
+    micro, batch = split.micro_batch or 1, work.batch_size or 1
+    out: list[tuple[str, Any, str]] = [("model.name", name, find_model(work.model).name), ("model.flavor", flavor, "")]
+
+    def add(path: str, value: Any, reason: str = "") -> None:
+        out.append((path, value, reason))
+
     if work.precision == "fp8":
         add("model.converters", [_FLOAT8], why["workload.precision"])
-    micro, batch = split.micro_batch or 1, work.batch_size or 1
     add("training.seq_len", work.seq_len, why["workload.seq_len"])
     add("training.global_batch_size", batch, why["workload.batch_size"])
-    local = max(1, batch // dp) if pp > 1 else micro
-    add("training.local_batch_size", local, why["parallelism.micro_batch"])
+    add("training.local_batch_size", max(1, batch // dp) if pp > 1 else micro, why["parallelism.micro_batch"])
     add("training.mixed_precision_param", _PRECISIONS[work.precision or "bf16"], why["workload.precision"])
     if work.tokens is not None and work.seq_len:
         step = batch * work.seq_len
-        add("training.steps", max(1, round(work.tokens / step)), f"{why['workload.tokens']} in steps of {step:,}, to the nearest step")
+        add(
+            "training.steps",
+            max(1, round(work.tokens / step)),
+            f"{why['workload.tokens']} in steps of {step:,}, to the nearest step",
+        )
     replicate, shard = (dp, 1) if zero == 0 else (1, dp)
     add("parallelism.data_parallel_replicate_degree", replicate, why["parallelism.dp"])
     add("parallelism.data_parallel_shard_degree", shard, why["parallelism.zero"])
     if shard > 1:
-        add("parallelism.fsdp_reshard_after_forward", "always" if zero == 3 else "never", "ZeRO 3" if zero == 3 else "parameters stay gathered, as ZeRO 2")
+        kept = "ZeRO 3" if zero == 3 else "parameters stay gathered, as ZeRO 2"
+        add("parallelism.fsdp_reshard_after_forward", "always" if zero == 3 else "never", kept)
     add("parallelism.tensor_parallel_degree", split.tp or 1, why["parallelism.tp"])
     add("parallelism.pipeline_parallel_degree", pp, why["parallelism.pp"])
     if pp > 1:
@@ -225,24 +268,15 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
         add("parallelism.pipeline_parallel_schedule", _SCHEDULES[schedule], why["parallelism.schedule"])
         add("parallelism.pipeline_parallel_microbatch_size", micro, why["parallelism.micro_batch"])
         if schedule == "interleaved":
-            layers = find_model(work.model).layers  # type: ignore[attr-defined]
-            per_stage = max(1, round(layers / pp / (split.virtual_stages or 1)))
-            add("parallelism.pipeline_parallel_layers_per_stage", per_stage, why["parallelism.virtual_stages"])
+            layers = getattr(find_model(work.model), "layers", None) or 1
+            each = max(1, round(layers / pp / (split.virtual_stages or 1)))
+            add("parallelism.pipeline_parallel_layers_per_stage", each, why["parallelism.virtual_stages"])
     add("parallelism.context_parallel_degree", split.cp or 1, why["parallelism.cp"] if (split.cp or 1) > 1 else "")
     add("parallelism.expert_parallel_degree", split.ep or 1, why["parallelism.ep"] if (split.ep or 1) > 1 else "")
     add("activation_checkpoint.mode", split.recompute or "none", why["parallelism.recompute"])
     if work.optimizer is not None:
         add("optimizer.name", _OPTIMIZERS[work.optimizer.lower()], why["workload.optimizer"])
-    written = {f"{section}.{key}" for section, items in sections.items() for key, _, _ in items}
-    kept = "kept from the file that was read"
-    for path, value in (details or {}).items():
-        if path in table(NAME).flags and path not in written:
-            add(path, value, kept)
-    for section, items in sections.items():
-        lines += ["", f"[{section}]"]
-        for key, value, reason in items:
-            lines += [*([f"# {one_line(reason)}"] if reason else []), f"{key} = {_toml(value)}"]
-    return "\n".join(lines) + "\n"
+    return out
 
 
 def _gaps(plan: Plan) -> list[str]:
@@ -254,14 +288,20 @@ def _gaps(plan: Plan) -> list[str]:
         out.append("parallelism.sequence_parallel = false (torchtitan's tensor parallelism always splits norms)")
     if split.overlap is False:
         out.append("parallelism.overlap = false (gradient reduction always overlaps the backward pass)")
+    layers = getattr(find_model(plan.workload.model), "layers", None) or 1
+    stages = (split.pp or 1) * (split.virtual_stages or 1)
+    if (split.pp or 1) > 1 and layers % stages:
+        out.append(
+            f"{layers} layers over {stages} stages, which do not divide them (torchtitan's stages may be other ones)"
+        )
     if (split.pp or 1) > 1 and split.schedule in ("zero_bubble", "dualpipe"):
-        out.append(f"parallelism.schedule = {split.schedule} as it is planned ({_SCHEDULES[split.schedule]} is the nearest)")
+        out.append(
+            f"parallelism.schedule = {split.schedule} as it is planned ({_SCHEDULES[split.schedule]} is the nearest)"
+        )
     return out
 
 
 def _toml(value: Any) -> str:
-    import json
-
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -7,6 +7,7 @@ further replicas are further servers. Without it, it makes replicas.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,10 +64,17 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
     tp, dp = split.setdefault("tp", 1), parsed.whole("--data-parallel-size") or 1
     split.setdefault("pp", 1)
     if parsed.on("--enable-expert-parallel"):
-        split["ep"] = tp * dp
+        split["ep"], traffic["replicas"] = tp * dp, 1
     else:
         traffic["replicas"] = dp
-    precision = serving.weight_format(parsed.text("--dtype"), parsed.text("--quantization"), name or "", _FORMATS, warnings)
+    precision = serving.weight_format(
+        parsed.text("--dtype"),
+        parsed.text("--quantization"),
+        name or "",
+        document["workload"].get("model"),
+        _FORMATS,
+        warnings,
+    )
     if precision is not None:
         document["workload"]["precision"] = precision
     caches = serving.cell_format(parsed.text("--kv-cache-dtype"), warnings)
@@ -91,10 +99,12 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
 def _draft(text: str, document: dict[str, Any], warnings: list[str]) -> None:
     given = load_json(text, 8, name="--speculative-config")
     if not isinstance(given, dict):
-        raise InputError("--speculative-config is a JSON object, such as {\"model\": ..., \"num_speculative_tokens\": 3}.")
+        raise InputError('--speculative-config is a JSON object, such as {"model": ..., "num_speculative_tokens": 3}.')
     method, model, tokens = given.get("method"), given.get("model"), given.get("num_speculative_tokens")
     if not isinstance(model, str) or method not in (None, "draft_model"):
-        warnings.append(f"Speculative decoding by {str(method)[:40]!r} is not part of a plan; times are those without it.")
+        warnings.append(
+            f"Speculative decoding by {str(method)[:40]!r} is not part of a plan; times are those without it."
+        )
         return
     try:
         put(document, "serving.draft_model", model_named(model))
@@ -118,10 +128,16 @@ def arguments(plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[S
     if ep > 1:
         if ep % tp:
             gaps.append(f"parallelism.ep = {ep} (vLLM spreads experts over all TP x DP ranks)")
-        out.append(Setting("--data-parallel-size", str(max(1, ep // tp)), f"groups of attention that share the experts: EP {ep} over TP {tp}"))
+        out.append(
+            Setting(
+                "--data-parallel-size",
+                str(max(1, ep // tp)),
+                f"groups of attention that share the experts: EP {ep} over TP {tp}",
+            )
+        )
         out.append(Setting("--enable-expert-parallel", None, why["parallelism.ep"]))
         if copies > 1 and replicas:
-            gaps.append(f"serving.replicas = {copies} (start as many of these)")
+            gaps += serving.one_server(plan)
     elif replicas:
         out.append(Setting("--data-parallel-size", str(copies), why["serving.replicas"]))
     precision = plan.workload.precision or "bf16"
@@ -162,4 +178,4 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     # What a file said of a flag that no field has goes before what is derived from lengths.
     settings = [s for s in settings if not (table(NAME).flags[s.flag].is_detail and s.flag in (details or {}))]
     gaps = [*serving.gaps_of(final, ENGINE), *gaps, *unknown]
-    return serving.script_of(final, answer, "vLLM", f"{COMMAND} {name}", settings, gaps, details)
+    return serving.script_of(final, answer, "vLLM", f"{COMMAND} {shlex.quote(name)}", settings, gaps, details)

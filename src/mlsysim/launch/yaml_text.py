@@ -31,7 +31,9 @@ def read_yaml(text: str, name: str) -> list[Any]:
         raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         line = str(error).strip().splitlines()
-        raise InputError(f"{name} is not valid YAML: {(line[0] if line else 'it cannot be read').rstrip('.')[:200]}.") from None
+        raise InputError(
+            f"{name} is not valid YAML: {(line[0] if line else 'it cannot be read').rstrip('.')[:200]}."
+        ) from None
     for document in documents:
         check_bounds(document, 32, name=name)
     return documents
@@ -69,6 +71,8 @@ def write_yaml(document: Any, indent: int = 0) -> list[str]:
             out += [line[2:] if line.startswith("  ") else line for line in lines[:first]]
             out.append(f"{pad}- {lines[first].lstrip()}")
             out += lines[first + 1 :]
+        elif isinstance(item, str) and "\n" in item:
+            out += _entry(f"{pad}-", item, indent)
         else:
             out.append(f"{pad}- {_scalar(item)}")
     return out
@@ -87,6 +91,19 @@ def _scalar(value: Any) -> str:
     if isinstance(value, str):
         plain = value.replace("-", "").replace("_", "").replace("/", "").replace(".", "")
         word = plain.isalnum() and not value[0].isdigit() and value[0] not in "-./" and ": " not in value
-        keep = word and value.lower() not in ("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", "inf", "nan")
+        keep = word and value.lower() not in (
+            "true",
+            "false",
+            "yes",
+            "no",
+            "on",
+            "off",
+            "null",
+            "none",
+            "y",
+            "n",
+            "inf",
+            "nan",
+        )
         return value if keep else json.dumps(value, ensure_ascii=False)
     return json.dumps(value)

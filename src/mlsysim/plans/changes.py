@@ -147,7 +147,7 @@ def _training(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
     searched = plan.replacing(parallelism=free_layout)
     yield [
         ("a batch twice as large", searched.replacing(workload={"batch_size": layout["batch_size"] * 2})),
-        *_narrower(plan, "compute"),
+        *_narrower(plan, "compute", ("fp8",)),
     ]
     yield list(_faster_network(plan))
     yield list(_other_chips(searched))
@@ -165,7 +165,7 @@ def _serving(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
     if answer.plan.serving is None or (answer.plan.serving.concurrency is None and answer.plan.serving.qps is None):
         # The load was ours to find, and is found again for each change.
         plan = plan.replacing(serving={"concurrency": None})
-    narrow = list(_narrower(plan, "weights and arithmetic"))
+    narrow = list(_narrower(plan, "weights and arithmetic", ("fp8", "int8")))
     if part is not None and part.cache_precision is None:
         narrow.append((f"caches in fp8{_CAVEAT}", plan.replacing(serving={"cache_precision": "fp8"})))
     yield narrow
@@ -193,12 +193,12 @@ def _inference(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
 _CAVEAT = " (check the accuracy)"
 
 
-def _narrower(plan: Plan, what: str) -> Iterator[tuple[str, Plan]]:
-    """The widest eight-bit format that the chip computes in, for a plan in sixteen bits."""
+def _narrower(plan: Plan, what: str, formats: tuple[str, ...]) -> Iterator[tuple[str, Plan]]:
+    """The first of some formats that the chip computes in, for a plan in sixteen bits."""
     if (plan.workload.precision or "bf16") not in ("bf16", "fp16"):
         return
     have = find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
-    name = next((name for name in ("fp8", "int8") if name in have), None)
+    name = next((name for name in formats if name in have), None)
     if name is not None:
         yield f"{what} in {name}{_CAVEAT}", plan.replacing(workload={"precision": name})
 

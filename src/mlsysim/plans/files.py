@@ -7,6 +7,7 @@ The plan of the original package loads too (``version``, ``workload.name``, ``ha
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,9 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
 
 
 def _parse(text: str, form: str, name: str) -> Any:
+    if _brackets(text) > _DEEPEST:
+        # Parsers recurse, and some take the square of the depth in time.
+        raise InputError(f"{name}: brackets are nested more than {_DEEPEST} deep.")
     try:
         if form == "toml":
             return tomllib.loads(text)
@@ -78,6 +82,15 @@ def _parse(text: str, form: str, name: str) -> Any:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{name} is not valid YAML: {_first_line(error)}.") from None
+
+
+def _brackets(text: str) -> int:
+    """How deep brackets are open at most; those in strings count, which no plan has so many of."""
+    deepest = depth = 0
+    for mark in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if mark in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _first_line(error: BaseException) -> str:
@@ -173,7 +186,7 @@ def _table(name: str, fields: dict[str, Any]) -> list[str]:
                 later += ["", f"[[{name}.{key}]]", *(f"{k} = {_toml(v)}" for k, v in item.items())]
         else:
             lines.append(f"{key} = {_toml(value)}")
-    return (lines if len(lines) > 2 else []) + later
+    return (lines if len(lines) > 2 or not later else []) + later
 
 
 def _toml(value: Any) -> str:

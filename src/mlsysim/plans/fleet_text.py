@@ -64,7 +64,7 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
 
 def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
     match = _GROUP.match(text)
-    if match is None:
+    if match is None or not match["name"].strip():
         raise InputError(
             f"{text.strip()[:60]!r} is not a group of accelerators; write a number and a chip or node, such as '512xH100' or '64xDGX_H100@NDR'.",
             field="on",

@@ -305,7 +305,7 @@ def _plain(record: Record) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     if isinstance(value, Quantity):
-        return f"{value.magnitude:.15g} {value.units:~}"
+        return f"{value.magnitude!r} {value.units:~}"
     if isinstance(value, Record):
         return _plain(value)
     if isinstance(value, tuple):

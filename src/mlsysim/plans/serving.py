@@ -165,12 +165,29 @@ class Server:
             options["concurrency"] = clients
         result = ServingModel().solve(self.model, self.chip, batch_size=batch, **options)
         if looped:
-            ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
-            rate = to_si(result.output_tokens_per_sec, "1/s")
+            ttft, tpot, rate = self._loop(result, batch, options)
+            # A replica without a client answers nothing.
+            rate *= min(1.0, clients / replicas)
         else:
             ttft, tpot = to_si(result.ttft, "s"), to_si(result.itl, "s")
             rate = min(batch * replicas, clients) * self.output / (ttft + self.output * tpot)
         return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output)
+
+    def _loop(self, result: ServingResult, batch: int, options: dict[str, Any]) -> tuple[float, float, float]:
+        """TTFT, TPOT and rate of clients in a closed loop. With a cached prefix only the rest of the prompt is read, while
+        every token attends to all of it: the loop of the shorter prompt, and the longer cache's part of a step on top."""
+        cached = self.part.cached_prefix or 0
+        ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
+        rate = to_si(result.output_tokens_per_sec, "1/s")
+        if not cached:
+            return ttft, tpot, rate
+        short = {**options, "seq_len": max(1, self.prompt - cached)}
+        short.pop("cached_prefix_len", None)
+        fresh = ServingModel().solve(self.model, self.chip, batch_size=batch, **short)
+        first, each = to_si(fresh.ttft_at_concurrency, "s"), to_si(fresh.tpot, "s")
+        longer = each + max(0.0, to_si(result.itl, "s") - to_si(fresh.itl, "s"))
+        cycle = (first + self.output * each) / (first + self.output * longer)
+        return first, longer, to_si(fresh.output_tokens_per_sec, "1/s") * cycle
 
     def first_order(self, served: Served, batch: int) -> ServingResult:
         """The same layout at first order, for what does not depend on the fidelity: memory."""
@@ -430,8 +447,10 @@ def _time_parts(served: Served) -> tuple[Part, ...]:
     scale = min(1.0, served.tpot / total) if total else 0.0
     parts = [("first token", served.ttft, 4)]
     parts += [(name, value * scale * (served.output - 1), wall) for name, (value, wall) in bounds.items()]
-    alone = min(max(to_si(result.itl, "s"), min(total, served.tpot)), served.tpot)
     # A batch alone takes the engine's time; what clients of a loop see beyond it is other requests' prompts.
+    alone = min(max(to_si(result.itl, "s"), min(total, served.tpot)), served.tpot)
+    if served.clients <= served.replicas:
+        alone = served.tpot
     parts.append((_OTHERS, (served.tpot - alone) * (served.output - 1), 4))
     parts.append((_ENGINE, answer - sum(v for _, v, _ in parts[1:]), 3))
     return tuple(Part(label=a, value=v, wall=w) for a, v, w in parts if v > 1e-6 * served.latency)

@@ -291,10 +291,12 @@ def answer_for_step(
 
 def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
     schedule = step.assumptions.get("schedule", options.get("schedule"))
+    # A stage that nobody gave is the stack's own: "1 (stack bridge)".
+    zero = options.get("zero_stage", int(step.assumptions.get("zero_stage", "0").split()[0]))
     return {
         "virtual_stages": options.get("v_stages", 1),
         "schedule": schedule,
-        "zero": options.get("zero_stage", 0),
+        "zero": zero,
         "recompute": options.get("activation_recomputation", "none"),
         "batch_size": options["batch_size"],
         "seq_len": options["seq_len"],

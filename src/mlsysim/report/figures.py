@@ -23,7 +23,7 @@ __all__ = ["figures_of", "pipeline_drawn"]
 
 WHOLES = {"training": "a training step", "serving": "a request", "inference": "a pass"}
 _ROUNDING = 0.01
-_MOST_BLOCKS = 1600
+_MOST_BLOCKS = 100
 
 
 def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
@@ -174,8 +174,8 @@ def _like(value: Any, first: Any) -> Any:
 def pipeline_drawn(answer: Answer) -> tuple[str, int, int, int] | None:
     """(schedule, stages, micro-batches, virtual stages) to draw for a plan with a pipeline.
 
-    A step with many micro-batches repeats its middle, and thousands of blocks are no picture: then fewer micro-batches,
-    and fewer virtual stages, are drawn.
+    A step with many micro-batches repeats its middle, and blocks of a pixel are no picture: where a row would have too
+    many, two virtual stages and fewer micro-batches are drawn.
     """
     layout = answer.layout
     stages, schedule = layout.get("pp"), layout.get("schedule")
@@ -184,14 +184,11 @@ def pipeline_drawn(answer: Answer) -> tuple[str, int, int, int] | None:
     batches, virtual = layout["micro_batches"], layout["virtual_stages"] if schedule == "interleaved" else 1
     split = 3 if schedule in ("zero_bubble", "dualpipe") else 2
     least = 2 * stages if schedule == "dualpipe" else stages
-    while stages * batches * virtual * split > _MOST_BLOCKS:
-        if batches > least:
-            fewer = max(least, int(_MOST_BLOCKS / (stages * virtual * split)))
-            batches = max(least, fewer - fewer % (stages if schedule == "interleaved" else 2))
-        elif virtual > 2:
-            virtual = 2
-        else:
-            break
+    if batches * virtual * split > _MOST_BLOCKS:
+        virtual = min(virtual, 2)
+    if batches * virtual * split > _MOST_BLOCKS and batches > least:
+        fewer = _MOST_BLOCKS // (virtual * split)
+        batches = max(least, fewer - fewer % (stages if schedule == "interleaved" else 2))
     return schedule, stages, batches, virtual
 
 

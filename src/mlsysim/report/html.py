@@ -122,6 +122,9 @@ def _card(label: str, value: str, remark: str) -> str:
 def _table(table: Table) -> str:
     def cell(tag: str, column: int, text: str) -> str:
         extra = ' class="number"' if column in table.right else ""
+        if tag == "td" and column in table.right:
+            # A number stays on the line of its unit; an interval may break behind its "to".
+            text = text.replace(" ", "\u00a0").replace("\u00a0to\u00a0", "\u00a0to ")
         scope = ' scope="col"' if tag == "th" else ""
         return f"<{tag}{scope}{extra}>{escape(text)}</{tag}>"
 

@@ -51,14 +51,14 @@ _CHIP_FIELDS = {"unit_cost": "unit_cost", "embodied_carbon_per_device": "embodie
 _GRID_FIELDS = {"kwh_price": "electricity_price"}
 
 
-_SHORT = {"tp", "ep", "cp", "pp", "moe", "nic", "psu", "mtbf", "mfu"}
+_SHORT = {"tp", "ep", "cp", "pp", "nic", "psu", "mtbf", "mfu"}
 
 
 def in_words(name: str) -> str:
     """A name as words, abbreviations in capitals; the unit that some end in is in their value."""
     words = name.removesuffix("_s").replace("_", " ").split()
     shown = " ".join(word.upper() if word in _SHORT else word for word in words)
-    return shown.replace("kwh", "kWh").replace("lora", "LoRA")
+    return shown.replace("kwh", "kWh").replace("lora", "LoRA").replace("moe ", "MoE ")
 
 
 @dataclass(frozen=True)

@@ -184,10 +184,15 @@ class Store:
             self._squashed = squashed
         return self._squashed.get(_squash(name))
 
-    def entry(self, key: str) -> Any:
+    def entries(self, keys: list[str]) -> list[Any]:
+        """Entries by their keys; the user's folder is looked up once."""
+        user = self.user()
+        return [self.entry(key, user) for key in keys]
+
+    def entry(self, key: str, user: dict[str, tuple[str | None, Any]] | None = None) -> Any:
         if key in self.added:
             return self.added[key][1]
-        user = self.user()
+        user = self.user() if user is None else user
         if key in user:
             return user[key][1]
         if key not in self._built:
@@ -326,7 +331,7 @@ class Registry:
         **equals: Any,
     ) -> Entries:
         """Entries, filtered by a function and by field values, sorted by a (dotted) field; unknown values come last."""
-        entries = [self._store.entry(key) for key in self.keys()]
+        entries = self._store.entries(self.keys())
         for path, wanted in equals.items():
             entries = [e for e in entries if _same(_follow(e, path, self._name), wanted)]
         if where is not None:

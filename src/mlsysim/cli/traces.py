@@ -1,0 +1,127 @@
+"""How reports on traces and on emissions are printed: words first, then a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlsysim.cli.output import print_json, print_table, print_text
+from mlsysim.errors import InputError
+
+if TYPE_CHECKING:
+    from mlsysim.importers.codecarbon import EmissionsReport
+    from mlsysim.importers.trace import TraceReport
+
+__all__ = ["print_emissions", "print_trace", "sizes_of"]
+
+_TOP = 10
+
+
+def sizes_of(texts: list[str] | None) -> dict[str, int] | None:
+    """Sizes of open dimensions from ``NAME=N``."""
+    found = {}
+    for text in texts or ():
+        name, equals, number = text.rpartition("=")
+        if not equals or not name or not number.isdigit() or len(number) > 9:
+            raise InputError(
+                f"--size takes a name and a number, such as sequence=128, got {text[:60]!r}.", field="size"
+            )
+        found[name] = int(number)
+    return found or None
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.4g}"
+
+
+def print_trace(report: TraceReport, form: str, on: str | None, batch: float | None) -> None:
+    """A trace, and the what-if where another chip or batch is asked for."""
+    from mlsysim.importers.trace_what_if import what_if
+
+    change = what_if(report, on, 1.0 if batch is None else batch) if on is not None or batch is not None else None
+    if form == "json":
+        document: dict[str, Any] = report.to_dict()
+        if change is not None:
+            document["what_if"] = change.to_dict()
+        print_json(document)
+        return
+    if form == "text":
+        lines = report.text.split("\n")
+        print_text(lines[0], "bold")
+        for line in (lines[1:2] if report.communication else []) + list(report.warnings):
+            print_text(line)
+    headers = ["kind", "ms a step", "share", "calls", "efficiency", "of"]
+    rows = [
+        [
+            k.kind,
+            _milliseconds(k.time),
+            f"{k.share:.0%}",
+            f"{k.count / report.steps:,.0f}",
+            "" if k.eta is None else f"{k.eta:.0%}",
+            k.of,
+        ]
+        for k in report.kinds
+    ]
+    print_table(form, headers, rows, right=(1, 2, 3, 4))
+    if form == "text":
+        print_table(
+            form,
+            ["longest kernels", "kind", "ms a step"],
+            [[k.name, k.kind, _milliseconds(k.time / report.steps)] for k in report.kernels[:_TOP]],
+            right=(2,),
+        )
+    if change is not None and form == "text":
+        lines = change.text.split("\n")
+        print_text(lines[0], "bold")
+        for line in lines[1:]:
+            print_text(line)
+        print_table(
+            form,
+            ["kind", "ms measured", "ms predicted"],
+            [[kind, _milliseconds(a), _milliseconds(b)] for kind, (a, b) in change.kinds.items()],
+            right=(1, 2),
+        )
+
+
+def print_emissions(report: EmissionsReport, form: str) -> None:
+    """Measured beside predicted, a row a run."""
+    if form == "json":
+        print_json(report.to_dict())
+        return
+    if form == "text":
+        for row in report.rows:
+            for flag in row.flags:
+                print_text(f"{row.project or 'a run'} ({row.timestamp or 'no time'}): {flag}", "yellow")
+    headers = ["run", "GPUs", "hours", "kWh", "GPU kWh", "predicted", "kg", "g/kWh", "zoo g/kWh"]
+    print_table(
+        form,
+        headers,
+        [
+            [
+                row.project,
+                f"{row.gpus}x{row.chip}" if row.chip else (row.gpus or ""),
+                f"{row.duration / 3600:,.3g}",
+                f"{row.measured_energy:.4g}",
+                _optional(row.measured_gpu_energy),
+                ""
+                if row.predicted_gpu_energy is None
+                else f"{row.predicted_gpu_energy:.3g} ({row.predicted_gpu_energy_low:.3g}-{row.predicted_gpu_energy_high:.3g})",
+                f"{row.measured_carbon:.4g}",
+                _optional(row.measured_intensity),
+                _optional(row.grid_intensity),
+            ]
+            for row in report.rows
+        ],
+        right=tuple(range(2, 9)),
+    )
+    if form == "text":
+        print_text(
+            f"Predicted: energy of the GPUs at {report.utilisation:g} of their peak (idle to peak in brackets); "
+            "the zoo's grid is the average of the place.",
+            "dim",
+        )
+        if report.unread:
+            print_text("Columns that were not read: " + ", ".join(report.unread) + ".", "dim")
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

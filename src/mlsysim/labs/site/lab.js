@@ -1,0 +1,233 @@
+// One lab: predict, compute, explain. The engine grades; this page keeps what the student did.
+import { byId, element } from "./dom.js";
+import { Engine } from "./engine.js";
+import { chart, control, given, lock, markup, question, tell, values } from "./lab_parts.js";
+import { readState, rememberStudent, studentName, writeState } from "./lab_state.js";
+
+const root = document.documentElement;
+const status = byId("status");
+const bar = byId("progress");
+let name = "";
+let student = studentName();
+let siteKey = "";
+let list = [];
+let lab = null;
+let state = null;
+let latest = 0;
+
+const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
+const asked = (stage) => lab.questions.filter((one) => one.stage === stage);
+const save = () => writeState(lab.id, student, state);
+
+function fail(error) {
+  status.setAttribute("role", "alert");
+  status.textContent = error.message;
+  bar.hidden = true;
+  root.dataset.failed = "";
+}
+
+const engine = new Engine({
+  onProgress({ text, done, total }) {
+    status.textContent = `${text}: ${megabytes(done)} of ${megabytes(total)} MB`;
+    bar.value = total ? done / total : 0;
+  },
+});
+window.engine = engine; // for the console: await engine.call("about")
+
+// The page's one number of work under way: tests and screen readers wait for its end.
+let under = 0;
+async function busy(work) {
+  under += 1;
+  root.dataset.busy = "";
+  try {
+    return await work();
+  } finally {
+    under -= 1;
+    if (!under) delete root.dataset.busy;
+  }
+}
+
+async function open() {
+  lab = await busy(() => engine.call("lab_open", { name, student }));
+  state = readState(lab.id, student, lab.version);
+  document.title = `${lab.title} - mlsysim lab`;
+  byId("title").textContent = `${lab.number}. ${lab.title}`;
+  byId("facts").textContent = `${lab.minutes} minutes, ${lab.walls.length > 1 ? "walls" : "wall"} ${lab.walls.join(", ")}, ${lab.points} points`;
+  byId("objectives").replaceChildren(...lab.objectives.map((html) => markup("li", html)));
+  byId("student").value = student;
+  byId("who-note").textContent = lab.practice
+    ? "Without an id this is practice: the numbers are the same for everybody and there is no result code."
+    : `The numbers of this lab are those of ${student}. Your answers stay in this browser.`;
+  byId("introduction").innerHTML = lab.introduction;
+  byId("task").innerHTML = lab.task;
+  byId("predict-questions").replaceChildren(...asked("predict").map((one) => question(one, state.predictions[one.id], null)));
+  for (const stage of ["compute", "explain"]) {
+    byId(`${stage}-questions`).replaceChildren(...asked(stage).map((one) => {
+      const made = question(one, state.answers[one.id], (answer, body) => busy(() => check(one, answer, body)).catch(fail));
+      if (state.solved[one.id]) settle(made.firstChild, "Right.");
+      return made;
+    }));
+  }
+  byId("controls").replaceChildren(...lab.controls.map((spec) => control(spec, state.moved[spec.parameter] ?? spec.value, move)));
+  byId("reflection").hidden = !lab.reflect;
+  byId("reflect-label").textContent = lab.reflect;
+  byId("reflect").value = state.reflection;
+  byId("lab").hidden = false;
+  if (state.kept) await unlocked();
+  else locked();
+  progress();
+}
+
+function locked() {
+  for (const id of ["compute", "explain", "result"]) byId(id).hidden = true;
+  byId("keep").hidden = false;
+  byId("explanation").hidden = true;
+}
+
+async function unlocked() {
+  for (const body of byId("predict-questions").children) lock(body);
+  byId("keep").hidden = true;
+  byId("compute").hidden = false;
+  byId("result").hidden = false;
+  await busy(async () => {
+    await compute();
+    await finish();
+  });
+}
+
+function settle(body, message) {
+  tell(body, "right", message);
+  lock(body);
+}
+
+function progress() {
+  const tried = asked("compute").every((one) => state.attempts[one.id]);
+  const all = lab.questions.filter((one) => one.stage !== "predict").every((one) => state.solved[one.id]);
+  const now = !state.kept ? 0 : all ? 3 : tried ? 2 : 1;
+  byId("explain").hidden = now < 2;
+  [...byId("steps").children].forEach((item, index) => {
+    item.toggleAttribute("data-done", index < now);
+    if (index === now) item.setAttribute("aria-current", "step");
+    else item.removeAttribute("aria-current");
+  });
+}
+
+async function compute() {
+  const own = (latest += 1);
+  const width = Math.max(320, Math.min(byId("charts").clientWidth - 2, 760));
+  const found = await engine.call("lab_compute", { name, student, predictions: state.predictions, moved: state.moved, width });
+  if (own !== latest) return; // a later move of a control is under way
+  byId("compared").replaceChildren(...Object.values(found.compared).map((text) => element("li", {}, text)));
+  byId("values").replaceChildren(...values(found.values));
+  byId("charts").replaceChildren(...found.charts.map(chart));
+  byId("spoken").textContent = found.values.map((item) => `${item.label} ${item.text}`).join("; ");
+}
+
+function move(parameter, value) {
+  state.moved[parameter] = value;
+  save();
+  busy(compute).catch(fail);
+}
+
+async function check(one, answer, body) {
+  const grade = await engine.call("lab_answer", { name, student, question: one.id, answer });
+  if (grade.counts) state.attempts[one.id] = (state.attempts[one.id] ?? 0) + 1;
+  if (grade.correct) {
+    state.answers[one.id] = answer;
+    state.solved[one.id] = true;
+    settle(body, grade.message);
+  } else {
+    tell(body, "wrong", grade.message, grade.hint);
+  }
+  save();
+  progress();
+  await finish();
+}
+
+async function finish() {
+  const { predictions, answers, attempts } = state;
+  const found = await engine.call("lab_finish", { name, student, predictions, answers, attempts, site_key: siteKey });
+  byId("score").textContent = found.complete
+    ? `Complete: ${found.score} of ${found.points} points.`
+    : `${found.score} of ${found.points} points so far; ${found.open.length} ${found.open.length > 1 ? "questions are" : "question is"} open.`;
+  byId("code-line").hidden = !found.code;
+  byId("code").textContent = found.code;
+  byId("explanation").hidden = !found.complete;
+  byId("explanation").innerHTML = found.explanation;
+}
+
+byId("predict").addEventListener("submit", (event) => {
+  event.preventDefault();
+  busy(async () => {
+    let first = null;
+    for (const [index, body] of [...byId("predict-questions").children].entries()) {
+      const one = asked("predict")[index];
+      const answer = given(body);
+      const refusal = await engine.call("lab_predict", { name, question: one.id, answer });
+      tell(body, refusal ? "wrong" : "", refusal);
+      if (refusal) first ??= body;
+      else state.predictions[one.id] = answer;
+    }
+    save();
+    if (first) return first.querySelector("input").focus();
+    state.kept = true;
+    save();
+    await unlocked();
+    progress();
+    byId("compute-title").focus();
+  }).catch(fail);
+});
+
+byId("who").addEventListener("submit", (event) => {
+  event.preventDefault();
+  student = byId("student").value.trim();
+  rememberStudent(student);
+  busy(open).catch(fail);
+});
+
+byId("reflect").addEventListener("input", () => {
+  state.reflection = byId("reflect").value;
+  save();
+});
+byId("copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(byId("code").textContent);
+  byId("copy").textContent = "Copied";
+});
+byId("print").addEventListener("click", () => print());
+byId("again").addEventListener("click", () => {
+  if (!confirm("Forget the predictions and answers of this lab and start again?")) return;
+  state = { ...readState("", ""), version: lab.version };
+  save();
+  busy(open).then(() => byId("lab").focus()).catch(fail);
+});
+
+// From lab to lab within the page: the engine is loaded already.
+async function go() {
+  name = new URLSearchParams(location.search).get("lab") ?? "";
+  await open();
+  const next = list[list.findIndex((one) => one.id === name) + 1];
+  byId("next").hidden = !next;
+  if (next) byId("next").href = `lab.html?lab=${next.id}`;
+  if (next) byId("next").textContent = `Next: ${next.title}`;
+}
+
+addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='lab.html?lab=']");
+  if (!link || root.dataset.ready === undefined || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState(null, "", link.getAttribute("href"));
+  busy(go).then(() => {
+    scrollTo(0, 0);
+    byId("lab").focus({ preventScroll: true });
+  }).catch(fail);
+});
+addEventListener("popstate", () => busy(go).catch(fail));
+
+Promise.all([engine.ready, fetch("labs.json", { cache: "no-cache" }).then((answer) => answer.json())]).then(async ([, site]) => {
+  siteKey = site.key;
+  list = site.labs;
+  await go();
+  bar.hidden = true;
+  status.textContent = "Everything is computed and graded in this browser; nothing is sent anywhere.";
+  root.dataset.ready = "";
+}).catch(fail);

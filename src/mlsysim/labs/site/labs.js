@@ -1,0 +1,27 @@
+// The list of labs: written when the site was built, so that it needs no engine; and how far this browser has got.
+import { byId, element } from "./dom.js";
+import { readState, studentName } from "./lab_state.js";
+
+const status = byId("status");
+
+function entry(lab) {
+  const state = readState(lab.id, studentName());
+  const solved = Object.values(state.solved).filter(Boolean).length;
+  const far = solved === lab.questions ? "done" : solved ? `${solved} of ${lab.questions} questions right` : "";
+  return element("li", {},
+    element("h2", {}, element("a", { href: `lab.html?lab=${lab.id}` }, `${lab.number}. ${lab.title}`)),
+    element("p", {}, lab.summary),
+    element("p", { class: "muted" }, `${lab.minutes} minutes, ${lab.walls.length > 1 ? "walls" : "wall"} ${lab.walls.join(", ")}`),
+    far ? element("p", { class: "done" }, far) : null);
+}
+
+try {
+  const { labs } = await (await fetch("labs.json", { cache: "no-cache" })).json();
+  byId("list").replaceChildren(...labs.map(entry));
+  status.textContent = `${labs.length} labs`;
+  document.documentElement.dataset.ready = "";
+} catch (error) {
+  status.setAttribute("role", "alert");
+  status.textContent = `The list of labs could not be loaded (${error.message}). Build the site again with \`mlsysim labs build DIR\`.`;
+  document.documentElement.dataset.failed = "";
+}

@@ -1,0 +1,264 @@
+"""Kubernetes: a Deployment of servers, or an indexed Job of trainers with the Service by which its pods find one another.
+
+A pod of a Deployment is one replica, so a replica must fit on a node. Images, volumes and which nodes to use are the cluster's; the manifest
+names the accelerators only as a resource.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.launch import megatron, serving
+from mlsysim.launch.flags import table
+from mlsysim.launch.inside import chosen, read_inside, serve_lines, train_lines, width_of
+from mlsysim.launch.reading import Reading
+from mlsysim.launch.reasons import completed, header, reasons
+from mlsysim.launch.scripts import Setting, comment
+from mlsysim.launch.shell import Script, read_script
+from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+
+__all__ = ["FIELDS", "NAME", "read", "write"]
+
+NAME = "kubernetes"
+FIELDS = tuple(dict.fromkeys((*megatron.FIELDS, *serving.FIELDS)))
+"""Fields of a plan that a manifest and its command express."""
+_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "google": "google.com/tpu", "intel": "habana.ai/gaudi"}
+_IMAGES = {
+    "vllm": "vllm/vllm-openai:latest",
+    "sglang": "lmsysorg/sglang:latest",
+    "tensorrt_llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
+    "megatron": "nvcr.io/nvidia/pytorch:latest",
+    "torchtitan": "pytorch/pytorch:latest",
+}
+_COPIED = ("Deployment", "StatefulSet", "ReplicaSet")
+
+
+def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
+    """What a manifest and its command say."""
+    documents = [d for d in read_yaml(text, "The manifest") if isinstance(d, dict) and d.get("kind")]
+    notes = read_script("\n".join(line for line in text.splitlines() if line.startswith("#"))).notes
+    for document in documents:
+        pod = _pod(document)
+        for container in _list(pod.get("containers")) if pod else []:
+            script = _script(container)
+            script.notes.update(notes)
+            gpus = _accelerators(container)
+            if not script.commands or (gpus is None and len(_list(pod.get("containers"))) > 1):
+                continue
+            return _reading(document, pod, container, script, gpus).placed(on or notes.get("fleet"), model)
+    raise InputError("The manifest has no Deployment, Job or Pod whose container has a command.")
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _pod(document: dict[str, Any]) -> dict[str, Any]:
+    spec = _table(document.get("spec"))
+    return spec if document.get("kind") == "Pod" else _table(_table(spec.get("template")).get("spec"))
+
+
+def _script(container: dict[str, Any]) -> Script:
+    """The container's command; of ``bash -c TEXT`` the text."""
+    words = [
+        str(w) for part in ("command", "args") for w in (container.get(part) or []) if isinstance(w, (str, int, float))
+    ]
+    image = str(container.get("image") or "")
+    if image.split(":")[0].endswith("vllm/vllm-openai") and words[:1] and words[0].startswith("-"):
+        # That image's own command is the server.
+        words = [image, *words]
+    shell = (
+        words[:1]
+        and words[0].rsplit("/", 1)[-1] in ("bash", "sh")
+        and any(w.startswith("-") and w.endswith("c") for w in words[1:-1])
+    )
+    text = words[-1] if shell else shlex.join(words)
+    for entry in reversed(_list(container.get("env"))):
+        name, value = entry.get("name"), entry.get("value")
+        if isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w*", name) and isinstance(value, (str, int, float)):
+            text = f"{name}={shlex.quote(str(value))}\n{text}"
+    return read_script(text)
+
+
+def _accelerators(container: dict[str, Any]) -> int | None:
+    resources = _table(container.get("resources"))
+    for part in ("limits", "requests"):
+        for key in _RESOURCES.values():
+            value = _table(resources.get(part)).get(key)
+            if value is not None and str(value).isdigit():
+                return int(value)
+    return None
+
+
+def _reading(
+    document: dict[str, Any], pod: dict[str, Any], container: dict[str, Any], script: Script, gpus: int | None
+) -> Reading:
+    spec = _table(document.get("spec"))
+    found = read_inside(script, "The manifest")
+    plan = dict(found.document)
+    kind = document.get("kind")
+    pods = spec.get("replicas") if kind in _COPIED else spec.get("parallelism")
+    pods = pods if isinstance(pods, int) and pods > 0 else 1
+    count = found.accelerators
+    if plan.get("task") == "serving":
+        traffic = dict(plan["serving"])
+        traffic["replicas"] = (traffic.get("replicas") or 1) * pods
+        if traffic.get("concurrency"):
+            traffic["concurrency"] *= pods
+        plan["serving"] = traffic
+        count = (gpus or count or 1) * pods
+    elif count is None and gpus is not None:
+        count = gpus * pods
+    chip = _chip(_table(pod.get("nodeSelector")))
+    if chip is not None and count is not None:
+        plan["hardware"] = {"on": f"{count}x{chip}"}
+    known = {key.split(".")[-1] for key in table(NAME).flags if key.startswith("spec.")}
+    unread = [f"spec.{key}" for key in spec if key not in known]
+    warnings = list(found.warnings)
+    needed = (found.accelerators or 0) if plan.get("task") == "serving" else 0
+    if gpus is not None and needed > gpus:
+        warnings.append(f"The command uses {needed} accelerators and the container asks for {gpus}.")
+    return found.model_copy(
+        update={
+            "target": NAME,
+            "document": plan,
+            "accelerators": count,
+            "warnings": tuple(warnings),
+            "unread": (*unread, *found.unread),
+        }
+    )
+
+
+def _chip(selector: dict[str, Any]) -> str | None:
+    """The chip of a node label such as NVIDIA-H100-80GB-HBM3."""
+    label = next(
+        (
+            str(v)
+            for k, v in selector.items()
+            if str(k).endswith(("gpu.product", "gke-accelerator", "gpu.product-name"))
+        ),
+        "",
+    )
+    for word in re.split(r"[-_ ]", label):
+        if any(ch.isdigit() for ch in word) and not word.lower().endswith("gb"):
+            try:
+                return Hardware.key_of(word)
+            except UnknownNameError:
+                continue
+    return None
+
+
+def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None, command: str | None = None) -> str:
+    """A manifest; ``command`` is megatron or torchtitan, vllm, sglang or tensorrt_llm."""
+    name = chosen(plan, answer, command)
+    final = completed(plan, answer)
+    fleet = find_fleets(final.hardware).one
+    vendor = (fleet.node.accelerator.vendor or "").lower()
+    resource = next((key for word, key in _RESOURCES.items() if word in vendor), None)
+    if resource is None:
+        raise InputError(
+            f"Kubernetes has no known resource for accelerators of {fleet.node.accelerator.vendor or 'an unnamed maker'}.",
+            field="on",
+        )
+    kept = {key: value for key, value in (details or {}).items() if key.startswith("-")}
+    make = _job if answer.task == "training" else _deployment
+    documents, gaps = make(name, final, answer, kept, fleet, resource)
+    lines = comment(
+        header(
+            final,
+            answer,
+            f"Kubernetes manifest with {name}",
+            gaps,
+            "Set the image, and select nodes of " + fleet.node.accelerator.name,
+        )
+    )
+    for i, document in enumerate(documents):
+        lines += [*(["---"] if i else []), *write_yaml(document)]
+    return "\n".join(lines) + "\n"
+
+
+def _label(plan: Plan) -> str:
+    return re.sub(r"[^a-z0-9-]+", "-", plan.name.lower()).strip("-")[:50] or "plan"
+
+
+def _container(
+    name: str, script: list[str], resource: str, count: int, why: str, env: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    return {
+        "name": name.replace("_", "-"),
+        "image": Why(_IMAGES[name], "pin the release that you tested"),
+        "command": ["/bin/bash", "-c"],
+        "args": ["\n".join(script) + "\n"],
+        **({"env": env} if env else {}),
+        "resources": {"limits": {resource: Why(count, why)}},
+    }
+
+
+def _deployment(
+    name: str, plan: Plan, answer: Answer, details: Mapping[str, Any], fleet: Any, resource: str
+) -> tuple[list[Any], list[str]]:
+    traffic, why = plan.serving, reasons(plan, answer)
+    assert traffic is not None
+    width, per_node = width_of(plan), fleet.node.accelerators_per_node
+    if width > per_node:
+        raise InputError(
+            f"A replica takes {width} accelerators and a node has {per_node}; a pod of a Deployment runs on one node, so choose a smaller replica.",
+            field="tp",
+        )
+    cap = serving.cap_of(plan)
+    one = plan.replacing(serving={"replicas": 1, "concurrency": cap})
+    script, gaps = serve_lines(name, one, answer, details, False)
+    replicas = traffic.replicas or 1
+    if cap is not None and cap * replicas != traffic.concurrency:
+        gaps.append(f"serving.concurrency = {traffic.concurrency} (rounded up to {cap} a replica)")
+    label = {"app": _label(plan)}
+    pod = {"containers": [_container(name, script, resource, width, f"a replica: {why['parallelism.tp']}")]}
+    spec = {
+        "replicas": Why(replicas, why["serving.replicas"]),
+        "selector": {"matchLabels": label},
+        "template": {"metadata": {"labels": label}, "spec": pod},
+    }
+    return [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": _label(plan)}, "spec": spec}], gaps
+
+
+def _job(
+    name: str, plan: Plan, answer: Answer, details: Mapping[str, Any], fleet: Any, resource: str
+) -> tuple[list[Any], list[str]]:
+    why = reasons(plan, answer)
+    label, nodes, per_node = _label(plan), fleet.count, fleet.node.accelerators_per_node
+    launcher = [
+        Setting("--nproc-per-node", str(per_node), why["accelerators"]),
+        Setting("--nnodes", str(nodes), why["parallelism.dp"]),
+        Setting("--node-rank", "$JOB_COMPLETION_INDEX"),
+        Setting("--master-addr", f"{label}-0.{label}"),
+        Setting("--master-port", "29500"),
+    ]
+    script, gaps = train_lines(name, plan, answer, details, launcher)
+    pod = {
+        "subdomain": Why(label, "pods are found as NAME-INDEX.NAME"),
+        "restartPolicy": "Never",
+        "containers": [_container(name, script, resource, per_node, why["accelerators"])],
+    }
+    spec = {
+        "completionMode": Why("Indexed", "a pod's number is its node rank"),
+        "completions": Why(nodes, why["accelerators"]),
+        "parallelism": Why(nodes, "all nodes at once"),
+        "template": {"metadata": {"labels": {"app": label}}, "spec": pod},
+    }
+    service = {"clusterIP": "None", "selector": {"app": label}}
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": label}, "spec": service},
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": label}, "spec": spec},
+    ], gaps

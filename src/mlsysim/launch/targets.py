@@ -1,0 +1,158 @@
+"""The targets by name, which of them a text is, and the two ways through them: ``read_launch`` and ``export``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.importers.limits import read_text
+from mlsysim.launch import deepspeed, fsdp, kubernetes, megatron, sglang, slurm, tensorrt_llm, torchtitan, vllm
+from mlsysim.launch.reading import Reading
+from mlsysim.launch.shell import LARGEST, read_script
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+
+__all__ = [
+    "TARGETS",
+    "export",
+    "is_launch_text",
+    "read_launch",
+    "read_launch_file",
+    "target_named",
+    "target_of",
+    "written",
+]
+
+TARGETS: dict[str, ModuleType] = {
+    "megatron": megatron,
+    "torchtitan": torchtitan,
+    "deepspeed": deepspeed,
+    "fsdp": fsdp,
+    "vllm": vllm,
+    "sglang": sglang,
+    "trtllm": tensorrt_llm,
+    "kubernetes": kubernetes,
+    "slurm": slurm,
+}
+_AROUND = ("kubernetes", "slurm")
+_ALIASES = {
+    "tensorrt_llm": "trtllm",
+    "tensorrtllm": "trtllm",
+    "megatron_lm": "megatron",
+    "k8s": "kubernetes",
+    "accelerate": "fsdp",
+    "sbatch": "slurm",
+}
+
+
+def target_named(name: str) -> str:
+    """The target that a name means."""
+    plain = name.strip().lower().replace("-", "_")
+    found = _ALIASES.get(plain, plain)
+    if found not in TARGETS:
+        raise unknown_name("launch target", name, TARGETS, "use one of " + ", ".join(TARGETS) + ".")
+    return found
+
+
+def _target_or_none(text: str) -> str | None:
+    if re.search(r"^#SBATCH\b", text, re.M):
+        return "slurm"
+    head = text.lstrip()[:1]
+    if head == "{":
+        try:
+            keys = set(json.loads(text))
+        except (ValueError, RecursionError, TypeError):
+            keys = set()
+        if keys & {
+            "zero_optimization",
+            "train_batch_size",
+            "train_micro_batch_size_per_gpu",
+            "gradient_accumulation_steps",
+            "bf16",
+        }:
+            return "fsdp" if keys & {"fsdp", "fsdp_config"} else "deepspeed"
+        return "fsdp" if keys & {"fsdp", "fsdp_config", "distributed_type"} else None
+    if re.search(r"^apiVersion:", text, re.M) and re.search(r"^kind:", text, re.M):
+        return "kubernetes"
+    if re.search(r"^(distributed_type|fsdp_config)\s*:", text, re.M):
+        return "fsdp"
+    if re.search(r"^\[(parallelism|training|activation_checkpoint)\]\s*$", text, re.M) and not re.search(
+        r"^\s*(torchrun|srun)\b", text, re.M
+    ):
+        return "torchtitan"
+    script = read_script(text)
+    for words in reversed(script.commands):
+        for name in ("vllm", "sglang", "trtllm"):
+            if TARGETS[name].after(words) is not None:
+                return name
+        if megatron.claims(words):
+            return "megatron"
+    return "megatron" if any(megatron.claims(words) for words in script.arrays.values()) else None
+
+
+def is_launch_text(text: str) -> bool:
+    """Whether a text is a launch file of a known target."""
+    try:
+        return _target_or_none(text) is not None
+    except InputError:
+        return False
+
+
+def target_of(text: str) -> str:
+    """The target that a text is for."""
+    if not isinstance(text, str):
+        raise InputError(f"A launch file is text, not {type(text).__name__}.")
+    if len(text) > LARGEST:
+        raise InputError(f"The launch file is longer than {LARGEST:,} characters, which no launch file is.")
+    found = _target_or_none(text)
+    if found is None:
+        raise InputError(f"The text is no launch file of {', '.join(TARGETS)}.", field="file")
+    return found
+
+
+def read_launch(text: str, target: str | None = None, *, on: str | None = None, model: str | None = None) -> Reading:
+    """What a launch file says, of a target that is named or found."""
+    name = target_of(text) if target is None else target_named(target)
+    found: Reading = TARGETS[name].read(text, on=on, model=model)
+    return found
+
+
+def read_launch_file(
+    path: str | Path, target: str | None = None, *, on: str | None = None, model: str | None = None
+) -> Reading:
+    """The same for a file."""
+    return read_launch(read_text(path, LARGEST), target, on=on, model=model)
+
+
+def written(target: str, answer: Answer, details: dict[str, Any] | None = None, command: str | None = None) -> str:
+    """The launch file of an answer."""
+    name = target_named(target)
+    if len(find_fleets(answer.plan.hardware).fleets) != 1:
+        raise InputError("A launch file is for one kind of accelerator; give one group instead of several.", field="on")
+    module = TARGETS[name]
+    trains = name in ("megatron", "torchtitan", "deepspeed", "fsdp")
+    if name not in _AROUND and answer.task != ("training" if trains else "serving"):
+        wanted = "a training plan" if trains else "a serving plan"
+        raise InputError(
+            f"{name} takes {wanted}, and this is one of {answer.task}; say --task, or choose another target.",
+            field="task",
+        )
+    if command is not None and name not in _AROUND:
+        raise InputError(
+            f"--command chooses what runs inside {' or '.join(_AROUND)}; {name} is a command itself.", field="command"
+        )
+    extra = {"command": command} if name in _AROUND else {}
+    text: str = module.write(answer.plan, answer, details, **extra)
+    return text
+
+
+def export(target: str, plan: Plan, command: str | None = None) -> str:
+    """The launch file of a plan, whose layout is searched where it is left open."""
+    target_named(target)
+    return written(target, evaluate_plainly(plan), command=command)

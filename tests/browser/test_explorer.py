@@ -1,0 +1,601 @@
+"""The explorer in a real browser: every control moves the numbers, and they are those of the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from typer.testing import CliRunner
+
+from mlsysim.cli.main import app
+
+from .conftest import wait_until_ready
+
+MIXTRAL = {
+    "task": "training",
+    "workload": {"model": "Mixtral_8x7B", "batch_size": 512, "seq_len": 4096, "precision": "bf16"},
+    "hardware": {"on": "64xH100"},
+    "parallelism": {"tp": 2, "pp": 4, "ep": 4, "virtual_stages": 2, "micro_batch": 1, "zero": 1},
+    "ops": {"region": "Quebec", "duration_days": 30},
+}
+FIRST_ORDER = {
+    **MIXTRAL,
+    "workload": {**MIXTRAL["workload"], "tokens": 1e12},
+    "hardware": {"on": "64xH100", "efficiency": 0.4},
+}
+SERVING = {
+    "task": "serving",
+    "workload": {"model": "Mixtral_8x7B", "precision": "fp8"},
+    "hardware": {"on": "16xH100"},
+    "parallelism": {"tp": 2, "pp": 1, "ep": 2},
+    "serving": {"prompt_tokens": 2048, "output_tokens": 256, "concurrency": 64, "replicas": 4},
+    "ops": {"region": "Quebec"},
+}
+RATE = {
+    **SERVING,
+    "hardware": {"on": "16xH100", "efficiency": 0.5},
+    "serving": {"prompt_tokens": 2048, "output_tokens": 256, "qps": 8.0},
+}
+PASS = {
+    "task": "inference",
+    "workload": {"model": "Llama3_8B", "batch_size": 8, "seq_len": 1024},
+    "hardware": {"on": "1xH100", "efficiency": 0.5},
+    "ops": {"region": "Quebec"},
+}
+TOO_BIG = {"task": "inference", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "1xH100"}}
+SEVERAL = {
+    "task": "training",
+    "workload": {"model": "Llama3_8B", "batch_size": 64},
+    "hardware": {"on": "8xB200 + 8xH100"},
+    "parallelism": {"tp": 8},
+}
+CLUSTER = {
+    "name": "a text that would be read as a number: 12",
+    "task": "training",
+    "workload": {"model": "Llama3_8B", "batch_size": 1024, "seq_len": 8192},
+    "hardware": {"on": "Research_256"},
+    "parallelism": {"tp": 8, "sequence_parallel": True},
+    "ops": {"region": "Poland", "budget": "100000 USD"},
+    "constraints": {"assert": [{"metric": "mfu", "min": 0.99}]},
+}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "_name_or_path": "someone/small-model",
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 16,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": True,
+}
+
+
+def leaves(value, path=""):
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from leaves(part, f"{path}.{name}" if path else name)
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def settled(page):
+    """Wait for the answer to the last edit; an edit takes the mark away before its event returns."""
+    page.wait_for_selector("html[data-ready]", state="attached")
+
+
+# As the back button does it; an address that is the present one would be no navigation.
+GO = """fragment => {
+  delete document.documentElement.dataset.ready;
+  history.pushState(null, "", location.pathname + (fragment ? "#" + fragment : ""));
+  dispatchEvent(new PopStateEvent("popstate"));
+}"""
+
+
+def go(page, plan=None):
+    """Show a plan by its address, without loading the page again; nothing is the first design."""
+    fragment = "" if plan is None else urlencode(list(leaves(plan)))
+    page.evaluate(GO, fragment)
+    settled(page)
+
+
+def shown(page) -> dict[str, str]:
+    return page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('#metrics [data-metric]')]"
+        ".map((button) => [button.dataset.metric, button.querySelector('.text').textContent]))"
+    )
+
+
+def words(page) -> str:
+    """Everything the answer says: numbers, sentences and the texts of the charts."""
+    return page.evaluate(
+        "[...document.querySelectorAll('#headline, #sentences, #binding, #metrics, #assumptions, #charts desc')]"
+        ".map((part) => part.textContent).join('\\n')"
+    )
+
+
+@pytest.fixture(scope="module")
+def page(ready_page):
+    ready_page.wait_for_selector("html[data-lists]", state="attached", timeout=60_000)
+    ready_page.set_default_timeout(20_000)
+    return ready_page
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [None, MIXTRAL, FIRST_ORDER, SERVING, RATE, PASS, TOO_BIG, SEVERAL, CLUSTER],
+    ids=["first", "mixtral", "first-order", "serving", "rate", "pass", "too-big", "several", "cluster"],
+)
+def test_the_numbers_are_those_of_the_terminal(page, tmp_path, plan):
+    go(page, plan)
+    if plan is None:
+        plan = page.evaluate("engine.call('first_design')")
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    done = CliRunner().invoke(app, ["eval", str(path), "--json"])
+    printed = json.loads(done.stdout)
+    assert shown(page) == {path: metric["text"] for path, metric in printed["metrics"].items()}
+    assert page.locator("#binding").inner_text() == printed["binding"]["sentence"]
+    assert page.locator("#sentences li").all_inner_texts()[: len(printed["verdict"])] == printed["verdict"]
+
+
+def test_the_badge_says_whether_it_fits(page):
+    for plan, badge in ((MIXTRAL, "Fits"), (TOO_BIG, "Does not fit"), (CLUSTER, "Misses a limit")):
+        go(page, plan)
+        assert page.locator("#badge").inner_text() == badge
+
+
+def test_every_chart_is_drawn(page):
+    go(page, MIXTRAL)
+    for name in ("roofline", "waterfall", "memory", "scorecard"):
+        chart = page.locator(f"#chart-{name} svg[role=img]")
+        assert chart.is_visible() and chart.locator("title").first.inner_text()
+    assert "Binds." in page.locator("#chart-scorecard").text_content()
+
+
+# --- controls -----------------------------------------------------------------------------------------------------
+
+# Moves a control a little, one way or the other; false where there is no such way.
+MOVE = """([path, way]) => {
+  const row = document.querySelector(`[data-control="${path}"]`);
+  const range = row.querySelector("input[type=range]");
+  const select = row.querySelector("select");
+  if (range) {
+    const next = Number(range.value) + way;
+    if (next < 0 || next > Number(range.max)) return false;
+    range.value = next;
+    range.dispatchEvent(new Event("input", { bubbles: true }));
+  } else {
+    const next = select.selectedIndex + way;
+    if (next < 0 || next >= select.options.length) return false;
+    select.selectedIndex = next;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+  return true;
+}"""
+
+LIVE = """[...document.querySelectorAll("#design [data-control]:not([hidden])")]
+  .filter((row) => row.querySelector("input:enabled, select:enabled")).map((row) => row.dataset.control)"""
+
+
+def moves(page, path: str, plan) -> bool:
+    """Whether some movement of the control changes the answer and is no mistake."""
+    for way in (1, -1, 2, -2, 3, -3, 4, -4):
+        go(page, plan)
+        before = words(page)
+        if page.locator(f'[data-control="{path}"] [role=combobox]').count():
+            box = page.locator(f'[data-control="{path}"] input')
+            box.fill("Llama-3.1-8B" if "model" in path else "A100")
+            box.press("Enter")
+        elif not page.evaluate(MOVE, [path, way]):
+            continue
+        settled(page)
+        if page.locator("html[data-stale]").count() == 0 and words(page) != before:
+            return True
+    return False
+
+
+def test_every_control_moves_the_numbers(page, site):
+    controls = page.evaluate("site => import(site + 'controls.js').then(({ CONTROLS }) => CONTROLS)", site)
+    wanted = {
+        (control["path"], task) for control in controls for task in control["tasks"] if control["kind"] != "output"
+    }
+    seen: set[tuple[str, str]] = set()
+    for plan in (MIXTRAL, FIRST_ORDER, SERVING, RATE, PASS):
+        go(page, plan)
+        for path in page.evaluate(LIVE):
+            pair = (path, plan["task"])
+            if pair not in seen:
+                assert moves(page, path, plan), pair
+                seen.add(pair)
+    assert seen == wanted
+    page.watch.check()
+
+
+def test_the_data_parallel_degree_is_what_is_left(page):
+    go(page, MIXTRAL)
+    assert page.locator("#parallelism-dp").inner_text() == "8"
+    page.locator("#parallelism-tp").fill("4")
+    settled(page)
+    assert page.locator("#parallelism-dp").inner_text() == "4"
+
+
+def test_switching_the_task_keeps_model_and_chip_and_comes_back(page):
+    go(page)
+    before = shown(page)
+    page.get_by_text("Serving", exact=True).click()
+    settled(page)
+    assert "performance.ttft" in shown(page)
+    assert "Llama-3.1-70B" in page.locator("#subject").inner_text()
+    assert "H100" in page.locator("#subject").inner_text()
+    page.get_by_text("Training", exact=True).click()
+    settled(page)
+    assert shown(page) == before
+
+
+def test_a_mistake_is_a_sentence_and_goes_away(page):
+    go(page, MIXTRAL)
+    page.locator("#parallelism-tp").fill("3")
+    settled(page)
+    told = page.locator("#status")
+    assert told.get_attribute("role") == "alert" and len(told.inner_text()) > 20
+    page.locator("#parallelism-tp").fill("2")
+    settled(page)
+    assert told.get_attribute("role") == "status" and "nothing was sent" in told.inner_text()
+
+
+def test_while_a_slider_moves_only_the_newest_is_computed(page):
+    go(page, MIXTRAL)
+    calls = page.evaluate("""async () => {
+      const call = engine.call.bind(engine);
+      let count = 0;
+      engine.call = (name, args) => { if (name === "explore") count += 1; return call(name, args); };
+      const range = document.getElementById("workload-batch-size-range");
+      for (let k = 0; k < 200; k++) {
+        range.value = 6 + (k % 8);
+        range.dispatchEvent(new Event("input"));
+      }
+      while (document.documentElement.dataset.ready === undefined) await new Promise(requestAnimationFrame);
+      delete engine.call;
+      return count;
+    }""")
+    assert 1 <= calls <= 3
+    assert page.locator("#workload-batch-size").input_value() == "8192"
+    last = shown(page)
+    go(page, {**MIXTRAL, "workload": {**MIXTRAL["workload"], "batch_size": 8192}})
+    assert shown(page) == last
+
+
+def test_a_layout_is_found_and_the_cheapest_change_applied(page):
+    go(
+        page,
+        {
+            **PASS,
+            "task": "training",
+            "workload": {"model": "Llama3_8B", "batch_size": 64},
+            "hardware": {"on": "8xH100"},
+            "parallelism": {"tp": 8, "zero": 1},
+        },
+    )
+    before = shown(page)
+    page.wait_for_selector("html[data-complete]", state="attached")
+    assert page.locator("#chart-sensitivity svg").is_visible()
+    rate = float(before["performance.mfu"].rstrip("%"))
+    page.locator("#apply").click()
+    page.wait_for_function(
+        "text => document.querySelector('#metrics [data-metric$=mfu] .text').textContent !== text",
+        arg=before["performance.mfu"],
+    )
+    settled(page)
+    assert float(shown(page)["performance.mfu"].rstrip("%")) > rate
+    page.locator("#parallelism-tp").fill("8")
+    settled(page)
+    worse = shown(page)["performance.mfu"]
+    page.locator("#auto").click()
+    page.wait_for_function(
+        "text => document.querySelector('#metrics [data-metric$=mfu] .text').textContent !== text", arg=worse
+    )
+    settled(page)
+    assert float(shown(page)["performance.mfu"].rstrip("%")) > rate
+    assert "parallelism.tp=" in page.url
+
+
+# --- why ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_number_says_where_it_comes_from(page):
+    go(page, PASS)
+    page.locator("#metrics [data-metric='performance.latency']").click()
+    dialog = page.get_by_role("dialog", name=re.compile("Time of a pass"))
+    assert dialog.is_visible()
+    assert "T = max(T_compute, T_memory)" in dialog.inner_text() and "Sources" in dialog.inner_text()
+    page.keyboard.press("Escape")
+    assert not dialog.is_visible()
+    assert page.evaluate("document.activeElement.dataset.metric") == "performance.latency"
+
+
+# --- the address --------------------------------------------------------------------------------------------------
+
+
+def test_back_and_forward(page):
+    go(page, MIXTRAL)
+    first = shown(page)
+    page.locator("#workload-batch-size").fill("1024")
+    settled(page)
+    page.wait_for_url(re.compile("batch_size=1024"))
+    second = shown(page)
+    assert second != first
+    page.evaluate("delete document.documentElement.dataset.ready")
+    page.go_back()
+    settled(page)
+    assert shown(page) == first and page.locator("#workload-batch-size").input_value() == "512"
+    page.evaluate("delete document.documentElement.dataset.ready")
+    page.go_forward()
+    settled(page)
+    assert shown(page) == second
+
+
+@pytest.mark.parametrize(
+    "plan", [MIXTRAL, SERVING, SEVERAL, CLUSTER, {"name": "12", "description": "true", "a": {"b": [1, "x"]}}]
+)
+def test_a_state_survives_the_address(page, site, plan):
+    state = {"plan": plan, "pin": plan, "models": {"Imported_x": json.dumps(CONFIG)}}
+    again = page.evaluate(
+        "([site, state]) => import(site + 'state.js').then(({ encode, decode }) => decode('#' + encode(state)))",
+        [site, state],
+    )
+    assert again == state
+
+
+# --- two designs --------------------------------------------------------------------------------------------------
+
+
+def test_two_designs_side_by_side(page):
+    go(page, MIXTRAL)
+    pinned = shown(page)
+    page.locator("#pin").click()
+    page.locator("#accelerators").fill("128")
+    settled(page)
+    rows = {
+        row.get_attribute("data-row"): row.locator("td").all_inner_texts()
+        for row in page.locator("#compare-table tbody tr").all()
+    }
+    assert rows["macro.purchase"][2] == "2 x"
+    now = shown(page)
+    assert {path: cells[0] for path, cells in rows.items()}.items() <= pinned.items()
+    assert {path: cells[1] for path, cells in rows.items()}.items() <= now.items()
+    for name in ("roofline", "memory", "waterfall_pinned", "waterfall_now"):
+        assert page.locator(f"#compare-{name} svg").is_visible()
+    page.locator("#swap").click()
+    settled(page)
+    assert shown(page) == pinned
+    page.get_by_text("One pass", exact=True).click()
+    settled(page)
+    assert "one task" in page.locator("#compare-error").inner_text()
+    page.locator("#unpin").click()
+    assert not page.locator("#comparison").is_visible()
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def saved(page, selector: str) -> bytes:
+    with page.expect_download() as download:
+        page.locator(selector).click()
+    return Path(download.value.path()).read_bytes()
+
+
+def test_a_design_is_saved_as_scenario_and_as_answer(page):
+    go(page, CLUSTER)
+    assert tomllib.loads(saved(page, "#export-toml").decode()) == CLUSTER
+    answer = json.loads(saved(page, "#export-json"))
+    assert {path: metric["text"] for path, metric in answer["metrics"].items()} == shown(page)
+    assert answer["plan"] == CLUSTER and answer["sensitivities"]
+
+
+def test_a_chart_is_saved_as_svg_and_as_png(page):
+    go(page, MIXTRAL)
+    drawn = ET.fromstring(saved(page, "[data-chart=roofline] [data-save=SVG] >> nth=-1"))
+    width, height = (float(size) for size in drawn.get("viewBox").split()[2:])
+    png = saved(page, "#charts [data-chart=roofline] [data-save=PNG]")
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", png[16:24]) == pytest.approx((2 * width, 2 * height), abs=2)
+    assert len(png) > 5000, "more than an empty canvas"
+
+
+DROP = """([name, text]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([text], name));
+  document.documentElement.dataset.ready = "old";
+  document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
+
+
+def drop(page, name: str, text: str) -> None:
+    page.evaluate(DROP, [name, text])
+    page.wait_for_selector("html[data-ready='']", state="attached")
+
+
+def test_a_scenario_is_dropped_or_chosen(page):
+    go(page, MIXTRAL)
+    toml = page.evaluate("plan => engine.call('scenario', { plan })", PASS)
+    drop(page, "plan.toml", toml)
+    dropped = shown(page)
+    go(page, MIXTRAL)
+    page.locator("#import").set_input_files(
+        {"name": "p.json", "mimeType": "application/json", "buffer": json.dumps(PASS).encode()}
+    )
+    page.wait_for_function("document.getElementById('subject').textContent.includes('8B')")
+    settled(page)
+    assert shown(page) == dropped
+
+
+def test_a_dropped_file_that_is_nothing_is_refused(page):
+    page.evaluate(DROP, ["config.json", '{"model_type": "rwkv"}'])
+    page.wait_for_selector("#status[role=alert]")
+    assert "no workload type" in page.locator("#status").inner_text()
+    go(page, MIXTRAL)
+
+
+# --- people -------------------------------------------------------------------------------------------------------
+
+
+def test_landmarks_roles_and_names(page):
+    go(page, MIXTRAL)
+    for role, name in (
+        ("banner", None),
+        ("main", None),
+        ("contentinfo", None),
+        ("form", "Design"),
+        ("radiogroup", None),
+        ("combobox", "Model"),
+        ("combobox", "Hardware"),
+        ("combobox", "Region"),
+        ("slider", "Batch"),
+        ("spinbutton", "Batch"),
+        ("table", "All metrics of the design"),
+        ("button", "Pin to compare"),
+    ):
+        found = page.get_by_role(role, name=name, exact=True) if name else page.get_by_role(role)
+        assert found.count() >= 1 or role == "radiogroup", (role, name)
+    assert page.get_by_role("radio").count() == 3
+    assert page.locator("#spoken").get_attribute("aria-live") == "polite"
+    nameless = page.evaluate("""[...document.querySelectorAll("input, select, button")].filter((part) =>
+      !(part.labels?.length || part.getAttribute("aria-label") || part.textContent.trim())).map((part) => part.outerHTML)""")
+    assert nameless == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((part) => part.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_the_verdict_is_spoken_once_things_are_quiet(page):
+    go(page, TOO_BIG)
+    page.wait_for_function("document.getElementById('spoken').textContent.includes('Does not fit')")
+
+
+def test_the_keyboard_is_enough(page):
+    go(page, MIXTRAL)
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    page.locator("#skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "verdict" and "workload.model=" in page.url
+    before = shown(page)
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "workload-model":
+            break
+    assert page.evaluate("document.activeElement.id") == "workload-model"
+    page.keyboard.press("ArrowDown")
+    assert page.get_by_role("listbox", name="Model").is_visible()
+    page.keyboard.type("llama 3.1 8b")
+    active = page.locator("#workload-model").get_attribute("aria-activedescendant")
+    assert "8B" in page.locator(f"#{active}").inner_text()
+    page.keyboard.press("Enter")
+    settled(page)
+    assert not page.get_by_role("listbox", name="Model").is_visible()
+    chosen = shown(page)
+    assert chosen != before
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "workload-batch-size-range"
+    page.keyboard.press("ArrowRight")
+    settled(page)
+    assert page.locator("#workload-batch-size-range").get_attribute("aria-valuetext") == "1,024 sequences"
+    assert shown(page) != chosen
+    page.locator("#metrics [data-metric]").first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("plan", [MIXTRAL, SERVING, PASS], ids=["training", "serving", "pass"])
+def test_a_phone_scrolls_in_one_direction_only(page, plan):
+    go(page, plan)
+    page.locator("#pin").click()
+    page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
+    try:
+        page.set_viewport_size({"width": 360, "height": 740})
+        page.wait_for_function("document.querySelector('#chart-scorecard svg').viewBox.baseVal.width < 360")
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        wide = page.evaluate("""[...document.querySelectorAll("body *")].filter((part) => part.checkVisibility() &&
+          !part.closest(".scroll, .hidden, .skip, svg, [role=listbox]") && part.getBoundingClientRect().right > 360.5).map((part) => part.outerHTML.slice(0, 80))""")
+        assert wide == []
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 720})
+        page.wait_for_function("document.querySelector('#chart-scorecard svg').viewBox.baseVal.width > 360")
+        page.locator("#unpin").click()
+
+
+CONTRAST = """selectors => {
+  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const light = (text) => {
+    const [red, green, blue] = text.match(/[\\d.]+/g).map(Number).map(channel);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const ground = (part) => {
+    const colour = getComputedStyle(part).backgroundColor;
+    return /, 0\\)$/.test(colour) || colour === "transparent" ? ground(part.parentElement) : colour;
+  };
+  return selectors.map((selector) => {
+    const part = document.querySelector(selector);
+    const [a, b] = [light(getComputedStyle(part).color), light(ground(part))];
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_readable_in_light_and_dark(page, scheme):
+    go(page, MIXTRAL)
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    parts = [
+        "#headline",
+        "#badge",
+        ".facts dt",
+        ".unit",
+        "#status",
+        "footer p",
+        "footer a",
+        "#metrics th",
+        ".segments input:checked + span",
+    ]
+    assert min(page.evaluate(CONTRAST, parts)) >= 4.5
+    other = {"light": "dark", "dark": "light"}[scheme]
+    while page.locator("html").get_attribute("data-theme") != other:
+        page.locator("#theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+    assert min(page.evaluate(CONTRAST, parts)) >= 4.5
+    while page.locator("html").get_attribute("data-theme"):
+        page.locator("#theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+    page.emulate_media(color_scheme=None, reduced_motion=None)
+
+
+# --- last: this loads the page again ------------------------------------------------------------------------------
+
+
+def test_a_dropped_model_is_used_and_a_reload_restores_everything(page):
+    go(page, PASS)
+    page.locator("#pin").click()
+    drop(page, "config.json", json.dumps(CONFIG))
+    assert "small-model" in page.locator("#subject").inner_text()
+    assert "1.24 B parameters" in page.locator("#imported").inner_text()
+    assert page.locator("#workload-model").input_value() == "small-model"
+    page.wait_for_url(re.compile("model.Imported_small_model"))
+    before, compared = shown(page), page.locator("#compare-table").inner_text()
+    page.reload()
+    wait_until_ready(page)
+    assert shown(page) == before and page.locator("#compare-table").inner_text() == compared
+    page.wait_for_selector("html[data-lists]", state="attached")
+    assert page.locator("#workload-model").input_value() == "small-model"

@@ -1,0 +1,236 @@
+"""Labs in a real browser: done through the page by hand and eye, all of them through the calls, and codes that agree."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from mlsysim.labs.codes import derived_key, make_code, read_code
+from mlsysim.labs.grading import right_answer
+from mlsysim.labs.lab import lab, lab_ids, labs
+from mlsysim.labs.scope import Scope, shown
+
+from .conftest import Watch, wait_until_ready
+
+STUDENT = "ann@example.org"
+BY_HAND = ["roofline", "memory_wall", "two_phases"]
+"""The first three, since each page leads to the next."""
+
+CALL = """async ([name, args]) => {
+  try { return { value: await window.engine.call(name, args) }; }
+  catch (error) { return { error: error.message, kind: error.kind }; }
+}"""
+
+
+def answers_of(of, student: str) -> dict[str, str]:
+    """Right answers as a student would type them, predictions among them."""
+    scope = Scope.of_student(of, student)
+    found = {}
+    for question in of.questions:
+        right = right_answer(scope, question)
+        found[question.id] = right if question.is_choice else f"{right.magnitude:.6g} {question.unit}"
+    return found
+
+
+def idle(page) -> None:
+    page.wait_for_selector("html:not([data-busy])", state="attached", timeout=60_000)
+    assert page.locator("html[data-failed]").count() == 0, page.locator("#status").inner_text()
+
+
+def fill(page, question, answer: str) -> None:
+    place = page.locator(f"[data-question={question.id}]")
+    if question.is_choice:
+        place.locator(f"input[value={json.dumps(answer)}]").check()
+    else:
+        place.locator("input[type=text]").fill(answer)
+
+
+def check(page, question, answer: str):
+    """Type an answer, press the button, and give the question's box."""
+    fill(page, question, answer)
+    place = page.locator(f"[data-question={question.id}]")
+    place.get_by_role("button", name="Check").click()
+    idle(page)
+    return place
+
+
+@pytest.fixture(scope="module")
+def lab_page(chromium, site):
+    """One page with a running engine for all tests here; checked for complaints in the end."""
+    page = chromium.new_context().new_page()
+    page.watch = Watch(page, site)
+    page.goto(f"{site}labs.html")
+    wait_until_ready(page)
+    yield page
+    page.watch.check()
+    page.context.close()
+
+
+def test_the_list_links_to_every_lab(lab_page):
+    links = lab_page.get_by_role("link").evaluate_all("all => all.map((link) => link.getAttribute('href'))")
+    assert [f"lab.html?lab={name}" for name in lab_ids()] == [link for link in links if link.startswith("lab.html")]
+    assert "index.html" in links
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_lab_is_done_by_hand(lab_page, site, name):
+    of = lab(name)
+    page = lab_page
+    if name == BY_HAND[0]:
+        page.goto(f"{site}lab.html?lab={name}")
+        wait_until_ready(page)
+    else:
+        page.get_by_role("link", name=f"Next: {of.title}").click()
+        idle(page)
+    assert of.title in page.locator("#title").inner_text()
+    if page.get_by_label("Your id").input_value() != STUDENT:
+        page.get_by_label("Your id").fill(STUDENT)
+        page.get_by_role("button", name="Use this id").click()
+        idle(page)
+    right = answers_of(of, STUDENT)
+    keep = page.get_by_role("button", name="Keep my predictions")
+    assert not page.locator("#compute").is_visible(), "nothing is computed before the predictions"
+    keep.click()
+    idle(page)
+    assert "no answer yet" in page.locator("#predict").inner_text()
+    assert not page.locator("#compute").is_visible()
+    for question in of.predictions:
+        fill(page, question, right[question.id])
+    keep.click()
+    idle(page)
+    assert page.locator("#compute").is_visible() and not page.locator("#explain").is_visible()
+    assert page.locator("#compared li").count() == len(of.predictions)
+    assert page.locator("#charts svg[role=img]").count() + page.locator("#charts table").count() == len(of.charts)
+
+    slider = page.locator("#controls input, #controls select").first
+    before = page.locator("#values").inner_text()
+    if slider.evaluate("one => one.tagName") == "SELECT":
+        slider.select_option(index=1)
+    else:
+        slider.focus()
+        page.keyboard.press("End")
+    idle(page)
+    assert page.locator("#values").inner_text() != before
+
+    tries = 0
+    for question in of.graded:
+        if not question.is_choice:
+            refused = check(page, question, f"{float(right[question.id].split()[0]) * 3} {question.unit}")
+            assert refused.get_attribute("data-state") == "wrong"
+            assert refused.locator(".hint").inner_text()
+            unit = "kB" if question.unit != "kB" else "s"
+            refused = check(page, question, f"3 {unit}")
+            assert "write it like" in refused.locator(".feedback").inner_text()
+            tries += 1
+        solved = check(page, question, right[question.id])
+        assert solved.get_attribute("data-state") == "right"
+    assert tries > 1
+    assert f"{of.points} of {of.points} points" in page.locator("#score").inner_text()
+    assert page.locator("#explanation").is_visible() and "{" not in page.locator("#explanation").inner_text()
+
+    code = page.locator("#code").inner_text()
+    result = read_code(code)
+    assert (result.lab, result.score, result.points) == (name, of.points, of.points)
+    assert result.is_of(STUDENT) and not result.is_of("bob")
+    assert result.attempts == {q.id: 1 if q.is_choice else 2 for q in of.graded}
+
+    page.get_by_label(re.compile(of.reflect[:20])).fill("because memory")
+    if name != BY_HAND[-1]:
+        return
+    page.reload()
+    wait_until_ready(page)
+    assert page.locator("#code").inner_text() == code, "progress survives a reload"
+    assert page.get_by_label(re.compile(of.reflect[:20])).input_value() == "because memory"
+
+
+def test_every_lab_can_be_completed_and_refuses_wrong_answers(lab_page):
+    """In one page through the calls, with the answers that native Python computes."""
+    for of in labs():
+        right = answers_of(of, STUDENT)
+        base = {"name": of.id, "student": STUDENT}
+        predictions = {q.id: right[q.id] for q in of.predictions}
+        opened = lab_page.evaluate(CALL, ["lab_open", base])
+        assert [q["id"] for q in opened["value"]["questions"]] == [q.id for q in of.questions]
+        early = lab_page.evaluate(CALL, ["lab_compute", {**base, "predictions": {}}])
+        assert early["kind"] == "input" and early["error"].startswith("Predict first")
+        computed = lab_page.evaluate(CALL, ["lab_compute", {**base, "predictions": predictions}])["value"]
+        scope = Scope.of_student(of, STUDENT)
+        assert [item["text"] for item in computed["values"]] == [scope.shown(name) for name in of.show], of.id
+        assert len(computed["charts"]) == len(of.charts)
+        for question in of.graded:
+            wrong = (
+                next(o.value for o in question.options if o.value != right[question.id])
+                if question.is_choice
+                else f"{float(right[question.id].split()[0]) * (1 + 2 * max(question.tolerance, 0.01)):.9g} {question.unit}"
+            )
+            for answer, is_right in ((right[question.id], True), (wrong, False)):
+                grade = lab_page.evaluate(CALL, ["lab_answer", {**base, "question": question.id, "answer": answer}])
+                assert grade["value"]["correct"] is is_right, (of.id, question.id, answer)
+        ended = {
+            **base,
+            "predictions": predictions,
+            "answers": right,
+            "attempts": {},
+            "site_key": derived_key("secret"),
+        }
+        finished = lab_page.evaluate(CALL, ["lab_finish", ended])["value"]
+        assert finished["complete"] and finished["score"] == of.points
+        native = make_code(of, STUDENT, dict.fromkeys((q.id for q in of.graded), 1), derived_key("secret"))
+        assert finished["code"] == native
+
+
+def test_practice_needs_no_id_and_gives_no_code(lab_page):
+    lab_page.go_back()
+    idle(lab_page)
+    assert "memory wall" in lab_page.locator("#title").inner_text()
+    lab_page.get_by_label("Your id").fill("")
+    lab_page.get_by_role("button", name="Use this id").click()
+    idle(lab_page)
+    assert "practice" in lab_page.locator("#who-note").inner_text()
+    of = lab("memory_wall")
+    for question in of.predictions:
+        fill(lab_page, question, answers_of(of, "")[question.id])
+    lab_page.get_by_role("button", name="Keep my predictions").click()
+    idle(lab_page)
+    assert not lab_page.locator("#code-line").is_visible()
+    value = Scope.of_student(of).shown("old_decode")
+    assert value in lab_page.locator("[data-value=old_decode]").inner_text()
+
+
+def test_roles_and_names_for_those_who_do_not_see(lab_page):
+    page = lab_page
+    assert page.get_by_role("heading", level=2).all_inner_texts()[1:] == ["1. Predict", "2. Compute", "Result"]
+    for slider in page.get_by_role("slider").all():
+        assert slider.get_attribute("aria-valuetext")
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('input, select, textarea, button')].filter((one) => one.checkVisibility()"
+        " && !(one.labels?.length || one.getAttribute('aria-label') || one.getAttribute('aria-labelledby') || one.textContent.trim())).length"
+    )
+    assert unnamed == 0
+    assert page.locator("[aria-live=polite]").count() > 3
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(lab_page):
+    lab_page.set_viewport_size({"width": 375, "height": 740})
+    assert lab_page.evaluate("document.documentElement.scrollWidth") <= 375
+    lab_page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_what_is_shown_is_what_is_graded(lab_page):
+    """A number read off the page and typed with its unit is accepted."""
+    of = lab("two_phases")
+    scope = Scope.of_student(of, STUDENT)
+    answer = shown(scope["ttft"], "ms")
+    grade = lab_page.evaluate(
+        CALL, ["lab_answer", {"name": of.id, "student": STUDENT, "question": "first", "answer": answer}]
+    )
+    assert grade["value"]["correct"]
+
+
+def test_an_unknown_lab_is_named(lab_page):
+    """The last test of the page, which is of no use afterwards."""
+    lab_page.locator("#next").evaluate("link => { link.href = 'lab.html?lab=roofine'; link.click(); }")
+    lab_page.wait_for_selector("html[data-failed]", state="attached", timeout=60_000)
+    assert "did you mean 'roofline'" in lab_page.get_by_role("alert").inner_text()

@@ -1,0 +1,284 @@
+"""The commands: forms of the contract, exit codes, one JSON document, pipes and narrow terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+
+from mlsysim.cli.main import app
+
+SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+TUTORIAL = str(SCENARIOS / "llama3-70b-512-h100.toml")
+CHATBOT = str(SCENARIOS / "chatbot-llama70b-h200.toml")
+
+FORMS = [
+    ("eval", "ResNet50", "A100"),
+    ("eval", "Llama3_8B", "H100", "-b", "8", "-p", "fp8", "-e", "0.5"),
+    ("eval", TUTORIAL),
+    ("train", "Llama3_8B", "--on", "8xH100", "-b", "64", "-s", "2048"),
+    (
+        "serve",
+        "Llama3_8B",
+        "H100",
+        "-s",
+        "2048",
+        "-b",
+        "16",
+        "-p",
+        "fp16",
+        "-e",
+        "0.5",
+        "--prefill-chunk-tokens",
+        "512",
+    ),
+    (
+        "serve",
+        "Llama3_8B",
+        "--on",
+        "8xH200",
+        "--isl",
+        "1000",
+        "--osl",
+        "100",
+        "--qps",
+        "2",
+        "--slo",
+        "ttft=2s,tpot=50ms",
+    ),
+    ("schema", "--type", "plan"),
+    ("schema", "--type", "hardware"),
+    ("schema", "--type", "workload"),
+    ("schema", "--type", "ServingModel"),
+    ("optimize", "parallelism", TUTORIAL),
+    ("optimize", "batching", CHATBOT, "--sla-ms", "20000", "--qps", "1"),
+    ("optimize", "placement", TUTORIAL, "--carbon-tax", "100"),
+    ("audit",),
+    ("audit", CHATBOT),
+    ("zoo",),
+    ("zoo", "hardware"),
+    ("zoo", "models", "--filter", "architecture=cnn"),
+    ("zoo", "systems"),
+    ("zoo", "grids", "--sort", "carbon_intensity_g_kwh"),
+    ("zoo", "hardware", "H100"),
+    ("zoo", "check"),
+    ("walls",),
+    ("walls", "14"),
+    ("compare", "Llama3_8B@8xH100", "Llama3_8B@8xB200", "--task", "training"),
+    ("sensitivity", "Llama3_8B@8xH100", "--task", "serving"),
+    ("plan", "Llama3_8B", "--deadline", "3d", "--tokens", "100B", "--on", "H100"),
+    ("explain", "mfu", "--of", TUTORIAL),
+    ("synthesize", "Llama3_70B", "--latency", "50 ms", "--on", "H100"),
+    ("doctor",),
+]
+
+
+@pytest.mark.parametrize("arguments", FORMS, ids=lambda words: " ".join(Path(w).name for w in words))
+def test_every_form_answers_and_gives_one_json_document(arguments: tuple[str, ...], fuzz: ModuleType) -> None:
+    code, out, err = fuzz.run_command([*arguments])
+    assert code == 0, err
+    assert out.strip() and "\x1b" not in out and "Traceback" not in err
+    if arguments[0] != "schema":
+        assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+    for words in ([*arguments, "--json"], ["-o", "json", *arguments], [*arguments, "-o", "json"]):
+        code, text, err = fuzz.run_command(words)
+        assert code == 0 and err == ""
+        document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} in the JSON"))
+        assert document is not None
+
+
+def _quantities(value: Any, path: str = "") -> list[str]:
+    """Texts that hold a number and a unit where a quantity belongs."""
+    if isinstance(value, dict):
+        if set(value) == {"magnitude", "unit"}:
+            assert isinstance(value["magnitude"], (int, float)) and isinstance(value["unit"], str)
+            return [path]
+        return [found for key, item in value.items() for found in _quantities(item, f"{path}.{key}")]
+    if isinstance(value, list):
+        return [found for item in value for found in _quantities(item, path)]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("eval", "ResNet50", "A100"), ".metrics.performance.latency.value"),
+        (("synthesize", "Llama3_70B", "--latency", "50 ms"), ".required_bw"),
+        (("optimize", "batching", "Llama3_8B@H100", "--sla-ms", "20000"), ".p99_latency"),
+        (("optimize", "placement", "Llama3_70B@512xH100"), ".lowest_tco"),
+        (("zoo", "hardware", "H100"), ".memory.bandwidth"),
+        (("sensitivity", "Llama3_8B@8xH100", "--task", "training"), ".value.value"),
+    ],
+)
+def test_quantities_are_magnitude_and_unit(arguments: tuple[str, ...], field: str, fuzz: ModuleType) -> None:
+    code, out, _ = fuzz.run_command([*arguments, "--json"])
+    assert code == 0 and field in _quantities(json.loads(out))
+
+
+@pytest.mark.parametrize("form", ["markdown", "csv"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "ResNet50", "A100"),
+        ("audit",),
+        ("zoo", "grids"),
+        ("optimize", "placement", "Llama3_70B@512xH100"),
+        ("walls",),
+        ("explain", "tco", "--of", TUTORIAL),
+    ],
+    ids=lambda words: " ".join(Path(w).name for w in words),
+)
+def test_markdown_and_csv(form: str, arguments: tuple[str, ...], fuzz: ModuleType) -> None:
+    code, out, _ = fuzz.run_command([*arguments, "-o", form])
+    assert code == 0 and ("|" in out or "," in out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("eval", "Llama3_70B", "H100"), 2),
+        (("train", "Llama3_405B", "--on", "8xH100", "--layout", "tp=8", "-b", "8", "-s", "2048"), 2),
+        (("train", "Llama3_8B", "--on", "8xH100", "--tokens", "1T", "--deadline", "1 day"), 3),
+        (("serve", "Llama3_8B", "H100", "--qps", "100000"), 3),
+        (("plan", "Llama3_405B", "--deadline", "1h", "--tokens", "100T", "--on", "K80"), 2),
+    ],
+)
+def test_exit_codes(arguments: tuple[str, ...], code: int, fuzz: ModuleType) -> None:
+    found, out, _ = fuzz.run_command([*arguments, "--json"])
+    assert found == code and json.loads(out)
+    assert fuzz.run_command([*arguments])[0] == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("eval", "ResNet500", "A100"), "did you mean 'ResNet50'"),
+        (("eval", "ResNet50", "A1000"), "did you mean"),
+        (("eval", "ResNet50"), "give a chip"),
+        (("eval", "hf://org/model", "H100"), "config.json"),
+        (("eval", "gone.yaml"), "cannot be read"),
+        (("eval", "ResNet50", "A100", "-p", "fp17"), "fp17"),
+        (("eval", "ResNet50", "A100", "-e", "fast"), "'calibrated'"),
+        (("eval", "ResNet50", "A100", "-o", "html"), "report"),
+        (("eval", "ResNet50", "A100", "-o", "xml"), "use one of"),
+        (("eval", "ResNet50", "A100", "-b", "x"), "integer"),
+        (("train", "Llama3_8B"), "--on"),
+        (("train", "Llama3_8B", "--on", "8xH100", "--layout", "tpp=2"), "did you mean 'tp'"),
+        (("serve", "Llama3_8B"), "one of them"),
+        (("serve", "Llama3_8B", "H100", "--slo", "ttf=3ms"), "--slo knows"),
+        (("serve", "ResNet50", "H100"), "inference"),
+        (("walls", "23"), "1 to 22"),
+        (("zoo", "nothing"), "hardware"),
+        (("zoo", "hardware", "--sort", "memory.bandwith"), "bandwidth"),
+        (("zoo", "hardware", "--filter", "memory.capacity>=80kg"), "kg"),
+        (("schema", "--type", "plann"), "did you mean 'plan'"),
+        (("compare", "Llama3_8B", "Llama3_8B@H100"), "MODEL@FLEET"),
+        (("optimize", "parallelism", "Llama3_8B"), "MODEL@FLEET"),
+        (("audit", "x.toml", "-w", "Llama3_8B"), "one of them"),
+        (("explain",), "no last answer"),
+        (("nonsense",), "nonsense"),
+        (("eval", "ResNet50", "A100", "--nope"), "--nope"),
+    ],
+)
+def test_bad_input_is_one_sentence_on_stderr(arguments: tuple[str, ...], said: str, fuzz: ModuleType) -> None:
+    for words in ([*arguments], [*arguments, "--json"]):
+        if "-o" in words and "--json" in words:
+            continue
+        code, out, err = fuzz.run_command(words)
+        assert code == 1 and out == ""
+        assert len(err.strip().splitlines()) == 1 and err.startswith("mlsysim: ") and said in err
+
+
+def test_explain_speaks_of_the_last_answer(fuzz: ModuleType) -> None:
+    assert fuzz.run_command(["eval", "ResNet50", "A100"])[0] == 0
+    code, out, _ = fuzz.run_command(["explain", "latency"])
+    assert code == 0 and "80.25" in out and "Sources:" in out
+
+
+def _helps() -> list[tuple[str, ...]]:
+    command = typer.main.get_command(app)
+    found: list[tuple[str, ...]] = []
+    for name, child in sorted(command.commands.items()):  # type: ignore[attr-defined]
+        grandchildren = getattr(child, "commands", None)
+        found += [(name, inner) for inner in sorted(grandchildren)] if grandchildren else [(name,)]
+    return found
+
+
+OWN = {
+    "eval",
+    "train",
+    "serve",
+    "plan",
+    "audit",
+    "compare",
+    "sensitivity",
+    "explain",
+    "optimize",
+    "synthesize",
+    "zoo",
+    "walls",
+    "import",
+    "schema",
+    "doctor",
+}
+
+
+@pytest.mark.parametrize("words", [w for w in _helps() if w[0] in OWN], ids=" ".join)
+def test_help_has_examples(words: tuple[str, ...], fuzz: ModuleType) -> None:
+    code, out, _ = fuzz.run_command([*words, "--help"])
+    assert code == 0 and re.search(rf"^ mlsysim {' '.join(words)}\b", out, re.MULTILINE), out[:600]
+
+
+def test_without_a_command_the_help_is_shown(fuzz: ModuleType) -> None:
+    code, out, err = fuzz.run_command([])
+    assert code == 0 and "train" in out and err == ""
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mlsysim", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_narrow_terminal_gets_narrow_lines() -> None:
+    done = run("eval", "ResNet50", "A100", COLUMNS="40")
+    assert done.returncode == 0 and max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 40
+
+
+def test_colour_only_where_it_is_wanted() -> None:
+    forced = run("eval", "ResNet50", "A100", FORCE_COLOR="1", NO_COLOR="")
+    plain = run("eval", "ResNet50", "A100", NO_COLOR="1", FORCE_COLOR="1")
+    assert "\x1b[" in forced.stdout and "\x1b[3" not in plain.stdout
+
+
+def test_completion_completes() -> None:
+    done = run(
+        _MLSYSIM_COMPLETE="complete_bash",
+        COMP_WORDS="mlsysim ev",
+        COMP_CWORD="1",
+    )
+    assert "eval" in done.stdout.split() and "train" not in done.stdout.split()
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m mlsysim zoo models | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=dict(os.environ),
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr and "Broken" not in done.stderr

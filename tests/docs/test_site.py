@@ -1,0 +1,95 @@
+"""The documentation site builds without a warning, whole, and asks no other host for anything."""
+
+from __future__ import annotations
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from sitetools.build import MISSING, build_site, installed
+
+pytestmark = pytest.mark.docs
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    if not installed():
+        if os.environ.get("MLSYSIM_REQUIRE_DOCS") == "1":
+            pytest.fail(f"{MISSING}, and MLSYSIM_REQUIRE_DOCS=1", pytrace=False)
+        pytest.skip(MISSING)
+    labs = tmp_path_factory.mktemp("labs")
+    (labs / "index.html").write_text("<!doctype html><title>labs</title>", encoding="utf-8")
+    folder = tmp_path_factory.mktemp("documentation")
+    build_site(folder, labs)
+    return folder
+
+
+class Loads(HTMLParser):
+    """What a page loads by itself, as against what it links to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe", "source", "video", "audio") and given.get("src"):
+            self.found.append(given["src"])
+        if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
+            self.found.append(given["href"])
+
+
+def test_every_page_is_built(site: Path) -> None:
+    pages = {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")}
+    assert all((site / page).is_file() for page in pages)
+    assert (site / "reference" / "resolvers-node.html").is_file()
+    assert not list(site.rglob("*.py"))
+
+
+def test_pages_load_only_what_the_site_has(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loads = Loads()
+        loads.feed(page.read_text(encoding="utf-8"))
+        assert [there for there in loads.found if re.match(r"(?:https?:)?//", there)] == [], page
+        for there in loads.found:
+            # The page for what is not found may be shown at any depth, so that its links start at the root.
+            start = site if there.startswith("/") else page.parent
+            assert (start / there.lstrip("/").partition("?")[0]).resolve().is_file(), (page, there)
+
+
+def test_scripts_and_styles_name_no_other_host_to_load_from(site: Path) -> None:
+    for file in [*site.rglob("*.css"), *site.rglob("bundle.*.js")]:
+        text = file.read_text(encoding="utf-8")
+        assert "unpkg.com" not in text and "fonts.g" not in text and not re.search(r"url\(.?https?:", text), file
+
+
+def test_formulas_are_set(site: Path) -> None:
+    for page in (site / "walls").glob("[0-9]*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "<math" in text and "arithmatex" not in text, page
+        assert "\\frac" not in text and "$$" not in text, page
+
+
+@pytest.mark.parametrize(
+    ("latex", "part"), [(r"\frac{a}{b}", "<mfrac>"), (r"\lvert W\rvert", 'lspace="0"'), ("a &lt; b", "&#x0003C;")]
+)
+def test_a_formula_becomes_mathml(latex: str, part: str) -> None:
+    formulas = pytest.importorskip("sitetools.formulas", reason=MISSING, exc_type=ImportError)
+    assert part in formulas.with_mathml(rf'<p>so <span class="arithmatex">\({latex}\)</span></p>')
+    assert formulas.with_mathml(rf'<div class="arithmatex">\[{latex}\]</div>').startswith('<div class="formula"><math')
+
+
+def test_a_formula_that_cannot_be_set_is_refused() -> None:
+    formulas = pytest.importorskip("sitetools.formulas", reason=MISSING, exc_type=ImportError)
+    with pytest.raises(ValueError, match="nosuch"):
+        formulas.with_mathml(r'<span class="arithmatex">\(\nosuch{a}\)</span>')
+
+
+def test_wall_pages_invite_into_the_explorer(site: Path) -> None:
+    page = (site / "walls" / "14-communication.html").read_text(encoding="utf-8")
+    assert 'href="../labs/index.html#task=training&amp;workload.model=Llama3_70B' in page
+    assert (site / "labs" / "index.html").is_file()
+    assert "labs/index.html" not in (site / "walls" / "20-safety.html").read_text(encoding="utf-8")

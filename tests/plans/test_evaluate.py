@@ -1,0 +1,279 @@
+"""Answers: known arithmetic, laws between answers, limits, costs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+from mlsysim.walls.catalog import TITLES, walls
+
+
+def answered(**parts: Any) -> Answer:
+    return evaluate_plainly(Plan.model_validate(parts))
+
+
+def trained(on: str = "64xH100", model: str = "Llama3_8B", **workload: Any) -> Answer:
+    work = {"model": model, "batch_size": 512, "seq_len": 4096, **workload}
+    return answered(task="training", workload=work, hardware={"on": on})
+
+
+def served(on: str = "8xH100", model: str = "Llama3_8B", precision: str | None = None, **serving: Any) -> Answer:
+    work = {"model": model} | ({} if precision is None else {"precision": precision})
+    return answered(task="serving", workload=work, hardware={"on": on}, serving={"prompt_tokens": 1000, **serving})
+
+
+def test_titles_are_those_of_the_cards() -> None:
+    assert {card.number: (card.name, card.domain.name) for card in walls()} == TITLES
+
+
+def test_first_order_training_by_hand() -> None:
+    """6 N D over peak and efficiency: 6 x 8.03e9 x 8 x 2048 tokens on one H100 at half of 989 TFLOP/s is 1.6 s, attention aside."""
+    answer = answered(
+        task="training",
+        workload={"model": "Llama3_8B", "batch_size": 8, "seq_len": 2048, "precision": "bf16", "lora_rank": 8},
+        hardware={"on": "H100", "efficiency": 0.5},
+        parallelism={"recompute": "none", "micro_batch": 1},
+    )
+    # Adapters leave the weights' gradients out: 4 N D instead of 6.
+    expected = 4 * 8.03e9 * 8 * 2048 / (0.5 * 989e12)
+    assert to_si(answer.value("latency"), "s") == pytest.approx(expected, rel=0.25)
+
+
+def test_days_are_tokens_over_rate_and_goodput() -> None:
+    answer = trained(tokens=1e12)
+    rate, goodput = to_si(answer.value("tokens_per_second"), "1/s"), answer.value("goodput")
+    assert to_si(answer.value("run_time"), "s") == pytest.approx(1e12 / rate / goodput)
+    assert to_si(answer.value("usd_per_mtoken"), "USD") == pytest.approx(to_si(answer.value("tco"), "USD") / 1e6)
+
+
+def test_twice_the_tokens_take_twice_the_time_and_energy() -> None:
+    one, two = trained(tokens=1e11), trained(tokens=2e11)
+    for name in ("run_time", "energy", "tco"):
+        assert float((two.value(name) / one.value(name)).to("").magnitude) == pytest.approx(2, rel=1e-6)
+
+
+def test_a_batch_below_the_replicas_is_a_sentence() -> None:
+    with pytest.raises(InputError):
+        answered(
+            task="training",
+            workload={"model": "Llama3_8B", "batch_size": 4, "seq_len": 2048},
+            hardware={"on": "64xH100"},
+            parallelism={"tp": 1},
+        )
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["Llama3_8B", "Mixtral_8x7B", "Mamba2_2_7B", "Jamba_v0_1", "Qwen2_VL_7B", "ResNet50", "GPT4", "DLRM_MLPerf"],
+)
+def test_every_kind_of_model_trains_or_says_why(model: str, fuzz: Any) -> None:
+    try:
+        answer = answered(
+            task="training", workload={"model": model}, hardware={"on": "64xH100"}, ops={"region": "Quebec"}
+        )
+    except InputError as error:
+        assert "\n" not in str(error)
+        return
+    assert fuzz.broken(answer) == []
+
+
+@pytest.mark.parametrize(
+    "chip", ["TPU_v1", "Coral", "Groq_LPU", "MTIA_v2", "Hailo_8", "Syntiant_NDP120", "SambaNova_SN40L", "Graviton4"]
+)
+def test_chips_without_price_power_or_link_still_answer(chip: str, fuzz: Any) -> None:
+    answer = answered(task="inference", workload={"model": "ResNet50"}, hardware={"on": chip})
+    assert fuzz.broken(answer) == []
+
+
+def test_rent_alone_where_the_price_is_not_known() -> None:
+    parts: dict[str, Any] = {"task": "training", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH800"}}
+    without = answered(**parts, ops={"duration": "10 day"})
+    assert not {"tco", "rent"} & {m.name for m in without.metrics}
+    assert any("price" in line for line in without.verdict)
+    rented = answered(**parts, ops={"duration": "10 day", "cloud_price": "2 USD/h"})
+    assert to_si(rented.value("rent"), "USD") == pytest.approx(2 * 8 * 240)
+    held = evaluate(
+        Plan.model_validate({**parts, "ops": {"duration": "10 day", "cloud_price": "2 USD/h", "budget": "1 USD"}}),
+        change=False,
+    )
+    assert held.exit_code == 3
+
+
+def test_unknown_water_is_not_zero() -> None:
+    germany = answered(
+        task="training", workload={"model": "Llama3_8B"}, hardware={"on": "8xH100"}, ops={"region": "Germany"}
+    )
+    quebec = answered(
+        task="training", workload={"model": "Llama3_8B"}, hardware={"on": "8xH100"}, ops={"region": "Quebec"}
+    )
+    assert "water" not in {m.name for m in germany.metrics}
+    assert quebec.value("water").magnitude == 0
+
+
+def test_small_runs_are_in_kilowatt_hours() -> None:
+    answer = answered(
+        task="training", workload={"model": "Llama3_8B"}, hardware={"on": "8xH100"}, ops={"duration": "1 h"}
+    )
+    assert f"{answer.value('energy').units:~}" == "kWh"
+
+
+def test_limits_are_checked_and_named() -> None:
+    plan = {
+        "task": "training",
+        "workload": {"model": "Llama3_8B", "tokens": 1e12},
+        "hardware": {"on": "512xH100"},
+        "ops": {"deadline": "1 day", "budget": "1 MUSD"},
+    }
+    answer = evaluate(plan, change=False)
+    assert [check.passed for check in answer.checks] == [False, True] and answer.exit_code == 3
+    better = evaluate(plan).change
+    assert better is not None and "all that was asked holds" in better.sentence
+    assert evaluate(better.plan, change=False).exit_code == 0
+
+
+def test_sensitivities_have_the_sign_of_the_physics() -> None:
+    found = evaluate(
+        {
+            "task": "training",
+            "workload": {"model": "Llama3_8B", "batch_size": 128, "seq_len": 4096},
+            "hardware": {"on": "16xH100"},
+        },
+        change=False,
+        sensitivity=True,
+    ).sensitivities
+    less, more = found["peak_flops"]
+    assert less is not None and more is not None and less < 0 < more
+
+
+# --- serving ------------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_met_by_the_fewest_clients() -> None:
+    answer = served(qps=20.0, output_tokens=200)
+    assert to_si(answer.value("requests_per_second"), "1/s") == pytest.approx(20)
+    clients = answer.layout["concurrency"]
+    fewer = served(concurrency=max(1, clients - max(2, clients // 16)), output_tokens=200)
+    assert to_si(fewer.value("requests_per_second"), "1/s") < 20
+
+
+def test_a_rate_beyond_reach_says_so() -> None:
+    plan = {
+        "task": "serving",
+        "workload": {"model": "Llama3_70B", "precision": "fp8"},
+        "hardware": {"on": "2xH100"},
+        "serving": {"qps": 1e4},
+    }
+    answer = evaluate(plan, change=False)
+    assert answer.exit_code == 3 and answer.binding.wall == 7 and "replicas are needed" in answer.binding.sentence
+
+
+def test_little_traffic_costs_more_for_each_token() -> None:
+    idle, busy = served(qps=0.01), served(qps=5.0)
+    assert idle.value("usd_per_mtoken") > 50 * busy.value("usd_per_mtoken")
+    assert idle.value("power") < busy.value("power")
+    assert to_si(idle.value("requests_per_second"), "1/s") == pytest.approx(0.01)
+
+
+def test_power_lies_between_idle_and_tdp() -> None:
+    answer = served(concurrency=64)
+    each = to_si(answer.value("power"), "W") / 8
+    assert 50 < each <= 700
+
+
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@given(st.integers(20, 400), st.integers(1, 6))
+def test_a_looser_limit_never_carries_less(ttft: int, factor: int) -> None:
+    tight = served(ttft=f"{ttft} ms", tpot="30 ms")
+    loose = served(ttft=f"{ttft * factor} ms", tpot="30 ms")
+    if to_si(tight.value("ttft"), "ms") <= ttft:
+        assert to_si(loose.value("tokens_per_second"), "1/s") >= 0.97 * to_si(tight.value("tokens_per_second"), "1/s")
+
+
+def test_limits_are_kept_where_they_can_be() -> None:
+    answer = served(on="8xH200", model="Llama3_70B", precision="fp8", ttft="500 ms", tpot="30 ms")
+    assert to_si(answer.value("ttft"), "ms") <= 500 and to_si(answer.value("tpot"), "ms") <= 30
+
+
+@pytest.mark.parametrize("name", ["vllm", "VLLM", "sglang", "trt-llm", "TRT-LLM", "TensorRT-LLM", "llama.cpp"])
+def test_engines_are_named_as_people_write_them(name: str) -> None:
+    assert served(engine=name, concurrency=4).feasible
+
+
+def test_an_unknown_engine_is_answered_with_a_near_one() -> None:
+    with pytest.raises(InputError, match="vLLM"):
+        served(engine="vlmm", concurrency=4)
+
+
+def test_caches_stay_wide_unless_told() -> None:
+    plain, narrow = (
+        served(precision="fp8", concurrency=64),
+        served(precision="fp8", concurrency=64, cache_precision="fp8"),
+    )
+    assert to_si(plain.value("kv_cache"), "byte") == pytest.approx(2 * to_si(narrow.value("kv_cache"), "byte"))
+    assert plain.assumptions["cache_precision"] == "bf16"
+
+
+def test_part_of_the_memory_holds_fewer_requests() -> None:
+    whole, part = served(on="H100", concurrency=4), served(on="H100", concurrency=4, memory_fraction=0.5)
+    assert part.value("max_batch") < whole.value("max_batch")
+    assert to_si(part.value("memory_capacity"), "byte") == pytest.approx(
+        0.5 * to_si(whole.value("memory_capacity"), "byte")
+    )
+
+
+def test_a_decode_pool_is_paid_for() -> None:
+    one = served(on="8xH100", concurrency=16)
+    two = served(on="8xH100", concurrency=16, decode_on="8xH100")
+    assert to_si(two.value("purchase"), "USD") == pytest.approx(2 * to_si(one.value("purchase"), "USD"))
+    with pytest.raises(InputError, match="as many"):
+        served(on="8xH100", concurrency=16, decode_on="4xH100")
+
+
+def test_a_cached_prefix_shortens_the_first_token_only() -> None:
+    cold, warm = served(concurrency=1), served(concurrency=1, cached_prefix=900)
+    assert warm.value("ttft") < cold.value("ttft")
+
+
+def test_a_draft_model_and_chunks_are_taken() -> None:
+    drafted = served(model="Llama3_70B", precision="fp8", concurrency=4, draft_model="Llama3_2_1B", acceptance=0.8)
+    plain = served(model="Llama3_70B", precision="fp8", concurrency=4)
+    assert drafted.value("tpot") < plain.value("tpot")
+    assert served(concurrency=4, chunk_tokens=256).feasible
+
+
+def test_weights_and_caches_of_a_device() -> None:
+    """Llama 3 8B in 16 bits is 16.06 GB; 64 requests of 1,256 tokens at 131,072 bytes each are 10.5 GB."""
+    answer = served(on="H100", concurrency=64)
+    weights, caches = (part.value for part in answer.memory.parts)  # type: ignore[union-attr]
+    assert weights == pytest.approx(16.06e9, rel=0.01)
+    assert caches == pytest.approx(64 * 1256 * 131072, rel=0.01)
+
+
+# --- one pass -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pass_runs_on_one_accelerator() -> None:
+    with pytest.raises(InputError, match="one accelerator"):
+        answered(task="inference", workload={"model": "ResNet50"}, hardware={"on": "8xH100"})
+
+
+def test_what_does_not_fit_says_so_and_what_would() -> None:
+    answer = evaluate({"task": "inference", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "H100"}})
+    assert answer.exit_code == 2 and answer.headline.startswith("Does not fit")
+    assert answer.change is not None and evaluate(answer.change.plan, change=False).feasible
+
+
+def test_metrics_say_their_names_to_those_who_misspell_them() -> None:
+    answer = answered(task="inference", workload={"model": "ResNet50"}, hardware={"on": "A100"})
+    with pytest.raises(InputError, match="latency"):
+        answer.metric("latancy")
+    assert math.isfinite(answer.value("performance.latency").magnitude)

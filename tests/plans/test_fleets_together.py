@@ -1,0 +1,150 @@
+"""Mixed fleets, the least fleet, audits and comparisons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.audit import AUDITED, audit
+from mlsysim.plans.compare import compare_answers
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.least_fleet import least_fleet
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+
+
+def trained(on: str, **parts: Any) -> Answer:
+    work = {"model": "Llama3_8B", "batch_size": 512, "seq_len": 4096, **parts}
+    return evaluate_plainly(Plan.model_validate({"task": "training", "workload": work, "hardware": {"on": on}}))
+
+
+def rate(answer: Answer) -> float:
+    return to_si(answer.value("tokens_per_second"), "1/s")
+
+
+@pytest.mark.parametrize(
+    "on", ["8xB200 + 8xH100", "8xH100 + 16xA100", "8xB200 + 8xH100 + 8xA100", "64xH100 + 8xRTX_4090"]
+)
+def test_shares_add_up_and_the_slowest_sets_the_step(on: str) -> None:
+    answer = trained(on)
+    shares = [table["sequences"] for table in answer.layout.values()]
+    assert sum(shares) == 512
+    groups = [trained(piece.strip()) for piece in on.split("+")]
+    assert rate(answer) >= max(rate(group) for group in groups) * 0.999
+    step = to_si(answer.value("latency"), "s")
+    for piece, table in zip([p.strip() for p in on.split("+")], answer.layout.values(), strict=False):
+        if len(answer.layout) == len(groups):
+            assert step >= to_si(trained(piece, batch_size=table["sequences"]).value("latency"), "s") * 0.999
+    assert "slowest" in answer.headline
+
+
+def test_the_slowest_group_is_named() -> None:
+    answer = trained("8xB200 + 8xA100")
+    assert any(f"the slowest stage is {name}" in answer.headline for name in answer.layout)
+
+
+def test_a_run_on_groups_takes_its_tokens_once() -> None:
+    answer = trained("8xB200 + 8xH100", tokens=1e11)
+    assert to_si(answer.value("run_time"), "s") == pytest.approx(1e11 / rate(answer) / answer.value("goodput"))
+    longer = trained("8xB200 + 8xH100", tokens=2e11)
+    assert to_si(longer.value("tco"), "USD") == pytest.approx(2 * to_si(answer.value("tco"), "USD"), rel=1e-6)
+
+
+def test_groups_serve_the_sum_of_their_rates() -> None:
+    parts: dict[str, Any] = {"task": "serving", "workload": {"model": "Llama3_8B"}, "serving": {"prompt_tokens": 500}}
+    both = evaluate_plainly(Plan.model_validate({**parts, "hardware": {"on": "8xB200 + 8xH100"}}))
+    alone = [evaluate_plainly(Plan.model_validate({**parts, "hardware": {"on": on}})) for on in ("8xB200", "8xH100")]
+    assert rate(both) == pytest.approx(sum(rate(a) for a in alone))
+    assert to_si(both.value("tpot"), "s") == pytest.approx(max(to_si(a.value("tpot"), "s") for a in alone))
+
+
+def test_one_pass_on_groups_is_a_sentence() -> None:
+    with pytest.raises(InputError, match="one accelerator"):
+        evaluate({"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "H100 + A100"}})
+
+
+# --- least fleet --------------------------------------------------------------------------------------------------
+
+
+def wanted(deadline: str, tokens: float = 2e11) -> Plan:
+    return Plan.model_validate(
+        {
+            "task": "training",
+            "workload": {"model": "Llama3_8B", "tokens": tokens, "seq_len": 4096},
+            "hardware": {"on": "8xH100"},
+            "ops": {"deadline": deadline},
+        }
+    )
+
+
+def test_the_least_fleet_meets_the_deadline_and_the_next_smaller_one_does_not() -> None:
+    (found,) = least_fleet(wanted("3 day"), ["H100"], evaluate_plainly)
+    assert found.answer is not None and found.accelerators is not None
+    assert to_si(found.answer.value("run_time"), "day") <= 3
+    nodes = found.accelerators // 8
+    power = 1 << (nodes - 1).bit_length()
+    smaller = [power * e // 8 for e in (4, 5, 6, 7) if power * e % 8 == 0 and power * e // 8 < nodes]
+    if smaller:
+        plan = wanted("3 day").replacing(hardware={"on": f"{max(smaller) * 8}xH100"})
+        assert to_si(evaluate_plainly(plan).value("run_time"), "day") > 3
+
+
+def test_a_later_deadline_never_needs_more() -> None:
+    counts = [
+        least_fleet(wanted(f"{days} day"), ["H100"], evaluate_plainly)[0].accelerators or 0 for days in (1, 2, 4, 8)
+    ]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_it_is_deterministic_and_the_cheapest_comes_first() -> None:
+    first, second = (least_fleet(wanted("4 day"), ["A100", "H100", "B200"], evaluate_plainly) for _ in range(2))
+    assert [(c.chip, c.accelerators) for c in first] == [(c.chip, c.accelerators) for c in second]
+    costs = [to_si(c.answer.value("tco"), "USD") for c in first if c.answer is not None]
+    assert costs == sorted(costs)
+
+
+def test_it_needs_a_deadline_and_tokens() -> None:
+    with pytest.raises(InputError, match="deadline"):
+        least_fleet(wanted("1 day").replacing(ops={"deadline": None}), ["H100"], evaluate_plainly)
+    with pytest.raises(InputError, match="tokens"):
+        least_fleet(wanted("1 day").replacing(workload={"tokens": None}), ["H100"], evaluate_plainly)
+
+
+# --- audit, compare -----------------------------------------------------------------------------------------------
+
+
+def test_the_audit_has_six_domains_and_one_design() -> None:
+    found = audit()
+    assert {row.domain for row in found.rows} == {"Node", "Data", "Algorithm", "Fleet", "Operations", "Analysis"}
+    assert found.calibrated is not None
+    layout, beside = found.first_order.layout, found.calibrated.layout
+    assert (
+        {k: layout[k] for k in ("tp", "pp", "dp")}
+        == {k: beside[k] for k in ("tp", "pp", "dp")}
+        == {"tp": 8, "pp": 1, "dp": 64}
+    )
+    assert any(row.status == "binds" for row in found.rows)
+    rate_row = next(row for row in found.rows if row.domain == "Data")
+    assert rate_row.metric == "Data at 8 MB/s" and rate_row.first_order == "0.1% of supply"
+    assert found.to_dict()["rows"]
+
+
+def test_an_audit_of_a_searched_layout_keeps_it_in_both_columns() -> None:
+    found = audit(AUDITED.replacing(parallelism=None, hardware={"on": "64xH100"}, workload={"batch_size": 512}))
+    assert found.calibrated is not None
+    assert {k: found.first_order.layout[k] for k in ("tp", "pp", "dp", "micro_batches")} == {
+        k: found.calibrated.layout[k] for k in ("tp", "pp", "dp", "micro_batches")
+    }
+
+
+def test_comparison_factors_and_tasks() -> None:
+    slow, fast = trained("8xH100"), trained("16xH100")
+    found = compare_answers(slow, fast)
+    factor = next(row.factor for row in found.rows if row.name == "performance.tokens_per_second")
+    assert factor == pytest.approx(rate(fast) / rate(slow)) and "times as fast" in found.sentences[0]
+    other = evaluate({"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "H100"}}, change=False)
+    with pytest.raises(InputError, match="one task"):
+        compare_answers(slow, other)
