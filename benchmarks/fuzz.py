@@ -530,13 +530,13 @@ def try_command(rng: random.Random) -> None:
 
 
 KINDS: dict[str, tuple[Callable[[random.Random], None], float]] = {
-    "plan": (try_plan, 0.2),
-    "fleet": (try_fleet, 0.15),
-    "unit": (try_unit, 0.2),
+    "plan": (try_plan, 0.08),
+    "fleet": (try_fleet, 0.1),
+    "unit": (try_unit, 0.3),
     "resolver": (try_resolver, 0.15),
-    "text": (try_text, 0.12),
-    "config": (try_config, 0.15),
-    "command": (try_command, 0.03),
+    "text": (try_text, 0.2),
+    "config": (try_config, 0.165),
+    "command": (try_command, 0.005),
 }
 """What is tried, and its share."""
 

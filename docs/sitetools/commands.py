@@ -27,6 +27,7 @@ WIDTH = 100
 
 ONLY_READ = {
     "labs open": "serves until it is stopped",
+    "labs check": "answers every question for every student",
     "labs build": "fetches the browser's Python when it runs first",
     "api": "serves until it is stopped",
     "mcp": "serves until it is stopped",

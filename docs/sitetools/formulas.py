@@ -17,6 +17,9 @@ _MARKED = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
 
+# Commands that the converter does not know or sets otherwise.
+_NAMES = {"lvert": "|", "rvert": "|", "arg": r"\mathrm{arg}\,"}
+_OTHER = re.compile(rf"\\({'|'.join(_NAMES)})(?![A-Za-z])")
 _BAR = re.compile(r"<mo([^>]*)>(?:\||&#x0007C;)</mo>")
 
 
@@ -32,7 +35,7 @@ def with_mathml(page: str) -> str:
 def _formula(match: re.Match[str]) -> str:
     latex = html.unescape(match["latex"]).strip()
     block = match["open"] == "["
-    shown = convert(latex.replace(r"\lvert", "|").replace(r"\rvert", "|"), display="block" if block else "inline")
+    shown = convert(_OTHER.sub(lambda found: _NAMES[found[1]], latex), display="block" if block else "inline")
     if "\\" in shown:
         raise ValueError(f"{latex} has a command that is not known")
     # Bars are brackets here, not relations, so that they keep no space around them.

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -120,9 +119,22 @@ _MODULES = (
     ),
     Page(
         "faces",
-        "Figures, reports, launch files, servers",
+        "Figures, reports, launch files, servers, labs",
         "What is made from an answer.",
-        ("mlsysim.plot", "mlsysim.report", "mlsysim.launch", "mlsysim.api", "mlsysim.labs.build", "mlsysim.show"),
+        (
+            "mlsysim.plot",
+            "mlsysim.report.build",
+            "mlsysim.report.write",
+            "mlsysim.launch.targets",
+            "mlsysim.launch.review",
+            "mlsysim.api.service",
+            "mlsysim.api.requests",
+            "mlsysim.labs.lab",
+            "mlsysim.labs.grading",
+            "mlsysim.labs.codes",
+            "mlsysim.labs.build",
+            "mlsysim.show",
+        ),
     ),
 )
 
@@ -257,11 +269,6 @@ def _cell(text: str) -> str:
 
 def _members(module_name: str) -> list[tuple[str, Any]]:
     """Names that a module offers, with their values."""
-    try:
-        if find_spec(module_name) is None:
-            return []
-    except ModuleNotFoundError:
-        return []
     module = import_module(module_name)
     found = [(name, getattr(module, name)) for name in getattr(module, "__all__", ())]
     return [(name, value) for name, value in found if inspect.isclass(value) or inspect.isroutine(value)]
@@ -269,8 +276,6 @@ def _members(module_name: str) -> list[tuple[str, Any]]:
 
 def _module(module_name: str) -> list[str]:
     members = _members(module_name)
-    if not members:
-        return []
     module = import_module(module_name)
     lines = [f"## {module_name}", "", *_doc(module)]
     for name, value in members:
@@ -278,19 +283,31 @@ def _module(module_name: str) -> list[str]:
     return lines
 
 
-def _signature(name: str, value: Any, skip_self: bool = False) -> str:
+def _signature(name: str, value: Any) -> str:
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return f"{name}(...)"
-    parameters = [p for p in signature.parameters.values() if not (skip_self and p.name in ("self", "cls"))]
-    parts = [re.sub(r"<[^>]*>", "...", str(p).replace("'", "")) for p in parameters]
+    parameters = list(signature.parameters.values())
+    parts = [_parameter(parameter) for parameter in parameters]
+    kinds = [parameter.kind for parameter in parameters]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     returns = signature.return_annotation
-    arrow = "" if returns is inspect.Signature.empty else f" -> {_type_text(returns)}"
+    arrow = "" if returns in (inspect.Signature.empty, None, "None") else f" -> {_type_text(returns)}"
     line = f"{name}({', '.join(parts)}){arrow}"
     if len(line) > 100:
         line = f"{name}(\n    " + ",\n    ".join(parts) + f",\n){arrow}"
     return line
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    empty = inspect.Parameter.empty
+    kind = "" if parameter.annotation is empty else f": {_type_text(parameter.annotation)}"
+    # A default that has no literal is left to the docstring.
+    shown = "" if parameter.default is empty else f" = {re.sub(r'<.*>', '...', repr(parameter.default))}"
+    return f"{stars}{parameter.name}{kind}{shown}"
 
 
 def _function(name: str, value: Any, level: int = 3) -> list[str]:
@@ -377,7 +394,11 @@ def _type_text(annotation: Any, metadata: Any = ()) -> str:
         return annotation
     if annotation is None:
         return "None"
-    if inspect.isclass(annotation) and not get_args(annotation):
+    if annotation is Ellipsis:
+        return "..."
+    if inspect.isclass(origin) and get_args(annotation):
+        return f"{origin.__name__}[{', '.join(map(_type_text, get_args(annotation)))}]"
+    if inspect.isclass(annotation):
         return annotation.__name__
     return re.sub(r"\b(?:typing|collections\.abc|mlsysim)(?:\.\w+)*\.(?=\w)", "", str(annotation))
 

@@ -27,7 +27,12 @@ CONFIG = {
     "vocab_size": 100,
     "max_position_embeddings": 128,
 }
-TRAINING = OPERATIONS["explain"].examples["model FLOP utilisation"]["plan"]
+TRAINING = {
+    "task": "training",
+    "workload": {"model": "Llama3_8B", "batch_size": 64, "seq_len": 2048, "tokens": 1e9},
+    "hardware": {"on": "8xH100"},
+    "parallelism": {"tp": 1, "zero": 1},
+}
 SERVING = OPERATIONS["compare"].examples["two chips"]["first"]
 SPACE = OPERATIONS["sweep"].examples["decode on hypothetical chips"]["space"]
 
@@ -74,7 +79,7 @@ def questions(text):
         ("evaluate", {"plan": plan(SERVING, "serving", decode_on=text)}),
         ("train", {"model": text, "on": "8xH100"}),
         ("train", {"model": "Llama3_8B", "on": text}),
-        ("train", {"model": "Llama3_8B", "on": "8xH100", "region": text}),
+        ("train", {"model": "Llama3_8B", "on": "8xH100", "layout": {"tp": 1}, "region": text}),
         ("serve", {"model": text, "on": "H100"}),
         ("serve", {"model": "Llama3_8B", "on": "H100", "draft_model": text, "draft_tokens": 2, "acceptance": 0.5}),
         ("explain", {"plan": plan(TRAINING, "workload", model=text)}),

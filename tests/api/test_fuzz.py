@@ -10,7 +10,7 @@ from schema_driven import problems, requests
 from mlsysim.api.limits import Limits
 from mlsysim.api.openapi import openapi
 
-LIMITS = Limits(workers=1, timeout=30, max_points=50_000)
+LIMITS = Limits(workers=1, timeout=60, max_points=50_000)
 DESCRIPTION = openapi(LIMITS)
 GROWTH = 150 * 2**20
 """Bytes by which the worker may grow over the run once it is warm: caches of the zoo's entries fill up."""
@@ -20,7 +20,7 @@ _held: list[int] = []
 
 
 @settings(
-    max_examples=500, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    max_examples=400, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(asked=requests(DESCRIPTION))

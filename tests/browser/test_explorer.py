@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 
-from .conftest import wait_until_ready
+from .conftest import READY_MILLISECONDS, wait_until_ready
 
 MIXTRAL = {
     "task": "training",
@@ -159,7 +159,7 @@ def test_every_chart_is_drawn(page):
     go(page, MIXTRAL)
     for name in ("roofline", "waterfall", "memory", "scorecard"):
         chart = page.locator(f"#chart-{name} svg[role=img]")
-        assert chart.is_visible() and chart.locator("title").first.inner_text()
+        assert chart.is_visible() and chart.locator("title").first.text_content()
     assert "Binds." in page.locator("#chart-scorecard").text_content()
 
 
@@ -195,7 +195,7 @@ def moves(page, path: str, plan) -> bool:
         before = words(page)
         if page.locator(f'[data-control="{path}"] [role=combobox]').count():
             box = page.locator(f'[data-control="{path}"] input')
-            box.fill("Llama-3.1-8B" if "model" in path else "A100")
+            box.fill("Qwen2.5 7B" if "model" in path else "A100")
             box.press("Enter")
         elif not page.evaluate(MOVE, [path, way]):
             continue
@@ -288,13 +288,14 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
         },
     )
     before = shown(page)
-    page.wait_for_selector("html[data-complete]", state="attached")
+    page.wait_for_selector("html[data-complete]", state="attached", timeout=READY_MILLISECONDS)
     assert page.locator("#chart-sensitivity svg").is_visible()
     rate = float(before["performance.mfu"].rstrip("%"))
     page.locator("#apply").click()
     page.wait_for_function(
         "text => document.querySelector('#metrics [data-metric$=mfu] .text').textContent !== text",
         arg=before["performance.mfu"],
+        timeout=READY_MILLISECONDS,
     )
     settled(page)
     assert float(shown(page)["performance.mfu"].rstrip("%")) > rate
@@ -303,7 +304,9 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
     worse = shown(page)["performance.mfu"]
     page.locator("#auto").click()
     page.wait_for_function(
-        "text => document.querySelector('#metrics [data-metric$=mfu] .text').textContent !== text", arg=worse
+        "text => document.querySelector('#metrics [data-metric$=mfu] .text').textContent !== text",
+        arg=worse,
+        timeout=READY_MILLISECONDS,
     )
     settled(page)
     assert float(shown(page)["performance.mfu"].rstrip("%")) > rate
@@ -398,9 +401,11 @@ def saved(page, selector: str) -> bytes:
 def test_a_design_is_saved_as_scenario_and_as_answer(page):
     go(page, CLUSTER)
     assert tomllib.loads(saved(page, "#export-toml").decode()) == CLUSTER
+    go(page, PASS)
+    page.wait_for_selector("html[data-complete]", state="attached", timeout=READY_MILLISECONDS)
     answer = json.loads(saved(page, "#export-json"))
     assert {path: metric["text"] for path, metric in answer["metrics"].items()} == shown(page)
-    assert answer["plan"] == CLUSTER and answer["sensitivities"]
+    assert answer["plan"] == PASS and answer["sensitivities"]
 
 
 def test_a_chart_is_saved_as_svg_and_as_png(page):
@@ -435,9 +440,14 @@ def test_a_scenario_is_dropped_or_chosen(page):
     page.locator("#import").set_input_files(
         {"name": "p.json", "mimeType": "application/json", "buffer": json.dumps(PASS).encode()}
     )
-    page.wait_for_function("document.getElementById('subject').textContent.includes('8B')")
+    page.wait_for_function("() => document.getElementById('subject').textContent.includes('8B')")
     settled(page)
     assert shown(page) == dropped
+
+
+def test_an_address_that_is_no_design_says_so(page):
+    go(page, {"workload": {"model": "Llama3_8B"}})
+    assert "hardware" in page.locator("#status[role=alert]").inner_text()
 
 
 def test_a_dropped_file_that_is_nothing_is_refused(page):
@@ -479,7 +489,7 @@ def test_landmarks_roles_and_names(page):
 
 def test_the_verdict_is_spoken_once_things_are_quiet(page):
     go(page, TOO_BIG)
-    page.wait_for_function("document.getElementById('spoken').textContent.includes('Does not fit')")
+    page.wait_for_function("() => document.getElementById('spoken').textContent.includes('Does not fit')")
 
 
 def test_the_keyboard_is_enough(page):
@@ -524,7 +534,7 @@ def test_a_phone_scrolls_in_one_direction_only(page, plan):
     page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
     try:
         page.set_viewport_size({"width": 360, "height": 740})
-        page.wait_for_function("document.querySelector('#chart-scorecard svg').viewBox.baseVal.width < 360")
+        page.wait_for_function("() => document.querySelector('#chart-scorecard svg').viewBox.baseVal.width < 360")
         settled(page)
         assert page.evaluate("document.documentElement.scrollWidth") == 360
         wide = page.evaluate("""[...document.querySelectorAll("body *")].filter((part) => part.checkVisibility() &&
@@ -532,7 +542,7 @@ def test_a_phone_scrolls_in_one_direction_only(page, plan):
         assert wide == []
     finally:
         page.set_viewport_size({"width": 1280, "height": 720})
-        page.wait_for_function("document.querySelector('#chart-scorecard svg').viewBox.baseVal.width > 360")
+        page.wait_for_function("() => document.querySelector('#chart-scorecard svg').viewBox.baseVal.width > 360")
         page.locator("#unpin").click()
 
 

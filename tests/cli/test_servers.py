@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -60,7 +61,11 @@ def test_the_default_is_loopback_and_an_interrupt_ends_it_with_its_workers():
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert json.load(answer)["name"] == "Memory"
         if os.path.exists("/proc/net/tcp"):
-            bound = [line.split()[1] for line in open("/proc/net/tcp").readlines()[1:] if line.split()[3] == "0A"]
+            bound = [
+                line.split()[1]
+                for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+                if line.split()[3] == "0A"
+            ]
             assert f"0100007F:{port:04X}" in bound and f"00000000:{port:04X}" not in bound
     finally:
         server.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from html import escape
 from itertools import pairwise
@@ -10,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from sitetools import reference
-from sitetools.blocks import FENCE
+from sitetools.blocks import FENCE, blocks
 from sitetools.explorer_links import DESIGNS, address, invitation
 from sitetools.links import anchors, broken_links
 
@@ -110,6 +111,15 @@ def test_links_of_the_references_first_page_have_their_headings() -> None:
     made = {page.name: reference.render(page) for page in reference.PAGES}
     for target, anchor in re.findall(r"\]\(([\w-]+)\.md#([\w-]+)\)", made["index"]):
         assert anchor in anchors(made[target]), (target, anchor)
+
+
+@pytest.mark.parametrize("page", reference.PAGES, ids=lambda page: page.name)
+def test_signatures_of_the_reference_are_python(page: reference.Page) -> None:
+    text = reference.render(page)
+    assert " object at 0x" not in text
+    for block in blocks(text):
+        if block.language == "python":
+            ast.parse(f"def {block.body.rstrip()}: ...")
 
 
 def test_first_sentences() -> None:

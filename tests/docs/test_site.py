@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from html.parser import HTMLParser
@@ -20,10 +21,17 @@ def site(tmp_path_factory) -> Path:
         if os.environ.get("MLSYSIM_REQUIRE_DOCS") == "1":
             pytest.fail(f"{MISSING}, and MLSYSIM_REQUIRE_DOCS=1", pytrace=False)
         pytest.skip(MISSING)
-    labs = tmp_path_factory.mktemp("labs")
-    (labs / "index.html").write_text("<!doctype html><title>labs</title>", encoding="utf-8")
-    folder = tmp_path_factory.mktemp("documentation")
-    build_site(folder, labs)
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder, labs = shared / "documentation", shared / "labs-of-documentation"
+    # Built once for all workers of a test run.
+    with (shared / "documentation.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "labs").is_dir():
+            labs.mkdir(exist_ok=True)
+            (labs / "index.html").write_text("<!doctype html><title>labs</title>", encoding="utf-8")
+            build_site(folder, labs)
     return folder
 
 

@@ -65,18 +65,19 @@ def _compare(target: str, plan: Plan, answer: Any, text: str) -> None:
 
 
 @st.composite
-def training_plans(draw: Any) -> Plan:
+def training_plans(draw: Any, sharded: bool = False) -> Plan:
+    """Training plans; ``sharded``: without a pipeline and with gradients sharded, as FSDP needs it."""
     model = draw(
         st.sampled_from(["Llama3_8B", "Llama3_70B", "Qwen3_30B_A3B", "GPT3_13B", "DeepSeek_V3", "Mixtral_8x7B"])
     )
     sparse = model in ("Qwen3_30B_A3B", "DeepSeek_V3", "Mixtral_8x7B")
-    tp, pp = draw(powers), draw(powers)
+    tp, pp = draw(powers), 1 if sharded else draw(powers)
     nodes = draw(st.sampled_from([8, 16, 32]))
     virtual = draw(st.sampled_from([1, 1, 2])) if pp > 1 else 1
     micro = draw(st.sampled_from([1, 2]))
     dp = nodes * 8 // tp // pp
     split: dict[str, Any] = {"mode": "given", "tp": tp, "pp": pp, "virtual_stages": virtual, "micro_batch": micro}
-    split["zero"] = draw(st.sampled_from([0, 1, 2, 3]))
+    split["zero"] = draw(st.sampled_from([2, 3] if sharded else [0, 1, 2, 3]))
     split["recompute"] = draw(st.sampled_from(["none", "selective", "full"]))
     if sparse:
         split["ep"] = draw(st.sampled_from([e for e in (1, 2, 4, 8) if e <= dp]))
@@ -135,15 +136,21 @@ def serving_plans(draw: Any) -> Plan:
 
 
 quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 
-@pytest.mark.parametrize("target", ["megatron", "torchtitan", "deepspeed", "fsdp", "slurm", "kubernetes"])
+@pytest.mark.parametrize("target", ["megatron", "torchtitan", "deepspeed", "slurm", "kubernetes"])
 @quick
 @given(plan=training_plans())
 def test_training_comes_back(target: str, plan: Plan) -> None:
     _round(target, plan)
+
+
+@quick
+@given(plan=training_plans(sharded=True))
+def test_sharded_training_comes_back(plan: Plan) -> None:
+    _round("fsdp", plan)
 
 
 @pytest.mark.parametrize("target", ["vllm", "sglang", "trtllm", "slurm", "kubernetes"])

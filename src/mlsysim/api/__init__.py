@@ -1,10 +1,12 @@
 """Programs that call: the same operations over HTTP and as tools of the Model Context Protocol.
 
 requests.py      what each operation takes, typed; JSON Schema comes from here
+examples.py      requests that run, for the descriptions of both faces
 service.py       the operations: JSON in, JSON out, errors as one sentence; knows no transport
 searches.py      optimizers and sweeps within limits
 documents.py     JSON that can be trusted: finite, not too deep, each key once
-workers.py       operations in processes that are ended when they take too long or too much memory
+workers.py       processes that compute, ended when they take too long or too much memory
+worker.py        what runs in one of them
 limits.py        the limits and their defaults
 http_server.py   the HTTP face (extra ``api``)
 openapi.py       its description, OpenAPI 3.1

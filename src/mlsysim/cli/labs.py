@@ -67,7 +67,7 @@ def list_labs(as_json: Annotated[bool, typer.Option("--json", help="as JSON")] =
     rows = [
         [str(lab["number"]), lab["id"], lab["title"], f"{lab['minutes']} min", str(lab["questions"])] for lab in found
     ]
-    print_table(["", "lab", "title", "time", "questions"], rows)
+    print_table("table", ["", "lab", "title", "time", "questions"], rows)
 
 
 @labs.command("show")
@@ -173,6 +173,6 @@ def grade_codes(
         print_json([result.to_dict() for result in results])
     else:
         rows = [[r.student or "-", r.lab or "-", r.score_text, r.attempts_text, r.note or "valid"] for r in results]
-        print_table(["student", "lab", "score", "attempts", "code"], rows)
+        print_table("table", ["student", "lab", "score", "attempts", "code"], rows)
     if any(result.note for result in results):
         raise typer.Exit(2)

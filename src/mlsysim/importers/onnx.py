@@ -245,7 +245,8 @@ def _step(node: Node, reading: _Reading, graph: Graph, chosen: Mapping[str, int]
         origins = frozenset().union(*(reading.fixed.get(name, frozenset()) for name in read))
         for output in node.outputs:
             reading.fixed[output] = origins
-        if isinstance(value := next(iter(node.attributes.values()), None), Tensor) and node.op == "Constant":
+        value = next(iter(node.attributes.values()), None)
+        if isinstance(value, Tensor) and node.op == "Constant" and node.outputs:
             # Some exporters write weights as constants in the graph.
             reading.constants[node.outputs[0]] = value
             reading.fixed[node.outputs[0]] = frozenset(node.outputs[:1])
@@ -265,7 +266,12 @@ def _count(node: Node, reading: _Reading) -> None:
         reading.shapeless[node.op] += 1
         return
     weights = [name in reading.fixed and bool(name) for name in node.inputs]
-    calls = calls_of(node, known, weights) if node.op in KNOWN else []
+    try:
+        calls = calls_of(node, known, weights) if node.op in KNOWN else []
+    except InputError:
+        raise
+    except (LookupError, ValueError, TypeError, OverflowError, ZeroDivisionError):
+        raise InputError(f"The operator {node.op} {node.name[:60]!r} of the file does not fit its inputs.") from None
     if not calls:
         inputs = [known.shapes[n] for n, constant in zip(node.inputs, weights, strict=True) if n and not constant]
         calls = [moved(node.op, inputs, [known.shapes[n] for n in node.outputs if n in known.shapes])]

@@ -31,6 +31,8 @@ def fuse_attention(counted: list[tuple[Node, Call]], known: Known) -> list[Call]
         if not before or not after or gone & {*before, *after}:
             continue
         first, last = counted[before[-1]][0], counted[after[-1]][0]
+        if min(len(first.inputs), len(last.inputs)) < 2:
+            continue
         query, key, value = known.shape(first, 0), known.shape(first, 1), known.shape(last, 1)
         if whole(first, "transB", 0):
             key = (*key[:-2], key[-1], key[-2])
@@ -73,7 +75,7 @@ def _path_down(start: int, counted: list[tuple[Node, Call]], consumers: dict[str
     for _ in range(_FAR):
         outputs = counted[here][0].outputs
         below = [i for i in consumers.get(outputs[0] if outputs else "", ()) if i not in path]
-        found = [i for i in below if counted[i][0].op in _PRODUCTS and counted[i][0].inputs[0] in outputs]
+        found = [i for i in below if counted[i][0].op in _PRODUCTS and counted[i][0].inputs[:1] == outputs[:1]]
         if found and not counted[found[0]][1].weights:
             return [*path, found[0]]
         onward = [i for i in below if counted[i][0].op in _AFTER]

@@ -236,7 +236,9 @@ def _json_nodes(graph: Mapping[str, Any], depth: int) -> Iterator[GraphNode]:
         return GraphTensor(key, shapes[key]) if key in shapes else None
 
     def value(argument: Mapping[str, Any]) -> Any:
-        kind, content = next(iter(argument.items()), ("", None))
+        if not argument:
+            return None
+        kind, content = next(iter(argument.items()))
         if kind == "as_tensor":
             return tensor(content)
         if kind == "as_tensors":

@@ -39,17 +39,17 @@ Item = dict[str, Any]
 
 def models() -> list[Item]:
     """Models by family: the first word of their names where several share it, else their kind."""
-    entries = list(Models)
-    spellings = Counter(_first_word(model.name) for model in entries)
+    entries = list(zip(Models.keys(), Models, strict=True))
+    spellings = Counter(_first_word(model.name) for _, model in entries)
     families: dict[str, tuple[str, int]] = {}
     for word, count in spellings.most_common():
         usual, before = families.get(word.lower(), (word, 0))
         families[word.lower()] = usual, before + count
     found = []
-    for model in entries:
+    for key, model in entries:
         family, members = families[_first_word(model.name).lower()]
         group = family if members >= _FEW else _KINDS.get(model.architecture, "Others")
-        found.append({"key": _key(model), "name": model.name, "group": group, "note": size_text(model)})
+        found.append({"key": key, "name": model.name, "group": group, "note": size_text(model)})
     return sorted(found, key=lambda item: (item["group"].startswith("Other"), item["group"].lower()))
 
 

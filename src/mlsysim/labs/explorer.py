@@ -6,7 +6,7 @@
     settle       the plan with its layout searched and written down
     why          the equations behind a number
     compare      two plans side by side
-    scenario     a plan as a TOML file; ``full_answer`` everything as JSON
+    scenario     a plan as a TOML file, and ``read_plan`` back; ``evaluate`` everything as JSON
     catalogue    what the menus offer
     take_model   a Hugging Face configuration as a model of this session
 
@@ -48,7 +48,6 @@ __all__ = [
     "compare",
     "evaluate",
     "explore",
-    "full_answer",
     "scenario",
     "sensitivity",
     "settle",
@@ -224,8 +223,8 @@ def sensitivity(plan: Document, width: int = 720) -> Document:
 @offer
 def cheapest(plan: Document) -> Document | None:
     """The cheapest change that betters the plan, with the whole plan that it makes; seconds where layouts are searched."""
-    found = answer_to(_plan(plan)).change
-    return None if found is None else {"sentence": found.sentence, "plan": found.plan.document()}
+    document: Document | None = answer_to(_plan(plan)).to_dict()["change"]
+    return document
 
 
 @offer
@@ -266,10 +265,13 @@ def why(plan: Document, metric: str) -> Document:
 def compare(first: Document, second: Document, width: int = 720) -> Document:
     """Two plans of one task: metrics with factors, sentences, charts of both."""
     one, two = _answer(first), _answer(second)
-    found = compare_answers(one, two)
+    # Both may be of the same model on the same fleet.
+    found = compare_answers(
+        one.model_copy(update={"subject": "the pinned design"}), two.model_copy(update={"subject": "this design"})
+    )
     return {
         "subjects": [one.subject, two.subject],
-        "sentences": list(found.sentences),
+        "sentences": [sentence[:1].upper() + sentence[1:] for sentence in found.sentences],
         "rows": [
             {"path": row.name, "label": row.label, "first": row.first, "second": row.second, "factor": row.factor_text}
             for row in found.rows
@@ -282,12 +284,6 @@ def compare(first: Document, second: Document, width: int = 720) -> Document:
 def scenario(plan: Document) -> str:
     """The plan as a TOML file that every command takes."""
     return plan_to_toml(_plan(plan))
-
-
-@offer
-def full_answer(plan: Document) -> Document:
-    """Everything as JSON, with the change and the sensitivities: what ``mlsysim eval plan.toml --json`` prints, and more."""
-    return answer_to(_plan(plan), sensitivity=True).to_dict()
 
 
 @offer

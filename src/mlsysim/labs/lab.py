@@ -230,7 +230,7 @@ class Lab(Record):
         moved = [control.parameter for control in self.controls]
         searched = [found for c in self.compute.values() for found in (c.least, c.best) if found]
         axes = [axis.parameter for chart in self.charts for axis in (chart.rows, chart.columns) if axis]
-        changed = [k for c in (*self.compute.values(), *self.values.values()) for k in c.changed]
+        changed = [key for table in self._changes() for key in table]
         self._known([*moved, *searched, *axes, *changed], list(self.parameters), "parameter")
         self._known([name for chart in self.charts for name in chart.of], list(self.compute), "thing computed")
         for text in self.expressions():
@@ -250,11 +250,14 @@ class Lab(Record):
             if name not in valid:
                 raise ValueError(str(unknown_name(f"{what} of the lab {self.id!r}", name, valid)))
 
+    def _changes(self) -> list[dict[str, str]]:
+        return [each.changed for each in self.compute.values()] + [each.changed for each in self.values.values()]
+
     def expressions(self) -> list[str]:
         """Every expression of the lab."""
         found = [value.of for value in self.values.values()]
-        for computed in (*self.compute.values(), *self.values.values()):
-            found += computed.changed.values()
+        for table in self._changes():
+            found += table.values()
         for computed in self.compute.values():
             found += [text for text in (computed.holds, computed.lowest, computed.highest) if text]
             found += _inside(computed.inputs) + _inside(computed.plan)

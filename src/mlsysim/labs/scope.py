@@ -20,7 +20,8 @@ from mlsysim.plans.answer import value_text
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
-from mlsysim.units.registry import Quantity
+from mlsysim.units.registry import DimensionalityError, Quantity
+from mlsysim.units.text import format_value
 from mlsysim.walls.catalog import resolver
 
 __all__ = ["Scope", "all_variants", "as_unit", "parameters_of", "shown", "student_name"]
@@ -179,7 +180,10 @@ def as_unit(value: Any, unit: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float, Quantity)):
         return value
     made = value if isinstance(value, Quantity) else Quantity(value, "")
-    return made.to(unit)
+    try:
+        return made.to(unit)
+    except DimensionalityError:
+        raise InputError(f"{format_value(made)} cannot be shown in {unit or 'a plain number'}.") from None
 
 
 _SYMBOLS = {

@@ -134,7 +134,8 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
         "parallelism.sequence_parallel": "norms and dropouts over the tensor group too: their activations shrink by TP",
         "parallelism.overlap": f"gradients travel during the backward pass; {share('gradient synchronisation')} still shows",
         "workload.batch_size": f"{batch:,} x {work.seq_len or 0:,} = {batch * (work.seq_len or 0):,} tokens a step",
-        "workload.seq_len": answer.assumptions.get("seq_len", "as the plan asks") + " a sequence",
+        "workload.seq_len": f"{work.seq_len or 0:,} tokens a sequence"
+        + (" (assumed)" if "seq_len" in answer.assumptions else ""),
         "workload.precision": _precision(plan, answer),
         "workload.optimizer": f"optimizer state {held('optimizer state')}",
         "workload.tokens": "" if work.tokens is None else f"{work.tokens:.4g} tokens",

@@ -64,9 +64,11 @@ class WorkloadPart(Record):
     seq_len: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a sequence")
     precision: str | None = Field(default=None, max_length=40, description="number format, such as bf16 or fp8")
     tokens: float | None = Field(default=None, gt=0, le=1e18, description="tokens to train on")
-    optimizer: str | None = Field(default=None, max_length=40)
+    optimizer: str | None = Field(default=None, max_length=40, description="such as adam, sgd or muon")
     lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
-    phase: Literal["prefill", "decode", "inference"] | None = Field(default=None, description="of one pass")
+    phase: Literal["prefill", "decode", "inference"] | None = Field(
+        default=None, description="of one pass of a language model"
+    )
 
     @field_validator("precision")
     @classmethod
@@ -78,12 +80,12 @@ class ChipPart(Record):
     """Figures of the accelerator that are other than the zoo's: a hypothetical chip."""
 
     peak_flops: FlopRate | None = Field(default=None, description="dense peak at the plan's precision")
-    memory_bandwidth: ByteRate | None = None
-    memory_capacity: Bytes | None = None
+    memory_bandwidth: ByteRate | None = Field(default=None, description="of the accelerator's memory")
+    memory_capacity: Bytes | None = Field(default=None, description="of the accelerator's memory")
     link_bandwidth: ByteRate | None = Field(default=None, description="of the link in the node, both directions")
     fabric_bandwidth: Bandwidth | None = Field(default=None, description="of one port of the network")
-    tdp: Watts | None = None
-    price: Dollars | None = None
+    tdp: Watts | None = Field(default=None, description="power at full load")
+    price: Dollars | None = Field(default=None, description="of one accelerator")
 
 
 class HardwarePart(Record):
@@ -91,14 +93,14 @@ class HardwarePart(Record):
 
     on: str | None = Field(default=None, max_length=_TEXT, description="such as 512xH100 or 64xDGX_H100@NDR")
     name: str | None = Field(default=None, max_length=_TEXT, description="a chip, a node or a cluster of the zoo")
-    nodes: int | None = Field(default=None, ge=1, le=10**7)
-    accelerators: int | None = Field(default=None, ge=1, le=10**8)
-    fabric: str | None = Field(default=None, max_length=_TEXT)
+    nodes: int | None = Field(default=None, ge=1, le=10**7, description="how many of it, beside name")
+    accelerators: int | None = Field(default=None, ge=1, le=10**8, description="how many of it, beside name")
+    fabric: str | None = Field(default=None, max_length=_TEXT, description="network between nodes, such as NDR")
     efficiency: float | Literal["calibrated"] | None = Field(
         default=None, description="a fraction of peak (first order) or 'calibrated'"
     )
     stack: str | None = Field(default=None, max_length=40, description="training software of the calibrated fidelity")
-    power_cap: Watts | None = None
+    power_cap: Watts | None = Field(default=None, description="power limit of each accelerator")
     chip: ChipPart | None = Field(default=None, description="figures other than the zoo's")
 
     @field_validator("efficiency")
@@ -130,12 +132,14 @@ class ParallelismPart(Record):
     dp: int | None = Field(default=None, ge=1, le=10**7, description="data-parallel degree; must agree with the rest")
     ep: int | None = Field(default=None, ge=1, le=65536, description="expert-parallel degree")
     cp: int | None = Field(default=None, ge=1, le=4096, description="context-parallel degree")
-    virtual_stages: int | None = Field(default=None, ge=1, le=128)
-    schedule: str | None = Field(default=None, max_length=40)
+    virtual_stages: int | None = Field(default=None, ge=1, le=128, description="pipeline chunks of a device")
+    schedule: str | None = Field(default=None, max_length=40, description="pipeline schedule, such as 1f1b")
     micro_batch: int | None = Field(default=None, ge=1, le=_MOST, description="sequences of a micro-batch")
     zero: int | None = Field(default=None, ge=0, le=3, description="ZeRO stage")
-    recompute: Literal["none", "selective", "full"] | None = None
-    sequence_parallel: bool | None = None
+    recompute: Literal["none", "selective", "full"] | None = Field(
+        default=None, description="activations that are computed again instead of kept"
+    )
+    sequence_parallel: bool | None = Field(default=None, description="split norms over the tensor group")
     overlap: bool | None = Field(default=None, description="hide gradient synchronisation behind the backward pass")
 
     @property
@@ -153,14 +157,14 @@ class ServingPart(Record):
     output_tokens: int | None = Field(default=None, ge=1, le=10**8, description="mean tokens of an answer (OSL)")
     concurrency: int | None = Field(default=None, ge=1, le=10**6, description="requests in flight, over all replicas")
     qps: float | None = Field(default=None, gt=0, le=1e9, description="requests a second")
-    replicas: int | None = Field(default=None, ge=1, le=10**7)
-    engine: str | None = Field(default=None, max_length=40)
-    cache_precision: str | None = Field(default=None, max_length=40)
-    chunk_tokens: int | None = Field(default=None, ge=1, le=10**8)
+    replicas: int | None = Field(default=None, ge=1, le=10**7, description="copies of the model")
+    engine: str | None = Field(default=None, max_length=40, description="such as vLLM, SGLang or TRT-LLM")
+    cache_precision: str | None = Field(default=None, max_length=40, description="number format of the caches")
+    chunk_tokens: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a prefill chunk")
     cached_prefix: int | None = Field(default=None, ge=0, le=10**8, description="tokens of the prompt in the cache")
-    draft_model: str | None = Field(default=None, max_length=_TEXT)
-    draft_tokens: int | None = Field(default=None, ge=1, le=64)
-    acceptance: float | None = Field(default=None, ge=0, le=1)
+    draft_model: str | None = Field(default=None, max_length=_TEXT, description="for speculative decoding")
+    draft_tokens: int | None = Field(default=None, ge=1, le=64, description="tokens drafted at a time")
+    acceptance: float | None = Field(default=None, ge=0, le=1, description="share of draft tokens that are accepted")
     decode_on: str | None = Field(
         default=None, max_length=_TEXT, description="chip of a decode pool (disaggregation), as many as for prefill"
     )
@@ -170,7 +174,7 @@ class ServingPart(Record):
     )
     ttft: Seconds | None = Field(default=None, description="limit on the time to the first token")
     tpot: Seconds | None = Field(default=None, description="limit on the time of each further token")
-    latency: Seconds | None = Field(default=None, description="limit on the 99th percentile of a whole request")
+    latency: Seconds | None = Field(default=None, description="limit on the mean time of a whole request")
 
     @field_validator("cache_precision")
     @classmethod
@@ -188,13 +192,13 @@ class OpsPart(Record):
     """Where, how long, for how much."""
 
     region: str | None = Field(default=None, max_length=_TEXT, description="a grid of the zoo")
-    duration: Seconds | None = None
-    duration_days: float | None = Field(default=None, gt=0, le=1e6)
-    deadline: Seconds | None = None
-    budget: Dollars | None = None
-    electricity: EnergyPrice | None = None
+    duration: Seconds | None = Field(default=None, description="how long the run or the service lasts")
+    duration_days: float | None = Field(default=None, gt=0, le=1e6, description="the same, as a number of days")
+    deadline: Seconds | None = Field(default=None, description="limit on the time of a training run")
+    budget: Dollars | None = Field(default=None, description="limit on the cost of owning, or else of renting")
+    electricity: EnergyPrice | None = Field(default=None, description="price; that of the region where left out")
     cloud_price: HourlyPrice | None = Field(default=None, description="rent of one accelerator for an hour")
-    checkpoint_time: Seconds | None = None
+    checkpoint_time: Seconds | None = Field(default=None, description="that the run stands still to write one")
     mtbf: Seconds | None = Field(default=None, description="mean time between failures of the whole fleet")
 
     @model_validator(mode="after")
@@ -214,9 +218,9 @@ class OpsPart(Record):
 class Assertion(Record):
     """A limit on a metric of the answer: text with a unit, or a number (times in ms, energy in kWh, memory in GB)."""
 
-    metric: str = Field(min_length=1, max_length=_TEXT)
-    max: Number | Written | dict[str, Any] | None = None
-    min: Number | Written | dict[str, Any] | None = None
+    metric: str = Field(min_length=1, max_length=_TEXT, description="name or path, such as mfu or macro.tco")
+    max: Number | Written | dict[str, Any] | None = Field(default=None, description="it must be at most this")
+    min: Number | Written | dict[str, Any] | None = Field(default=None, description="it must be at least this")
 
     @model_validator(mode="after")
     def _a_limit(self) -> Assertion:
@@ -228,16 +232,16 @@ class Assertion(Record):
 class Constraints(Record):
     """What the answer must satisfy. In files the list is called ``assert``."""
 
-    assertions: tuple[Assertion, ...] = Field(default=(), alias="assert")
+    assertions: tuple[Assertion, ...] = Field(default=(), alias="assert", description="limits on metrics of the answer")
     model_config: ClassVar[ConfigDict] = ConfigDict(populate_by_name=True)
 
 
 class Plan(Record):
     """A whole plan."""
 
-    name: str = Field(default="plan", max_length=200)
-    description: str = Field(default="", max_length=4000)
-    task: Task | None = None
+    name: str = Field(default="plan", max_length=200, description="what it is called")
+    description: str = Field(default="", max_length=4000, description="what it is for")
+    task: Task | None = Field(default=None, description="training, serving or inference; found where it is not said")
     workload: WorkloadPart
     hardware: HardwarePart
     parallelism: ParallelismPart = Field(default_factory=ParallelismPart)
@@ -297,7 +301,7 @@ def _plain(record: Record) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, field in type(record).model_fields.items():
         value = getattr(record, name)
-        if value is None or value in ((), "") or value == field.get_default(call_default_factory=True):
+        if value is None or value == field.get_default(call_default_factory=True):
             continue
         out[field.alias or name] = _value(value)
     return out

@@ -141,6 +141,11 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
 
     def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ParallelismResult:
         """Evaluate every layout that divides and keep the best that fit."""
+        if x.compare_to is not None and not isinstance(x.compare_to, dict):
+            raise InputError(
+                f"compare_to is a table of degrees such as {{'tp': 8, 'pp': 16}}, got {type(x.compare_to).__name__}.",
+                field="compare_to",
+            )
         modes, fractions = recompute_modes(x.recompute), offload_fractions(x.optimizer_offload)
         chip = x.fleet.node.accelerator
         _, note = arithmetic_peak(chip, x.precision)

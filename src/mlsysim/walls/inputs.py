@@ -159,8 +159,14 @@ def read_input(resolver: str, name: str, spec: Input, value: Any) -> Any:
     return _READERS[kind](resolver, name, spec, value)
 
 
+_BEYOND = 1e40
+"""No physical input is larger, in any unit; products of larger ones leave the range of floats."""
+
+
 def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
     low, high = spec.low, spec.high
+    if high is None and _BEYOND < abs(number) < math.inf:
+        raise InputError(f"The {name!r} input of {resolver} is {number:g}, beyond anything physical.", field=name)
     fits = (
         math.isfinite(number)
         and (low is None or number > low or (number == low and not spec.low_open))

@@ -56,8 +56,8 @@ function fleetStops({ chosen }) {
   return [...(nodes ? [] : powers(1, 4)), ...powers(nodes ? size : 8, 131072)];
 }
 
-const figure = (name, label) => ({
-  path: `hardware.chip.${name}`, group: "chip", label, kind: "slider", tasks: ALL,
+const figure = (name, label, tasks = ALL) => ({
+  path: `hardware.chip.${name}`, group: "chip", label, kind: "slider", tasks,
   shown: ({ figures }) => name in figures,
   unit: ({ figures }) => figures[name]?.unit ?? "",
   stops: ({ figures }) => around(figures[name]?.zoo ?? 1),
@@ -129,7 +129,9 @@ export const GROUPS = {
 };
 
 export const CONTROLS = [
-  { path: "workload.model", group: "workload", label: "Model", kind: "search", list: "models", tasks: ALL },
+  { path: "workload.model", group: "workload", label: "Model", kind: "search", list: "models", tasks: ALL,
+    // How experts are split says nothing about another model.
+    write: (plan, item) => set(set(plan, "workload.model", item.key), "parallelism.ep", null) },
   { path: "workload.batch_size", group: "workload", label: "Batch", unit: "sequences", kind: "slider", integer: true,
     stops: powers(1, 65536), tasks: ["training", "inference"] },
   { path: "workload.seq_len", group: "workload", label: "Sequence", unit: "tokens", kind: "slider", integer: true,
@@ -183,8 +185,8 @@ export const CONTROLS = [
   figure("peak_flops", "Peak"),
   figure("memory_bandwidth", "Memory bandwidth"),
   figure("memory_capacity", "Memory"),
-  figure("link_bandwidth", "Link, both ways"),
-  figure("fabric_bandwidth", "Network port"),
+  figure("link_bandwidth", "Link, both ways", ["training", "serving"]),
+  figure("fabric_bandwidth", "Network port", ["training", "serving"]),
   figure("tdp", "TDP"),
   figure("price", "Price"),
 
@@ -206,7 +208,8 @@ export const CONTROLS = [
     tasks: ["training", "serving"], shown: ({ plan }) => !(plan.task === "training" && get(plan, "workload.tokens")),
     read: (plan, { chosen }) => chosen["ops.days"] ?? (plan.task === "training" ? 30 : 1),
     write: (plan, value) => set(set(plan, "ops.duration", null), "ops.duration_days", value) },
-  money("deadline", "Deadline", geometric(1, 512, 2), "days", { tasks: ["training"], written: "day" }),
+  money("deadline", "Deadline", geometric(1, 512, 2), "days", { tasks: ["training"], written: "day",
+    shown: ({ plan }) => Boolean(get(plan, "workload.tokens")) }),
   money("budget", "Budget", geometric(1000, 1.024e9, 1), "USD", { tasks: ["training", "serving"], written: "USD" }),
 ];
 

@@ -19,7 +19,10 @@ const lists = {};
 const kept = {}; // plans of the other tasks
 let answer = null;
 let background = null;
-let known = new Set(); // imported models that the first engine has
+let deepened = null; // change and sensitivities, with the plan that they are of
+const known = new Set(); // imported models that the first engine has
+let elsewhere = true; // whether the plan comes from an address or a file, and not from the controls
+let notice = ""; // why the design of the address is not shown
 
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
@@ -33,7 +36,7 @@ function fail(error) {
 function say(text, alert = false) {
   status.setAttribute("role", alert ? "alert" : "status");
   if (status.textContent !== text) status.textContent = text;
-  root.toggleAttribute("data-stale", alert);
+  root.toggleAttribute("data-stale", alert && notice === "");
 }
 
 const engine = new Engine({
@@ -64,14 +67,21 @@ const quick = new Newest(async (_, newest) => {
     answer = found;
     show(plan, found);
     if (newest()) {
-      say(`Computed in this browser in ${Math.max(1, Math.round(performance.now() - began))} ms; nothing was sent anywhere.`);
+      const milliseconds = Math.max(1, Math.round(performance.now() - began));
+      say(notice || `Computed in this browser in ${milliseconds} ms; nothing was sent anywhere.`, notice !== "");
+      notice = "";
       aloud(spokenVerdict(found));
       if (state.pin) await comparison();
       deeper();
     }
   } catch (error) {
     if (error.kind !== "input") return fail(error);
-    if (newest()) say(error.message, true);
+    if (!answer) {
+      // The very first design is a broken address: the default shows what a whole one is like.
+      notice = `${error.message} The address is not a whole design; the first design is shown instead.`;
+      Object.assign(state, { plan: await engine.call("first_design"), pin: null, models: {} });
+      quick.ask();
+    } else if (newest()) say(error.message, true);
   }
   if (newest()) root.dataset.ready = "";
 });
@@ -81,7 +91,8 @@ const aloud = later(900, (text) => { byId("spoken").textContent = text; });
 function show(plan, found) {
   const complete = plan.task ? plan : { ...plan, task: found.task };
   if (state.plan === plan) state.plan = complete;
-  panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists });
+  panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists }, elsewhere);
+  elsewhere = false;
   showVerdict(found);
   showKeys(found, why);
   showMetrics(found, why);
@@ -105,7 +116,7 @@ async function teach(brain, taught) {
     if (taught.has(key)) continue;
     const item = await brain.call("take_model", { text });
     taught.add(key);
-    if (brain === engine && lists.models) lists.models = [item, ...lists.models];
+    if (brain === engine) lists.models = [item, ...(lists.models ?? [])];
   }
 }
 
@@ -141,15 +152,20 @@ const deep = new Newest(async (_, newest) => {
   showChart(byId("chart-sensitivity"), worth?.chart ?? null);
   const found = await asked("cheapest");
   if (!current()) return;
+  deepened = { plan, change: found, sensitivities: worth?.changes ?? {} };
   showChange(found, answer.feasible);
   byId("apply").onclick = () => apply(found.plan);
   root.dataset.complete = "";
 });
-const deeper = later(400, () => deep.ask());
+const deeper = later(1000, () => deep.ask());
 
 // A plan whose layout is to be searched is searched in the background and written down.
 async function apply(plan) {
-  await busy(byId("apply"), async () => change(await inBackground("settle", { plan })));
+  await busy(byId("apply"), async () => {
+    const settled = await inBackground("settle", { plan });
+    elsewhere = true;
+    change(settled);
+  });
 }
 
 async function busy(button, action) {
@@ -209,6 +225,7 @@ function change(plan) {
 async function restore() {
   const found = decode(location.hash) ?? { plan: await engine.call("first_design"), pin: null, models: {} };
   Object.assign(state, found);
+  elsewhere = true;
   byId("comparison").hidden = !state.pin;
   return ask();
 }
@@ -260,8 +277,12 @@ async function guarded(action) {
 }
 byId("export-toml").addEventListener("click", () => guarded(async () =>
   download(`${fileName()}.toml`, "application/toml", await engine.call("scenario", { plan: state.plan }))));
-byId("export-json").addEventListener("click", () => guarded(async () =>
-  download(`${fileName()}.json`, "application/json", `${JSON.stringify(await inBackground("full_answer", { plan: state.plan }), null, 2)}\n`)));
+byId("export-json").addEventListener("click", () => guarded(async () => {
+  const { plan } = state;
+  const whole = await engine.call("evaluate", { plan });
+  if (deepened?.plan === plan) Object.assign(whole, { change: deepened.change, sensitivities: deepened.sensitivities });
+  download(`${fileName()}.json`, "application/json", `${JSON.stringify(whole, null, 2)}\n`);
+}));
 byId("copy-link").addEventListener("click", () => guarded(async () => {
   history.replaceState(null, "", `#${encode(state)}`);
   await navigator.clipboard.writeText(location.href);
@@ -277,6 +298,7 @@ async function take(file) {
   const toml = /\.toml$/i.test(file.name);
   await guarded(async () => {
     if (toml || /"workload"\s*:/.test(text)) {
+      elsewhere = true;
       return change(await engine.call("read_plan", { text, form: toml ? "toml" : "json" }));
     }
     const item = await engine.call("take_model", { text, name: file.name });
@@ -331,7 +353,10 @@ engine.ready.then(async () => {
   for (const what of ["short", "models", "chips"]) {
     const found = await engine.call("catalogue", { what });
     if (what === "short") Object.assign(lists, found);
-    else lists[what] = [...(lists[what] ?? []), ...found];
+    else {
+      const mine = lists[what] ?? [];
+      lists[what] = [...mine, ...found.filter(({ key }) => !mine.some((item) => item.key === key))];
+    }
     if (answer) panel.show({ plan: state.plan, chosen: answer.chosen, figures: answer.figures, lists });
   }
   root.dataset.lists = "";

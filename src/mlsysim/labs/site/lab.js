@@ -7,6 +7,7 @@ import { readState, rememberStudent, studentName, writeState } from "./lab_state
 const root = document.documentElement;
 const status = byId("status");
 const bar = byId("progress");
+const IDLE = "Everything is computed and graded in this browser; nothing is sent anywhere.";
 let name = "";
 let student = studentName();
 let siteKey = "";
@@ -24,6 +25,12 @@ function fail(error) {
   status.textContent = error.message;
   bar.hidden = true;
   root.dataset.failed = "";
+}
+
+// What a combination of controls cannot do is said; the page goes on.
+function say(problem) {
+  status.setAttribute("role", problem ? "alert" : "status");
+  status.textContent = problem || IDLE;
 }
 
 const engine = new Engine({
@@ -126,7 +133,7 @@ async function compute() {
 function move(parameter, value) {
   state.moved[parameter] = value;
   save();
-  busy(compute).catch(fail);
+  busy(compute).then(() => say("")).catch((error) => (error.kind === "input" ? say(error.message) : fail(error)));
 }
 
 async function check(one, answer, body) {
@@ -201,6 +208,14 @@ byId("again").addEventListener("click", () => {
   busy(open).then(() => byId("lab").focus()).catch(fail);
 });
 
+// A phone that is turned, or a window that is dragged, gets charts of its new width.
+let drawn = 0;
+new ResizeObserver(([{ contentRect }]) => {
+  const before = drawn;
+  drawn = contentRect.width;
+  if (before && drawn && Math.abs(drawn - before) > 40 && state?.kept) busy(compute).catch(fail);
+}).observe(byId("charts"));
+
 // From lab to lab within the page: the engine is loaded already.
 async function go() {
   name = new URLSearchParams(location.search).get("lab") ?? "";
@@ -228,6 +243,6 @@ Promise.all([engine.ready, fetch("labs.json", { cache: "no-cache" }).then((answe
   list = site.labs;
   await go();
   bar.hidden = true;
-  status.textContent = "Everything is computed and graded in this browser; nothing is sent anywhere.";
+  say("");
   root.dataset.ready = "";
 }).catch(fail);

@@ -107,11 +107,11 @@ export class Panel {
     number.addEventListener("blur", () => this.#context && this.#showRow(this.#rows.find((row) => row.control === control)));
     const root = element("div", { class: "control slider" }, element("label", { for: id }, control.label),
       element("span", { class: "field" }, number, unit), range);
-    const show = (value, context) => {
+    const show = (value, context, force) => {
       stops = typeof control.stops === "function" ? control.stops(context) : control.stops;
       range.max = stops.length - 1;
-      if (document.activeElement !== range) range.value = nearestStop(stops, value);
-      if (document.activeElement !== number) number.value = value ?? "";
+      if (force || document.activeElement !== range) range.value = nearestStop(stops, value);
+      if (force || document.activeElement !== number) number.value = value ?? "";
       unit.textContent = typeof control.unit === "function" ? control.unit(context) : control.unit ?? "";
       range.setAttribute("aria-valuetext", spoken(control, value, context));
     };
@@ -142,7 +142,7 @@ export class Panel {
   }
 
   #search(control, id) {
-    const box = new Combobox({ id, label: control.label, choose: (item) => this.#edit(control, control.write ? item : item.key) });
+    const box = new Combobox({ id, label: control.label, choose: (item) => this.#edit(control, item) });
     let drawn = null;
     const show = (value, { lists }) => {
       if (lists[control.list] && drawn !== lists[control.list]) {
@@ -161,20 +161,20 @@ export class Panel {
     return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), output), show, inputs: [] };
   }
 
-  #showRow({ control, root, show, inputs }) {
+  #showRow({ control, root, show, inputs }, force = false) {
     const shown = isShown(control, this.#context);
     root.hidden = !shown;
     if (!shown) return;
-    show(valueOf(control, this.#context), this.#context);
+    show(valueOf(control, this.#context), this.#context, force);
     const enabled = control.enabled?.(this.#context) ?? true;
     for (const input of inputs) input.disabled = !enabled;
   }
 
-  // context: {plan, chosen, figures, lists}
-  show(context) {
+  // context: {plan, chosen, figures, lists}; what is being edited keeps its text, unless it comes from elsewhere.
+  show(context, elsewhere = false) {
     this.#context = context;
     for (const input of this.#task.querySelectorAll("input")) input.checked = input.value === context.plan.task;
-    for (const row of this.#rows) this.#showRow(row);
+    for (const row of this.#rows) this.#showRow(row, elsewhere);
     this.#showGroups();
   }
 

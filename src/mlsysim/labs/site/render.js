@@ -26,7 +26,7 @@ export function showVerdict(answer) {
   const badge = byId("badge");
   badge.textContent = !answer.feasible ? "Does not fit" : missed ? "Misses a limit" : "Fits";
   badge.dataset.state = !answer.feasible ? "bad" : missed ? "warn" : "good";
-  byId("subject").textContent = capital(answer.subject);
+  byId("subject").textContent = answer.task === "inference" ? answer.subject : capital(answer.subject);
   byId("headline").textContent = capital(answer.headline.replace(/^(Fits|Does not fit): /, ""));
   const sentences = [...answer.verdict, ...answer.checks.map((check) => check.sentence)];
   byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text)));

@@ -1,0 +1,105 @@
+"""The commands ``export``, ``review`` and ``import`` of launch files, and bad input to them and to the readers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from mlsysim.cli.main import app
+from mlsysim.errors import InputError
+from mlsysim.launch.targets import TARGETS, read_launch
+
+READ = Path(__file__).parent / "golden" / "read"
+runner = CliRunner()
+
+
+def test_export_prints_and_writes(tmp_path: Path) -> None:
+    file = tmp_path / "serve.sh"
+    found = runner.invoke(
+        app, ["export", "vllm", "Llama3_8B@8xH100", "--isl", "1000", "--osl", "100", "-e", "0.5", "-o", str(file)]
+    )
+    assert found.exit_code == 0, found.output
+    assert file.read_text().startswith("#!/bin/bash\n# vLLM: serving Llama-3.1-8B")
+    shown = runner.invoke(app, ["export", "vllm", "Llama3_8B@8xH100", "--isl", "1000", "--osl", "100", "-e", "0.5"])
+    assert shown.stdout == file.read_text()
+    document = json.loads(
+        runner.invoke(
+            app, ["export", "vllm", "Llama3_8B@8xH100", "--isl", "1000", "--osl", "100", "-e", "0.5", "--json"]
+        ).stdout
+    )
+    assert document["text"] == file.read_text() and document["feasible"] is True
+
+
+def test_export_of_what_does_not_fit_ends_with_two() -> None:
+    found = runner.invoke(app, ["export", "vllm", "Llama3_405B@1xH100", "-e", "0.5"])
+    assert found.exit_code == 2
+    assert "Does not fit" in found.stdout
+
+
+def test_review_in_every_form() -> None:
+    path = str(READ / "kubernetes_vllm.yaml")
+    text = runner.invoke(app, ["review", path])
+    assert text.exit_code == 0 and "serving Llama-3.1-70B" in text.stdout
+    document = json.loads(runner.invoke(app, ["review", path, "--json"]).stdout)
+    assert document["target"] == "kubernetes" and document["unread"] == ["spec.strategy"]
+    assert runner.invoke(app, ["review", path, "-o", "csv"]).stdout.startswith("kind,flag,now,better,alone,why\n")
+    assert runner.invoke(app, ["review", path, "-o", "markdown"]).exit_code == 0
+
+
+def test_review_writes_the_better_file(tmp_path: Path) -> None:
+    file = tmp_path / "better.yaml"
+    assert runner.invoke(app, ["review", str(READ / "kubernetes_vllm.yaml"), "--write", str(file)]).exit_code == 0
+    assert read_launch(file.read_text()).target == "kubernetes"
+
+
+def test_import_shows_a_launch_file() -> None:
+    found = json.loads(runner.invoke(app, ["import", str(READ / "vllm_deepseek_r1.sh"), "--json"]).stdout)
+    assert found["target"] == "vllm" and found["plan"]["parallelism"]["ep"] == 8
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "nothing", "Llama3_8B@8xH100"],
+        ["export", "megatron", "Llama3_8B"],
+        ["export", "kubernetes", "Llama3_8B@8xH100"],
+        ["export", "vllm", "Llama3_8B@8xH100", "--task", "training"],
+        ["export", "vllm", "Llama3_8B@8xH100", "--command", "sglang"],
+        ["export", "torchtitan", "GPT3_13B@8xH100", "-e", "0.5"],
+        ["review", "no-such-file"],
+        ["review", str(READ / "megatron_gpt3_175b.sh")],
+        ["review", str(READ / "megatron_gpt3_175b.sh"), "--on", "100xH100"],
+        ["review", __file__],
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str]) -> None:
+    found = runner.invoke(app, words)
+    assert found.exit_code == 1
+    assert isinstance(found.exception, InputError)
+    assert str(found.exception).endswith(".") and "\n" not in str(found.exception)
+
+
+PIECES = ["vllm serve", "--tensor-parallel-size", "-tp", "=", "4", "-1", "1e99", "$X", "${", "}", "(", ")", "'", '"', "#", "\\\n", ";", "A=(", "torchrun",
+          "pretrain_gpt.py", "--num-layers", "--hidden-size", "--num-attention-heads", "0", "12", "#SBATCH --nodes", "<<EOF", "EOF\n", "\n", "{", "[parallelism]",
+          "tensor_parallel_degree = ", "trtllm-serve", "--config x", "cat > x <<E\na: [\nE\n", "apiVersion: v1", "kind: Pod", "spec:", " containers: [{command: [vllm, serve]}]",
+          "sglang.launch_server", "--enable-dp-attention", "--dp 3", '{"bf16":', '"train_batch_size": 7,', "distributed_type: FSDP", "fsdp_config:", "meta-llama/Llama-3.1-8B",
+          "nan", "--speculative-config", "{}", "--global-batch-size", "--seq-length 8", "\x00", "é"]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    text=st.one_of(st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join), st.text(max_size=200)),
+    target=st.sampled_from([None, *TARGETS]),
+)
+def test_readers_answer_or_say_why_not(text: str, target: str | None) -> None:
+    try:
+        reading = read_launch(text, target)
+        if reading.missing is None:
+            reading.plan.document()
+    except InputError as error:
+        assert str(error) and "\n" not in str(error)
