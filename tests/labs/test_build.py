@@ -25,6 +25,7 @@ from mlsysim.cli.main import app
 from mlsysim.errors import InputError
 from mlsysim.labs import build as building
 from mlsysim.labs.build import build
+from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin
 from mlsysim.labs.serve import in_background, site_server
 from mlsysim.labs.wheel import browser_wheel
@@ -250,3 +251,14 @@ def test_a_port_in_use_or_out_of_range_is_a_sentence(address, tmp_path):
         site_server(tmp_path / "site", int(address.rstrip("/").rpartition(":")[2]))
     with pytest.raises(InputError, match="0 to 65535"):
         site_server(tmp_path / "site", 70_000)
+
+
+def test_the_list_of_labs_carries_the_mark_of_a_key_and_not_the_key(cache, tmp_path):
+    build(tmp_path / "plain", cache)
+    build(tmp_path / "keyed", cache, key="a secret of mine")
+    plain, keyed = (json.loads((tmp_path / name / "labs.json").read_text()) for name in ("plain", "keyed"))
+    assert plain["labs"] == keyed["labs"] and len(plain["labs"]) >= 16
+    assert plain["key"] == "" and keyed["key"] == derived_key("a secret of mine")
+    assert all(
+        b"a secret of mine" not in path.read_bytes() for path in (tmp_path / "keyed").rglob("*") if path.is_file()
+    )

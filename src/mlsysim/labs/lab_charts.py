@@ -72,7 +72,8 @@ def _waterfall(scope: Scope, chart: Chart, width: int) -> Any:
 def _memory(scope: Scope, chart: Chart, width: int) -> Any:
     if chart.parts:
         capacity = scope.evaluate(chart.capacity) if chart.capacity else None
-        return memory_bar(_parts(scope, chart.parts), capacity, title=chart.title, width=width)
+        name = scope.text(chart.labels[0]) if chart.labels else chart.title
+        return memory_bar(_parts(scope, chart.parts), capacity, name=name, title=chart.title, width=width)
     bars: list[Any] = []
     for label, result in _computed(scope, chart):
         if isinstance(result, Answer):

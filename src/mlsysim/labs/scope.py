@@ -193,6 +193,8 @@ _SYMBOLS = {
     "sample/s": "samples/s",
     "GPU": "GPUs",
     "day": "days",
+    "Bparam": "billion",
+    "Ttoken": "trillion",
 }
 
 
