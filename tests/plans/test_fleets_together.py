@@ -140,6 +140,15 @@ def test_an_audit_of_a_searched_layout_keeps_it_in_both_columns() -> None:
     }
 
 
+def test_answers_of_one_subject_are_told_apart() -> None:
+    wide, narrow = trained("8xH100", seq_len=2048), trained("8xH100", seq_len=8192)
+    assert wide.subject == narrow.subject
+    named = {compare_answers(*pair).sentences[0].split(" is ")[0] for pair in ((wide, narrow), (narrow, wide))}
+    assert named == {"The first", "The second"}
+    full = narrow.model_copy(update={"feasible": False})
+    assert compare_answers(full, wide).sentences[0].startswith("Only the second fits. ")
+
+
 def test_comparison_factors_and_tasks() -> None:
     slow, fast = trained("8xH100"), trained("16xH100")
     found = compare_answers(slow, fast)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from mlsysim.errors import InputError
+from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import sweep
 from mlsysim.search.training import OUTPUTS, evaluate
-from mlsysim.search.training_inputs import RECOMPUTE
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si

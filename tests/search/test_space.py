@@ -14,7 +14,8 @@ from mlsysim.errors import InputError, UnitError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.search.axes import read_axis
 from mlsysim.search.expression import Expression
-from mlsysim.search.space import Space, schema
+from mlsysim.search.space import Space
+from mlsysim.search.space_table import schema
 
 FIXED = {"model": "Llama3_8B", "peak": "100 TFLOP/s", "bandwidth": "1 TB/s", "capacity": "80 GB"}
 

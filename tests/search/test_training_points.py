@@ -7,9 +7,9 @@ import pytest
 
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.infra.registry import Grids
+from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.space import Space
 from mlsysim.search.training import OUTPUTS, TrainingPoints, evaluate
-from mlsysim.search.training_inputs import RECOMPUTE
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si

@@ -14,7 +14,8 @@ from mlsysim.cli.main import app
 from mlsysim.search.branch import branch_and_bound
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.optimize import optimize
-from mlsysim.search.space import Space, schema
+from mlsysim.search.space import Space
+from mlsysim.search.space_table import schema
 from mlsysim.search.sweep import merge, sweep
 from mlsysim.search.uncertainty import percentiles
 from mlsysim.walls.uncertainty import percentile

@@ -277,7 +277,7 @@ def _schema(request: ask.SchemaRequest, limits: Limits) -> dict[str, Any]:
     from mlsysim.models.transformer import TransformerWorkload
     from mlsysim.plans.files import plan_schema
     from mlsysim.search.kinds import KINDS
-    from mlsysim.search.space import schema as space_schema
+    from mlsysim.search.space_table import schema as space_schema
     from mlsysim.walls.catalog import RESOLVERS, resolver
 
     makers: dict[str, Callable[[], dict[str, Any]]] = {

@@ -20,7 +20,7 @@ from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.tables import training
-from mlsysim.walls.fleet import stacks, training_chip
+from mlsysim.walls.fleet import calibrated_distributed, stacks, training_chip
 
 __all__ = ["FREE", "Row", "fit", "main", "read_rows", "score"]
 
@@ -114,6 +114,7 @@ def put(path: str, value: float) -> None:
     table[key] = value
     for cached in (training_chip.constants, training_chip._entry, stacks.stack, training._chip_cached):
         cached.cache_clear()
+    calibrated_distributed.forget()
 
 
 def _place(path: str) -> tuple[dict[str, Any], str]:

@@ -9,11 +9,12 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from mlsysim.cli import plans, zoo
+from mlsysim.cli import analysis, plans, zoo
 from mlsysim.cli.calibrate import calibrate
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
+from mlsysim.cli.least_fleet import plan
 from mlsysim.cli.optimizers import optimize, synthesize
 from mlsysim.cli.report import report
 from mlsysim.cli.servers import api, mcp
@@ -34,11 +35,11 @@ app = typer.Typer(
 app.command("eval")(plans.evaluate)
 app.command()(plans.train)
 app.command()(plans.serve)
-app.command()(plans.plan)
-app.command()(plans.audit)
-app.command()(plans.compare)
-app.command()(plans.sensitivity)
-app.command()(plans.explain)
+app.command()(plan)
+app.command()(analysis.audit)
+app.command()(analysis.compare)
+app.command()(analysis.sensitivity)
+app.command()(analysis.explain)
 app.command()(report)
 app.command()(export)
 app.command()(review)

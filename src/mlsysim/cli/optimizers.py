@@ -18,7 +18,7 @@ from mlsysim.cli.options import (
     number_of,
 )
 from mlsysim.cli.output import busy, print_json, print_table, print_text
-from mlsysim.cli.plans import named_plan
+from mlsysim.cli.plan_inputs import named_plan
 
 if TYPE_CHECKING:
     from mlsysim.plans.plan import Plan

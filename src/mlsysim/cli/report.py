@@ -30,7 +30,7 @@ def report(
     mlsysim report Llama3_70B@512xH100 --task training -o report.md
     """
     from mlsysim.cli.last import remember
-    from mlsysim.cli.plans import named_plan
+    from mlsysim.cli.plan_inputs import named_plan
     from mlsysim.plans.audit import AUDITED
     from mlsysim.report.build import build_report
     from mlsysim.report.write import format_of, write_report

@@ -271,7 +271,9 @@ def import_(
         ),
     ],
     save: Annotated[str | None, typer.Option(help="add the model to your zoo under this name")] = None,
-    on: Annotated[str | None, typer.Option(help="a trace: what if it ran on this chip? a launch file: its fleet")] = None,
+    on: Annotated[
+        str | None, typer.Option(help="a trace: what if it ran on this chip? a launch file: its fleet")
+    ] = None,
     batch: Annotated[float | None, typer.Option(help="a trace: what if the batch were so many times as large?")] = None,
     chip: Annotated[str | None, typer.Option(help="the chip of a trace or of emissions that do not name it")] = None,
     size: Annotated[list[str] | None, typer.Option(help="ONNX: a size that the file leaves open, as NAME=N")] = None,

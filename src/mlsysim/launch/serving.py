@@ -23,9 +23,13 @@ __all__ = [
     "cell_format",
     "find_command",
     "finish",
+    "format_settings",
     "gaps_of",
+    "put_draft",
+    "put_formats",
     "script_of",
     "weight_format",
+    "without_details",
 ]
 
 FIELDS = (
@@ -111,6 +115,35 @@ def cell_format(text: str | None, warnings: list[str]) -> str | None:
     return None
 
 
+def put_formats(
+    document: dict[str, Any],
+    parsed: Parsed,
+    flags: tuple[str, str, str],
+    name: str | None,
+    formats: Mapping[str, str],
+    warnings: list[str],
+) -> None:
+    """Number formats of weights and caches, of the flags for format, quantisation and caches, or of the checkpoint's name."""
+    dtype, quantisation, caches = (parsed.text(flag) for flag in flags)
+    precision = weight_format(dtype, quantisation, name or "", document["workload"].get("model"), formats, warnings)
+    if precision is not None:
+        put(document, "workload.precision", precision)
+    cells = cell_format(caches, warnings)
+    if cells is not None:
+        put(document, "serving.cache_precision", cells)
+
+
+def put_draft(document: dict[str, Any], model: str, tokens: int | None, warnings: list[str]) -> None:
+    """The draft model of speculative decoding, and how many tokens it proposes."""
+    try:
+        put(document, "serving.draft_model", model_named(model))
+    except InputError as error:
+        warnings.append(str(error))
+        return
+    if tokens is not None:
+        put(document, "serving.draft_tokens", tokens)
+
+
 def begin(parsed: Parsed, model: str | None, engine: str, script: Script) -> tuple[dict[str, Any], list[str]]:
     """The document of a plan with what flags set as they stand, and the model."""
     document = parsed.document()
@@ -129,6 +162,33 @@ def begin(parsed: Parsed, model: str | None, engine: str, script: Script) -> tup
         put(document, "workload.model", note)
     document.setdefault("workload", {})
     return document, warnings
+
+
+def format_settings(
+    plan: Plan, why: Mapping[str, str], quantised: Mapping[str, str], caches: Mapping[str, str], has: str
+) -> tuple[list[Setting], list[str]]:
+    """The flags of number formats as vLLM and SGLang both name them, and what they cannot say; ``has`` says which caches there are."""
+    out, gaps = [], []
+    precision = plan.workload.precision or "bf16"
+    if precision in DTYPE_OF:
+        out.append(Setting("--dtype", DTYPE_OF[precision], why["workload.precision"]))
+    elif precision in quantised:
+        note = "" if precision == "fp8" else "; the checkpoint must be quantised so"
+        out.append(Setting("--quantization", quantised[precision], why["workload.precision"] + note))
+    else:
+        gaps.append(f"workload.precision = {precision} (serve a checkpoint in it)")
+    cells = plan.serving.cache_precision if plan.serving is not None else None
+    if cells is not None and cells in caches:
+        out.append(Setting("--kv-cache-dtype", caches[cells], why["serving.cache_precision"]))
+    elif cells is not None:
+        gaps.append(f"serving.cache_precision = {cells} ({has})")
+    return out, gaps
+
+
+def without_details(target: str, settings: list[Setting], details: Mapping[str, Any] | None) -> list[Setting]:
+    """Settings less those that a file said itself: what it said of a flag that no field has goes before what is derived."""
+    flags, said = table(target).flags, details or {}
+    return [setting for setting in settings if not (flags[setting.flag].is_detail and setting.flag in said)]
 
 
 def cap_of(plan: Plan) -> int | None:

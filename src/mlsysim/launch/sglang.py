@@ -11,8 +11,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.launch import serving
-from mlsysim.launch.flags import parse, put, table
-from mlsysim.launch.model_names import checkpoint_of, model_named
+from mlsysim.launch.flags import parse, table
+from mlsysim.launch.model_names import checkpoint_of
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import reasons
 from mlsysim.launch.scripts import Setting
@@ -67,19 +67,8 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
     else:
         split["tp"] = ranks
         traffic["replicas"] = dp
-    precision = serving.weight_format(
-        parsed.text("--dtype"),
-        parsed.text("--quantization"),
-        name or "",
-        document["workload"].get("model"),
-        _FORMATS,
-        warnings,
-    )
-    if precision is not None:
-        document["workload"]["precision"] = precision
-    caches = serving.cell_format(parsed.text("--kv-cache-dtype"), warnings)
-    if caches is not None:
-        traffic["cache_precision"] = caches
+    flags = ("--dtype", "--quantization", "--kv-cache-dtype")
+    serving.put_formats(document, parsed, flags, name, _FORMATS, warnings)
     cap = parsed.whole("--max-running-requests")
     if cap is not None:
         traffic["concurrency"] = cap * (1 if grouped else dp)
@@ -106,14 +95,7 @@ def _draft(parsed: Any, document: dict[str, Any], warnings: list[str]) -> None:
             f"Speculative decoding by {str(method)[:40]} is not part of a plan; times are those without it."
         )
         return
-    try:
-        put(document, "serving.draft_model", model_named(model))
-    except InputError as error:
-        warnings.append(str(error))
-        return
-    steps = parsed.whole("--speculative-num-steps")
-    if steps is not None:
-        put(document, "serving.draft_tokens", steps)
+    serving.put_draft(document, model, parsed.whole("--speculative-num-steps"), warnings)
 
 
 def arguments(plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[Setting], list[str]]:
@@ -139,18 +121,9 @@ def arguments(plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[S
     out.append(Setting("--pp-size", str(split.pp or 1), why["parallelism.pp"]))
     if ep > 1:
         out.append(Setting("--ep-size", str(ep), why["parallelism.ep"]))
-    precision = plan.workload.precision or "bf16"
-    if precision in serving.DTYPE_OF:
-        out.append(Setting("--dtype", serving.DTYPE_OF[precision], why["workload.precision"]))
-    elif precision in _QUANTISED:
-        note = "" if precision == "fp8" else "; the checkpoint must be quantised so"
-        out.append(Setting("--quantization", _QUANTISED[precision], why["workload.precision"] + note))
-    else:
-        gaps.append(f"workload.precision = {precision} (serve a checkpoint in it)")
-    if traffic.cache_precision in _CACHES:
-        out.append(Setting("--kv-cache-dtype", _CACHES[traffic.cache_precision], why["serving.cache_precision"]))
-    elif traffic.cache_precision is not None:
-        gaps.append(f"serving.cache_precision = {traffic.cache_precision} (SGLang has caches in BF16 and FP8)")
+    formats, missing = serving.format_settings(plan, why, _QUANTISED, _CACHES, "SGLang has caches in BF16 and FP8")
+    out += formats
+    gaps += missing
     cap = serving.cap_of(plan)
     if cap is not None:
         out.append(Setting("--max-running-requests", str(cap), why["serving.concurrency"]))
@@ -174,6 +147,6 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     """A script that serves the plan."""
     final = serving.final_plan(plan, answer)
     settings, gaps = arguments(final, answer)
-    settings = [s for s in settings if not (table(NAME).flags[s.flag].is_detail and s.flag in (details or {}))]
+    settings = serving.without_details(NAME, settings, details)
     gaps = [*serving.gaps_of(final, ENGINE), *gaps, *serving.checkpoint(final)[1]]
     return serving.script_of(final, answer, "SGLang", COMMAND, settings, gaps, details)

@@ -12,8 +12,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.launch import serving
-from mlsysim.launch.flags import parse, parse_tables, put, table
-from mlsysim.launch.model_names import checkpoint_of, model_named
+from mlsysim.launch.flags import parse, parse_tables, table
+from mlsysim.launch.model_names import checkpoint_of
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import reasons
 from mlsysim.launch.scripts import Setting
@@ -75,15 +75,8 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
         split["tp"], split["ep"] = 1, max(ranks, split.get("ep") or 1)
     else:
         split["tp"] = ranks
-    quantised = parsed.text("quant_config.quant_algo")
-    precision = serving.weight_format(
-        parsed.text("dtype"), quantised, name or "", document["workload"].get("model"), _FORMATS, warnings
-    )
-    if precision is not None:
-        document["workload"]["precision"] = precision
-    caches = serving.cell_format(parsed.text("kv_cache_config.dtype"), warnings)
-    if caches is not None:
-        traffic["cache_precision"] = caches
+    keys = ("dtype", "quant_config.quant_algo", "kv_cache_config.dtype")
+    serving.put_formats(document, parsed, keys, name, _FORMATS, warnings)
     cap = parsed.whole("--max_batch_size")
     traffic["replicas"] = 1
     if cap is not None:
@@ -122,14 +115,7 @@ def _draft(parsed: Any, document: dict[str, Any], warnings: list[str]) -> None:
     if method.replace("_", "").lower() != "drafttarget" or model is None:
         warnings.append(f"Speculative decoding by {method[:40]} is not part of a plan; times are those without it.")
         return
-    try:
-        put(document, "serving.draft_model", model_named(model))
-    except InputError as error:
-        warnings.append(str(error))
-        return
-    tokens = parsed.whole("speculative_config.max_draft_len")
-    if tokens is not None:
-        put(document, "serving.draft_tokens", tokens)
+    serving.put_draft(document, model, parsed.whole("speculative_config.max_draft_len"), warnings)
 
 
 def arguments(plan: Plan, answer: Answer) -> tuple[list[Setting], dict[str, Any], list[str]]:
@@ -201,7 +187,7 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     final = serving.final_plan(plan, answer)
     name, unknown = serving.checkpoint(final)
     settings, options, gaps = arguments(final, answer)
-    settings = [s for s in settings if not (table(NAME).flags[s.flag].is_detail and s.flag in (details or {}))]
+    settings = serving.without_details(NAME, settings, details)
     for path, value in (details or {}).items():
         section, _, key = path.rpartition(".")
         if not path.startswith("-") and path in table(NAME).flags:

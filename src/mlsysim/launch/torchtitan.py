@@ -282,7 +282,9 @@ def _settings(plan: Plan, answer: Answer) -> list[tuple[str, Any, str]]:
 def _gaps(plan: Plan) -> list[str]:
     split = plan.parallelism
     out = []
-    if (split.zero or 0) == 1 and (split.dp or 1) > 1:
+    if split.zero and (split.dp or 1) == 1:
+        out.append(f"parallelism.zero = {split.zero} (one replica has nothing to shard over)")
+    elif split.zero == 1:
         out.append("parallelism.zero = 1 (torchtitan shards gradients with the optimizer state: ZeRO 2 was written)")
     if split.sequence_parallel is False:
         out.append("parallelism.sequence_parallel = false (torchtitan's tensor parallelism always splits norms)")

@@ -14,8 +14,8 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import load_json
 from mlsysim.launch import serving
-from mlsysim.launch.flags import parse, put, table
-from mlsysim.launch.model_names import checkpoint_of, model_named
+from mlsysim.launch.flags import parse, table
+from mlsysim.launch.model_names import checkpoint_of
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import reasons
 from mlsysim.launch.scripts import Setting
@@ -67,19 +67,8 @@ def read_command(words: list[str], script: Script, on: str | None = None, model:
         split["ep"], traffic["replicas"] = tp * dp, 1
     else:
         traffic["replicas"] = dp
-    precision = serving.weight_format(
-        parsed.text("--dtype"),
-        parsed.text("--quantization"),
-        name or "",
-        document["workload"].get("model"),
-        _FORMATS,
-        warnings,
-    )
-    if precision is not None:
-        document["workload"]["precision"] = precision
-    caches = serving.cell_format(parsed.text("--kv-cache-dtype"), warnings)
-    if caches is not None:
-        traffic["cache_precision"] = caches
+    flags = ("--dtype", "--quantization", "--kv-cache-dtype")
+    serving.put_formats(document, parsed, flags, name, _FORMATS, warnings)
     cap = parsed.whole("--max-num-seqs")
     if cap is not None:
         traffic["concurrency"] = cap * (dp if not parsed.on("--enable-expert-parallel") else 1)
@@ -106,13 +95,8 @@ def _draft(text: str, document: dict[str, Any], warnings: list[str]) -> None:
             f"Speculative decoding by {str(method)[:40]!r} is not part of a plan; times are those without it."
         )
         return
-    try:
-        put(document, "serving.draft_model", model_named(model))
-    except InputError as error:
-        warnings.append(str(error))
-        return
-    if isinstance(tokens, int) and not isinstance(tokens, bool):
-        put(document, "serving.draft_tokens", tokens)
+    whole = isinstance(tokens, int) and not isinstance(tokens, bool)
+    serving.put_draft(document, model, tokens if whole else None, warnings)
 
 
 def arguments(plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[Setting], list[str]]:
@@ -140,18 +124,9 @@ def arguments(plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[S
             gaps += serving.one_server(plan)
     elif replicas:
         out.append(Setting("--data-parallel-size", str(copies), why["serving.replicas"]))
-    precision = plan.workload.precision or "bf16"
-    if precision in serving.DTYPE_OF:
-        out.append(Setting("--dtype", serving.DTYPE_OF[precision], why["workload.precision"]))
-    elif precision in _QUANTISED:
-        note = "" if precision == "fp8" else "; the checkpoint must be quantised so"
-        out.append(Setting("--quantization", _QUANTISED[precision], why["workload.precision"] + note))
-    else:
-        gaps.append(f"workload.precision = {precision} (serve a checkpoint in it)")
-    if traffic.cache_precision in _CACHES:
-        out.append(Setting("--kv-cache-dtype", _CACHES[traffic.cache_precision], why["serving.cache_precision"]))
-    elif traffic.cache_precision is not None:
-        gaps.append(f"serving.cache_precision = {traffic.cache_precision} (vLLM has caches in 16 bits and FP8)")
+    formats, missing = serving.format_settings(plan, why, _QUANTISED, _CACHES, "vLLM has caches in 16 bits and FP8")
+    out += formats
+    gaps += missing
     cap = serving.cap_of(plan)
     if cap is not None:
         out.append(Setting("--max-num-seqs", str(cap), why["serving.concurrency"]))
@@ -175,7 +150,6 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     final = serving.final_plan(plan, answer)
     name, unknown = serving.checkpoint(final)
     settings, gaps = arguments(final, answer)
-    # What a file said of a flag that no field has goes before what is derived from lengths.
-    settings = [s for s in settings if not (table(NAME).flags[s.flag].is_detail and s.flag in (details or {}))]
+    settings = serving.without_details(NAME, settings, details)
     gaps = [*serving.gaps_of(final, ENGINE), *gaps, *unknown]
     return serving.script_of(final, answer, "vLLM", f"{COMMAND} {shlex.quote(name)}", settings, gaps, details)

@@ -76,16 +76,20 @@ def _factor(first: Any, second: Any) -> float | None:
 
 def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
     lines = []
+    # Two plans for one model on one fleet have the same subject, which tells neither from the other.
+    same = first.subject == second.subject
+    names = ("the first", "the second") if same else (first.subject, second.subject)
     if first.feasible != second.feasible:
-        fits, other = (first, second) if first.feasible else (second, first)
-        lines.append(f"Only {fits.subject} fits. {other.headline}")
+        fits, other = (names[0], second) if first.feasible else (names[1], first)
+        lines.append(f"Only {fits} fits. {other.headline}")
     elif first.main == second.main:
         factor = _factor(first.value(first.main), second.value(second.main))
         if factor is not None:
             speed = 1 / factor if first.main in LOWER_IS_BETTER else factor
-            better = second if speed > 1 else first
+            better = names[1] if speed > 1 else names[0]
             lines.append(
-                f"{better.subject} is {max(speed, 1 / speed):.2f} times as fast ({first.metric(first.main).label.lower()})."
+                f"{better.capitalize() if same else better} is {max(speed, 1 / speed):.2f} times as fast "
+                f"({first.metric(first.main).label.lower()})."
             )
     one, two = first.binding, second.binding
     if one.wall == two.wall:

@@ -7,12 +7,12 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, equations_of
+from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, find_region
 from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, interval_sentence, limit_of
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, arithmetic_peak
+from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, arithmetic_peak, weights_in_flash
 
 __all__ = ["evaluate_inference"]
 
@@ -51,6 +51,8 @@ def _options(plan: Plan, chip: HardwareNode, assumed: dict[str, str]) -> dict[st
         options["seq_len"] = work.seq_len
     if work.phase is not None:
         options["phase"] = work.phase
+    if plan.hardware.stack is not None:
+        options["runtime"] = plan.hardware.stack
     return options
 
 
@@ -69,7 +71,9 @@ def _answer(
     plan, chip = sheet.plan, fleet.node.accelerator
     latency = to_si(profile.latency, "s")
     needed, capacity = to_si(profile.memory_footprint, "byte"), to_si(profile.memory_capacity, "byte")
-    sheet.memory = _memory(model, needed, capacity, options)
+    weights = to_si(model.size_in_bytes(precision=options["precision"]), "byte")
+    flash = weights_in_flash(model, chip, profile.phase)
+    sheet.memory = _memory(weights, needed, capacity, flash)
     compute, memory = to_si(profile.latency_compute, "s"), to_si(profile.latency_memory, "s")
     overhead = to_si(profile.latency_overhead, "s")
     sheet.time_parts = _time_parts(latency, compute, memory, overhead)
@@ -78,6 +82,10 @@ def _answer(
 
     sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(memory_unit(needed)), 2)
     sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(memory_unit(capacity)), 2)
+    if flash:
+        there = chip.memory.flash_capacity
+        sheet.add("feasibility", "flash", "Flash for weights", quantity(weights, "byte").to(memory_unit(weights)), 2)
+        sheet.add("feasibility", "flash_capacity", "Flash there is", there.to(memory_unit(to_si(there, "byte"))), 2)
     sheet.score(2, f"{needed / capacity:.1%} of memory", needed / capacity, fails=not profile.feasible)
     sheet.ingest(model.data_rate, chip)
     sheet.add(
@@ -97,32 +105,24 @@ def _answer(
     money = _macro(sheet, chip, profile, region)
     sheet.roofline = [_point(profile, chip, options)]
     binding = limit_of(profile.binding)
-    return Answer(
-        name=plan.name,
+    return sheet.answer(
         task="inference",
-        fidelity="calibrated" if calibrated else "first order",
+        calibrated=calibrated,
         feasible=bool(profile.feasible),
         subject=f"{model.name} on {chip.name}",
         headline=_headline(profile, chip, needed, capacity, latency, band),
         verdict=(*money, *sheet.unknown),
-        metrics=tuple(sheet.metrics),
         main="latency",
         binding=binding,
         next_wall=_next_wall(binding, compute, memory, overhead),
-        interval=sheet.interval,
-        time_parts=sheet.time_parts,
-        memory=sheet.memory,
-        roofline=tuple(sheet.roofline),
-        scorecard=sheet.scorecard(binding.wall),
-        assumptions=sheet.assumed,
-        sources=sheet.sources,
-        equations=equations_of(sheet.results),
-        plan=plan,
     )
 
 
-def _memory(model: Workload, needed: float, capacity: float, options: dict[str, Any]) -> MemoryBar:
-    weights = min(needed, to_si(model.size_in_bytes(precision=options["precision"]), "byte"))
+def _memory(weights: float, needed: float, capacity: float, flash: bool) -> MemoryBar:
+    """What fills the memory that decides: weights and what flows, or one of them where weights are in flash."""
+    if flash and needed != weights:
+        return MemoryBar(capacity=capacity, parts=(Part(label="activations", value=needed, wall=2),))
+    weights = min(needed, weights)
     parts = [Part(label="weights", value=weights, wall=2)]
     if needed - weights > 1e-6 * needed:
         parts.append(Part(label="cache and activations", value=needed - weights, wall=2))

@@ -24,7 +24,8 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import compact_time, count_text, many
-from mlsysim.plans.training import evaluate_training, training_batch
+from mlsysim.plans.training import evaluate_training
+from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.node.compute_memory import arithmetic_peak
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
-from mlsysim.plans.training import training_batch
+from mlsysim.plans.training_layout import training_batch
 from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.search.placement import PlacementOptimizer

@@ -79,7 +79,9 @@ class WorkloadPart(Record):
 class ChipPart(Record):
     """Figures of the accelerator that are other than the zoo's: a hypothetical chip."""
 
-    peak_flops: FlopRate | None = Field(default=None, description="dense peak at the plan's precision")
+    peak_flops: FlopRate | None = Field(
+        default=None, description="dense peak of the chip's headline format; its other formats scale alike"
+    )
     memory_bandwidth: ByteRate | None = Field(default=None, description="of the accelerator's memory")
     memory_capacity: Bytes | None = Field(default=None, description="of the accelerator's memory")
     link_bandwidth: ByteRate | None = Field(default=None, description="of the link in the node, both directions")
@@ -99,7 +101,11 @@ class HardwarePart(Record):
     efficiency: float | Literal["calibrated"] | None = Field(
         default=None, description="a fraction of peak (first order) or 'calibrated'"
     )
-    stack: str | None = Field(default=None, max_length=40, description="training software of the calibrated fidelity")
+    stack: str | None = Field(
+        default=None,
+        max_length=40,
+        description="training software, or a microcontroller's runtime, of the calibrated fidelity",
+    )
     power_cap: Watts | None = Field(default=None, description="power limit of each accelerator")
     chip: ChipPart | None = Field(default=None, description="figures other than the zoo's")
 

@@ -1,25 +1,20 @@
 """A serving plan: replicas of a model under traffic, within limits on latency, and what a million tokens cost.
 
-Devices are split into replicas of TP x PP. Without a degree, every one that divides a node and fits is tried; the
-cheapest that keeps the limits is taken, that is the one with most output for the same devices. Load is a number of
-clients in a closed loop (``concurrency``) or a rate (``qps``), from which the clients follow: the fewest whose answers come
-at that rate (Little's law, solved by bisection on the closed loop). With neither, the largest load that keeps the limits.
+Layout and load are those of :mod:`mlsysim.plans.serving_load`; here they become an answer.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import bytes_per_element
-from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, equations_of
-from mlsysim.plans.fleet_text import parse_fleet
-from mlsysim.plans.plan import Plan, ServingPart
+from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
+from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.serving_load import Served, Server
 from mlsysim.plans.sheet import (
     FIRST_ORDER_ONLY,
     Share,
@@ -31,287 +26,13 @@ from mlsysim.plans.sheet import (
     many,
     spend,
 )
-from mlsysim.plans.training import fidelity_of, precision_of
-from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.fleet.layout import divisors
 from mlsysim.walls.node.compute_memory import arithmetic_peak
-from mlsysim.walls.node.engines import engine
-from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.operations.calibrated_power import power_of, serving_activity
 
-__all__ = ["Served", "evaluate_serving"]
+__all__ = ["evaluate_serving"]
 
-PROMPT, OUTPUT = 1024, 256
-_CLIENTS = 8
-_MOST_CLIENTS = 4096
 _DAYS = 1.0
-
-
-@dataclass(frozen=True)
-class Served:
-    """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet."""
-
-    result: ServingResult
-    tp: int
-    pp: int
-    ep: int
-    replicas: int
-    clients: int
-    ttft: float
-    tpot: float
-    output_rate: float
-    prompt: int
-    output: int
-
-    @property
-    def latency(self) -> float:
-        """Mean time of a whole request."""
-        return self.ttft + (self.output - 1) * self.tpot
-
-    @property
-    def requests(self) -> float:
-        """Requests a second that are answered while all clients keep asking."""
-        return self.output_rate / self.output
-
-    def delivered(self, qps: float | None) -> float:
-        """Requests a second that are answered: no more than come."""
-        return self.requests if qps is None else min(self.requests, qps)
-
-    @property
-    def devices(self) -> int:
-        return self.result.devices
-
-
-class Server:
-    """Evaluates ways to serve a plan."""
-
-    def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet) -> None:
-        self.plan, self.model, self.fleet = plan, model, fleet
-        self.part = plan.serving or ServingPart()
-        self.chip = self._usable(fleet.node.accelerator)
-        self.decode_fleet = self._decode_fleet()
-        assumed = sheet.assumed
-        self.prompt = self.part.prompt_tokens or plan.workload.seq_len or PROMPT
-        self.output = self.part.output_tokens or OUTPUT
-        if self.part.prompt_tokens is None and plan.workload.seq_len is None:
-            assumed["prompt_tokens"] = f"{PROMPT:,}"
-        if self.part.output_tokens is None:
-            assumed["output_tokens"] = f"{OUTPUT:,}"
-        self.calibrated = fidelity_of(plan) == "calibrated"
-        self.options = self._options(assumed)
-
-    def _usable(self, chip: HardwareNode) -> HardwareNode:
-        """A chip with the share of its memory that the engine may use."""
-        share = self.part.memory_fraction
-        if share is None:
-            return chip
-        memory = chip.memory.model_copy(update={"capacity": chip.memory.capacity * share})
-        return chip.model_copy(update={"memory": memory})
-
-    def _decode_fleet(self) -> Fleet | None:
-        """The pool that writes answers, as many accelerators as read prompts."""
-        text = self.part.decode_on
-        if text is None:
-            return None
-        total = self.fleet.total_accelerators
-        pool = parse_fleet(text).one
-        if pool.total_accelerators == 1 and total > 1:
-            pool = parse_fleet(f"{total}x{text.strip().removeprefix('1x')}").one
-        if pool.total_accelerators != total:
-            raise InputError(
-                f"The decode pool has {pool.total_accelerators:,} accelerators and the prefill pool {total:,}; they are paired, "
-                "so give as many, or the chip's name alone.",
-                field="decode_on",
-            )
-        return pool
-
-    def _options(self, assumed: dict[str, str]) -> dict[str, Any]:
-        part = self.part
-        options: dict[str, Any] = {
-            "seq_len": self.prompt,
-            "output_len": self.output,
-            "precision": precision_of(self.plan, assumed, self.chip),
-            "efficiency": fidelity_of(self.plan),
-        }
-        named = {
-            "cache_precision": part.cache_precision,
-            "prefill_chunk_tokens": part.chunk_tokens,
-            "cached_prefix_len": part.cached_prefix,
-            "draft_acceptance_rate": part.acceptance,
-            "num_speculative_tokens": part.draft_tokens,
-            "network_bandwidth": part.network,
-            "engine": None if part.engine is None else engine(part.engine).name,
-        }
-        options |= {name: value for name, value in named.items() if value is not None}
-        if part.cache_precision is None and bytes_per_element(options["precision"]) < 2:
-            # What engines do unless they are told otherwise.
-            options["cache_precision"] = "bf16"
-            assumed["cache_precision"] = "bf16"
-        if part.draft_model is not None:
-            options["draft_model"] = find_model(part.draft_model)
-        if self.decode_fleet is not None:
-            options["decode_hardware"] = self._usable(self.decode_fleet.node.accelerator)
-        if self.fleet.count > 1:
-            options["fabric"] = self.fleet.fabric
-        return options
-
-    def at(self, tp: int, pp: int, ep: int, replicas: int, clients: int) -> Served:
-        """One layout under one load."""
-        batch = max(1, round(clients / replicas))
-        options = {**self.options, "tp_size": tp, "pp_size": pp, "ep_size": ep, "num_replicas": replicas}
-        looped = self.calibrated and "draft_model" not in options
-        if looped:
-            options["concurrency"] = clients
-        result = ServingModel().solve(self.model, self.chip, batch_size=batch, **options)
-        if looped:
-            ttft, tpot, rate = self._loop(result, batch, options)
-            # A replica without a client answers nothing.
-            rate *= min(1.0, clients / replicas)
-        else:
-            ttft, tpot = to_si(result.ttft, "s"), to_si(result.itl, "s")
-            rate = min(batch * replicas, clients) * self.output / (ttft + self.output * tpot)
-        return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output)
-
-    def _loop(self, result: ServingResult, batch: int, options: dict[str, Any]) -> tuple[float, float, float]:
-        """TTFT, TPOT and rate of clients in a closed loop. With a cached prefix only the rest of the prompt is read, while
-        every token attends to all of it: the loop of the shorter prompt, and the longer cache's part of a step on top."""
-        cached = self.part.cached_prefix or 0
-        ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
-        rate = to_si(result.output_tokens_per_sec, "1/s")
-        if not cached:
-            return ttft, tpot, rate
-        short = {**options, "seq_len": max(1, self.prompt - cached)}
-        short.pop("cached_prefix_len", None)
-        fresh = ServingModel().solve(self.model, self.chip, batch_size=batch, **short)
-        first, each = to_si(fresh.ttft_at_concurrency, "s"), to_si(fresh.tpot, "s")
-        longer = each + max(0.0, to_si(result.itl, "s") - to_si(fresh.itl, "s"))
-        cycle = (first + self.output * each) / (first + self.output * longer)
-        return first, longer, to_si(fresh.output_tokens_per_sec, "1/s") * cycle
-
-    def first_order(self, served: Served, batch: int) -> ServingResult:
-        """The same layout at first order, for what does not depend on the fidelity: memory."""
-        options = {key: value for key, value in self.options.items() if key not in ("efficiency", "engine")}
-        return ServingModel().solve(
-            self.model,
-            self.chip,
-            batch_size=batch,
-            tp_size=served.tp,
-            pp_size=served.pp,
-            ep_size=served.ep,
-            num_replicas=served.replicas,
-            **options,
-        )
-
-    def within(self, served: Served) -> bool:
-        """Whether the limits hold."""
-        part = self.part
-        return served.result.feasible and all(
-            limit is None or value <= to_si(limit, "s")
-            for limit, value in ((part.ttft, served.ttft), (part.tpot, served.tpot), (part.latency, served.latency))
-        )
-
-    @property
-    def limited(self) -> bool:
-        part = self.part
-        return any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
-
-    def layouts(self) -> list[tuple[int, int, int, int]]:
-        """(TP, PP, EP, replicas) to try."""
-        split, total = self.plan.parallelism, self.fleet.total_accelerators
-        per_node = self.fleet.node.accelerators_per_node
-        pp, ep = split.pp or 1, split.ep or 1
-        heads = getattr(self.model, "heads", None) or 1
-        if split.tp is not None:
-            degrees = [split.tp]
-        else:
-            degrees = [t for t in divisors(min(per_node, total)) if heads % t == 0] or [1]
-        found = []
-        for tp in degrees:
-            width = tp * pp * max(1, ep // tp)
-            room = total // width
-            if room < 1:
-                continue
-            if self.part.replicas is not None and self.part.replicas > room:
-                continue
-            found.append((tp, pp, ep, self.part.replicas or room))
-        if not found:
-            experts = f" x EP {ep}" if ep > 1 else ""
-            raise InputError(
-                f"{many(total, 'accelerator')} do not hold {many(self.part.replicas or 1, 'replica')} of TP {split.tp or degrees[0]} x "
-                f"PP {pp}{experts}.",
-                field="replicas",
-            )
-        return found
-
-    def loaded(self, layout: tuple[int, int, int, int]) -> Served:
-        """A layout under the plan's load."""
-        part, replicas = self.part, layout[3]
-        if part.concurrency is not None:
-            return self.at(*layout, part.concurrency)
-        most = _MOST_CLIENTS * replicas
-        if part.qps is not None:
-            return self._smallest(layout, lambda served: served.requests >= (part.qps or 0.0), most)
-        if self.limited:
-            return self._largest(layout, most)
-        batch = self.plan.workload.batch_size
-        return self.at(*layout, batch * replicas if batch else _CLIENTS * self.fleet.total_accelerators)
-
-    def _smallest(self, layout: tuple[int, int, int, int], enough: Any, most: int) -> Served:
-        """The fewest clients that are enough; the most that fit where none are."""
-        low, high = 0, 1
-        served = self.at(*layout, high)
-        while not enough(served):
-            if high >= most or not served.result.feasible:
-                return served if served.result.feasible or low == 0 else self.at(*layout, low)
-            low, high = high, min(2 * high, most)
-            served = self.at(*layout, high)
-        while high - low > max(1, low // 32):
-            middle = (low + high) // 2
-            tried = self.at(*layout, middle)
-            if enough(tried):
-                high, served = middle, tried
-            else:
-                low = middle
-        return served
-
-    def _largest(self, layout: tuple[int, int, int, int], most: int) -> Served:
-        """The most clients within the limits; one client for each replica where not even they are."""
-        best = self.at(*layout, layout[3])
-        low, high = layout[3], layout[3]
-        if not self.within(best):
-            return best
-        while high < most:
-            high = min(2 * high, most)
-            served = self.at(*layout, high)
-            if not self.within(served):
-                break
-            low, best = high, served
-        while high - low > max(1, low // 32):
-            middle = (low + high) // 2
-            served = self.at(*layout, middle)
-            if self.within(served):
-                low, best = middle, served
-            else:
-                high = middle
-        return best
-
-    def best(self) -> tuple[Served, int]:
-        """The layout that keeps the limits with most output, else the one that is nearest to them."""
-        tried = [self.loaded(layout) for layout in self.layouts()]
-        wanted = self.part.qps
-
-        def rank(served: Served) -> tuple[Any, ...]:
-            carries = wanted is not None and served.requests >= wanted * 0.999
-            return (
-                served.result.feasible,
-                self.within(served),
-                carries,
-                -served.latency if carries else served.output_rate,
-                served.replicas,  # of equals more replicas: less waiting
-            )
-
-        return max(tried, key=rank), len(tried)
 
 
 def evaluate_serving(plan: Plan) -> Answer:
@@ -388,28 +109,16 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     _costs(sheet, server, served)
     sheet.roofline = _roofline(server, served)
     binding = _binding(server, served)
-    return Answer(
-        name=plan.name,
+    return sheet.answer(
         task="serving",
-        fidelity="calibrated" if server.calibrated else "first order",
+        calibrated=server.calibrated,
         feasible=bool(result.feasible),
         subject=f"serving {model.name} on {fleet.name}",
         headline=_headline(sheet, server, served, bands),
         verdict=_verdict(sheet, server, served),
-        metrics=tuple(sheet.metrics),
         main="tokens_per_second" if server.part.qps is None else "tpot",
         binding=binding,
         next_wall=_next_wall(served, binding),
-        interval=sheet.interval,
-        time_parts=sheet.time_parts,
-        memory=sheet.memory,
-        roofline=tuple(sheet.roofline),
-        scorecard=sheet.scorecard(binding.wall),
-        layout=sheet.layout,
-        assumptions=sheet.assumed,
-        sources=sheet.sources,
-        equations=equations_of(sheet.results),
-        plan=plan,
     )
 
 

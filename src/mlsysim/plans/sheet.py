@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.infra.types import Datacenter
-from mlsysim.plans.answer import Level, Limit, MemoryBar, Metric, Part, Score
-from mlsysim.plans.plan import Plan
+from mlsysim.plans.answer import Answer, Level, Limit, MemoryBar, Metric, Part, Score, equations_of
+from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.resolve import find_region
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import Quantity, quantity, to_si
@@ -110,6 +110,44 @@ class Sheet:
         self.add("feasibility", "data_utilization", "Data supply used", data.utilization, 8)
         self.score(8, f"{data.utilization:.1%} of supply", data.utilization, fails=data.is_stalled)
 
+    def answer(
+        self,
+        *,
+        task: Task,
+        calibrated: bool,
+        feasible: bool,
+        subject: str,
+        headline: str,
+        verdict: tuple[str, ...],
+        main: str,
+        binding: Limit,
+        next_wall: Limit | None,
+    ) -> Answer:
+        """The answer: all that was gathered, and what an evaluation makes of it."""
+        return Answer(
+            name=self.plan.name,
+            task=task,
+            fidelity="calibrated" if calibrated else "first order",
+            feasible=feasible,
+            subject=subject,
+            headline=headline,
+            verdict=verdict,
+            metrics=tuple(self.metrics),
+            main=main,
+            binding=binding,
+            next_wall=next_wall,
+            interval=self.interval,
+            time_parts=self.time_parts,
+            memory=self.memory,
+            roofline=tuple(self.roofline),
+            scorecard=self.scorecard(binding.wall),
+            layout=self.layout,
+            assumptions=self.assumed,
+            sources=self.sources,
+            equations=equations_of(self.results),
+            plan=self.plan,
+        )
+
 
 FIRST_ORDER_ONLY = "First order: what binds, ratios and bounds; not calibrated on measurements."
 
@@ -117,8 +155,8 @@ FIRST_ORDER_ONLY = "First order: what binds, ratios and bounds; not calibrated o
 def interval_sentence(text: str) -> str:
     """What a resolver says about its interval, as a sentence.
 
-    >>> interval_sentence("90 % of 860 measured runs (serving tpot)")
-    '90 % of 860 measured runs (serving tpot) lay in the interval.'
+    >>> interval_sentence("90 % of the times per token of 860 measured serving runs")
+    '90 % of the times per token of 860 measured serving runs lay in the interval.'
     """
     if not text:
         return ""

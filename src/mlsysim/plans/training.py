@@ -2,189 +2,30 @@
 
     days = tokens / (tokens/s x goodput) / 86,400            goodput: what failures and checkpoints leave (wall 15)
 
-The layout is the plan's, or with mode auto the best of :class:`mlsysim.search.parallelism.ParallelismOptimizer`.
+The layout is that of :mod:`mlsysim.plans.training_layout`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.errors import InputError
-from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, equations_of
-from mlsysim.plans.plan import ParallelismPart, Plan
+from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
+from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, count_text, limit_of, spend
-from mlsysim.search.parallelism import ParallelismOptimizer
+from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.algorithm.complexity import ScalingModel
-from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
+from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.walls.fleet.fragility import ReliabilityModel
-from mlsysim.walls.fleet.layout import divisors
 from mlsysim.walls.node.compute_memory import arithmetic_peak
 
-__all__ = ["best_layout", "evaluate_training", "step_options", "training_batch"]
+__all__ = ["evaluate_training"]
 
-SEQ_LEN = 4096
 _SECONDS_PER_DAY = 86400.0
 _DAYS = 30.0
-_TOKENS_A_STEP = 4e6
-_SHARING = 64
-"""Accelerators that share a sequence at most, where the batch is ours to choose."""
-
-_NAMES = {
-    "tp": "tp_size",
-    "pp": "pp_size",
-    "ep": "ep_size",
-    "cp": "cp_size",
-    "virtual_stages": "v_stages",
-    "schedule": "schedule",
-    "zero": "zero_stage",
-    "recompute": "activation_recomputation",
-    "sequence_parallel": "sequence_parallel",
-    "overlap": "overlap_comm",
-}
-"""Fields of a plan's parallelism and the inputs of DistributedModel that they are."""
-
-
-def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
-    """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said."""
-    seq_len = plan.workload.seq_len
-    if seq_len is None:
-        seq_len = 1 if model.fixed_shape else SEQ_LEN
-        if not model.fixed_shape:
-            assumed["seq_len"] = f"{SEQ_LEN:,} tokens"
-    batch = plan.workload.batch_size
-    if batch is None:
-        accelerators = fleet.total_accelerators
-        wanted = max(1, round(_TOKENS_A_STEP / seq_len)) if not model.fixed_shape else 32 * accelerators
-        batch = max(accelerators, wanted // accelerators * accelerators)
-        if batch > 4 * wanted and plan.parallelism.automatic:
-            # Tensor and pipeline parallelism share a sequence: fewer sequences than accelerators will do.
-            shared = [k for k in divisors(accelerators) if k <= _SHARING]
-            batch = accelerators // next((k for k in shared if accelerators // k <= 4 * wanted), shared[-1])
-        assumed["batch_size"] = f"{batch:,} sequences a step"
-    return batch, seq_len
-
-
-def step_options(
-    plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
-) -> dict[str, Any]:
-    """Keyword arguments of DistributedModel for a plan."""
-    work, hard, split = plan.workload, plan.hardware, plan.parallelism
-    options: dict[str, Any] = {
-        "batch_size": batch,
-        "seq_len": seq_len,
-        "precision": precision_of(plan, assumed, fleet.node.accelerator),
-        "efficiency": _fidelity(plan, model, assumed),
-        "overlap_comm": True if split.overlap is None else split.overlap,
-    }
-    if work.optimizer is not None:
-        options["optimizer"] = work.optimizer
-    if work.lora_rank is not None:
-        options |= {"is_lora": True, "lora_rank": work.lora_rank}
-    if hard.stack is not None:
-        options["stack"] = hard.stack
-    if hard.power_cap is not None:
-        options["power_cap"] = hard.power_cap
-    if split.automatic:
-        split = best_layout(plan, model, fleet, options, assumed)
-    for name, target in _NAMES.items():
-        value = getattr(split, name)
-        if value is not None:
-            options[target] = value
-    _check_degrees(split, fleet)
-    if split.micro_batch is not None:
-        local = batch / (split.dp or data_degree(split, fleet))
-        if local % split.micro_batch:
-            raise InputError(
-                f"A replica has {local:g} sequences of the batch, which micro-batches of {split.micro_batch} do not divide.",
-                field="micro_batch",
-            )
-        options["microbatch_count"] = int(local // split.micro_batch)
-    return options
-
-
-def data_degree(split: ParallelismPart, fleet: Fleet) -> int:
-    """Data-parallel degree that is left by the others."""
-    others = (split.tp or 1) * (split.pp or 1) * (split.cp or 1)
-    return max(1, fleet.total_accelerators // others)
-
-
-def _check_degrees(split: ParallelismPart, fleet: Fleet) -> None:
-    if split.dp is None:
-        return
-    product = (split.tp or 1) * (split.pp or 1) * (split.cp or 1) * split.dp
-    if product != fleet.total_accelerators:
-        raise InputError(
-            f"TP x PP x CP x DP is {product:,}, but the fleet has {fleet.total_accelerators:,} accelerators.",
-            field="dp",
-        )
-
-
-def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode) -> str:
-    """The plan's precision; where none is given bf16, or the widest of the usual formats that the chip computes in."""
-    if plan.workload.precision is not None:
-        return plan.workload.precision
-    have = chip.compute.precision_flops
-    chosen = next((name for name in ("bf16", "fp16", "fp32", "int8") if name in have), "bf16")
-    assumed["precision"] = chosen
-    return chosen
-
-
-def fidelity_of(plan: Plan) -> float | str:
-    """The plan's efficiency; calibrated where none is given."""
-    given = plan.hardware.efficiency
-    return "calibrated" if given is None else given
-
-
-def _fidelity(plan: Plan, model: Workload, assumed: dict[str, str]) -> float | str:
-    """Calibrated where nothing is said and the model has layers to sum over."""
-    if plan.hardware.efficiency is None and not getattr(model, "has_dimensions", False):
-        assumed["fidelity"] = f"first order at efficiency 0.5: {model.name} states no layers to sum over"
-        return 0.5
-    return fidelity_of(plan)
-
-
-def best_layout(
-    plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]
-) -> ParallelismPart:
-    """The best layout that fits, with what the plan has fixed kept."""
-    split = plan.parallelism
-    limits: dict[str, Any] = {"max_cp": 16 if options["seq_len"] >= 32768 else 1}
-    search = {
-        key: options[key]
-        for key in ("batch_size", "seq_len", "precision", "efficiency", "overlap_comm", "optimizer")
-        if key in options
-    }
-    if split.schedule is not None:
-        limits["schedule"] = split.schedule
-    found = ParallelismOptimizer().solve(model=model, fleet=fleet, **search, **limits)
-    best = found.best_config
-    if not found.feasible:
-        raise InputError(found.binding.sentence, field="parallelism")
-    dp = best["dp"]
-    micro = max(1, options["batch_size"] // dp // best["microbatch_count"])
-    assumed["layout"] = f"the best of {found.total_searched:,} searched"
-    chosen = {
-        "tp": best["tp"],
-        "pp": best["pp"],
-        "ep": best["ep"],
-        "cp": best["cp"],
-        "virtual_stages": best["v_stages"],
-        "micro_batch": micro,
-        "zero": best["zero_stage"],
-        "recompute": best["recompute"],
-    }
-    for name in ("schedule",):
-        if best.get(name) is not None:
-            chosen[name] = best[name]
-    given = {
-        name: getattr(split, name) for name in ("sequence_parallel", "overlap") if getattr(split, name) is not None
-    }
-    return ParallelismPart(**chosen, **given)
 
 
 def evaluate_training(plan: Plan) -> Answer:
@@ -197,30 +38,11 @@ def evaluate_training(plan: Plan) -> Answer:
     sheet = Sheet(plan, groups.assumed)
     batch, seq_len = training_batch(plan, fleet, model, sheet.assumed)
     options = step_options(plan, model, fleet, batch, seq_len, sheet.assumed)
-    step = sheet.keep(_fitting_step(model, fleet, options, sheet.assumed))
-    return answer_for_step(sheet, model, fleet, step, options)
+    step = sheet.keep(fitting_step(model, fleet, options, sheet.assumed))
+    return _answer(sheet, model, fleet, step, options)
 
 
-def _fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:
-    """The step; where the plan leaves the micro-batch open and it does not fit, with the largest one that does."""
-    step = DistributedModel().solve(model, fleet, **options)
-    if step.feasible or "microbatch_count" in options:
-        return step
-    local = options["batch_size"] // step.parallelism["dp"]
-    for count in divisors(local):
-        if count <= step.microbatch_count:
-            continue
-        smaller = DistributedModel().solve(model, fleet, **options, microbatch_count=count)
-        if smaller.feasible:
-            options["microbatch_count"] = count
-            assumed["micro_batch"] = f"{local // count}: the largest that fits"
-            return smaller
-    return step
-
-
-def answer_for_step(
-    sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any]
-) -> Answer:
+def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any]) -> Answer:
     """The answer around a step."""
     plan = sheet.plan
     calibrated = options["efficiency"] == "calibrated"
@@ -264,28 +86,16 @@ def answer_for_step(
     sheet.roofline = _roofline(step, fleet, options)
 
     binding, following = _walls(sheet, step)
-    return Answer(
-        name=plan.name,
+    return sheet.answer(
         task="training",
-        fidelity="calibrated" if calibrated else "first order",
+        calibrated=calibrated,
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
         headline=_headline(sheet, model, fleet, step, band),
         verdict=_verdict(sheet, fleet, step, days, goodput, spent),
-        metrics=tuple(sheet.metrics),
         main="tokens_per_second",
         binding=binding,
         next_wall=following,
-        interval=sheet.interval,
-        time_parts=sheet.time_parts,
-        memory=sheet.memory,
-        roofline=tuple(sheet.roofline),
-        scorecard=sheet.scorecard(binding.wall),
-        layout=sheet.layout,
-        assumptions=sheet.assumed,
-        sources=sheet.sources,
-        equations=equations_of(sheet.results),
-        plan=plan,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.files import plan_to_toml
+from mlsysim.plot.answers import HARDWARE
 from mlsysim.plot.scale import amount
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
 from mlsysim.report.build import Report
@@ -275,9 +276,7 @@ def _sensitivity(report: Report) -> Iterator[Block]:
         yield Text("Sensitivities are computed for one kind of accelerator; this plan has several.", quiet=True)
         return
     yield from _chart(report, "sensitivity")
-    rows = tuple(
-        (name.replace("_", " "), *(_shift(side) for side in sides)) for name, sides in answer.sensitivities.items()
-    )
+    rows = tuple((HARDWARE[name], *(_shift(side) for side in sides)) for name, sides in answer.sensitivities.items())
     main = answer.metric(answer.main)
     yield Table((f"{main.label} ({main.text}) with", "10 % less", "10 % more"), rows, right=(1, 2))
 

@@ -6,13 +6,10 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer, Equation
-from mlsysim.plot.charts.memory_bar import memory_bar
+from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
 from mlsysim.plot.charts.memory_timeline import memory_timeline
 from mlsysim.plot.charts.pareto import pareto
-from mlsysim.plot.charts.roofline import roofline
-from mlsysim.plot.charts.scorecard import scorecard
 from mlsysim.plot.charts.timeline import timeline
-from mlsysim.plot.charts.tornado import tornado
 from mlsysim.plot.charts.waterfall import waterfall
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
@@ -28,59 +25,21 @@ _MOST_BLOCKS = 100
 
 def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
     """The charts by the name of their place in the report."""
+    whole = WHOLES[answer.task]
     found = {
-        "scorecard": _scorecard(answer),
-        "roofline": _roofline(answer),
-        "time": _time(answer),
-        "memory": _memory(answer),
+        "scorecard": scorecard_of(answer, title="The 22 walls: what was found at each"),
+        "roofline": roofline_of([("", answer)]),
+        "time": time_of(answer, whole=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes"),
+        "memory": memory_of([("Per accelerator", answer)]),
         "cost": _cost(answer),
         "carbon": _carbon(answer),
-        "sensitivity": _sensitivity(answer),
+        "sensitivity": tornado_of(
+            answer, answer.sensitivities, title="10 % less and 10 % more of each figure of the hardware"
+        ),
         "designs": None if designs is None else _designs(designs),
         **_pipeline(answer),
     }
     return {name: figure for name, figure in found.items() if figure is not None}
-
-
-def _scorecard(answer: Answer) -> Figure:
-    rows = []
-    for score in answer.scorecard:
-        if score.status == "not asked":
-            continue
-        text = "; ".join(filter(None, (score.value, score.note)))
-        words = f"Fails. {text}" if score.status == "fails" else text
-        rows.append((score.wall, score.load, words or "binds"))
-    title = "The 22 walls: what was found at each"
-    return scorecard(rows, binding=answer.binding.wall, title=title)
-
-
-def _roofline(answer: Answer) -> Figure | None:
-    if not answer.roofline:
-        return None
-    roofs = {}
-    points = []
-    for point in answer.roofline:
-        label = f"{point['chip']}, {point['precision']}"
-        roofs[label] = (label, quantity(point["peak_flops"], "flop/s"), quantity(point["bandwidth"], "byte/s"))
-        achieved = quantity(point["achieved"], "flop/s")
-        points.append((point["label"], quantity(point["intensity"], "flop/byte"), achieved))
-    return roofline(roofs=list(roofs.values()), points=points, title="Roofline of " + " and ".join(roofs))
-
-
-def _time(answer: Answer) -> Figure | None:
-    parts = [(part.label, quantity(part.value, "s")) for part in answer.time_parts if part.value > 0]
-    if not parts:
-        return None
-    whole = WHOLES[answer.task]
-    return waterfall(parts, total_label=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes")
-
-
-def _memory(answer: Answer) -> Figure | None:
-    bar = answer.memory
-    if bar is None or not bar.parts:
-        return None
-    parts = [(part.label, quantity(part.value, "byte")) for part in bar.parts]
-    return memory_bar(parts, quantity(bar.capacity, "byte"))
 
 
 def equation_of(answer: Answer, gives: str) -> Equation | None:
@@ -128,25 +87,6 @@ def _carbon(answer: Answer) -> Figure | None:
     if not parts or not any(part.magnitude for _, part in parts):
         return None
     return waterfall(parts, total_label="Both", title="Carbon of running, and of making the chips")
-
-
-def _sensitivity(answer: Answer) -> Figure | None:
-    rows = []
-    for name, sides in answer.sensitivities.items():
-        missing = [word for word, side in zip(("less", "more"), sides, strict=True) if side is None]
-        remark = f" (10 % {' and '.join(missing)} does not fit)" if missing else ""
-        rows.append((name.replace("_", " ") + remark, 100 * (sides[0] or 0.0), 100 * (sides[1] or 0.0)))
-    if not rows:
-        return None
-    label = answer.metric(answer.main).label.lower()
-    return tornado(
-        rows,
-        base=0,
-        unit="percent",
-        axis=f"Change of {label}",
-        names=("10 % less of it", "10 % more of it"),
-        title="10 % less and 10 % more of each figure of the hardware",
-    )
 
 
 def _designs(designs: Designs) -> Figure:

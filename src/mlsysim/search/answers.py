@@ -32,8 +32,10 @@ def answer(space: Space, inputs: Mapping[str, Any]) -> Result:
     return _ANSWERS[space.kind](_given(space, inputs))
 
 
-def explanation(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What binds at a point and where its memory and time go, with sentences that say so."""
+def explanation(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What binds at a point and where its memory and time go, with sentences that say so; nothing for a bare kernel."""
+    if space.kind not in _ANSWERS:
+        return None
     result = answer(space, inputs)
     binding = result.binding
     assert binding is not None

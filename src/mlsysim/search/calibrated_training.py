@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.search.training_inputs import RECOMPUTE, Modes, taken
+from mlsysim.search.layouts import RECOMPUTE
+from mlsysim.search.training_inputs import Modes, taken
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.calibrated_distributed import adopt_stack, calibrated_terms, chip_of_fleet
 from mlsysim.walls.fleet.layout import Layout

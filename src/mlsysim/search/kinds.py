@@ -76,13 +76,17 @@ class Kind:
     @property
     def objective(self) -> str:
         """What is ranked unless a space says otherwise."""
-        return str(self._declared("OBJECTIVE", "step_time_s"))
+        name = str(self._declared("OBJECTIVE", "step_time_s"))
+        if not name:
+            raise InputError(f"A space of kind {self.name} has to say what to minimize or maximize.", field="minimize")
+        return name
 
 
 _LARGER = frozenset({"mfu", "hfu", "tokens_per_second", "scaling_efficiency", "goodput_ratio"})
 
 KINDS: dict[str, Kind] = {
     "compression": Kind("compression", "mlsysim.search.compression"),
+    "kernel": Kind("kernel", "mlsysim.search.kernel"),
     "node": Kind("node", "mlsysim.search.node"),
     "serving": Kind("serving", "mlsysim.search.serving"),
     "training": Kind("training", "mlsysim.search.training"),

@@ -130,7 +130,7 @@ def _pass(given: dict[str, Any]) -> list[float]:
     else:
         footprint = inference_bytes(model, x.batch_size, (context or 0) + (new or 0), x.precision, x.cache_precision)
     weights, working = np.nan, np.nan
-    if model.fixed_shape:
+    if model.fixed_shape and not training:
         weights = model.parameter_count * bytes_per_element(x.precision)
         working = model.working_bytes(x.batch_size, x.precision)
     return [

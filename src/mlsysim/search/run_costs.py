@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError
-from mlsysim.infra.registry import Grids
+from mlsysim.search.sites import sites_of
 from mlsysim.search.training_inputs import COST_INPUTS, DURATION_DAYS, RELIABILITY_INPUTS, Names
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import conversion_factor, to_si
@@ -175,7 +175,7 @@ class RunCosts:
         if key not in self._sites:
             # Grids of one's own are told apart by identity and kept alive beside their key.
             self._grids.append(place.values)
-            sites = [site_of(Grids.get(name) if isinstance(name, str) else name, fleet, {}) for name in place.values]
+            sites = sites_of(place.values, fleet)
             names = ", ".join(site.name for site in sites[:_NAMED]) + (" ..." if len(sites) > _NAMED else "")
             columns = ([getattr(site, field) for site in sites] for field in ("pue", "wue", "carbon", "price"))
             self._sites[key] = Site(names, *map(_numbers, columns))
@@ -207,4 +207,4 @@ def _numbers(values: list[Any]) -> Any:
     """An array, with what is unknown not a number; None where nothing is known."""
     if all(value is None for value in values):
         return None
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64)

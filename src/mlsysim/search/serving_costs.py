@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.infra.registry import Grids, Prices
+from mlsysim.infra.registry import Prices
 from mlsysim.physics.power import proportional_power
 from mlsysim.search.serving_inputs import COSTS, INPUTS
+from mlsysim.search.sites import sites_of
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.operations.capital import (
     amortised_share,
@@ -37,7 +38,6 @@ from mlsysim.walls.operations.sustainability import (
     computing_energy,
     facility_energy,
     fleet_power,
-    site_of,
     water_volume,
 )
 from mlsysim.zoo.constants import constant
@@ -91,7 +91,11 @@ class ServingCosts:
             self.fixed["maintenance_fraction"] = to_si(constant("maintenance_rate").quantity, "1/year")
         self.idle = constant("idle_power_fraction").number
         self.price = to_si(constant("electricity_price").quantity, "USD/kWh")
-        self.sites = np.array([_site(place) for place in self._values("datacenter")], dtype=np.float64).T
+        sites = sites_of(self._values("datacenter"), _NOWHERE)
+        # What a place does not publish is None there, and not a number in the table.
+        self.sites = np.array(
+            [[getattr(site, name) for site in sites] for name in ("pue", "carbon", "wue", "price")], dtype=np.float64
+        )
 
     def _values(self, name: str) -> tuple[Any, ...]:
         return self.space.values(self.on_axes[name]) if name in self.on_axes else (self.fixed[name],)
@@ -164,10 +168,3 @@ def _rent(given: Any, values: tuple[Any, ...], places: Callable[[str], Any], poo
     size = at.shape
     table = np.stack([np.broadcast_to(pool.rents[value], size) for value in values])
     return np.take_along_axis(table, at[None], axis=0)[0]
-
-
-def _site(place: Any) -> tuple[float, float, float, float]:
-    """PUE, kgCO2e/kWh, L/kWh and USD/kWh of a place; not a number where unknown."""
-    site = site_of(Grids.get(place) if isinstance(place, str) else place, _NOWHERE, {})  # type: ignore[arg-type]
-    known = (site.carbon, site.wue, site.price)
-    return (site.pue, *(np.nan if value is None else value for value in known))  # type: ignore[return-value]

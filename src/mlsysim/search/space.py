@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,35 +28,18 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.search.axes import Axis, read_axis, read_value
+from mlsysim.search.axes import Axis
 from mlsysim.search.expression import Expression
 from mlsysim.search.kinds import Kind, kind_named
-from mlsysim.search.uncertainty import KEYS, UNCERTAINTY_SCHEMA, Uncertainty, read_uncertainty
-from mlsysim.walls.inputs import CALIBRATED
+from mlsysim.search.space_table import MOST_TOP, OBJECTIVES, read_table, read_toml
+from mlsysim.search.uncertainty import Uncertainty
 
-__all__ = ["Columns", "Goal", "Space", "schema"]
+__all__ = ["Columns", "Goal", "Space"]
 
-_KEYS = (
-    "name",
-    "description",
-    "kind",
-    "fidelity",
-    "axes",
-    "fixed",
-    "constraints",
-    "subject_to",
-    "minimize",
-    "maximize",
-    "pareto",
-    "top",
-    *KEYS,
-)
 _FORMAT = 1
 _LARGEST = 10**18
 _BLOCK = 65_536
 _TOP = 10
-_MOST_TOP = 10_000
-_OBJECTIVES = (2, 6)
 
 
 class Columns(dict[str, Any]):
@@ -103,70 +85,16 @@ class Space:
     @classmethod
     def from_toml(cls, path: str | Path) -> Space:
         """A space from its file."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise InputError(f"The space file {str(path)!r} cannot be read: {reason}.") from None
-        try:
-            table = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise InputError(f"The space file {str(path)!r} is not TOML: {error}.") from None
-        return cls.from_dict(table, name=Path(path).stem)
+        return cls.from_dict(read_toml(path), name=Path(path).stem)
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], name: str = "space") -> Space:
         """A space from a table with the keys of a space file."""
-        for key in table:
-            if key not in _KEYS:
-                raise unknown_name("key of a space", key, _KEYS, f"use one of {', '.join(_KEYS)}.")
-        if "kind" not in table:
-            raise InputError("A space needs a 'kind', such as kind = \"node\".")
-        kind = kind_named(table["kind"])
-        name = str(table.get("name", name))
-        inputs, where = kind.inputs, f"{name!r}"
-        axes = _table(table, "axes")
-        if not axes:
-            raise InputError(f"The space {where} needs at least one axis under [axes].")
-        read = tuple(read_axis(axis, spec, inputs, where) for axis, spec in axes.items())
-        columns = [column for axis in read for column in axis.columns]
-        for column in columns:
-            if columns.count(column) > 1:
-                raise InputError(f"The input {column!r} of {where} is on two axes.")
-        fixed = {}
-        for key, value in _table(table, "fixed").items():
-            if inputs and key not in inputs:
-                raise unknown_name(f"input for {where}", key, inputs)
-            if key in columns:
-                raise InputError(f"The input {key!r} of {where} is both fixed and on an axis.")
-            fixed[key] = read_value(where, key, inputs.get(key), value)
-        if _calibrated(table.get("fidelity", "first order"), kind):
-            if "efficiency" in columns or fixed.get("efficiency", CALIBRATED) != CALIBRATED:
-                raise InputError(f"The space {where} is calibrated, so that it takes no efficiency.")
-            fixed["efficiency"] = CALIBRATED
-        uncertain = read_uncertainty(table, inputs, fixed, columns, where)
-        known = {*columns, *fixed, *(uncertain.inputs if uncertain is not None else ())}
-        for key, spec in inputs.items():
-            if spec.required and key not in known:
-                raise InputError(f"The space {where} needs {key!r} ({spec.meaning}), fixed or on an axis.")
-        space = cls(
-            kind=kind.name,
-            axes=read,
-            fixed=fixed,
-            constraints=_expressions(table, "constraints"),
-            subject_to=_expressions(table, "subject_to"),
-            name=name,
-            description=str(table.get("description", "")),
-            uncertain=uncertain,
-        )
-        return space._checked(kind).with_goals(
-            minimize=table.get("minimize"),
-            maximize=table.get("maximize"),
-            pareto=table.get("pareto"),
-            top=table.get("top"),
-        )
+        space = cls(**read_table(table, name))._checked()
+        return space.with_goals(**{key: table.get(key) for key in ("minimize", "maximize", "pareto", "top")})
 
-    def _checked(self, kind: Kind) -> Space:
+    def _checked(self) -> Space:
+        kind = kind_named(self.kind)
         if self.size > _LARGEST:
             raise InputError(f"The space {self.name!r} has {self.size:.3g} points; at most 10^18 can be numbered.")
         known = [*(column for axis in self.axes for column in axis.columns), *self.fixed]
@@ -190,22 +118,23 @@ class Space:
         kind = kind_named(self.kind)
         if minimize is not None and maximize is not None:
             raise InputError("A space has one objective: 'minimize' or 'maximize', not both.")
-        goal = self.goal or _goal(kind, kind.objective)
-        if minimize is not None or maximize is not None:
-            wanted = minimize if minimize is not None else maximize
+        wanted = minimize if minimize is not None else maximize
+        if wanted is not None:
             goal = Goal(_goal(kind, wanted).output, maximize is not None)
+        else:
+            goal = self.goal or _goal(kind, kind.objective)
         front = self.pareto
         if pareto is not None:
             names = pareto.split(",") if isinstance(pareto, str) else pareto
             if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
                 raise InputError("'pareto' must be a list of outputs.")
             front = tuple(_goal(kind, name.strip()) for name in names)
-            low, high = _OBJECTIVES
+            low, high = OBJECTIVES
             if not low <= len({goal.output for goal in front}) == len(front) <= high:
                 raise InputError(f"A Pareto front needs {low} to {high} different outputs, got {', '.join(names)}.")
         count = self.top if top is None else top
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_TOP:
-            raise InputError(f"'top' must be a whole number between 1 and {_MOST_TOP:,}, got {str(count)[:40]!r}.")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TOP:
+            raise InputError(f"'top' must be a whole number between 1 and {MOST_TOP:,}, got {str(count)[:40]!r}.")
         return replace(self, goal=goal, pareto=front, top=count)
 
     # --- documents --------------------------------------------------------------------------------------------
@@ -386,35 +315,6 @@ class Space:
         return self.cache[key]
 
 
-def schema(kind: str) -> dict[str, Any]:
-    """JSON Schema of a space file of a kind."""
-    from mlsysim.walls.inputs import input_schema
-
-    inputs = {name: input_schema(spec) for name, spec in kind_named(kind).inputs.items()}
-    texts = {"type": "array", "items": {"type": "string"}}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "required": ["kind", "axes"],
-        "additionalProperties": False,
-        "properties": {
-            "name": {"type": "string"},
-            "description": {"type": "string"},
-            "kind": {"const": kind},
-            "fidelity": {"enum": ["first order", *([CALIBRATED] if _has_calibrated(kind_named(kind)) else [])]},
-            "axes": {"type": "object", "minProperties": 1},
-            "fixed": {"type": "object", "properties": inputs, "additionalProperties": not inputs},
-            "constraints": texts,
-            "subject_to": texts,
-            "minimize": {"type": "string"},
-            "maximize": {"type": "string"},
-            "pareto": {**texts, "minItems": _OBJECTIVES[0], "maxItems": _OBJECTIVES[1]},
-            "top": {"type": "integer", "minimum": 1, "maximum": _MOST_TOP},
-            **UNCERTAINTY_SCHEMA,
-        },
-    }
-
-
 def _read_field(space: Space, column: str, attribute: str, spec: Any, value: Any) -> Any:
     from mlsysim.walls.inputs import read_input
 
@@ -443,33 +343,6 @@ def _objects(values: tuple[Any, ...]) -> Any:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
-
-
-def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = table.get(key, {})
-    if not isinstance(found, dict):
-        raise InputError(f"{key!r} of a space must be a table, [{key}].")
-    return found
-
-
-def _expressions(table: Mapping[str, Any], key: str) -> tuple[Expression, ...]:
-    texts = table.get(key, [])
-    if not isinstance(texts, list):
-        raise InputError(f"{key!r} of a space must be a list of texts such as 'heads % tp == 0'.")
-    return tuple(Expression(text) for text in texts)
-
-
-def _has_calibrated(kind: Kind) -> bool:
-    return "efficiency" in kind.inputs and CALIBRATED in kind.inputs["efficiency"].choices
-
-
-def _calibrated(value: Any, kind: Kind) -> bool:
-    """Whether a space says that it is calibrated; ``efficiency = "calibrated"`` among its fixed inputs says the same."""
-    if value not in ("first order", "first_order", CALIBRATED):
-        raise unknown_name("fidelity", value, ("first order", CALIBRATED), 'use "first order" or "calibrated".')
-    if value == CALIBRATED and not _has_calibrated(kind):
-        raise InputError(f"Spaces of kind {kind.name!r} are first order.")
-    return bool(value == CALIBRATED)
 
 
 def _goal(kind: Kind, name: Any) -> Goal:

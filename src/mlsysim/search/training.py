@@ -26,13 +26,13 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.calibrated_training import CalibratedTiming
+from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.run_costs import RunCosts
 from mlsysim.search.training_inputs import (
     COST_NUMBERS,
     GROUPED,
     INPUTS,
     NUMBERS,
-    RECOMPUTE,
     Modes,
     Names,
     canonical,

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
+from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.walls.fleet.communication import DistributedModel
@@ -25,7 +26,6 @@ __all__ = [
     "GROUPED",
     "INPUTS",
     "NUMBERS",
-    "RECOMPUTE",
     "RELIABILITY_INPUTS",
     "Modes",
     "Names",
@@ -34,9 +34,6 @@ __all__ = [
     "fleet_named",
     "taken",
 ]
-
-RECOMPUTE = ("none", "selective", "full")
-"""Recomputation modes, mildest first."""
 
 ALIASES = {
     "tp": "tp_size",

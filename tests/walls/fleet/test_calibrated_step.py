@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.physics.training_step import distinct_domains, overlapped, pipelined, ring_time
+from mlsysim.systems.registry import Clusters
+from mlsysim.walls.fleet import calibrated_distributed
 from mlsysim.walls.fleet.calibrated_step import CalibratedStep, Job, calibrated_step
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.stacks import nearest_stack, recipe, stack, stack_names, stack_of_source
@@ -207,3 +210,39 @@ def test_accumulation_repeats_micro_batches_and_synchronises_once():
 def test_a_network_without_layers_is_refused_in_a_sentence():
     with pytest.raises(InputError, match="needs them"):
         DistributedModel().solve(model="ResNet50", fleet="Research_256", batch_size=2560, efficiency="calibrated")
+
+
+def test_a_kept_chip_is_that_of_its_fleet_and_factors():
+    fleet = Clusters.get("Meta_16K")
+    faster = fleet.node.accelerator.memory.model_copy(update={"bandwidth": 2 * fleet.node.accelerator.memory.bandwidth})
+    chip = fleet.node.accelerator.model_copy(update={"memory": faster})
+    other = fleet.model_copy(update={"node": fleet.node.model_copy(update={"accelerator": chip})})
+
+    def found(where, share=1.0, slow=1.0, cap=None, precision="bf16"):
+        x = SimpleNamespace(
+            fleet=where, precision=precision, congestion_factor=1.0, power_cap=cap, straggler_factor=slow
+        )
+        return calibrated_distributed.chip_of_fleet(x, share, {})
+
+    asked = [
+        {"where": fleet},
+        {"where": other},
+        {"where": fleet, "share": 0.5},
+        {"where": fleet, "slow": 1.25},
+        {"where": fleet, "cap": 500.0},
+        {"where": fleet, "precision": "fp8"},
+    ]
+    first = [found(**one) for one in asked]
+    assert len(set(first)) == len(asked)
+    assert [found(**one) for one in asked] == first
+    calibrated_distributed.forget()
+    assert [found(**one) for one in asked] == first
+    assert first[1].bandwidth == pytest.approx(2 * first[0].bandwidth)
+    assert first[2].adapter == pytest.approx(first[0].adapter / 2)
+    assert found(fleet, slow=np.array([1.0, 1.25])).product_rate.tolist() == [
+        first[0].product_rate,
+        first[3].product_rate,
+    ]
+    for step in range(500):
+        found(fleet, slow=1.0 + step / 1000)
+    assert len(calibrated_distributed._CHIPS) <= 64

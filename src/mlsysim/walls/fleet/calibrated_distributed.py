@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.calibrated_step import CalibratedStep, Job, calibrated_step
 from mlsysim.walls.fleet.layout import Layout
@@ -18,7 +19,7 @@ from mlsysim.walls.fleet.step import StepTerms
 from mlsysim.walls.fleet.training_chip import TrainingChip, constants, training_chip
 from mlsysim.walls.fleet.training_shape import training_shape
 
-__all__ = ["adopt_stack", "calibrated_terms", "chip_of_fleet"]
+__all__ = ["adopt_stack", "calibrated_terms", "chip_of_fleet", "forget"]
 
 _FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "fp16": "bf16"}
 _RACK = 8
@@ -49,7 +50,8 @@ def adopt_stack(x: Any, assumed: dict[str, str]) -> Stack:
 def chip_of_fleet(x: Any, share: float, assumed: dict[str, str]) -> TrainingChip:
     """The chip's constants in this fleet: its network, its link domain, a power cap, and the given slow-downs.
 
-    The slow-downs may be arrays.
+    The slow-downs may be arrays. Without arrays what was found is kept, as a search of layouts asks for the same chip
+    thousands of times.
     """
     fleet, hardware = x.fleet, x.fleet.node.accelerator
     precision = _FORMATS.get(x.precision, x.precision)
@@ -58,6 +60,38 @@ def chip_of_fleet(x: Any, share: float, assumed: dict[str, str]) -> TrainingChip
             f"a calibrated training step knows bf16, fp16, fp8, nvfp4, tf32 and fp32, not {x.precision}.",
             field="precision",
         )
+    given = (share, x.congestion_factor, x.power_cap, x.straggler_factor)
+    if all(value is None or isinstance(value, (int, float)) for value in given):
+        found = _kept(fleet, precision, given)
+    else:
+        found = _chip(fleet, precision, *given)
+    if not found.measured:
+        assumed["extrapolating"] = f"{hardware.name} has no measured training constants; those of its class are used"
+    return found
+
+
+# Fleets are told apart by identity, and held here so that none takes the identity of one that is gone.
+_CHIPS: dict[tuple[Any, ...], tuple[Fleet, TrainingChip]] = {}
+_KEPT = 64
+
+
+def _kept(fleet: Fleet, precision: str, given: tuple[Any, ...]) -> TrainingChip:
+    key = (id(fleet), precision, *given)
+    found = _CHIPS.get(key)
+    if found is None or found[0] is not fleet:
+        if len(_CHIPS) >= _KEPT:
+            _CHIPS.clear()
+        found = _CHIPS[key] = (fleet, _chip(fleet, precision, *given))
+    return found[1]
+
+
+def forget() -> None:
+    """Drop the chips that are kept, after a change of tables (fits)."""
+    _CHIPS.clear()
+
+
+def _chip(fleet: Fleet, precision: str, share: Any, congestion: Any, power_cap: Any, slow: Any) -> TrainingChip:
+    hardware = fleet.node.accelerator
     link = hardware.link
     domain = fleet.node.accelerators_per_node
     if link is not None and link.domain is not None and link.domain > max(domain, _RACK):
@@ -65,25 +99,21 @@ def chip_of_fleet(x: Any, share: float, assumed: dict[str, str]) -> TrainingChip
     found = training_chip(
         hardware,
         precision,
-        adapter=to_si(fleet.bandwidth_per_accelerator, "byte/s") * share / x.congestion_factor,
-        power_cap=x.power_cap,
+        adapter=to_si(fleet.bandwidth_per_accelerator, "byte/s") * share / congestion,
+        power_cap=power_cap,
         domain=domain,
     )
     if link is not None:
         # A node with less (or more) of the link than the chip's own keeps the same share of it.
         ratio = to_si(fleet.node.intra_node_bw, "byte/s") / 2 / to_si(link.bandwidth_per_direction, "byte/s")
         found = replace(found, ring=found.ring * ratio, all_reduce=found.all_reduce * ratio)
-    slow = x.straggler_factor
-    found = replace(
+    return replace(
         found,
         half_rate=found.half_rate / slow,
         product_rate=found.product_rate / slow,
         attention_rate=found.attention_rate / slow,
         bandwidth=found.bandwidth / slow,
     )
-    if not found.measured:
-        assumed["extrapolating"] = f"{hardware.name} has no measured training constants; those of its class are used"
-    return found
 
 
 def calibrated_terms(

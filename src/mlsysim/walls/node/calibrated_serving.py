@@ -108,7 +108,7 @@ def serve(
     measured = writer.kernels.family != "other"
     itl_band, ttft_band = interval(f"{kind} tpot", measured), interval(f"{kind} ttft", measured)
     assumed["interval"] = (
-        f"90 % of {itl_band.rows} measured runs ({itl_band.regime})"
+        f"90 % of the times per token of {itl_band.rows} measured {'' if writer is reader else 'disaggregated '}serving runs"
         if not itl_band.extrapolating
         else "extrapolating: serving was not validated on such a chip"
     )

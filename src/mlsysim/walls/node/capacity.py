@@ -27,9 +27,15 @@ __all__ = [
 ]
 
 
-def remedies(needed: float, available: float, precision: str) -> list[str]:
-    """The smallest changes that would make inference fit, cheapest first."""
+def remedies(needed: float, available: float, precision: str, place: str = "") -> list[str]:
+    """The smallest changes that would make inference fit, cheapest first.
+
+    A microcontroller (``place`` says which of its memories is short) does not share a network with others: it takes a chip with
+    more of that memory.
+    """
     found = []
+    if place:
+        return [f"use a smaller network or a chip with {needed / available:.2g} times as much {place}"]
     weight = bytes_per_element(precision)
     for name in ("fp8", "int4"):
         if bytes_per_element(name) < weight and needed * bytes_per_element(name) / weight <= available:

@@ -9,9 +9,11 @@ F operations at a fraction eta of the dense peak P; B bytes (weights, caches, ac
 With ``efficiency="calibrated"`` the time is the sum of the pass's operators on measured silicon instead
 (:mod:`mlsysim.walls.node.device_time`): ``latency_compute`` and ``latency_memory`` are then the times of operators that
 arithmetic and memory bind, ``latency_overhead`` waiting for launches, and ``interval`` the band in which 90 % of
-measurements of that kind lay.
+measurements of that kind lay. Microcontrollers have cycles of a multiply-add instead
+(:mod:`mlsysim.walls.node.microcontroller`), for the ``runtime`` that is named.
 
-A model that does not fit is infeasible, and the answer says what is needed, what there is, and the smallest changes
+A chip with flash executes the weights of a network of fixed shape in place: they must fit into flash, and what flows into main
+memory. A model that does not fit is infeasible, and the answer says what is needed, what there is, and the smallest changes
 that would help. Its time is still given, as if the part that does not fit were streamed from the host: resident bytes at
 memory bandwidth plus spilled bytes over the host link.
 
@@ -28,6 +30,7 @@ from typing import Any, ClassVar
 from mlsysim.errors import InputError, OOMError
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.models.vision import RowWorkload
 from mlsysim.physics.power import proportional_power, utilised_power
 from mlsysim.physics.precision import bytes_per_element, compute_precision
 from mlsysim.physics.roofline import compute_time, memory_time
@@ -59,7 +62,7 @@ from mlsysim.walls.node.capacity import inference_bytes, remedies, training_reme
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval as interval_of
 
-__all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel", "node_time", "spill_time"]
+__all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel", "node_time", "spill_time", "weights_in_flash"]
 
 CARDS = (
     Wall(
@@ -150,6 +153,14 @@ class PerformanceProfile(Result):
         return f"{self.bottleneck}-bound, {self.latency.to('ms'):.4g~P}, {self.throughput:.4g~P}, MFU {self.mfu:.1%}, {fit}"
 
 
+def weights_in_flash(model: Workload, chip: Any, phase: str) -> bool:
+    """Whether the weights of a pass are read in place from flash, so that main memory holds only what flows.
+
+    Training changes the weights, so it holds them in memory.
+    """
+    return chip.memory.flash_capacity is not None and model.fixed_shape and phase != "training"
+
+
 def choose_pass(model: Workload, x: Any, assumed: dict[str, str]) -> tuple[str, Any, Any]:
     """Phase, new tokens and context of the pass that the inputs ask for."""
     sequence = isinstance(model, TransformerWorkload) or not model.fixed_shape
@@ -220,6 +231,12 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         "bandwidth_efficiency": Input(
             "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
         ),
+        "runtime": Input(
+            "inference runtime of a microcontroller, for calibrated times",
+            kind="object",
+            default=None,
+            example="STM32Cube.AI 9",
+        ),
     }
     equations = (
         Equation(
@@ -270,6 +287,13 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             },
             when="calibrated",
         ),
+        Equation(
+            "latency",
+            "T = M / (r f), with M multiply-adds at r a cycle (core, kind of network and runtime)",
+            r"T = \frac{M}{r\,f}",
+            {"M": ("macs", ""), "r": ("per_cycle", ""), "f": ("clock", "1/s")},
+            when="microcontroller",
+        ),
     )
     known_fallacies = (
         "More FLOP/s make decode faster: below the ridge point only bandwidth, batching or fewer bytes do.",
@@ -317,13 +341,20 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             footprint = inference_bytes(
                 model, x.batch_size, (context or 0) + (new or 0), x.precision, x.cache_precision
             )
-        footprint, capacity = self._room(x, footprint, assumed)
+        footprint, capacity, place = self._room(x, phase, footprint, assumed)
         moved = demand.bytes
         fits = footprint <= capacity
         spilled = 0.0 if fits else moved * (1 - capacity / footprint)
         calibrated = x.efficiency == CALIBRATED
         interval = None
-        if calibrated:
+        tiny = self._microcontroller(x, phase, assumed)
+        if tiny is not None:
+            t_compute, t_memory, dispatch = max(tiny.time, demand.hardware_flops / peak), 0.0, 0.0
+            latency = t_compute
+            interval = quantity(tiny.low, "s"), quantity(tiny.high, "s")
+            if not fits:
+                assumed["spill"] = "times are given as if the model fitted"
+        elif calibrated:
             timed = self._calibrated(x, phase, new, context, assumed)
             t_compute, t_memory, dispatch = timed.arithmetic, timed.memory, timed.waiting
             if not fits and chip.interconnect is not None:
@@ -342,7 +373,9 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         hfu = demand.hardware_flops / (latency * peak)
         idle = constant("idle_power_fraction").number
         energy = None
-        if chip.tdp is not None and calibrated:
+        if tiny is not None:
+            energy = tiny.energy
+        elif chip.tdp is not None and calibrated:
             p = timed.profile.power
             utilised = min(timed.moved / (latency * bandwidth), 1.0)
             watts = utilised_power(to_si(chip.tdp, "W"), p.idle, p.arithmetic, p.memory, p.cap, min(hfu, 1.0), utilised)
@@ -351,7 +384,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             energy = proportional_power(to_si(chip.tdp, "W"), idle, min(hfu, 1.0)) * latency
         bound = "Compute" if fits and t_compute >= t_memory else "Memory"
         binding, trace, help_text = self._binding(
-            x, fits, bound, t_compute, t_memory, footprint, capacity, new if training else None
+            x, fits, bound, t_compute, t_memory, footprint, capacity, place, new if training else None
         )
         if not fits and x.raise_errors:
             raise OOMError(binding.sentence, needed=footprint, available=capacity)
@@ -379,7 +412,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             constraint_trace=trace,
             remedies=help_text,
             offload_spill_bytes=None if fits else quantity(spilled, "byte"),
-            offload_effective_bw=None if fits else quantity(moved / t_memory, "byte/s"),
+            offload_effective_bw=None if fits or not t_memory else quantity(moved / t_memory, "byte/s"),
             interval=interval,
         )
         outcome._context = {
@@ -394,12 +427,38 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             "samples": x.batch_size,
             "fits": fits and not calibrated,
             "first_order": not calibrated,
-            "calibrated": calibrated,
+            "calibrated": calibrated and tiny is None,
+            "microcontroller": tiny is not None,
+            **({} if tiny is None else {"macs": tiny.macs, "per_cycle": tiny.per_cycle, "clock": tiny.clock}),
             "spilled": spilled if chip.interconnect and not calibrated else 0.0,
             "host_link": to_si(chip.interconnect.bandwidth, "byte/s") if spilled and chip.interconnect else None,
         }
         outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
+        if tiny is not None:
+            outcome._sources["cycles"] = tiny.source
         return outcome
+
+    @staticmethod
+    def _microcontroller(x: Any, phase: str, assumed: dict[str, str]) -> Any:
+        """Cycles of a pass, where a calibrated one is asked for on a chip whose core is known by them; else None."""
+        from mlsysim.walls.node.microcontroller import board_of_chip, microcontroller_pass
+
+        layers = isinstance(x.model, RowWorkload) and bool(x.model.rows) and phase == "inference"
+        if x.runtime is not None and not isinstance(x.runtime, str):
+            raise InputError(f"The 'runtime' of SingleNodeModel is a name, not {x.runtime!r:.80}.", field="runtime")
+        target = board_of_chip(x.hardware) if x.efficiency == CALIBRATED and layers else None
+        if target is None:
+            if x.runtime is not None:
+                raise InputError(
+                    f"The runtime {x.runtime!r} is known for calibrated inference of networks of layers on microcontrollers, which "
+                    f"{x.model.name} on {x.hardware.name} with efficiency={x.efficiency!r} is not; leave it out.",
+                    field="runtime",
+                )
+            return None
+        assumed.pop("bandwidth_efficiency", None)
+        timed = microcontroller_pass(x.model, x.hardware, target, x.batch_size, x.precision, x.runtime)
+        assumed.update(timed.assumptions)
+        return timed
 
     @staticmethod
     def _calibrated(x: Any, phase: str, new: Any, context: Any, assumed: dict[str, str]) -> Any:
@@ -468,23 +527,31 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         return float(spill_time(moved, spilled, bandwidth, link))
 
     @staticmethod
-    def _room(x: Any, footprint: float, assumed: dict[str, str]) -> tuple[float, float]:
-        """Bytes needed and available. A microcontroller leaves weights in flash and needs RAM for what flows."""
+    def _room(x: Any, phase: str, footprint: float, assumed: dict[str, str]) -> tuple[float, float, str]:
+        """Bytes needed and available, and where. A microcontroller leaves weights in flash and needs RAM for what flows."""
         memory = x.hardware.memory
         capacity = to_si(memory.capacity, "byte")
-        if memory.flash_capacity is None or not x.model.fixed_shape:
-            return footprint, capacity
+        if not weights_in_flash(x.model, x.hardware, phase):
+            return footprint, capacity, ""
         flash = to_si(memory.flash_capacity, "byte")
         weights = x.model.parameter_count * bytes_per_element(x.precision)
         working = x.model.working_bytes(x.batch_size, x.precision)
-        assumed["weights"] = "executed in place from flash"
+        assumed["weights"] = f"{bytes_text(weights)} executed in place from {bytes_text(flash)} of flash, none in RAM"
         if weights > flash:
-            return weights, flash
-        return working, capacity
+            return weights, flash, "flash"
+        return working, capacity, "RAM"
 
     @staticmethod
     def _binding(
-        x: Any, fits: bool, bound: str, compute: float, memory: float, needed: float, available: float, length: Any
+        x: Any,
+        fits: bool,
+        bound: str,
+        compute: float,
+        memory: float,
+        needed: float,
+        available: float,
+        place: str,
+        length: Any,
     ) -> tuple[Binding, tuple[str, ...], tuple[str, ...]]:
         if not fits:
             found = (
@@ -501,19 +568,23 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
                     lora_rank=x.lora_rank if x.is_lora else None,
                 )
                 if x.is_training or x.phase == "training"
-                else remedies(needed, available, x.precision)
+                else remedies(needed, available, x.precision, place)
             )
             sentence = (
-                f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB and {x.hardware.name} has "
-                f"{available / 1e9:.1f} GB; {found[0]}."
+                f"Wall 2 (Memory): {x.model.name} needs {bytes_text(needed)}{place and f' of {place}'} and {x.hardware.name} has "
+                f"{bytes_text(available)}; {found[0]}."
             )
             return Binding(2, "Memory", needed / available, sentence), (sentence,), tuple(found)
         longer, shorter = max(compute, memory), min(compute, memory)
         margin = longer / shorter if shorter > 0 else None
         number = 1 if bound == "Compute" else 2
-        by = f"{margin:.3g} times" if margin is not None else "more than"
         other = "memory" if bound == "Compute" else "compute"
-        sentence = f"Wall {number} ({bound}) binds: it takes {by} as long as {other}."
+        lead = (
+            f"it takes {margin:.3g} times as long as {other}"
+            if margin is not None
+            else f"no time is counted for {other} alone"
+        )
+        sentence = f"Wall {number} ({bound}) binds: {lead}."
         return Binding(number, bound, margin, sentence), (sentence,), ()
 
 
@@ -534,6 +605,13 @@ def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
                 note = f"{wanted} weights computed in {wider}: {chip.name} has no {wanted} arithmetic"
                 return to_si(core.peak(wider), "flop/s"), note
     return to_si(core.peak(precision), "flop/s"), ""
+
+
+def bytes_text(value: float) -> str:
+    """A memory in the decimal unit that suits it: 141.2 GB, 25.56 MB, 16 kB."""
+    if value >= 1e9:
+        return f"{value / 1e9:.1f} GB"
+    return f"{value / 1e6:.4g} MB" if value >= 1e6 else f"{value / 1e3:.4g} kB"
 
 
 def cite(metadata: Any) -> str:

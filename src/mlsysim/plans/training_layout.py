@@ -1,0 +1,177 @@
+"""How a training plan is laid out: its batch, the inputs of its step, and the degrees of parallelism.
+
+Degrees that the plan gives are kept; with mode auto they are the best of
+:class:`mlsysim.search.parallelism.ParallelismOptimizer`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.models.base import Workload
+from mlsysim.plans.open_choices import fidelity_of, precision_of
+from mlsysim.plans.plan import ParallelismPart, Plan
+from mlsysim.search.parallelism import ParallelismOptimizer
+from mlsysim.systems.types import Fleet
+from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
+from mlsysim.walls.fleet.layout import divisors
+
+__all__ = ["fitting_step", "step_options", "training_batch"]
+
+SEQ_LEN = 4096
+_TOKENS_A_STEP = 4e6
+_SHARING = 64
+"""Accelerators that share a sequence at most, where the batch is ours to choose."""
+
+_NAMES = {
+    "tp": "tp_size",
+    "pp": "pp_size",
+    "ep": "ep_size",
+    "cp": "cp_size",
+    "virtual_stages": "v_stages",
+    "schedule": "schedule",
+    "zero": "zero_stage",
+    "recompute": "activation_recomputation",
+    "sequence_parallel": "sequence_parallel",
+    "overlap": "overlap_comm",
+}
+"""Fields of a plan's parallelism and the inputs of DistributedModel that they are."""
+
+
+def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
+    """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said."""
+    seq_len = plan.workload.seq_len
+    if seq_len is None:
+        seq_len = 1 if model.fixed_shape else SEQ_LEN
+        if not model.fixed_shape:
+            assumed["seq_len"] = f"{SEQ_LEN:,} tokens"
+    batch = plan.workload.batch_size
+    if batch is None:
+        accelerators = fleet.total_accelerators
+        wanted = max(1, round(_TOKENS_A_STEP / seq_len)) if not model.fixed_shape else 32 * accelerators
+        batch = max(accelerators, wanted // accelerators * accelerators)
+        if batch > 4 * wanted and plan.parallelism.automatic:
+            # Tensor and pipeline parallelism share a sequence: fewer sequences than accelerators will do.
+            shared = [k for k in divisors(accelerators) if k <= _SHARING]
+            batch = accelerators // next((k for k in shared if accelerators // k <= 4 * wanted), shared[-1])
+        assumed["batch_size"] = f"{batch:,} sequences a step"
+    return batch, seq_len
+
+
+def step_options(
+    plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
+) -> dict[str, Any]:
+    """Keyword arguments of DistributedModel for a plan."""
+    work, hard, split = plan.workload, plan.hardware, plan.parallelism
+    options: dict[str, Any] = {
+        "batch_size": batch,
+        "seq_len": seq_len,
+        "precision": precision_of(plan, assumed, fleet.node.accelerator),
+        "efficiency": _fidelity(plan, model, assumed),
+        "overlap_comm": True if split.overlap is None else split.overlap,
+    }
+    if work.optimizer is not None:
+        options["optimizer"] = work.optimizer
+    if work.lora_rank is not None:
+        options |= {"is_lora": True, "lora_rank": work.lora_rank}
+    if hard.stack is not None:
+        options["stack"] = hard.stack
+    if hard.power_cap is not None:
+        options["power_cap"] = hard.power_cap
+    if split.automatic:
+        split = _best_layout(plan, model, fleet, options, assumed)
+    for name, target in _NAMES.items():
+        value = getattr(split, name)
+        if value is not None:
+            options[target] = value
+    _check_degrees(split, fleet)
+    if split.micro_batch is not None:
+        local = batch / (split.dp or _data_degree(split, fleet))
+        if local % split.micro_batch:
+            raise InputError(
+                f"A replica has {local:g} sequences of the batch, which micro-batches of {split.micro_batch} do not divide.",
+                field="micro_batch",
+            )
+        options["microbatch_count"] = int(local // split.micro_batch)
+    return options
+
+
+def _data_degree(split: ParallelismPart, fleet: Fleet) -> int:
+    """Data-parallel degree that is left by the others."""
+    others = (split.tp or 1) * (split.pp or 1) * (split.cp or 1)
+    return max(1, fleet.total_accelerators // others)
+
+
+def _check_degrees(split: ParallelismPart, fleet: Fleet) -> None:
+    if split.dp is None:
+        return
+    product = (split.tp or 1) * (split.pp or 1) * (split.cp or 1) * split.dp
+    if product != fleet.total_accelerators:
+        raise InputError(
+            f"TP x PP x CP x DP is {product:,}, but the fleet has {fleet.total_accelerators:,} accelerators.",
+            field="dp",
+        )
+
+
+def _fidelity(plan: Plan, model: Workload, assumed: dict[str, str]) -> float | str:
+    """Calibrated where nothing is said and the model has layers to sum over."""
+    if plan.hardware.efficiency is None and not getattr(model, "has_dimensions", False):
+        assumed["fidelity"] = f"first order at efficiency 0.5: {model.name} states no layers to sum over"
+        return 0.5
+    return fidelity_of(plan)
+
+
+def _best_layout(
+    plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]
+) -> ParallelismPart:
+    """The best layout that fits, with what the plan has fixed kept."""
+    split = plan.parallelism
+    limits: dict[str, Any] = {"max_cp": 16 if options["seq_len"] >= 32768 else 1}
+    search = {
+        key: options[key]
+        for key in ("batch_size", "seq_len", "precision", "efficiency", "overlap_comm", "optimizer")
+        if key in options
+    }
+    if split.schedule is not None:
+        limits["schedule"] = split.schedule
+    found = ParallelismOptimizer().solve(model=model, fleet=fleet, **search, **limits)
+    best = found.best_config
+    if not found.feasible:
+        raise InputError(found.binding.sentence, field="parallelism")
+    dp = best["dp"]
+    micro = max(1, options["batch_size"] // dp // best["microbatch_count"])
+    assumed["layout"] = f"the best of {found.total_searched:,} searched"
+    chosen = {
+        "tp": best["tp"],
+        "pp": best["pp"],
+        "ep": best["ep"],
+        "cp": best["cp"],
+        "virtual_stages": best["v_stages"],
+        "micro_batch": micro,
+        "zero": best["zero_stage"],
+        "recompute": best["recompute"],
+    }
+    if best.get("schedule") is not None:
+        chosen["schedule"] = best["schedule"]
+    given = {
+        name: getattr(split, name) for name in ("sequence_parallel", "overlap") if getattr(split, name) is not None
+    }
+    return ParallelismPart(**chosen, **given)
+
+
+def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:
+    """The step; where the plan leaves the micro-batch open and it does not fit, with the largest one that does."""
+    step = DistributedModel().solve(model, fleet, **options)
+    if step.feasible or "microbatch_count" in options:
+        return step
+    local = options["batch_size"] // step.parallelism["dp"]
+    for count in divisors(local):
+        if count <= step.microbatch_count:
+            continue
+        smaller = DistributedModel().solve(model, fleet, **options, microbatch_count=count)
+        if smaller.feasible:
+            options["microbatch_count"] = count
+            assumed["micro_batch"] = f"{local // count}: the largest that fits"
+            return smaller
+    return step

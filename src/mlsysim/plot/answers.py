@@ -1,0 +1,115 @@
+"""Charts of answers to plans: the same for a report, for one answer on a page and for two side by side.
+
+What an answer has no data for gives no figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plot.charts.memory_bar import memory_bar
+from mlsysim.plot.charts.roofline import roofline
+from mlsysim.plot.charts.scorecard import scorecard
+from mlsysim.plot.charts.tornado import tornado
+from mlsysim.plot.charts.waterfall import waterfall
+from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.units.registry import quantity
+
+__all__ = ["HARDWARE", "memory_of", "roofline_of", "scorecard_of", "time_of", "tornado_of"]
+
+Named = Sequence[tuple[str, Answer]]
+"""Answers with the name that tells each from the others; empty where there is one."""
+
+HARDWARE = {
+    "peak_flops": "Peak FLOP/s",
+    "memory_bandwidth": "Memory bandwidth",
+    "memory_capacity": "Memory capacity",
+    "link_bandwidth": "Link in the node",
+    "fabric_bandwidth": "Network",
+}
+"""Figures of the hardware as a reader knows them."""
+
+
+def scorecard_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure:
+    """The walls that were asked, and what was found at each."""
+    rows = []
+    for score in answer.scorecard:
+        if score.status == "not asked":
+            continue
+        text = "; ".join(filter(None, (score.value, score.note)))
+        words = f"Fails. {text}" if score.status == "fails" else text
+        rows.append((score.wall, score.load, words or "binds"))
+    return scorecard(rows, binding=answer.binding.wall, title=title, width=width)
+
+
+def roofline_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:
+    """All points of the answers under the roofs of their chips; without a title it names the roofs."""
+    roofs: dict[tuple[float, float], tuple[str, Any, Any]] = {}
+    points = []
+    for name, answer in answers:
+        for point in answer.roofline:
+            label = f"{point['chip']}, {point['precision']}"
+            peak, bandwidth = quantity(point["peak_flops"], "flop/s"), quantity(point["bandwidth"], "byte/s")
+            roofs.setdefault((point["peak_flops"], point["bandwidth"]), (label, peak, bandwidth))
+            if point["intensity"] > 0 and point["achieved"] > 0:
+                where = quantity(point["intensity"], "flop/byte"), quantity(point["achieved"], "flop/s")
+                points.append((f"{point['label']} ({name})" if name else point["label"], *where))
+    if not roofs:
+        return None
+    drawn = _distinct(list(roofs.values()))
+    title = title or "Roofline of " + " and ".join(label for label, _, _ in drawn)
+    return roofline(roofs=drawn, points=points, title=title, width=width)
+
+
+def _distinct(roofs: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
+    """A hypothetical chip has the name of the one that it was made from; the second of a name says so."""
+    seen: set[str] = set()
+    out = []
+    for label, peak, bandwidth in roofs:
+        out.append((f"{label}, edited" if label in seen else label, peak, bandwidth))
+        seen.add(label)
+    return out
+
+
+def time_of(answer: Answer, *, whole: str, title: str, width: int = WIDE) -> Figure | None:
+    """Where the time of a step, a request or a pass goes; ``whole`` is what that is called."""
+    parts = [(part.label, quantity(part.value, "s")) for part in answer.time_parts if part.value > 0]
+    return waterfall(parts, total_label=whole, title=title, width=width) if parts else None
+
+
+def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:
+    """What fills the memory of one accelerator, a bar for each answer."""
+    bars = [
+        (
+            name,
+            [(part.label, quantity(part.value, "byte")) for part in answer.memory.parts],
+            quantity(answer.memory.capacity, "byte"),
+        )
+        for name, answer in answers
+        if answer.memory is not None and answer.memory.parts
+    ]
+    return memory_bar(bars, title=title, width=width) if bars else None
+
+
+def tornado_of(
+    answer: Answer, changes: Mapping[str, tuple[float | None, float | None]], *, title: str, width: int = WIDE
+) -> Figure | None:
+    """Changes of the main metric in per cent; a side on which the plan no longer fits has no bar."""
+    rows = []
+    for name, sides in changes.items():
+        missing = [word for word, side in zip(("less", "more"), sides, strict=True) if side is None]
+        remark = f" (10 % {' and '.join(missing)} no longer fits)" if missing else ""
+        rows.append((HARDWARE[name] + remark, 100 * (sides[0] or 0.0), 100 * (sides[1] or 0.0)))
+    if not rows:
+        return None
+    return tornado(
+        rows,
+        base=0,
+        unit="percent",
+        axis=f"Change of {answer.metric(answer.main).label.lower()}",
+        names=("10 % less of it", "10 % more of it"),
+        title=title,
+        width=width,
+    )

@@ -1,0 +1,150 @@
+"""The table of a space file, read and checked: what :class:`mlsysim.search.space.Space` is made of, and its JSON Schema."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.search.axes import read_axis, read_value
+from mlsysim.search.expression import Expression
+from mlsysim.search.kinds import Kind, kind_named
+from mlsysim.search.uncertainty import KEYS, UNCERTAINTY_SCHEMA, read_uncertainty
+from mlsysim.walls.inputs import CALIBRATED, input_schema
+
+__all__ = ["MOST_TOP", "OBJECTIVES", "read_table", "read_toml", "schema"]
+
+_KEYS = (
+    "name",
+    "description",
+    "kind",
+    "fidelity",
+    "axes",
+    "fixed",
+    "constraints",
+    "subject_to",
+    "minimize",
+    "maximize",
+    "pareto",
+    "top",
+    *KEYS,
+)
+MOST_TOP = 10_000
+"""Designs that may be kept at most."""
+OBJECTIVES = (2, 6)
+"""Outputs of a Pareto front, at least and at most."""
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The table of a space file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InputError(f"The space file {str(path)!r} cannot be read: {reason}.") from None
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"The space file {str(path)!r} is not TOML: {error}.") from None
+
+
+def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Fields of the space that a table describes, all but its goals."""
+    for key in table:
+        if key not in _KEYS:
+            raise unknown_name("key of a space", key, _KEYS, f"use one of {', '.join(_KEYS)}.")
+    if "kind" not in table:
+        raise InputError("A space needs a 'kind', such as kind = \"node\".")
+    kind = kind_named(table["kind"])
+    name = str(table.get("name", name))
+    inputs, where = kind.inputs, f"{name!r}"
+    axes = _table(table, "axes")
+    if not axes:
+        raise InputError(f"The space {where} needs at least one axis under [axes].")
+    read = tuple(read_axis(axis, spec, inputs, where) for axis, spec in axes.items())
+    columns = [column for axis in read for column in axis.columns]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise InputError(f"The input {column!r} of {where} is on two axes.")
+    fixed = {}
+    for key, value in _table(table, "fixed").items():
+        if inputs and key not in inputs:
+            raise unknown_name(f"input for {where}", key, inputs)
+        if key in columns:
+            raise InputError(f"The input {key!r} of {where} is both fixed and on an axis.")
+        fixed[key] = read_value(where, key, inputs.get(key), value)
+    if _calibrated(table.get("fidelity", "first order"), kind):
+        if "efficiency" in columns or fixed.get("efficiency", CALIBRATED) != CALIBRATED:
+            raise InputError(f"The space {where} is calibrated, so that it takes no efficiency.")
+        fixed["efficiency"] = CALIBRATED
+    uncertain = read_uncertainty(table, inputs, fixed, columns, where)
+    known = {*columns, *fixed, *(uncertain.inputs if uncertain is not None else ())}
+    for key, spec in inputs.items():
+        if spec.required and key not in known:
+            raise InputError(f"The space {where} needs {key!r} ({spec.meaning}), fixed or on an axis.")
+    return {
+        "kind": kind.name,
+        "axes": read,
+        "fixed": fixed,
+        "constraints": _expressions(table, "constraints"),
+        "subject_to": _expressions(table, "subject_to"),
+        "name": name,
+        "description": str(table.get("description", "")),
+        "uncertain": uncertain,
+    }
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """JSON Schema of a space file of a kind."""
+    inputs = {name: input_schema(spec) for name, spec in kind_named(kind).inputs.items()}
+    texts = {"type": "array", "items": {"type": "string"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "required": ["kind", "axes"],
+        "additionalProperties": False,
+        "properties": {
+            "name": {"type": "string"},
+            "description": {"type": "string"},
+            "kind": {"const": kind},
+            "fidelity": {"enum": ["first order", *([CALIBRATED] if _has_calibrated(kind_named(kind)) else [])]},
+            "axes": {"type": "object", "minProperties": 1},
+            "fixed": {"type": "object", "properties": inputs, "additionalProperties": not inputs},
+            "constraints": texts,
+            "subject_to": texts,
+            "minimize": {"type": "string"},
+            "maximize": {"type": "string"},
+            "pareto": {**texts, "minItems": OBJECTIVES[0], "maxItems": OBJECTIVES[1]},
+            "top": {"type": "integer", "minimum": 1, "maximum": MOST_TOP},
+            **UNCERTAINTY_SCHEMA,
+        },
+    }
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise InputError(f"{key!r} of a space must be a table, [{key}].")
+    return found
+
+
+def _expressions(table: Mapping[str, Any], key: str) -> tuple[Expression, ...]:
+    texts = table.get(key, [])
+    if not isinstance(texts, list):
+        raise InputError(f"{key!r} of a space must be a list of texts such as 'heads % tp == 0'.")
+    return tuple(Expression(text) for text in texts)
+
+
+def _has_calibrated(kind: Kind) -> bool:
+    return "efficiency" in kind.inputs and CALIBRATED in kind.inputs["efficiency"].choices
+
+
+def _calibrated(value: Any, kind: Kind) -> bool:
+    """Whether a space says that it is calibrated; ``efficiency = "calibrated"`` among its fixed inputs says the same."""
+    if value not in ("first order", "first_order", CALIBRATED):
+        raise unknown_name("fidelity", value, ("first order", CALIBRATED), 'use "first order" or "calibrated".')
+    if value == CALIBRATED and not _has_calibrated(kind):
+        raise InputError(f"Spaces of kind {kind.name!r} are first order.")
+    return bool(value == CALIBRATED)
