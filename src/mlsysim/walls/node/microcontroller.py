@@ -142,7 +142,8 @@ def microcontroller_pass(
 ) -> MicrocontrollerPass:
     """Time and energy of ``batch`` inferences, one after the other.
 
-    Bands of rates become bands of times by their reciprocal. Networks far from the sizes that were measured, and boards that
+    Bands of rates become bands of times by their reciprocal. They are those of a known runtime: where none is named, the band
+    reaches from the slowest to the fastest of the table. Networks far from the sizes that were measured, and boards that
     were not, get the band of what was never validated.
     """
     if precision not in _ARITHMETIC:
@@ -172,7 +173,8 @@ def microcontroller_pass(
     elif not usual:
         notes["interval"] = f"extrapolating: networks of {smallest:.2g} to {largest:.2g} multiply-adds were measured"
     else:
-        notes["interval"] = f"90 % of the times of {band.rows} MLPerf Tiny results with known runtimes"
+        known = "their own runtimes" if runtime else "any of the known runtimes (none is named here)"
+        notes["interval"] = f"90 % of the times of {band.rows} MLPerf Tiny results with {known}"
     power = target.power
     if power is not None:
         spread = interval("microcontroller energy", target.measured)
@@ -186,7 +188,10 @@ def microcontroller_pass(
             f"{power * 1e3:.3g} mW while it computes, of the datasheet; measured boards took 1.1 to 2.5 times theirs"
         )
     energy = None if power is None else float(active_energy(power, time))
-    low, high = time / band.high, time / band.low
+    shares = [table["runtimes"][chosen]] if runtime or not validated else list(table["runtimes"].values())
+    low, high = (
+        time * table["runtimes"][chosen] / share for share in (band.high * max(shares), band.low * min(shares))
+    )
     source = table["boards"][target.name].get("source", table["source"])["title"]
     rate = macs / (each * target.clock)
     return MicrocontrollerPass(time, low, high, energy, macs * batch, rate, target.clock, notes, source)
