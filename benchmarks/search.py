@@ -5,7 +5,7 @@
 rates    points per second of processor time of a training search, first order and calibrated, full stack (memory, step
          time, MFU, goodput, dollars, energy, carbon), beside solving the same points one by one
 workers  wall time of one process against two, beside two programs that know nothing of each other: what the machine gives
-dask     wall time of a Dask cluster of two processes against a pool of two, both started beforehand, on 10^7 points
+dask     wall time of a Dask cluster of two processes against a pool of two, both started beforehand, on 10^8 points
 linear   10^8 points against ten times 10^7, and the largest memory of the process after each
 gpt3     the exhaustive search of GPT3-175B on 4,096 A100 that is shipped with the examples
 
@@ -218,7 +218,7 @@ def workers(repeat: int) -> None:
 
 def dask(repeat: int) -> None:
     """A Dask cluster against a pool, two processes each, both started and warm."""
-    space = chips(10**7)
+    space = chips(10**8)
     try:
         with local_cluster(2) as address, ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
 

@@ -197,7 +197,7 @@ def test_a_space_past_the_limit_is_refused_with_its_time():
 
 def test_parts_whose_points_are_stored_are_small():
     assert part_size(hypothetical(2000)) == 2**24 and part_size(hypothetical(2000), stored=True) == 2**18
-    assert part_size(chips()) == part_size(chips(), stored=True) == 2**16
+    assert part_size(chips()) == part_size(chips(), stored=True) == 2**18
 
 
 def test_the_disk_is_looked_at_first(tmp_path, monkeypatch):

@@ -221,15 +221,17 @@ def local_cluster(workers: int) -> Iterator[str]:
     distributed = _distributed()
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InputError(f"A local cluster needs a whole number of workers from 1, got {workers!r}.")
-    cluster = distributed.LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=None,
-        memory_limit=0,
-        silence_logs=logging.CRITICAL,
-        preload=[_DEAF],
-    )
+    # Nobody looks at the profile of these workers, and taking it costs them time.
+    with distributed.dask.config.set({"distributed.worker.profile.enabled": False}):
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs=logging.CRITICAL,
+            preload=[_DEAF],
+        )
     try:
         yield cluster.scheduler_address
     finally:

@@ -49,7 +49,7 @@ __all__ = ["LOCAL", "SweepResult", "merge", "part_size", "shard", "sweep"]
 LOCAL = "local"
 """Instead of an address: a Dask cluster of processes on this machine."""
 
-_SMALLEST_PART, _LARGEST_PART, _PARTS = 2**16, 2**24, 1024
+_SMALLEST_PART, _LARGEST_PART, _PARTS = 2**18, 2**24, 256
 _MOST_WORKERS = 1024
 
 Progress = Callable[[int, int, Reduction], None]
