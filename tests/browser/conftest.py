@@ -12,6 +12,7 @@ import shutil
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from mlsysim.errors import InputError
 from mlsysim.labs.build import MANIFEST, build
 from mlsysim.labs.serve import SiteHandler, in_background
 
+_PATIENCE_MILLISECONDS = 30_000
 READY_MILLISECONDS = 180_000
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -120,6 +122,14 @@ class Watch:
     def check(self) -> None:
         assert self.foreign == []
         assert self.complaints == []
+
+
+def expect(what: Any) -> Any:
+    """Playwright's assertions, which wait for what a page does by and by."""
+    from playwright.sync_api import expect as waiting
+
+    waiting.set_options(timeout=_PATIENCE_MILLISECONDS)
+    return waiting(what)
 
 
 def wait_until_ready(page) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 
-from .conftest import READY_MILLISECONDS, wait_until_ready
+from .conftest import READY_MILLISECONDS, expect, wait_until_ready
 
 MIXTRAL = {
     "task": "training",
@@ -93,6 +93,7 @@ def settled(page):
 
 # As the back button does it; an address that is the present one would be no navigation.
 GO = """fragment => {
+  document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
   delete document.documentElement.dataset.ready;
   history.pushState(null, "", location.pathname + (fragment ? "#" + fragment : ""));
   dispatchEvent(new PopStateEvent("popstate"));
@@ -236,8 +237,8 @@ def test_switching_the_task_keeps_model_and_chip_and_comes_back(page):
     page.get_by_text("Serving", exact=True).click()
     settled(page)
     assert "performance.ttft" in shown(page)
-    assert "Llama-3.1-70B" in page.locator("#subject").inner_text()
-    assert "H100" in page.locator("#subject").inner_text()
+    expect(page.locator("#subject")).to_contain_text("Llama-3.1-70B")
+    expect(page.locator("#subject")).to_contain_text("H100")
     page.get_by_text("Training", exact=True).click()
     settled(page)
     assert shown(page) == before
@@ -289,7 +290,7 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
     )
     before = shown(page)
     page.wait_for_selector("html[data-complete]", state="attached", timeout=READY_MILLISECONDS)
-    assert page.locator("#chart-sensitivity svg").is_visible()
+    expect(page.locator("#chart-sensitivity svg")).to_be_visible()
     rate = float(before["performance.mfu"].rstrip("%"))
     page.locator("#apply").click()
     page.wait_for_function(
@@ -320,11 +321,12 @@ def test_a_number_says_where_it_comes_from(page):
     go(page, PASS)
     page.locator("#metrics [data-metric='performance.latency']").click()
     dialog = page.get_by_role("dialog", name=re.compile("Time of a pass"))
-    assert dialog.is_visible()
-    assert "T = max(T_compute, T_memory)" in dialog.inner_text() and "Sources" in dialog.inner_text()
+    expect(dialog).to_be_visible()
+    expect(dialog).to_contain_text("T = max(T_compute, T_memory)")
+    expect(dialog).to_contain_text("Sources")
     page.keyboard.press("Escape")
-    assert not dialog.is_visible()
-    assert page.evaluate("document.activeElement.dataset.metric") == "performance.latency"
+    expect(dialog).to_be_hidden()
+    expect(page.locator("#metrics [data-metric='performance.latency']")).to_be_focused()
 
 
 # --- the address --------------------------------------------------------------------------------------------------
@@ -378,15 +380,15 @@ def test_two_designs_side_by_side(page):
     assert {path: cells[0] for path, cells in rows.items()}.items() <= pinned.items()
     assert {path: cells[1] for path, cells in rows.items()}.items() <= now.items()
     for name in ("roofline", "memory", "waterfall_pinned", "waterfall_now"):
-        assert page.locator(f"#compare-{name} svg").is_visible()
+        expect(page.locator(f"#compare-{name} svg")).to_be_visible()
     page.locator("#swap").click()
     settled(page)
     assert shown(page) == pinned
     page.get_by_text("One pass", exact=True).click()
     settled(page)
-    assert "one task" in page.locator("#compare-error").inner_text()
+    expect(page.locator("#compare-error")).to_contain_text("one task")
     page.locator("#unpin").click()
-    assert not page.locator("#comparison").is_visible()
+    expect(page.locator("#comparison")).to_be_hidden()
 
 
 # --- files --------------------------------------------------------------------------------------------------------
@@ -447,13 +449,13 @@ def test_a_scenario_is_dropped_or_chosen(page):
 
 def test_an_address_that_is_no_design_says_so(page):
     go(page, {"workload": {"model": "Llama3_8B"}})
-    assert "hardware" in page.locator("#status[role=alert]").inner_text()
+    expect(page.locator("#status[role=alert]")).to_contain_text("hardware")
 
 
 def test_a_dropped_file_that_is_nothing_is_refused(page):
     page.evaluate(DROP, ["config.json", '{"model_type": "rwkv"}'])
     page.wait_for_selector("#status[role=alert]")
-    assert "no workload type" in page.locator("#status").inner_text()
+    expect(page.locator("#status")).to_contain_text("no workload type")
     go(page, MIXTRAL)
 
 
@@ -505,13 +507,13 @@ def test_the_keyboard_is_enough(page):
             break
     assert page.evaluate("document.activeElement.id") == "workload-model"
     page.keyboard.press("ArrowDown")
-    assert page.get_by_role("listbox", name="Model").is_visible()
+    expect(page.get_by_role("listbox", name="Model")).to_be_visible()
     page.keyboard.type("llama 3.1 8b")
     active = page.locator("#workload-model").get_attribute("aria-activedescendant")
-    assert "8B" in page.locator(f"#{active}").inner_text()
+    expect(page.locator(f"#{active}")).to_contain_text("8B")
     page.keyboard.press("Enter")
     settled(page)
-    assert not page.get_by_role("listbox", name="Model").is_visible()
+    expect(page.get_by_role("listbox", name="Model")).to_be_hidden()
     chosen = shown(page)
     assert chosen != before
     page.keyboard.press("Tab")
@@ -599,8 +601,8 @@ def test_a_dropped_model_is_used_and_a_reload_restores_everything(page):
     go(page, PASS)
     page.locator("#pin").click()
     drop(page, "config.json", json.dumps(CONFIG))
-    assert "small-model" in page.locator("#subject").inner_text()
-    assert "1.24 B parameters" in page.locator("#imported").inner_text()
+    expect(page.locator("#subject")).to_contain_text("small-model")
+    expect(page.locator("#imported")).to_contain_text("1.24 B parameters")
     assert page.locator("#workload-model").input_value() == "small-model"
     page.wait_for_url(re.compile("model.Imported_small_model"))
     before, compared = shown(page), page.locator("#compare-table").inner_text()

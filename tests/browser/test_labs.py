@@ -12,7 +12,7 @@ from mlsysim.labs.grading import right_answer
 from mlsysim.labs.lab import lab, lab_ids, labs
 from mlsysim.labs.scope import Scope, shown
 
-from .conftest import Watch, wait_until_ready
+from .conftest import Watch, expect, wait_until_ready
 
 STUDENT = "ann@example.org"
 BY_HAND = ["roofline", "memory_wall", "two_phases"]
@@ -91,11 +91,11 @@ def test_a_lab_is_done_by_hand(lab_page, site, name):
         idle(page)
     right = answers_of(of, STUDENT)
     keep = page.get_by_role("button", name="Keep my predictions")
-    assert not page.locator("#compute").is_visible(), "nothing is computed before the predictions"
+    expect(page.locator("#compute")).to_be_hidden()
     keep.click()
     idle(page)
-    assert "no answer yet" in page.locator("#predict").inner_text()
-    assert not page.locator("#compute").is_visible()
+    expect(page.locator("#predict")).to_contain_text("no answer yet")
+    expect(page.locator("#compute")).to_be_hidden()
     for question in of.predictions:
         fill(page, question, right[question.id])
     keep.click()
@@ -122,12 +122,12 @@ def test_a_lab_is_done_by_hand(lab_page, site, name):
             assert refused.locator(".hint").inner_text()
             unit = "kB" if question.unit != "kB" else "s"
             refused = check(page, question, f"3 {unit}")
-            assert "write it like" in refused.locator(".feedback").inner_text()
+            expect(refused.locator(".feedback")).to_contain_text("write it like")
             tries += 1
         solved = check(page, question, right[question.id])
         assert solved.get_attribute("data-state") == "right"
     assert tries > 1
-    assert f"{of.points} of {of.points} points" in page.locator("#score").inner_text()
+    expect(page.locator("#score")).to_contain_text(f"{of.points} of {of.points} points")
     assert page.locator("#explanation").is_visible() and "{" not in page.locator("#explanation").inner_text()
 
     code = page.locator("#code").inner_text()
@@ -184,17 +184,17 @@ def test_every_lab_can_be_completed_and_refuses_wrong_answers(lab_page):
 def test_practice_needs_no_id_and_gives_no_code(lab_page):
     lab_page.go_back()
     idle(lab_page)
-    assert "memory wall" in lab_page.locator("#title").inner_text()
+    expect(lab_page.locator("#title")).to_contain_text("memory wall")
     lab_page.get_by_label("Your id").fill("")
     lab_page.get_by_role("button", name="Use this id").click()
     idle(lab_page)
-    assert "practice" in lab_page.locator("#who-note").inner_text()
+    expect(lab_page.locator("#who-note")).to_contain_text("practice")
     of = lab("memory_wall")
     for question in of.predictions:
         fill(lab_page, question, answers_of(of, "")[question.id])
     lab_page.get_by_role("button", name="Keep my predictions").click()
     idle(lab_page)
-    assert not lab_page.locator("#code-line").is_visible()
+    expect(lab_page.locator("#code-line")).to_be_hidden()
     value = Scope.of_student(of).shown("old_decode")
     assert value in lab_page.locator("[data-value=old_decode]").inner_text()
 
@@ -233,4 +233,4 @@ def test_an_unknown_lab_is_named(lab_page):
     """The last test of the page, which is of no use afterwards."""
     lab_page.locator("#next").evaluate("link => { link.href = 'lab.html?lab=roofine'; link.click(); }")
     lab_page.wait_for_selector("html[data-failed]", state="attached", timeout=60_000)
-    assert "did you mean 'roofline'" in lab_page.get_by_role("alert").inner_text()
+    expect(lab_page.get_by_role("alert")).to_contain_text("did you mean 'roofline'")

@@ -23,7 +23,11 @@ SCHEDULES = ("1f1b", "interleaved", "zero_bubble", "dualpipe")
 
 
 def idle_slots(schedule: str, stages: Any, virtual_stages: Any = 1) -> Any:
-    """phi: the wait of a stage, in micro-batch times."""
+    """phi: the wait of a stage, in micro-batch times.
+
+    For pipelines that can be filled: zero-bubble from m >= p micro-batches on (with fewer a stage waits (2p - 1 - m) / 3),
+    DualPipe from m >= 2p.
+    """
     if schedule == "interleaved":
         return (stages - 1) / virtual_stages
     if schedule == "zero_bubble":
