@@ -37,7 +37,7 @@ OPTIMIZERS: dict[str, tuple[float, float]] = {
 def optimizer_bytes(name: str, weight_bytes: float) -> float:
     """Optimizer bytes per parameter; 32-bit weights are their own master copy."""
     key = name.lower().replace("-", "_") if isinstance(name, str) else name
-    if key not in OPTIMIZERS:
+    if not isinstance(key, str) or key not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS, remedy="use one of " + ", ".join(OPTIMIZERS) + ".")
     mixed, full = OPTIMIZERS[key]
     return full if weight_bytes >= 4 else mixed

@@ -143,7 +143,7 @@ def _time_parts(step: DistributedResult) -> tuple[Part, ...]:
     return tuple(
         Part(label=label, value=value, wall=wall)
         for label, value, wall in parts
-        if label == "compute" or value > 1e-6 * seconds
+        if label == "compute" or value > 1e-9 * seconds
     )
 
 

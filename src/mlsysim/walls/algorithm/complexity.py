@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar
 from mlsysim.errors import InputError, UnitError
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import sqrt
-from mlsysim.units.registry import DimensionalityError, Quantity, quantity, to_si
+from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
 from mlsysim.walls.algorithm.losslaw import LAWS, LossLaw, equal_loss_optimum, extrapolations, loss_law
 from mlsysim.walls.base import (
     ALGORITHM,
@@ -310,7 +310,7 @@ class ScalingModel(Resolver[ScalingResult]):
     def _budget(x: Any, assumed: dict[str, str]) -> float:
         """Operations, from operations or from accelerator time."""
         given = x.compute_budget
-        value = Quantity(given) if isinstance(given, str) else given
+        value = parse_quantity(given) if isinstance(given, str) else given
         sentence = (
             "The 'compute_budget' input of ScalingModel must be operations such as '4e24 flop', or accelerator time "
             f"such as '1000 day' with 'hardware', got {str(given)[:60]!r}."

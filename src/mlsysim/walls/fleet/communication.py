@@ -341,7 +341,14 @@ class DistributedModel(Resolver[DistributedResult]):
             if band.extrapolating:
                 assumed["interval"] = "extrapolating: no measurement of this kind is near"
         state = self._state(x, layout, schedule)
-        return self._answer(x, assumed, layout, schedule, peak, terms, context, state)
+        outcome = self._answer(x, assumed, layout, schedule, peak, terms, context, state)
+        if calibrated and outcome.mfu > 1:
+            raise InputError(
+                f"The calibrated step of {model.name} in {x.precision} would be faster than the chip's peak allows: its form "
+                "does not hold for such a model or format; give efficiency as a number.",
+                field="efficiency",
+            )
+        return outcome
 
     @staticmethod
     def _state(x: Any, layout: Layout, schedule: str) -> TrainingState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -15,6 +14,10 @@ from mlsysim.walls.operations.sustainability import Site
 from mlsysim.zoo.constants import constant
 
 __all__ = ["cloud_price", "electricity_price", "purchase_price"]
+
+
+_MOST = 1e9
+"""USD for a kWh or an hour beyond which nothing is a price."""
 
 
 def electricity_price(resolver: str, value: Any, site: Site, assumed: dict[str, str]) -> float:
@@ -70,9 +73,10 @@ def _rate(resolver: str, name: str, value: Any, unit: str, example: str) -> floa
         number = float(value)
     else:
         number = to_si(quantity_from(value, unit, example, name), unit)
-    if not math.isfinite(number) or number < 0:
+    if not 0 <= number <= _MOST:
         raise InputError(
-            f"The {name!r} input of {resolver} must be a number of at least 0 {unit}, got {number:g}.", field=name
+            f"The {name!r} input of {resolver} must be a number of at least 0 and at most {_MOST:g} {unit}, got {number:g}.",
+            field=name,
         )
     return number
 
