@@ -9,7 +9,7 @@ from mlsysim.errors import InputError
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import sweep
-from mlsysim.search.training import OUTPUTS, evaluate
+from mlsysim.search.training import OUTPUTS, TrainingPoints, evaluate
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
@@ -249,3 +249,13 @@ def test_a_calibrated_sweep_ranks_what_solve_ranks():
     assert answer.feasible
     assert best["outputs"]["mfu"] == pytest.approx(answer.mfu, rel=TOLERANCE, abs=0)
     assert 0.3 < answer.mfu < 0.6
+
+
+def test_a_form_that_would_beat_the_peak_is_no_answer():
+    """solve() refuses it in a sentence, a sweep rejects it; neither gives an MFU above 1 as feasible."""
+    given = {"model": "Whisper_Tiny", "fleet": "Research_256", "batch_size": 2**20, "seq_len": 1}
+    with pytest.raises(InputError, match="faster than the chip's peak"):
+        DistributedModel().solve(**given, precision="bf16", efficiency="calibrated")
+    points = TrainingPoints({**given, "precision": "bf16", "efficiency": "calibrated"})
+    found = points.evaluate({"tp_size": np.array([1.0, 1.0])})
+    assert (found["mfu"] > 1).all() and not found["feasible"].any() and (found["wall"] == 1).all()

@@ -8,7 +8,7 @@
     compare      two plans side by side
     scenario     a plan as a TOML file, and ``read_plan`` back; ``evaluate`` everything as JSON
     catalogue    what the menus offer
-    take_model   a Hugging Face configuration as a model of this session
+    take_model   a Hugging Face configuration as a model of this visit
 
 A plan travels as its document (:meth:`mlsysim.plans.plan.Plan.document`). Answers are kept by document, so that asking why, or
 comparing, does not evaluate again.
@@ -309,7 +309,7 @@ def catalogue(what: str) -> Any:
 
 @offer
 def take_model(text: str, name: str = "") -> Document:
-    """A model of this session from the text of a config.json; its name is then known to every plan."""
+    """A model of this visit from the text of a config.json; its name is then known to every plan."""
     if len(text) > _LARGEST_CONFIG:
         raise InputError(f"The file has {len(text):,} characters, which no model's configuration has.")
     report = read_config(text, None, source=name or "config.json")

@@ -204,6 +204,8 @@ def _evaluate_singly(
                 )
                 if state.total * (1 + x.memory_headroom) <= capacity:
                     mfu, seconds = timed(x, layout, schedule, zero, mode, peak, net)
+                    if x.efficiency == CALIBRATED and mfu > 1:
+                        continue
                     if offload:
                         whole = seconds + host_round_trip(state.host, host_link(chip))
                         mfu, seconds = mfu * seconds / whole, whole

@@ -53,7 +53,7 @@ from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "evaluate"]
 
-MEMORY, FRAGILITY = 2, 15
+COMPUTE, MEMORY, FRAGILITY = 1, 2, 15
 
 OUTPUTS = (
     "step_time_s",
@@ -209,9 +209,11 @@ class TrainingPoints:
         rate = demand.tokens * shares
         own = {name: numbers[name] for name in numbers if name in COST_NUMBERS or name == "datacenter"}
         goodput, lasting = self.costs.goodput(own, x.nodes)
+        # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
+        possible = mfu <= 1 if self.calibrated is not None else True
         return {
-            "feasible": fits & lasting,
-            "wall": where(fits, where(lasting, 0, FRAGILITY), MEMORY),
+            "feasible": fits & lasting & possible,
+            "wall": where(fits, where(lasting, where(possible, 0, COMPUTE), FRAGILITY), MEMORY),
             "step_time_s": step,
             "mfu": mfu,
             "tokens_per_second": rate,
