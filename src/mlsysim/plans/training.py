@@ -234,8 +234,10 @@ def _headline(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResu
     if not step.feasible:
         return f"Does not fit: {step.binding.sentence.removeprefix('Wall 2 (Memory): ')}"
     used, capacity = sheet.memory.used, sheet.memory.capacity  # type: ignore[union-attr]
+    count = fleet.total_accelerators
+    where = "one accelerator" if count == 1 else f"each of {count:,} accelerators"
     return (
-        f"Fits: {used / 1e9:.1f} of {capacity / 1e9:.1f} GB on each of {fleet.total_accelerators:,} accelerators"
+        f"Fits: {used / 1e9:.1f} of {capacity / 1e9:.1f} GB on {where}"
         f"{' with ' + split if split else ''}; a step takes {compact_time(to_si(step.step_latency_total, 's'))}"
         f"{band_text(band)} at {step.mfu:.1%} MFU."
     )
