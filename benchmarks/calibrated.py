@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mlsysim.cases.calibrated_step import Job, calibrated_step
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
-from mlsysim.walls.fleet.calibrated_step import Job, calibrated_step
+from mlsysim.models.training_shape import training_shape
+from mlsysim.timing.stacks import stack
+from mlsysim.timing.training_chip import constants, training_chip
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.stacks import stack
-from mlsysim.walls.fleet.training_chip import constants, training_chip
-from mlsysim.walls.fleet.training_shape import training_shape
 
 TILE = 8192
 

@@ -13,7 +13,8 @@ PACKAGE = Path(str(files("mlsysim")))
 _LAYERS = {"hardware", "models", "infra"}
 _BASE = {"errors", "units", "physics", "zoo"}
 
-_ENGINE = _BASE | _LAYERS | {"systems", "walls", "engine"}
+_CASES = _BASE | _LAYERS | {"systems", "timing", "cases"}
+_ENGINE = _CASES | {"walls", "engine"}
 
 # Which rooms a room may import from, besides itself. None: anything.
 ROOMS: dict[str, set[str] | None] = {
@@ -25,10 +26,12 @@ ROOMS: dict[str, set[str] | None] = {
     "models": _BASE,
     "infra": _BASE,
     "systems": _BASE | _LAYERS,
-    "walls": _BASE | _LAYERS | {"systems"},
-    "engine": _BASE | _LAYERS | {"systems", "walls"},
-    "search": _BASE | _LAYERS | {"systems", "walls", "engine"},
-    "calibrate": _BASE | _LAYERS | {"systems", "walls", "engine", "search"},
+    "timing": _BASE | _LAYERS | {"systems"},
+    "cases": _BASE | _LAYERS | {"systems", "timing"},
+    "walls": _CASES,
+    "engine": _CASES | {"walls"},
+    "search": _ENGINE,
+    "calibrate": _ENGINE | {"search"},
     "importers": _ENGINE,
     "plans": _ENGINE | {"search", "importers"},
     "launch": _ENGINE | {"search", "importers", "plans"},
@@ -170,6 +173,8 @@ def test_an_obedient_package_passes(planted):
         ("hardware/a.py", "from mlsysim.models.types import Workload\n", "hardware may not import mlsysim.models"),
         ("models/a.py", "if True:\n    import mlsysim.infra\n", "models may not import mlsysim.infra"),
         ("systems/a.py", "from mlsysim.walls.base import Result\n", "systems may not import mlsysim.walls"),
+        ("timing/a.py", "from mlsysim.cases import x\n", "timing may not import mlsysim.cases"),
+        ("cases/a.py", "from mlsysim.walls import x\n", "cases may not import mlsysim.walls"),
         ("walls/node/a.py", "from mlsysim.engine import x\n", "walls may not import mlsysim.engine"),
         ("engine/a.py", "from mlsysim.search import sweep\n", "engine may not import mlsysim.search"),
         ("search/a.py", "from mlsysim.calibrate import fit\n", "search may not import mlsysim.calibrate"),

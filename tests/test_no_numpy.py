@@ -19,6 +19,8 @@ CORE = [
     "models",
     "infra",
     "systems",
+    "timing",
+    "cases",
     "walls",
     "engine",
     "core",

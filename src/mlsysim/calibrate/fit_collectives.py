@@ -20,8 +20,8 @@ from mlsysim.calibrate.fitting import Parameter, fit
 from mlsysim.calibrate.tables.collectives import KINDS
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.operators import link_time
+from mlsysim.timing.collectives import SWITCHED_RANKS, wire_and_steps
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.calibrated_collectives import SWITCHED_RANKS, wire_and_steps
 
 RING = (
     Parameter("step_share", 0.15, 0.02, 1.0),

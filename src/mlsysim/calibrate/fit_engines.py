@@ -22,9 +22,9 @@ from mlsysim.calibrate.tables.vision import board_of, runtime_of, task_of
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
-from mlsysim.walls.node.engine_rates import engine_features
-from mlsysim.walls.node.microcontroller import shape_of
-from mlsysim.walls.node.vision_time import clock_of
+from mlsysim.timing.engine_rates import engine_features
+from mlsysim.timing.microcontroller import shape_of
+from mlsysim.timing.vision_time import clock_of
 
 TASKS = ("resnet50", "retinanet", "bert-99", "stable-diffusion-xl")
 TERMS = ("conv", "gemm", "attention", "bytes")

@@ -21,9 +21,9 @@ import numpy as np
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.tables import inference, serving_runs
+from mlsysim.timing.engine_step import forget
+from mlsysim.timing.engines import Engine, engine, serving_table
 from mlsysim.units.registry import Q_, to_si
-from mlsysim.walls.node.engine_step import forget
-from mlsysim.walls.node.engines import Engine, engine, serving_table
 
 __all__ = ["errors", "fit", "fit_experts", "main"]
 

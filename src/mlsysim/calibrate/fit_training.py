@@ -20,7 +20,8 @@ from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.tables import training
-from mlsysim.walls.fleet import calibrated_distributed, stacks, training_chip
+from mlsysim.cases import calibrated_distributed
+from mlsysim.timing import stacks, training_chip
 
 __all__ = ["FREE", "Row", "fit", "main", "read_rows", "score"]
 

@@ -21,10 +21,10 @@ import numpy as np
 from mlsysim.calibrate.additive import errors_of, evaluate_sum, fit_sum, line
 from mlsysim.calibrate.timm import timm_inventory
 from mlsysim.hardware.registry import Hardware
+from mlsysim.models.inventory import totals
 from mlsysim.models.registry import Models
-from mlsysim.walls.node.diffusion_time import DEVICE_TERMS, HOST_TERMS, denoiser, diffusion_features
-from mlsysim.walls.node.inventory import totals
-from mlsysim.walls.node.vision_time import CPU_TERMS, TERMS, cpu_features, gpu_features, stack_of
+from mlsysim.timing.diffusion_time import DEVICE_TERMS, HOST_TERMS, denoiser, diffusion_features
+from mlsysim.timing.vision_time import CPU_TERMS, TERMS, cpu_features, gpu_features, stack_of
 
 INTENSITIES = (0.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0)
 GPU_START = {

@@ -36,8 +36,8 @@ from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.registry import Models
 from mlsysim.physics.operators import memory_bound_time
 from mlsysim.physics.precision import precision_name
+from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.units.registry import to_si
-from mlsysim.walls.node.operator_times import Execution, pass_time
 
 __all__ = ["COLUMNS", "FEWEST", "MOST", "OPERATORS", "Sample", "read_samples", "sample_of", "write_samples"]
 

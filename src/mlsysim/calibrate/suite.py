@@ -22,7 +22,7 @@ from mlsysim.calibrate.user import calibrate
 from mlsysim.calibrate.verify import predict, verify
 from mlsysim.calibrate.write import profile_toml
 from mlsysim.models.registry import Models
-from mlsysim.walls.node.operator_times import Execution
+from mlsysim.timing.operator_times import Execution
 
 __all__ = ["CASES", "main", "run"]
 

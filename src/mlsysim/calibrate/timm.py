@@ -8,7 +8,7 @@ import io
 from functools import cache
 from importlib.resources import files
 
-from mlsysim.walls.node.inventory import CLASSES, Inventory
+from mlsysim.models.inventory import CLASSES, Inventory
 
 __all__ = ["timm_inventory", "timm_sizes"]
 

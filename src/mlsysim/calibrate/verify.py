@@ -24,8 +24,8 @@ from mlsysim.models.stack import training_operators
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.physics.operators import memory_bound_time
 from mlsysim.physics.precision import bytes_per_element, precision_name
+from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.units.registry import to_si
-from mlsysim.walls.node.operator_times import Execution, pass_time
 from mlsysim.zoo.intervals import interval
 
 __all__ = ["PHASES", "Verification", "verify"]

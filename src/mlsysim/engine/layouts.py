@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.cases.capacity import training_state
+from mlsysim.cases.layout import Layout, choose_micro_batches, divisors
+from mlsysim.cases.memory import in_flight
 from mlsysim.models.base import Workload
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.layout import Layout, choose_micro_batches, divisors
-from mlsysim.walls.fleet.memory import in_flight
-from mlsysim.walls.node.capacity import training_state
 from mlsysim.zoo.constants import constant
 
 __all__ = ["first_fitting_layout"]

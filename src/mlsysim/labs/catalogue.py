@@ -12,9 +12,9 @@ from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.physics.precision import BYTES_PER_ELEMENT
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+from mlsysim.timing.engines import engine_names
+from mlsysim.timing.stacks import stack_names
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.stacks import stack_names
-from mlsysim.walls.node.engines import engine_names
 
 __all__ = ["chips", "models", "short_lists"]
 

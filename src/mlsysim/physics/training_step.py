@@ -8,7 +8,7 @@
     overlap        max(a, b) + kappa min(a, b)                     kappa 0: hidden for free; 1: nothing is gained
     pipeline       m t_longest + (p - 1)/v (t_mean + t_send)
 
-All are pure, closed and array-capable; :mod:`mlsysim.walls.fleet.calibrated_step` puts them together.
+All are pure, closed and array-capable; :mod:`mlsysim.cases.calibrated_step` puts them together.
 """
 
 from __future__ import annotations

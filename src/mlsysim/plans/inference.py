@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
@@ -12,7 +13,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, find_region
 from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, interval_sentence, limit_of
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, arithmetic_peak, weights_in_flash
+from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, weights_in_flash
 
 __all__ = ["evaluate_inference"]
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.plans.answer import Answer, Limit, Metric, Part
 from mlsysim.plans.inference import time_unit
 from mlsysim.plans.plan import Plan
@@ -27,7 +28,6 @@ from mlsysim.plans.sheet import compact_time, count_text, many
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["evaluate_mixed"]
 

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
@@ -26,9 +27,8 @@ from mlsysim.plans.sheet import (
     many,
     spend,
 )
+from mlsysim.timing.power import power_of, serving_activity
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.node.compute_memory import arithmetic_peak
-from mlsysim.walls.operations.calibrated_power import power_of, serving_activity
 
 __all__ = ["evaluate_serving"]
 

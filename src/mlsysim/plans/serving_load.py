@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
@@ -20,9 +21,8 @@ from mlsysim.plans.plan import Plan, ServingPart
 from mlsysim.plans.resolve import find_model
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.engines import engine
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.layout import divisors
-from mlsysim.walls.node.engines import engine
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 
 __all__ = ["Served", "Server"]

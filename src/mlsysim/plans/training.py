@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
 from mlsysim.plans.plan import Plan
@@ -20,7 +21,6 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.walls.fleet.fragility import ReliabilityModel
-from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["evaluate_training"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.open_choices import fidelity_of, precision_of
@@ -15,7 +16,6 @@ from mlsysim.plans.plan import ParallelismPart, Plan
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.systems.types import Fleet
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
-from mlsysim.walls.fleet.layout import divisors
 
 __all__ = ["fitting_step", "step_options", "training_batch"]
 

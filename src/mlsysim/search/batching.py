@@ -22,10 +22,10 @@ from mlsysim.physics.sojourn import Sojourn
 from mlsysim.search.steps import step
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
-from mlsysim.walls.node.compute_memory import cite
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.node.serving_capacity import REPLICA_INPUTS, ServedBatch, notes, serve_batch
 from mlsysim.walls.node.tail import TailLatencyModel
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["BatchingOptimizer", "BatchingResult"]
 

@@ -1,6 +1,6 @@
 """The calibrated step of wall 14 at many points: what DistributedModel answers with ``efficiency="calibrated"``.
 
-The step itself (:mod:`mlsysim.walls.fleet.calibrated_step`) takes arrays for degrees, batch, sequence and slow-downs. The
+The step itself (:mod:`mlsysim.cases.calibrated_step`) takes arrays for degrees, batch, sequence and slow-downs. The
 ZeRO stage and the recomputation mode choose between equations, so points are timed in groups that share both: at most
 twelve to a tile.
 """
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.calibrated_distributed import adopt_stack, calibrated_terms, chip_of_fleet
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.step import Network
+from mlsysim.models.training_shape import training_shape
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.training_inputs import Modes, taken
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.calibrated_distributed import adopt_stack, calibrated_terms, chip_of_fleet
-from mlsysim.walls.fleet.layout import Layout
-from mlsysim.walls.fleet.step import Network
-from mlsysim.walls.fleet.training_shape import training_shape
 
 __all__ = ["CalibratedTiming"]
 

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlsysim.cases.calibrated_serving import serving_step
+from mlsysim.cases.deployment import build_replica, check_degrees, language_model
+from mlsysim.cases.replica import Replica
 from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
@@ -23,13 +27,9 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.serving_costs import listed_rent
 from mlsysim.search.serving_inputs import DEPLOYMENT, INPUTS, NONE
 from mlsysim.search.tables import Table
+from mlsysim.timing.engine_step import EngineStep
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import read_input
-from mlsysim.walls.node.calibrated_serving import serving_step
-from mlsysim.walls.node.compute_memory import arithmetic_peak
-from mlsysim.walls.node.engine_step import EngineStep
-from mlsysim.walls.node.layout import build_replica, check_degrees, language_model
-from mlsysim.walls.node.replica import Replica
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space

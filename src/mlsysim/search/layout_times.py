@@ -12,20 +12,20 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+from mlsysim.cases.capacity import training_state
+from mlsysim.cases.first_order_step import distributed_step, network
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.memory import in_flight
+from mlsysim.cases.offload import host_link, host_round_trip
+from mlsysim.cases.step import Network
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search.layouts import RECOMPUTE, Split
 from mlsysim.search.steps import best_by_value
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import CALIBRATED
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.first_order_step import distributed_step, network
-from mlsysim.walls.fleet.layout import Layout
-from mlsysim.walls.fleet.memory import in_flight
-from mlsysim.walls.fleet.offload import host_link, host_round_trip
-from mlsysim.walls.fleet.step import Network
-from mlsysim.walls.node.capacity import training_state
-from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["SETTINGS", "RankedLayouts", "arrays_available", "evaluate", "split_of", "timed"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import SCHEDULES
-from mlsysim.walls.fleet.layout import divisors
 
 __all__ = ["RECOMPUTE", "Split", "offload_fractions", "recompute_modes", "splits"]
 

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlsysim.cases.capacity import inference_bytes, training_state
 from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.power import proportional_power
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.search.tables import Table
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, Input, read_input
-from mlsysim.walls.node.capacity import inference_bytes, training_state
-from mlsysim.walls.node.compute_memory import SingleNodeModel, arithmetic_peak, choose_pass, node_time, spill_time
+from mlsysim.walls.node.compute_memory import SingleNodeModel, choose_pass, node_time, spill_time
 from mlsysim.walls.operations.capital import EconomicsModel, amortised_share
 from mlsysim.zoo.constants import constant
 

@@ -15,7 +15,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.first_order_step import network
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.offload import host_link
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search.layout_times import SETTINGS, RankedLayouts, evaluate, split_of, timed
 from mlsysim.search.layouts import RECOMPUTE, offload_fractions, recompute_modes, splits
@@ -33,11 +37,8 @@ from mlsysim.walls.base import (
     Result,
     Time,
 )
-from mlsysim.walls.fleet.first_order_step import network
-from mlsysim.walls.fleet.layout import Layout
-from mlsysim.walls.fleet.offload import host_link
-from mlsysim.walls.node.compute_memory import arithmetic_peak, cite
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["ParallelismOptimizer", "ParallelismResult"]
 

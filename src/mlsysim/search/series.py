@@ -1,4 +1,4 @@
-"""Sums over a growing context, at many points at once: what :func:`mlsysim.walls.node.phases.sum_over_steps` does for one.
+"""Sums over a growing context, at many points at once: what :func:`mlsysim.cases.phases.sum_over_steps` does for one.
 
 A stretch whose inner points lie on its chord is summed as an arithmetic series. One that bends is cut in two, first where
 the straight lines of its ends meet (a roofline bends once, so both parts are straight), then in the middle, in turns; the
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.walls.node.phases import INNER_POINTS, ON_CHORD
+from mlsysim.cases.phases import INNER_POINTS, ON_CHORD
 
 __all__ = ["Time", "sum_over_steps"]
 

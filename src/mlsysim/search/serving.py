@@ -14,7 +14,7 @@ order and, with ``efficiency = "calibrated"``, for a named engine.
 With ``prefill_batch_size`` below the batch a request waits only for the prompts that are read with its own before its
 first token, and for those of the others of its batch while it is answered, as continuous batching does. With ``concurrency``
 instead of a batch, each replica answers as many clients at once as its caches hold and the rest wait; calibrated, clients
-are in a closed loop (:mod:`mlsysim.walls.node.closed_loop`) and ``itl_s`` is the engine's decode step.
+are in a closed loop (:mod:`mlsysim.cases.closed_loop`) and ``itl_s`` is the engine's decode step.
 
 What a degree does not divide is no design (``valid`` is False). Wall 1 rejects a chip without the arithmetic, 14 one without
 links, 2 what does not fit. ``mfu`` counts the model's own operations, not those of a draft model.
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlsysim.cases.phases import MAX_CHUNKS, cached_sequences, device_need
 from mlsysim.errors import InputError
 from mlsysim.models.demand import sequence_demand
 from mlsysim.physics.precision import bytes_per_element
@@ -34,11 +35,10 @@ from mlsysim.search.deployments import NO_DESIGN, Deployment, Deployments, Repli
 from mlsysim.search.serving_costs import Pool, ServingCosts
 from mlsysim.search.serving_inputs import INPUTS, NUMBERS, inputs_of
 from mlsysim.search.serving_times import Times, calibrated_times, clients_of, first_order_times
+from mlsysim.timing.power import Activity, power_of, serving_activity
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import CALIBRATED
-from mlsysim.walls.node.phases import MAX_CHUNKS, cached_sequences, device_need
 from mlsysim.walls.node.serving_capacity import service_time
-from mlsysim.walls.operations.calibrated_power import Activity, power_of, serving_activity
 from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:

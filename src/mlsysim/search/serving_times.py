@@ -1,6 +1,6 @@
 """Times of serving at many points: prompts read in one or more passes, answers written while the cache grows.
 
-First order: passes of :class:`mlsysim.walls.node.replica.Replica` with arrays in place of numbers. Calibrated: the engine
+First order: passes of :class:`mlsysim.cases.replica.Replica` with arrays in place of numbers. Calibrated: the engine
 steps of one deployment with arrays of batches and lengths, alone or for clients in a closed loop.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
+from mlsysim.cases.phases import Decoder, prefill_passes, speculative_tokens
 from mlsysim.search.deployments import Deployment, Replicas
 from mlsysim.search.series import Time, sum_over_steps
-from mlsysim.walls.node.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
-from mlsysim.walls.node.phases import Decoder, prefill_passes, speculative_tokens
 from mlsysim.walls.node.serving import transfer_time
 
 __all__ = ["Times", "calibrated_times", "clients_of", "first_order_times"]

@@ -22,7 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.capacity import training_state
+from mlsysim.cases.first_order_step import demanded_step, network
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.offload import host_link, host_round_trip
 from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.calibrated_training import CalibratedTiming
@@ -43,13 +48,9 @@ from mlsysim.search.training_inputs import (
 from mlsysim.search.training_layouts import divided, waiting_and_held
 from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
+from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.first_order_step import demanded_step, network
-from mlsysim.walls.fleet.layout import Layout
-from mlsysim.walls.fleet.offload import host_link, host_round_trip
 from mlsysim.walls.inputs import CALIBRATED, read_input
-from mlsysim.walls.node.capacity import training_state
-from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "evaluate"]
 
@@ -97,7 +98,7 @@ class TrainingPoints:
         except UnknownNameError as error:
             raise InputError(f"{chip.name}: {error}", field="precision") from None
         self.capacity = to_si(chip.memory.capacity, "byte")
-        self.net = network(self.fleet, values["topology_override"], {})
+        self.net = network(self.fleet, topology_share(self.fleet, values["topology_override"], {}), {})
         self.calibrated: CalibratedTiming | None = None
         if values["efficiency"] == CALIBRATED:
             self.calibrated = CalibratedTiming(values, given, self.net)

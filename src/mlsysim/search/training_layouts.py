@@ -1,6 +1,6 @@
 """Layouts at many points: which divide, into how many replicas and micro-batches, and what their schedule waits and holds.
 
-A point divides where :func:`mlsysim.walls.fleet.layout.plan_layout` gives a layout for it.
+A point divides where :func:`mlsysim.cases.layout.plan_layout` gives a layout for it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.layout import choose_micro_batches
+from mlsysim.cases.memory import in_flight
 from mlsysim.physics.pipeline import idle_slots
 from mlsysim.units.ops import where
-from mlsysim.walls.fleet.layout import choose_micro_batches
-from mlsysim.walls.fleet.memory import in_flight
 
 __all__ = ["divided", "waiting_and_held"]
 

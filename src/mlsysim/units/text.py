@@ -6,7 +6,7 @@ from typing import Any
 
 from mlsysim.units.registry import Quantity, format_unit
 
-__all__ = ["format_value"]
+__all__ = ["bytes_text", "format_value"]
 
 
 def format_value(value: Any) -> str:
@@ -45,3 +45,10 @@ def _float_digits(value: float) -> str:
     if size >= 100:
         return f"{value:,.1f}"
     return f"{value:.2f}" if size >= 1 else f"{value:.4f}"
+
+
+def bytes_text(value: float) -> str:
+    """A memory in the decimal unit that suits it: 141.2 GB, 25.56 MB, 16 kB."""
+    if value >= 1e9:
+        return f"{value / 1e9:.1f} GB"
+    return f"{value / 1e6:.4g} MB" if value >= 1e6 else f"{value / 1e3:.4g} kB"

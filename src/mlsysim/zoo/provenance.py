@@ -9,7 +9,7 @@ from pydantic import Field
 from mlsysim.errors import InputError
 from mlsysim.units.fields import Record
 
-__all__ = ["KINDS", "Metadata", "Source"]
+__all__ = ["KINDS", "Metadata", "Source", "cite"]
 
 Kind = Literal["datasheet", "paper", "config", "statistics", "pricelist", "measured", "seed", "estimate", "user"]
 
@@ -73,3 +73,8 @@ class Metadata(Record):
             if field in source.fields:
                 return source
         return next((s for s in self.sources if not s.fields), self.sources[0] if self.sources else None)
+
+
+def cite(metadata: Any) -> str:
+    """The title of what speaks for an entry."""
+    return metadata.source_title or "given by the user"

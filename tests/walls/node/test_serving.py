@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlsysim.cases.phases import speculative_tokens, sum_over_steps
 from mlsysim.errors import InputError, UnitError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.registry import Q_
-from mlsysim.walls.node.phases import speculative_tokens, sum_over_steps
 from mlsysim.walls.node.serving import ServingModel
 
 H100 = Hardware.get("H100")

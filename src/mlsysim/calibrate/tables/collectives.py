@@ -15,8 +15,7 @@ from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.calibrated_collectives import (
+from mlsysim.timing.collectives import (
     across_nodes,
     bridged_pairs,
     collective_constants,
@@ -24,6 +23,7 @@ from mlsysim.walls.fleet.calibrated_collectives import (
     start_of,
     wire_and_steps,
 )
+from mlsysim.units.registry import to_si
 
 __all__ = ["COLUMNS", "KINDS", "predict"]
 

@@ -17,7 +17,7 @@ from mlsysim.errors import MLSysError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
-from mlsysim.walls.operations.calibrated_power import (
+from mlsysim.timing.power import (
     Activity,
     diffusion_activity,
     energy_per_item,

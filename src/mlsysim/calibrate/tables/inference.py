@@ -19,15 +19,15 @@ import re
 from collections.abc import Iterator, Mapping
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.cases.offered_load import limited_rate, offered_rate, saturated, static_batch, step_with_prompts
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
-from mlsysim.walls.node.engine_step import EngineStep, engine_step
-from mlsysim.walls.node.engines import Engine, engine, serving_table
-from mlsysim.walls.node.offered_load import limited_rate, offered_rate, saturated, static_batch, step_with_prompts
+from mlsysim.timing.engine_step import EngineStep, engine_step
+from mlsysim.timing.engines import Engine, engine, serving_table
 
 __all__ = ["COLUMNS", "predict"]
 

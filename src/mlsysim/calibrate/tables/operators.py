@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from mlsysim.calibrate.operators import CACHE_FORMATS, CHIPS, FORMATS, context_work, decode_work, product_work, shape_of
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.errors import MLSysError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.profiles import REACH, ContextKernel, DecodeKernel, EngineAttention, Profile, profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.operators import attention_prefill_time, gemm_time
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.operator_times import decode_kernel_time
 from mlsysim.units.registry import to_si
-from mlsysim.walls.node.compute_memory import arithmetic_peak
-from mlsysim.walls.node.operator_times import decode_kernel_time
 
 __all__ = ["COLUMNS", "predict", "predict_with"]
 

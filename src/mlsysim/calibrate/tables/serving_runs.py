@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.cases.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
-from mlsysim.walls.node.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
-from mlsysim.walls.node.engine_step import EngineStep, engine_step
-from mlsysim.walls.node.engines import Engine, chip_class, engine
+from mlsysim.timing.engine_step import EngineStep, engine_step
+from mlsysim.timing.engines import Engine, chip_class, engine
 
 __all__ = ["COLUMNS", "build", "loop", "predict"]
 

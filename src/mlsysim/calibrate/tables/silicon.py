@@ -13,6 +13,8 @@ from typing import Any
 
 from mlsysim.calibrate.operators import FORMATS, product_work
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.cases.training_peak import training_peak
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.profiles import REACH, Profile, profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -24,12 +26,10 @@ from mlsysim.physics.operators import (
     gemm_time,
     memory_bound_time,
 )
+from mlsysim.timing.device_time import inference_time, training_time
+from mlsysim.timing.operator_times import attention_rate
+from mlsysim.timing.software_stacks import software
 from mlsysim.units.registry import to_si
-from mlsysim.walls.node.compute_memory import arithmetic_peak
-from mlsysim.walls.node.device_time import inference_time, training_time
-from mlsysim.walls.node.operator_times import attention_rate
-from mlsysim.walls.node.software_stacks import software
-from mlsysim.walls.node.training_peak import training_peak
 
 __all__ = ["COLUMNS", "predict", "predict_with"]
 

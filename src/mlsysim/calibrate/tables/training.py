@@ -1,6 +1,6 @@
 """Published training runs: what a row of the table means, and which settings it leaves to be inferred.
 
-The physics is :mod:`mlsysim.walls.fleet.calibrated_step`; this module finds model, chip, software and layout in the row.
+The physics is :mod:`mlsysim.cases.calibrated_step`; this module finds model, chip, software and layout in the row.
 Settings that a row does not give follow the rules of ``docs/accuracy.md`` and are listed with the prediction.
 """
 
@@ -13,18 +13,18 @@ from functools import lru_cache
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.cases.calibrated_step import CalibratedStep, Job, calibrated_step, chosen_recompute
+from mlsysim.cases.stage_memory import layer_activations, stage_layers_in_flight, stage_state
 from mlsysim.errors import MLSysError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
+from mlsysim.models.training_shape import TrainingShape, training_regime, training_shape
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.timing.stacks import Stack, nearest_stack, recipe, stack, stack_of_source
+from mlsysim.timing.training_chip import Constants, TrainingChip, constants, training_chip
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.calibrated_step import CalibratedStep, Job, calibrated_step, chosen_recompute
-from mlsysim.walls.fleet.stacks import Stack, nearest_stack, recipe, stack, stack_of_source
-from mlsysim.walls.fleet.stage_memory import layer_activations, stage_layers_in_flight, stage_state
-from mlsysim.walls.fleet.training_chip import Constants, TrainingChip, constants, training_chip
-from mlsysim.walls.fleet.training_shape import TrainingShape, training_regime, training_shape
-from mlsysim.walls.node.compute_memory import arithmetic_peak
 
 __all__ = ["COLUMNS", "Run", "predict", "read_run", "run_value"]
 

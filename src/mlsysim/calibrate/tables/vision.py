@@ -16,12 +16,12 @@ from mlsysim.calibrate.timm import timm_inventory
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.inventory import Inventory, inventory_of, totals
 from mlsysim.models.registry import Models
-from mlsysim.walls.node.diffusion_time import diffusion_time
-from mlsysim.walls.node.engine_rates import engine_latency, engine_time
-from mlsysim.walls.node.inventory import Inventory, inventory_of, totals
-from mlsysim.walls.node.microcontroller import Board, board, inference_energy, inference_time
-from mlsysim.walls.node.vision_time import constants, inventory_time, stack_of
+from mlsysim.timing.diffusion_time import diffusion_time
+from mlsysim.timing.engine_rates import engine_latency, engine_time
+from mlsysim.timing.microcontroller import Board, board, inference_energy, inference_time
+from mlsysim.timing.vision_time import constants, inventory_time, stack_of
 
 __all__ = ["COLUMNS", "board_of", "predict", "runtime_of", "task_of"]
 

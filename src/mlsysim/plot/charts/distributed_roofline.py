@@ -12,7 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlsysim.cases.first_order_step import network
+from mlsysim.cases.layout import place
+from mlsysim.cases.step import all_reduce_time
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.registry import Models
 from mlsysim.plot.amounts import read_label
 from mlsysim.plot.charts.roofline import plain_point, point_of
@@ -21,11 +25,8 @@ from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
 from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.first_order_step import network
-from mlsysim.walls.fleet.layout import place
 from mlsysim.walls.fleet.network_roofline import NetworkRooflineModel
-from mlsysim.walls.fleet.step import all_reduce_time
-from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak
+from mlsysim.walls.node.compute_memory import PerformanceProfile
 
 __all__ = ["distributed_roofline", "plot_distributed_roofline"]
 

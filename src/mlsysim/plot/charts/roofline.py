@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -20,7 +21,7 @@ from mlsysim.plot.amounts import read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, arithmetic_peak
+from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
 
 __all__ = ["plot_roofline", "roofline"]
 

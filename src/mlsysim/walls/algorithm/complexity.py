@@ -23,6 +23,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
 from mlsysim.errors import InputError, UnitError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import sqrt
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
@@ -42,7 +43,6 @@ from mlsysim.walls.base import (
     Work,
     default_constant,
 )
-from mlsysim.walls.node.compute_memory import arithmetic_peak
 from mlsysim.zoo.constants import constant
 
 __all__ = [

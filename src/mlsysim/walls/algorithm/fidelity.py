@@ -24,6 +24,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
+from mlsysim.cases.capacity import inference_bytes
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.models.multimodal import VisionLanguageWorkload
@@ -47,7 +48,6 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.capacity import inference_bytes
 
 __all__ = ["CARDS", "CompressionModel", "CompressionResult", "compressed_pass_time", "kept_bits"]
 

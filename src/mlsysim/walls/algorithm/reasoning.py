@@ -23,6 +23,9 @@ import math
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.deployment import build_replica, language_model
+from mlsysim.cases.phases import Decoder, prefill, sum_over_steps
+from mlsysim.cases.replica import Replica
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import (
@@ -41,12 +44,9 @@ from mlsysim.walls.base import (
     Wall,
     default_constant,
 )
-from mlsysim.walls.node.compute_memory import cite
-from mlsysim.walls.node.layout import build_replica, language_model
-from mlsysim.walls.node.phases import Decoder, prefill, sum_over_steps
-from mlsysim.walls.node.replica import Replica
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "InferenceScalingModel", "ReasoningResult", "query_cost", "query_energy"]
 

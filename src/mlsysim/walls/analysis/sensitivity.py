@@ -35,7 +35,8 @@ from mlsysim.walls.base import (
     Wall,
 )
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.node.compute_memory import SingleNodeModel, cite
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "SensitivityResult", "SensitivitySolver"]
 

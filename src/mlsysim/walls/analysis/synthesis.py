@@ -16,7 +16,9 @@ import math
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.capacity import inference_bytes, training_state
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import (
@@ -37,8 +39,8 @@ from mlsysim.walls.base import (
     Work,
     WorkRate,
 )
-from mlsysim.walls.node.capacity import inference_bytes, training_state
-from mlsysim.walls.node.compute_memory import arithmetic_peak, choose_pass, cite
+from mlsysim.walls.node.compute_memory import choose_pass
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "SynthesisResult", "SynthesisSolver"]
 

@@ -53,6 +53,7 @@ __all__ = [
     "fat_tree_hops",
     "mesh_share",
     "ring_hops",
+    "topology_share",
     "torus_share",
     "tree_share",
 ]
@@ -357,3 +358,13 @@ class TopologyModel(Resolver[TopologyResult]):
                 field="shape",
             )
         return tuple(float(ring) for ring in rings)
+
+
+def topology_share(fleet: Any, topology: Any, assumed: dict[str, str]) -> float | None:
+    """Share of the port bandwidth that a topology leaves across its bisection; None where the fabric's own holds."""
+    if topology is None:
+        return None
+    shape = TopologyModel().solve(fabric=fleet.fabric, topology=topology, num_nodes=fleet.count)
+    share = float(shape.bisection_bw_fraction)
+    assumed["topology"] = f"{topology}, {share:.3g} of the port bandwidth across the bisection"
+    return share

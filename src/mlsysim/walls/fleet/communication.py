@@ -13,8 +13,8 @@ where their number is stated. Layers may split unevenly; the longest stage sets 
 
 A layout that does not fit into memory still gets its times, marked infeasible, with the smallest change that would make
 it fit. With ``efficiency="calibrated"`` the step is the sum of its operators on measured silicon, under a named software
-stack (:mod:`mlsysim.walls.fleet.calibrated_step`). Optimizer state may rest on the host
-(:mod:`mlsysim.walls.fleet.offload`). Left out of the first order: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
+stack (:mod:`mlsysim.cases.calibrated_step`). Optimizer state may rest on the host
+(:mod:`mlsysim.cases.offload`). Left out of the first order: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
 given, memory fragmentation (2 to 10 %), and communication that slows the computing it hides behind.
 """
 
@@ -23,8 +23,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.calibrated_distributed import adopt_stack, calibrated_terms
+from mlsysim.cases.calibrated_step import CalibratedStep
+from mlsysim.cases.capacity import TrainingState, training_state
+from mlsysim.cases.first_order_step import distributed_step, network
+from mlsysim.cases.layout import Layout, plan_layout
+from mlsysim.cases.memory import fitting_change, in_flight
+from mlsysim.cases.offload import host_link, host_round_trip
+from mlsysim.cases.step import StepTerms
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
+from mlsysim.timing.stacks import DEFAULT_STACK, Stack, stack_names
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import (
     CALIBRATED,
@@ -42,19 +53,11 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.fleet.calibrated_distributed import adopt_stack, calibrated_terms
-from mlsysim.walls.fleet.calibrated_step import CalibratedStep
-from mlsysim.walls.fleet.first_order_step import distributed_step, network
-from mlsysim.walls.fleet.layout import Layout, plan_layout
-from mlsysim.walls.fleet.memory import fitting_change, in_flight
-from mlsysim.walls.fleet.offload import host_link, host_round_trip
-from mlsysim.walls.fleet.stacks import DEFAULT_STACK, Stack, stack_names
-from mlsysim.walls.fleet.step import StepTerms
-from mlsysim.walls.fleet.training_shape import training_regime, training_shape
-from mlsysim.walls.node.capacity import TrainingState, training_state
-from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak, cite
+from mlsysim.walls.data.locality import topology_share
+from mlsysim.walls.node.compute_memory import PerformanceProfile
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Interval, interval
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "DistributedModel", "DistributedResult"]
 
@@ -321,7 +324,7 @@ class DistributedModel(Resolver[DistributedResult]):
         peak, note = arithmetic_peak(chip, x.precision)
         if note:
             assumed["arithmetic"] = note
-        net = network(fleet, x.topology_override, assumed)
+        net = network(fleet, topology_share(fleet, x.topology_override, assumed), assumed)
         calibrated = x.efficiency == CALIBRATED
         if not calibrated:
             assumed.pop("stack", None)

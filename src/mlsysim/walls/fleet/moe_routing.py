@@ -11,15 +11,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import ClassVar
 
+from mlsysim.cases.first_order_step import moe_fraction, network
+from mlsysim.cases.step import exchange_time
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import experts_hit
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result, Time
-from mlsysim.walls.fleet.first_order_step import moe_fraction, network
-from mlsysim.walls.fleet.step import exchange_time
-from mlsysim.walls.node.compute_memory import cite
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["MoERoutingModel", "MoERoutingResult"]
 

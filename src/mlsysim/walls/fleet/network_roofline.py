@@ -10,15 +10,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import ClassVar
 
+from mlsysim.cases.capacity import training_state
+from mlsysim.cases.first_order_step import network
+from mlsysim.cases.layout import place
+from mlsysim.cases.step import all_reduce_time
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Resolver
-from mlsysim.walls.fleet.first_order_step import network
-from mlsysim.walls.fleet.layout import place
-from mlsysim.walls.fleet.step import all_reduce_time
-from mlsysim.walls.node.capacity import training_state
-from mlsysim.walls.node.compute_memory import PerformanceProfile, arithmetic_peak, cite, node_time
+from mlsysim.walls.node.compute_memory import PerformanceProfile, node_time
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["NetworkRooflineModel"]
 

@@ -22,6 +22,10 @@ import math
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.calibrated_serving import batch_step, serving_step
+from mlsysim.cases.deployment import build_replica, language_model
+from mlsysim.cases.phases import prefill, remedies
+from mlsysim.cases.replica import Replica
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import ceil, floor, maximum
@@ -43,11 +47,8 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.calibrated_serving import CONCURRENCY, ENGINE, batch_step, serving_step
-from mlsysim.walls.node.compute_memory import cite
-from mlsysim.walls.node.layout import build_replica, language_model
-from mlsysim.walls.node.phases import prefill, remedies
-from mlsysim.walls.node.replica import Replica
+from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "BatchingResult", "ContinuousBatchingModel", "paged_tokens", "requests_that_fit"]
 

@@ -7,10 +7,10 @@ F operations at a fraction eta of the dense peak P; B bytes (weights, caches, ac
 ``seq_len`` for a prefill of that many tokens; with ``is_training`` for a training step.
 
 With ``efficiency="calibrated"`` the time is the sum of the pass's operators on measured silicon instead
-(:mod:`mlsysim.walls.node.device_time`): ``latency_compute`` and ``latency_memory`` are then the times of operators that
+(:mod:`mlsysim.timing.device_time`): ``latency_compute`` and ``latency_memory`` are then the times of operators that
 arithmetic and memory bind, ``latency_overhead`` waiting for launches, and ``interval`` the band in which 90 % of
 measurements of that kind lay. Microcontrollers have cycles of a multiply-add instead
-(:mod:`mlsysim.walls.node.microcontroller`), for the ``runtime`` that is named.
+(:mod:`mlsysim.timing.microcontroller`), for the ``runtime`` that is named.
 
 A chip with flash executes the weights of a network of fixed shape in place: they must fit into flash, and what flows into main
 memory. A model that does not fit is infeasible, and the answer says what is needed, what there is, and the smallest changes
@@ -27,16 +27,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.capacity import inference_bytes, remedies, training_remedies, training_state
 from mlsysim.errors import InputError, OOMError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import RowWorkload
 from mlsysim.physics.power import proportional_power, utilised_power
-from mlsysim.physics.precision import bytes_per_element, compute_precision
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import (
     CALIBRATED,
     CALIBRATED_EFFICIENCY,
@@ -58,9 +61,9 @@ from mlsysim.walls.base import (
     Wall,
     WorkRate,
 )
-from mlsysim.walls.node.capacity import inference_bytes, remedies, training_remedies, training_state
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval as interval_of
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel", "node_time", "spill_time", "weights_in_flash"]
 
@@ -441,7 +444,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
     @staticmethod
     def _microcontroller(x: Any, phase: str, assumed: dict[str, str]) -> Any:
         """Cycles of a pass, where a calibrated one is asked for on a chip whose core is known by them; else None."""
-        from mlsysim.walls.node.microcontroller import board_of_chip, microcontroller_pass
+        from mlsysim.timing.microcontroller import board_of_chip, microcontroller_pass
 
         layers = isinstance(x.model, RowWorkload) and bool(x.model.rows) and phase == "inference"
         if x.runtime is not None and not isinstance(x.runtime, str):
@@ -463,7 +466,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
     @staticmethod
     def _calibrated(x: Any, phase: str, new: Any, context: Any, assumed: dict[str, str]) -> Any:
         """The sum of measured operators."""
-        from mlsysim.walls.node.device_time import check_known, inference_time, training_time
+        from mlsysim.timing.device_time import check_known, inference_time, training_time
 
         check_known(x.model, x.hardware, x.precision)
         assumed.pop("bandwidth_efficiency", None)
@@ -586,33 +589,3 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         )
         sentence = f"Wall {number} ({bound}) binds: {lead}."
         return Binding(number, bound, margin, sentence), (sentence,), ()
-
-
-def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
-    """Peak at a precision, and a note where weights in it are computed at a wider one.
-
-    Formats narrower than the chip's arithmetic are expanded on the way in (weight-only quantisation): they save bytes,
-    not operations.
-    """
-    core = chip.compute
-    wanted = compute_precision(precision)
-    if core.supports(wanted):
-        return to_si(core.peak(wanted), "flop/s"), ""
-    width = bytes_per_element(wanted)
-    if width < 2:
-        for wider in ("fp8", "int8", "bf16", "fp16", "fp32"):
-            if bytes_per_element(wider) > width and core.supports(wider) and bytes_per_element(wider) >= 2:
-                note = f"{wanted} weights computed in {wider}: {chip.name} has no {wanted} arithmetic"
-                return to_si(core.peak(wider), "flop/s"), note
-    return to_si(core.peak(precision), "flop/s"), ""
-
-
-def bytes_text(value: float) -> str:
-    """A memory in the decimal unit that suits it: 141.2 GB, 25.56 MB, 16 kB."""
-    if value >= 1e9:
-        return f"{value / 1e9:.1f} GB"
-    return f"{value / 1e6:.4g} MB" if value >= 1e6 else f"{value / 1e3:.4g} kB"
-
-
-def cite(metadata: Any) -> str:
-    return metadata.source_title or "given by the user"

@@ -5,7 +5,7 @@
 
 Prefill reads S prompt tokens of each sequence at once, attention included; decode writes one token per sequence and has
 to read the weights (of a mixture, the experts hit) and every cache for it. How a pass is split over devices is in
-:mod:`mlsysim.walls.node.replica`, the phases are in :mod:`mlsysim.walls.node.phases`.
+:mod:`mlsysim.cases.replica`, the phases are in :mod:`mlsysim.cases.phases`.
 
     prefix caching         the first tokens of the prompt are found in the cache and only attended to (Zheng et al. 2024)
     chunked prefill        ceil(S / chunk) passes; decode waits at most for one of them (Agrawal et al. 2024)
@@ -29,6 +29,10 @@ import math
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.calibrated_serving import Calibrated, serve, serving_step
+from mlsysim.cases.deployment import build_replica, language_model
+from mlsysim.cases.phases import Decoder, device_need, largest_batch, prefill, remedies
+from mlsysim.cases.replica import PassTime, Replica
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
@@ -49,12 +53,9 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.calibrated_serving import CONCURRENCY, ENGINE, Calibrated, serve, serving_step
-from mlsysim.walls.node.compute_memory import cite
-from mlsysim.walls.node.layout import build_replica, language_model
-from mlsysim.walls.node.phases import Decoder, device_need, largest_batch, prefill, remedies
-from mlsysim.walls.node.replica import PassTime, Replica
+from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "ServingModel", "ServingResult", "transfer_time"]
 

@@ -24,10 +24,10 @@ from mlsysim.physics.sojourn import Sojourn
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
-from mlsysim.walls.node.compute_memory import cite
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.node.tail import TailLatencyModel, replicas_for_percentile
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.provenance import cite
 
 __all__ = [
     "REPLICA_INPUTS",

@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.fields import Record
 from mlsysim.units.kernel import Arg, kernel
@@ -40,9 +41,8 @@ from mlsysim.walls.base import (
     Wall,
     WorkRate,
 )
-from mlsysim.walls.node.compute_memory import arithmetic_peak, cite
 from mlsysim.zoo.files import Slice, parse_slice, slices
-from mlsysim.zoo.provenance import Source
+from mlsysim.zoo.provenance import Source, cite
 
 __all__ = ["CARDS", "EfficiencyClass", "EfficiencyModel", "EfficiencyResult", "efficiency_class", "efficiency_classes"]
 

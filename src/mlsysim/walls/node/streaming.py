@@ -21,7 +21,9 @@ import math
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.deployment import language_model
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time
 from mlsysim.units.kernel import Arg, kernel
@@ -44,9 +46,8 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.compute_memory import arithmetic_peak
-from mlsysim.walls.node.layout import cite, language_model
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.provenance import cite
 
 __all__ = [
     "CARDS",

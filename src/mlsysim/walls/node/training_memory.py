@@ -10,10 +10,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import ClassVar
 
+from mlsysim.cases.capacity import training_remedies, training_state
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import HARDWARE, MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result
-from mlsysim.walls.node.capacity import training_remedies, training_state
-from mlsysim.walls.node.compute_memory import cite
+from mlsysim.zoo.provenance import cite
 
 __all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
 

@@ -27,11 +27,11 @@ from mlsysim.errors import InputError
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.physics.power import proportional_power
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.power import Activity, power_of
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Power, Resolver, Result, Wall
-from mlsysim.walls.operations.calibrated_power import Activity, power_of
 from mlsysim.zoo.constants import constant
 
 __all__ = [

@@ -1,0 +1,340 @@
+"""Calibrated fidelity of serving: clients in a closed loop, in closed form.
+
+C clients send a prompt each, wait for the answer and send the next one, as serving benchmarks do. Prompts and answers have
+lengths spread evenly between a fraction of the nominal length and all of it; means are I and O. N of the C requests are
+being answered: as many as clients, caches, decode slots and the rate of reading prompts allow.
+
+    time per token       T = (1 - f) t_d(N) + f t_m,    f = 1 - exp(-N g/O)      prompts join decode steps ("mixed")
+                         T = t_d(N) + (1 - exp(-N g p/O)) t_p / p                 prompts run alone, every p steps
+    first token          mean over rounds of: rest of the running step + own step + queue of prompts
+                         + (C - N)/N O T waiting for a place + front end
+
+t_d, t_m, t_p are steps of decode, of decode with prompts and of prompts alone (:mod:`mlsysim.timing.engine_step`), g the
+tokens that a step gives a sequence (more than 1 with draft tokens). In the first round all prompts come at once; round r
+of answers ends within a window of sqrt(r) times the spread of lengths (and of the burst's own duration), and its prompts
+come that much closer together than on average. Benchmarks publish the mean over all rounds; ``ttft_steady`` is the last
+round's.
+
+Disaggregated: prompts queue for a pool of prefill workers, answers are written by a pool of decode workers with a limited
+number of slots; the cache crosses the network in between.
+
+Left out: the draining of the last round (TPOT 1 to 2 % low), preemption, prefix caching, router imbalance.
+
+Concurrency, lengths and numbers of workers may be arrays, one value for each of many loops on the same deployment.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.timing.engine_step import EngineStep
+from mlsysim.timing.engines import serving_table, table_bytes
+from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
+
+__all__ = ["Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop"]
+
+_FIXED_POINT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Clients in a closed loop; ``rounds`` requests each, lengths between ``shortest`` times the nominal and all of it."""
+
+    concurrency: Any
+    prompt: Any
+    answer: Any
+    shortest: float = 1.0
+    rounds: int = 10
+
+    @property
+    def mean_prompt(self) -> Any:
+        return self.prompt * (1 + self.shortest) / 2
+
+    @property
+    def mean_answer(self) -> Any:
+        return maximum(self.answer * (1 + self.shortest) / 2, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What clients see. Times in seconds; ``active`` requests are being answered, ``waiting`` ones have no place.
+
+    ``bound`` names what limits the active requests; None for many loops at once.
+    """
+
+    tpot: Any
+    ttft: Any
+    ttft_steady: Any
+    active: Any
+    waiting: Any
+    decode_step: Any
+    prompt_step: Any
+    output_rate: Any
+    request_rate: Any
+    bound: str | None
+
+
+def accepted_tokens(drafted: int, acceptance: float) -> float:
+    """Tokens that a step with ``drafted`` draft tokens gives on average, each accepted if those before it were."""
+    return float(sum(acceptance**i for i in range(drafted + 1)))
+
+
+def _draft_cost(drafted: int) -> float:
+    table = serving_table("draft")
+    return float(table["base"] + table["per_token"] * drafted) if drafted else 1.0
+
+
+def closed_loop(
+    step: EngineStep,
+    clients: Clients,
+    *,
+    token_budget: Any = None,
+    poll_steps: float = 1.0,
+    wait_steps: float = 0.0,
+    drafted: int = 0,
+    acceptance: float | None = None,
+    slots: float | None = None,
+    warm: bool = True,
+) -> Loop:
+    """Prompts and answers on the same devices."""
+    engine = step.engine
+    ranks = step.deployment.attention_dp
+    acceptance = serving_table("draft")["acceptance"] if acceptance is None else acceptance
+    gain = accepted_tokens(drafted, acceptance)
+    prompt, answer = clients.mean_prompt, clients.mean_answer
+    budget = engine.token_budget if token_budget is None else token_budget
+    mixed = engine.policy == "mixed"
+    poll: Any = max(poll_steps, 1.0)
+
+    limits = {"clients": clients.concurrency, "memory": maximum(step.capacity(prompt + answer), 1.0)}
+    if slots:
+        limits["slots"] = float(slots)
+    at_once = minimum(
+        prompt, maximum(budget - (minimum(clients.concurrency / ranks, budget / 2) if mixed else 0.0), 16.0)
+    )
+    chunks = prompt / at_once
+    together = where(chunks <= 1, maximum(1.0, floor(budget / prompt)), 1.0)
+    if mixed:
+        limits["prompts"] = maximum(ranks * answer * together / (gain * chunks), 1.0)
+    active, bound = _least(limits)
+
+    def decode(n: Any) -> Any:
+        return step.time(n / ranks, prompt + answer / 2, drafted=drafted).total * _draft_cost(drafted)
+
+    def reading(count: Any, n: Any) -> Any:
+        """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
+        each = maximum(count / ranks, 1.0)
+        beside = n / ranks if mixed else 0.0
+        context, before = prompt + answer / 2, (prompt - at_once) / 2
+        some = minimum(count / ranks, 1.0)
+        return step.time(beside, context, each, at_once, before, drafted if mixed else 0, some).total
+
+    full = together * ranks
+    step_time = decode(active)
+    per_step = active * gain / answer
+    if engine.gather_steps and ranks > 1:
+        poll = maximum(poll, minimum(engine.gather_steps, ranks / per_step))
+    arrivals = per_step * poll
+    none = exp(-arrivals)
+    batch = minimum(arrivals / (1 - none), full)
+    prompt_step = reading(batch, active)
+    if mixed:
+        share = minimum((1 - none) * chunks / poll, 1.0)
+        cycle = step_time + share * (prompt_step - step_time)
+    else:
+        steps = maximum(1.0, arrivals / (1 - none) / full) * chunks
+        cycle = step_time + (1 - none) / poll * steps * prompt_step
+    # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each.
+    rounds = clients.rounds
+    tpot = (step_time + (cycle - step_time) * (rounds - 0.5) / rounds) / gain
+
+    lone = reading(1.0, active)
+    service = reading(full, active) * chunks / full
+    burst = reading(full, active / 2) * chunks / full
+    length = answer * cycle / gain
+    firsts = _rounds(
+        clients,
+        active,
+        burst,
+        full,
+        service,
+        lone * chunks,
+        cycle if mixed else step_time,
+        length,
+        cycle / gain,
+        lambda count: reading(count, active) * chunks,
+    )
+    idle = (poll - 1) / 2 * step_time + wait_steps * cycle
+    place = maximum(clients.concurrency - active, 0.0) / active * length
+    ttft = sum(firsts) / len(firsts) + idle + place + engine.front_end
+    ttft = ttft + (0.0 if warm else engine.cold_start / rounds)
+    return _result(
+        clients, tpot, ttft, firsts[-1] + idle + place + engine.front_end, active, step_time, prompt_step, bound
+    )
+
+
+def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
+    """The smallest of the limits, and its name where there is one loop."""
+    least: Any = math.inf
+    for limit in limits.values():
+        least = minimum(least, limit)
+    alone = all(isinstance(limit, (int, float)) for limit in limits.values())
+    return least, min(limits, key=lambda name: limits[name]) if alone else None
+
+
+def _rounds(
+    clients: Clients,
+    active: Any,
+    burst: Any,
+    full: Any,
+    service: Any,
+    lone: Any,
+    step_time: Any,
+    length: Any,
+    token_time: Any,
+    reading: Any,
+) -> list[Any]:
+    """Mean time to the first token of each round, without front end and waiting for a place.
+
+    ``burst`` and ``service`` are seconds per prompt when many wait (in the first round, later), ``full`` how many prompts
+    go together, ``lone`` the time of a single one, ``length`` the time of an answer.
+    """
+    started = active * burst
+    queued = started / 2 + minimum(full, active) * burst / 2
+    firsts = [where(active > full, queued, reading(minimum(active, full)))]
+    spread = (1 - clients.shortest) * clients.answer * token_time
+    # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
+    different = clients.rounds if clients.shortest < 1 else min(clients.rounds, 2)
+    for number in range(1, different):
+        window = minimum(sqrt(number * spread**2 + started**2), length)
+        window = maximum(window, step_time)
+        rate = active / window
+        load = rate * service
+        count: Any = 1.0
+        for _ in range(3):
+            count = minimum(maximum(rate * reading(count), 1.0), full)
+        own = where(count > 1.0, reading(count), lone)
+        busy = minimum(rate / count * own, 1.0)
+        rest = (1 - busy) * step_time / 2 + busy * own / 2
+        most = active * service / 2
+        queue = maximum(active * service - window, 0.0) / 2
+        near = minimum(load, 0.98)
+        random = where(load < 1, minimum(own * near / (2 * (1 - near)), most), 0.0)
+        firsts.append(own + rest + minimum(queue + where(count >= full, random, 0.0), most))
+    return firsts + firsts[-1:] * (clients.rounds - different)
+
+
+def _result(
+    clients: Clients,
+    tpot: Any,
+    ttft: Any,
+    steady: Any,
+    active: Any,
+    decode_step: Any,
+    prompt_step: Any,
+    bound: str | None,
+) -> Loop:
+    answer = clients.mean_answer
+    rate = clients.concurrency / (ttft + (answer - 1) * tpot)
+    waiting = maximum(clients.concurrency - active, 0.0)
+    return Loop(tpot, ttft, steady, active, waiting, decode_step, prompt_step, rate * answer, rate, bound)
+
+
+def _overflow(requests: float, slots: float, workers: int) -> float:
+    """Requests that find all slots of their worker taken, when they are dealt out at random: of all the workers."""
+    if workers < 2:
+        return max(requests - slots, 0.0)
+    mean, room = requests / workers, slots / workers
+    total, weight = 0.0, math.exp(-mean) if mean < 600 else 0.0
+    if not weight or room > 200:
+        deviation = math.sqrt(mean)
+        z = (room - mean) / deviation
+        tail = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) - z * 0.5 * math.erfc(z / math.sqrt(2))
+        return workers * deviation * max(tail, 0.0)
+    for count in range(int(room) + 1):
+        total += max(room - count, 0.0) * weight
+        weight *= mean / (count + 1)
+    return workers * max(mean - room + total, 0.0)
+
+
+def disaggregated_loop(
+    prefill: EngineStep,
+    prefill_workers: Any,
+    decode: EngineStep,
+    decode_workers: Any,
+    clients: Clients,
+    *,
+    slots: float | None = None,
+    drafted: int = 0,
+    acceptance: float | None = None,
+    token_budget: float | None = None,
+) -> Loop:
+    """Prompts on one pool of devices, answers on another."""
+    engine = decode.engine
+    acceptance = serving_table("draft")["acceptance"] if acceptance is None else acceptance
+    gain = accepted_tokens(drafted, acceptance)
+    prompt, answer = clients.mean_prompt, clients.mean_answer
+    groups = decode_workers * decode.deployment.attention_dp
+    ranks = prefill.deployment.attention_dp
+    budget = float(token_budget or engine.prefill_budget)
+    together = maximum(1.0, budget / prompt)
+
+    limits = {
+        "clients": clients.concurrency,
+        "memory": maximum(decode.capacity(prompt + answer) * decode_workers, 1.0),
+    }
+    if slots:
+        overflow = _overflow(clients.concurrency, slots, decode_workers) * serving_table("balance")["slots"]
+        limits["slots"] = min(float(slots), max(clients.concurrency - overflow, 1.0))
+    places, bound = _least(limits)
+
+    def writing(n: Any) -> Any:
+        each = maximum(n / groups, minimum(1.0, n))
+        return decode.time(each, prompt + answer / 2, drafted=drafted).total * _draft_cost(drafted)
+
+    def reading(count: Any) -> Any:
+        """A step of prefill workers with ``count`` prompts over all of them."""
+        own = count / prefill_workers
+        each = minimum(maximum(own / ranks, 1.0), together)
+        return prefill.time(0.0, 0.0, each, prompt, reading_ranks=minimum(maximum(own, 1.0) / ranks, 1.0)).total
+
+    full = together * ranks * prefill_workers
+    service = reading(full) / full
+    devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
+    hand_over = where(devices <= decode.kernels.domain, engine.hand_over, engine.hand_over_network)
+    move = prefill.sequence_bytes(prompt) * prefill.deployment.tp / table_bytes("cache_transfer", "bandwidth")
+    active = places
+    first = reading(1.0)
+    slow: Any = False
+    for _ in range(_FIXED_POINT):
+        length = answer * writing(active) / gain
+        behind = active / length > 1 / service
+        slow = slow | behind
+        active = where(behind, minimum(active, length / service), active)
+        away = clients.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
+        left = minimum(maximum(clients.concurrency - away, 1.0), length / service)
+        active = 0.5 * active + 0.5 * minimum(places, left)
+    step_time = writing(active)
+    length = answer * step_time / gain
+    firsts = _rounds(
+        clients,
+        minimum(active + 1, clients.concurrency),
+        service,
+        full,
+        service,
+        first,
+        0.0 * step_time,
+        length,
+        step_time / gain,
+        reading,
+    )
+    limited = slow | (places < clients.concurrency)
+    if bound is not None and slow:
+        bound = "prompts"
+    waiting = maximum(clients.concurrency - active, 0.0)
+    queued = where(limited, maximum(waiting / active * length - sum(firsts) / len(firsts) - move, 0.0), 0.0)
+    extra = queued + move + hand_over + engine.front_end + step_time
+    ttft = sum(firsts) / len(firsts) + extra
+    return _result(clients, step_time / gain, ttft, firsts[-1] + extra, active, step_time, first, bound)

@@ -1,0 +1,385 @@
+"""One serving replica: how a pass of tokens is split over its devices, and how long it takes.
+
+    T_pass = max( F / (n P eta), B_device / W ) + collectives + dispatch
+
+A replica is ``pp`` stages of ``tp`` devices. Tensor parallelism divides operations and weights of a layer by ``tp`` and
+sums activations over the group twice a layer (a ring over one direction of the link). Key-value heads are divided too,
+until there are fewer heads than devices; a latent cache (MLA) is held whole by every device. Pipeline parallelism
+divides memory, not latency: a token passes through all stages, one after the other. With several sequences the stages
+work on up to ``pp`` groups at a time. Expert parallelism divides experts over ``ep`` devices; beyond ``tp`` it adds
+attention groups that share the experts, each with its part of the batch, and two exchanges of tokens a layer.
+
+Left out: the spread of experts over devices at small batches (an even share is assumed; the busiest device of a batch of
+one can have several times it), gathers of logits, and any overlap of collectives with arithmetic.
+
+Batches, lengths, degrees and rates may be arrays, which have one value for each of many replicas of the same model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from mlsysim.cases.capacity import local_parameters
+from mlsysim.models.attention import Attention, CompressedAttention, LatentAttention
+from mlsysim.models.demand import sequence_demand
+from mlsysim.models.ffn import MixtureOfExperts
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.collectives import hierarchical_all_reduce, ring_all_reduce, send
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import ceil, maximum, minimum, where
+from mlsysim.units.registry import to_si
+
+__all__ = [
+    "PassTime",
+    "Passes",
+    "Replica",
+    "device_bytes",
+    "pass_time",
+    "pipelined_completion",
+    "pipelined_period",
+    "token_exchange",
+]
+
+_SECONDS = Arg("s", 1e-6, 1e3)
+_BYTES = Arg("byte", 1e3, 1e13)
+_DEGREE = Arg("", 1, 1e3, whole=True)
+
+
+@kernel(
+    inputs={"compute": _SECONDS, "memory": _SECONDS, "communication": _SECONDS, "dispatch": Arg("s", 1e-6, 1e-2)},
+    outputs={"time": "s"},
+)
+def pass_time(compute: Any, memory: Any, communication: Any, dispatch: Any) -> Any:
+    """The longer of compute and memory; then the collectives, which wait for both; and the dispatch."""
+    return maximum(compute, memory) + communication + dispatch
+
+
+@kernel(
+    inputs={
+        "shared": _BYTES,
+        "experts": _BYTES,
+        "activations": _BYTES,
+        "cache": _BYTES,
+        "tensor_parallel": _DEGREE,
+        "expert_shards": _DEGREE,
+        "attention_groups": _DEGREE,
+    },
+    outputs={"moved": "byte"},
+)
+def device_bytes(
+    shared: Any,
+    experts: Any,
+    activations: Any,
+    cache: Any,
+    tensor_parallel: Any,
+    expert_shards: Any,
+    attention_groups: Any,
+) -> Any:
+    """Bytes that the devices of one position read and write in a pass through all stages.
+
+    ``cache`` is what one device of an attention group reads; the other arguments are totals of the replica.
+    """
+    return (
+        shared / tensor_parallel + experts / expert_shards + activations / (tensor_parallel * attention_groups) + cache
+    )
+
+
+@kernel(
+    inputs={
+        "message": Arg("byte", 1.0, 1e12),
+        "ranks": _DEGREE,
+        "bandwidth": Arg("byte/s", 1e8, 1e13),
+        "latency": Arg("s", 1e-7, 1e-4),
+    },
+    outputs={"time": "s"},
+)
+def token_exchange(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
+    """Tokens to the devices of their experts. Messages to all peers start together, so one start-up time is paid."""
+    return (ranks - 1) / ranks * message / bandwidth + latency
+
+
+@kernel(
+    inputs={"time": _SECONDS, "groups": _DEGREE, "longest": Arg("", 0.001, 1.0)},
+    outputs={"period": "s"},
+)
+def pipelined_period(time: Any, groups: Any, longest: Any) -> Any:
+    """Time between two tokens of a group when ``groups`` groups take turns on the stages.
+
+    A group needs ``time`` for all stages; the longest stage, a fraction ``longest`` of it, serves every group in turn.
+    """
+    return time * maximum(1.0, groups * longest)
+
+
+@kernel(
+    inputs={"time": _SECONDS, "groups": _DEGREE, "longest": Arg("", 0.001, 1.0)},
+    outputs={"last": "s"},
+)
+def pipelined_completion(time: Any, groups: Any, longest: Any) -> Any:
+    """When the last of ``groups`` groups leaves the pipeline: one whole pass, and the longest stage for each group more."""
+    return time * (1.0 + (groups - 1.0) * longest)
+
+
+@dataclass(frozen=True, slots=True)
+class PassTime:
+    """One pass in its parts, in seconds; ``operations`` of the whole replica, in flop."""
+
+    compute: Any
+    memory: Any
+    communication: Any
+    dispatch: Any
+    operations: Any
+    weight_memory: Any
+
+    @property
+    def total(self) -> Any:
+        return pass_time(self.compute, self.memory, self.communication, self.dispatch)
+
+    @property
+    def bound(self) -> str:
+        """Compute, Memory or Communication, whichever takes longest."""
+        longest = max(self.compute, self.memory)
+        if self.communication > longest:
+            return "Communication"
+        return "Compute" if self.compute >= self.memory else "Memory"
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A model on ``pp`` stages of devices; see the module's text. Rates in base units."""
+
+    model: TransformerWorkload
+    chip: Any
+    precision: str
+    cache_precision: str | None
+    tp: Any
+    pp: Any
+    ep: Any
+    peak: Any
+    efficiency: Any
+    bandwidth: Any
+    link: Any
+    link_latency: Any
+    domain: Any
+    network: Any
+    network_latency: Any
+
+    # --- shape ------------------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> Any:
+        """Devices of one stage."""
+        return maximum(self.tp, self.ep)
+
+    @property
+    def devices(self) -> Any:
+        return self.width * self.pp
+
+    def with_degree(self, tp: int) -> Replica:
+        """The same replica, split over another number of devices."""
+        return replace(self, tp=tp)
+
+    @property
+    def attention_groups(self) -> Any:
+        """Tensor-parallel groups that share one set of experts."""
+        return maximum(1, self.ep // self.tp)
+
+    @property
+    def ranks_inside(self) -> Any:
+        """Devices of a tensor-parallel group that share a link domain, where the group is wider than one."""
+        return self.tp if self.tp <= self.domain else math.gcd(self.tp, int(self.domain))
+
+    @property
+    def longest_stage(self) -> Any:
+        """The longest stage's share of a pass."""
+        layers = self.model.layers or self.pp
+        return ceil(layers / self.pp) / layers
+
+    @property
+    def weight_element(self) -> Any:
+        return bytes_per_element(self.precision)
+
+    @property
+    def activation_element(self) -> Any:
+        return self.weight_element if self.weight_element >= 1 else 2.0
+
+    @property
+    def cache_element(self) -> Any:
+        return bytes_per_element(self.cache_precision) if self.cache_precision else self.activation_element
+
+    @property
+    def dispatch(self) -> Any:
+        """Seconds to dispatch a pass to one stage."""
+        return to_si(self.chip.dispatch_tax, "s")
+
+    # --- memory -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def weights(self) -> Any:
+        """Bytes of all weights."""
+        return self.model.parameter_count * self.weight_element
+
+    @cached_property
+    def device_weights(self) -> Any:
+        """Bytes of weights on the fullest device."""
+        return local_parameters(self.model, self.tp, self.pp, self.ep) * self.weight_element
+
+    def cache(self, length: Any) -> Any:
+        """Bytes of one sequence's cache, each element counted once."""
+        return self.model.stack.cache_elements(length) * self.cache_element if self.model.has_dimensions else 0.0
+
+    def group_cache(self, length: Any) -> Any:
+        """Bytes of one sequence's cache that one position of its tensor-parallel group keeps, over all stages."""
+        if not self.model.has_dimensions:
+            return 0.0
+        elements: Any = 0.0
+        for block in self.model.stack.blocks:
+            for mixer in block.mixers:
+                grown = mixer.cache_per_token * mixer.cache_tokens(length) / _cache_shards(mixer, self.tp)
+                elements = elements + block.count * (grown + mixer.state / self.tp)
+        return elements * self.cache_element
+
+    def device_cache(self, batch: Any, length: Any) -> Any:
+        """Bytes of cache on the fullest device."""
+        return ceil(batch / self.attention_groups) * self.group_cache(length) * self.longest_stage
+
+    # --- time -------------------------------------------------------------------------------------------------
+
+    def passes(self, phase: str, batch: Any, new: Any) -> Passes:
+        """Passes of ``batch`` sequences with ``new`` tokens each, at any context."""
+        groups = self.attention_groups
+        local = ceil(batch / groups)
+        shared, experts = self._weights_read(batch * new)
+        weights = device_bytes(shared, experts, 0.0, 0.0, self.tp, self.width, groups)
+        return Passes(self, phase, local, new, shared, experts, weights, self._communication(local * new))
+
+    def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
+        """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
+        return self.passes(phase, batch, new).at(context)
+
+    def groups_in_flight(self, batch: Any) -> tuple[Any, Any]:
+        """How many groups take turns on the stages, and how many sequences the largest has."""
+        groups = minimum(self.pp, batch)
+        return groups, ceil(batch / groups)
+
+    def decode(self, batch: Any, context: Any) -> tuple[PassTime, Any]:
+        """One token for each of ``batch`` sequences: the pass of one group, and the time between two tokens."""
+        groups, size = self.groups_in_flight(batch)
+        parts = self.run("decode", size, 1, context)
+        return parts, pipelined_period(parts.total, groups, self.longest_stage)
+
+    def prefill(self, batch: Any, new: Any, context: Any) -> tuple[PassTime, Any]:
+        """``new`` tokens for each of ``batch`` sequences: the pass of one group, and the time until all are done."""
+        groups, size = self.groups_in_flight(batch)
+        parts = self.run("prefill", size, new, context)
+        return parts, pipelined_completion(parts.total, groups, self.longest_stage)
+
+    def _weights_read(self, tokens: Any) -> tuple[Any, Any]:
+        """Bytes of weights that ``tokens`` tokens touch: those that all share, and those of the experts hit."""
+        totals = self.model.totals
+        if totals.experts <= totals.experts_per_token:
+            return totals.parameters * self.weight_element, 0.0
+        pool = (totals.parameters - totals.active_parameters) / (1 - totals.experts_per_token / totals.experts)
+        shared = totals.parameters - pool
+        return shared * self.weight_element, (totals.weights_hit(tokens) - shared) * self.weight_element
+
+    def _communication(self, tokens: Any) -> Any:
+        hidden = self.model.hidden_dim
+        time: Any = 0.0
+        if not hidden:
+            return time
+        message = tokens * hidden * self.activation_element
+        if _some(self.tp > 1):
+            time = time + where(self.tp > 1, self._reductions * self._all_reduce(message), 0.0)
+        if _some(self.ep > self.tp):
+            routed = message / self.tp * self.model.totals.experts_per_token
+            rate, latency = self._path(self.width)
+            exchange = 2 * self._expert_layers * token_exchange(routed, self.ep, rate, latency)
+            time = time + where(self.ep > self.tp, exchange, 0.0)
+        if _some(self.pp > 1):
+            rate, latency = self._path(self.devices)
+            time = time + where(self.pp > 1, (self.pp - 1) * send(message, rate, latency), 0.0)
+        return time
+
+    def _all_reduce(self, message: Any) -> Any:
+        inside, link, latency = self.ranks_inside, self.link, self.link_latency
+        time = ring_all_reduce(message, self.tp, link, latency)
+        if not _some(self.tp > self.domain):
+            return time
+        wide = hierarchical_all_reduce(
+            message, self.tp / inside, inside, link, latency, self.network, self.network_latency
+        )
+        return where(self.tp > self.domain, wide, time)
+
+    def _path(self, ranks: Any) -> tuple[Any, Any]:
+        """Bandwidth and latency between any two of so many devices: the slowest that they need."""
+        near = ranks <= self.domain
+        return where(near, self.link, self.network), where(near, self.link_latency, self.network_latency)
+
+    @cached_property
+    def _reductions(self) -> int:
+        """Sums over the tensor-parallel group in a pass: one after each mixer, one after each feed-forward layer."""
+        blocks = self.model.stack.blocks
+        return sum(block.count * (len(block.mixers) + (block.ffn is not None)) for block in blocks)
+
+    @cached_property
+    def _expert_layers(self) -> int:
+        return sum(b.count for b in self.model.stack.blocks if isinstance(b.ffn, MixtureOfExperts))
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Passes that differ in the context alone: what does not depend on it is worked out once."""
+
+    replica: Replica
+    phase: str
+    local: Any
+    """Sequences of one attention group."""
+    new: Any
+    shared: Any
+    experts: Any
+    weights: Any
+    communication: Any
+
+    def at(self, context: Any) -> PassTime:
+        """The pass after ``context`` cached tokens."""
+        r, groups = self.replica, self.replica.attention_groups
+        # The cache is what one device of a group reads of it, below; the total is of no use here.
+        demand = sequence_demand(
+            r.model.totals,
+            self.phase,
+            self.local * groups,
+            self.new,
+            context,
+            r.weight_element,
+            r.activation_element,
+            cache_bytes=0.0,
+        )
+        read = self.local * r.group_cache(context)
+        if self.phase != "decode":
+            read = where(context > 0, read, 0.0)
+        moved = device_bytes(self.shared, self.experts, demand.activation_bytes, read, r.tp, r.width, groups)
+        return PassTime(
+            compute=compute_time(demand.flops / r.width, r.peak, r.efficiency),
+            memory=memory_time(moved, r.bandwidth),
+            communication=self.communication,
+            dispatch=r.dispatch * r.pp,
+            operations=demand.flops,
+            weight_memory=memory_time(self.weights, r.bandwidth),
+        )
+
+
+def _some(condition: Any) -> bool:
+    """Whether a condition holds, for one of many replicas where there are many."""
+    return condition if isinstance(condition, bool) else bool(condition.any())
+
+
+def _cache_shards(mixer: Any, tp: Any) -> Any:
+    """Into how many different parts a tensor-parallel group splits the cache of a mixer."""
+    if isinstance(mixer, (LatentAttention, CompressedAttention)):
+        return 1
+    return minimum(tp, mixer.kv_heads) if isinstance(mixer, Attention) else tp

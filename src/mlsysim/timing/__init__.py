@@ -1,0 +1,1 @@
+"""How long does an operator take on this chip under this software?"""

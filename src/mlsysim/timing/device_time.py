@@ -1,0 +1,220 @@
+"""Calibrated time of a pass on one device: its operators, and what software adds around them.
+
+    inference    operators of the lowered graph, position embedding, sampling of the next token
+    training     forward, recomputed and backward operators, loss, casts of mixed precision, optimizer
+
+Operators are timed by :mod:`mlsysim.timing.operator_times` with the constants of the chip's profile; the software
+(:mod:`mlsysim.timing.software_stacks`) says what is fused and who launches. On one H200 the sum is within 1 to 3 % of
+measured prefill, decode and training steps (median).
+
+Assumed: operators follow one another without gaps or overlap; a model in a format below 16 bits keeps its output head in
+16 bits and fuses the conversion of activations into the kernels before. Left out: host work of a serving engine (scheduling,
+detokenising), paging of caches, data loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.profiles import Profile, profile
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.base import Workload
+from mlsysim.models.graph import Operator
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.operators import memory_bound_time
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.training_memory import optimizer_bytes
+from mlsysim.timing.operator_times import Execution, PassTime, pass_time
+from mlsysim.timing.software_stacks import Software, software
+from mlsysim.units.registry import to_si
+
+__all__ = ["DeviceTime", "inference_time", "training_time"]
+
+_HALF = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """Seconds of a pass, by what they go to; ``forward``, ``backward`` (recomputation included) and ``update`` in training."""
+
+    total: float
+    arithmetic: float
+    memory: float
+    waiting: float
+    flops: float
+    moved: float
+    regime: str
+    software: str
+    profile: Profile
+    forward: float = 0.0
+    backward: float = 0.0
+    update: float = 0.0
+
+
+def _wide(chip: HardwareNode) -> str:
+    """The chip's 16-bit format, or its own where it has none."""
+    for name in ("bf16", "fp16"):
+        if chip.compute.supports(name):
+            return name
+    return chip.compute.headline
+
+
+def _how(model: Workload, chosen: Software, attention: str | None, cache: str | None, wide: str) -> Execution:
+    rotary = isinstance(model, TransformerWorkload) and not model.position_embeddings and model.structure == "decoder"
+    return Execution(
+        graph=chosen.graph,
+        fused=chosen.fused,
+        attention=attention or chosen.attention,
+        fine=True,
+        convert="fused",
+        cache_precision=cache or wide,
+        rotary=rotary,
+        software=chosen,
+    )
+
+
+def _timed(
+    operators: Sequence[Operator], chip: HardwareNode, shares: Profile, precision: str, how: Execution
+) -> list[PassTime]:
+    """Times of the operators, the output head in 16 bits where the rest is narrower."""
+    if bytes_per_element(precision) >= _HALF:
+        return [pass_time(operators, chip, shares, precision, how)]
+    wide = _wide(chip)
+    head = [replace(op, weight_bytes=op.n * op.k * _HALF) for op in operators if op.layer == "head" and op.k]
+    rest = [op for op in operators if op.layer != "head" or not op.k]
+    parts = [pass_time(rest, chip, shares, precision, how)]
+    return parts + ([pass_time(head, chip, shares, wide, how)] if head else [])
+
+
+def inference_time(
+    model: Workload,
+    chip: HardwareNode,
+    phase: str,
+    batch: float,
+    new: Any = None,
+    context: Any = 0,
+    precision: str = "fp16",
+    cache_precision: str | None = None,
+    software_name: str = "engine",
+    attention: str | None = None,
+    shares: Profile | None = None,
+) -> DeviceTime:
+    """One forward pass: ``prefill`` of ``new`` tokens, ``decode`` of one token after ``context``, or ``inference``."""
+    shares = shares if shares is not None else profile(chip)
+    chosen = software(software_name)
+    wide = _wide(chip)
+    sizes: dict[str, Any] = {"batch_size": batch, "precision": precision}
+    if not model.fixed_shape:
+        sizes["seq_len"] = context if phase == "decode" else new
+        if isinstance(model, TransformerWorkload):
+            if bytes_per_element(precision) < _HALF:
+                sizes["activation_precision"] = wide
+            sizes["cache_precision"] = cache_precision or wide
+            if phase == "prefill" and context:
+                sizes["context"] = context
+    graph = model.lower(phase, **sizes)
+    how = _how(model, chosen, attention, cache_precision, wide)
+    parts = _timed(graph.operators, chip, shares, precision, how)
+    device = sum(part.device for part in parts)
+    total = sum(part.total for part in parts)
+    sampling = _sampling(model, chip, shares, batch) if phase in ("prefill", "decode") else 0.0
+    arithmetic = sum(part.arithmetic for part in parts)
+    regime = "vision inference" if model.fixed_shape else f"{phase} {'graph' if chosen.graph else 'eager'}"
+    return DeviceTime(
+        total=total + sampling,
+        arithmetic=arithmetic,
+        memory=device - arithmetic + sampling,
+        waiting=total - device,
+        flops=sum(part.flops for part in parts),
+        moved=sum(part.moved for part in parts),
+        regime=regime,
+        software=chosen.name,
+        profile=shares,
+    )
+
+
+def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float) -> float:
+    """The choice of the next token from the logits of each sequence."""
+    vocabulary = getattr(model, "vocab_size", None)
+    if not vocabulary or getattr(model, "structure", "decoder") == "encoder":
+        return 0.0
+    bound = shares.memory_bound
+    known = bound.kernels.get("argmax_vocab/eager")
+    share, start = (known.share, to_si(known.start, "s")) if known else (bound.eager_share, bound.times[0])
+    return float(memory_bound_time(_HALF * batch * vocabulary, to_si(chip.memory.bandwidth, "byte/s"), share, start))
+
+
+def training_time(
+    model: Workload,
+    chip: HardwareNode,
+    batch: float,
+    seq_len: Any = None,
+    precision: str = "bf16",
+    recompute: str = "none",
+    optimizer: str = "adam",
+    frozen: bool = False,
+    mixed: bool = True,
+    software_name: str = "torch_amp",
+    attention: str | None = None,
+    trained_share: float = 1.0,
+    shares: Profile | None = None,
+) -> DeviceTime:
+    """One training step. ``mixed`` keeps fp32 parameters beside 16-bit arithmetic; ``frozen`` trains adapters alone."""
+    shares = shares if shares is not None else profile(chip)
+    chosen = software(software_name)
+    sizes: dict[str, Any] = {} if model.fixed_shape else {"seq_len": seq_len}
+    graph = model.lower("training", batch_size=batch, precision=precision, recompute=recompute, **sizes)
+    how = _how(model, chosen, attention, None, _wide(chip))
+    ahead = [op for op in graph.operators if op.direction == "forward"]
+    back = [op for op in graph.operators if op.direction != "forward"]
+    if frozen:
+        back = [op for op in back if not op.name.endswith(".wgrad")]
+    forward = _timed(ahead, chip, shares, precision, how)
+    backward = _timed(back, chip, shares, precision, how)
+    bandwidth = to_si(chip.memory.bandwidth, "byte/s")
+    bound = shares.memory_bound
+    tokens = batch * (seq_len or 1)
+    vocabulary = (getattr(model, "vocab_size", None) or 0) if not model.fixed_shape else 0
+    count = model.derived_parameters or model.parameter_count
+    loss = memory_bound_time(chosen.loss_bytes * tokens * vocabulary, bandwidth, bound.eager_share, bound.times[0])
+    casts = chosen.cast_bytes * count / (bound.eager_share * bandwidth) if mixed else 0.0
+    update = 0.0 if frozen else _update(count * trained_share, optimizer, mixed, bound, bandwidth)
+    device_ahead = sum(part.device for part in forward) + loss / 3 + casts / 2
+    device_back = sum(part.device for part in backward) + 2 * loss / 3 + casts / 2
+    launched = sum(part.total - part.device for part in (*forward, *backward))
+    waiting = float(launched) if not chosen.graph else 0.0
+    device = device_ahead + device_back + update
+    arithmetic = sum(part.arithmetic for part in (*forward, *backward))
+    return DeviceTime(
+        total=device + waiting,
+        arithmetic=arithmetic,
+        memory=device - arithmetic,
+        waiting=waiting,
+        flops=sum(part.flops for part in (*forward, *backward)),
+        moved=sum(part.moved for part in (*forward, *backward)),
+        regime="vision training" if model.fixed_shape else "training single device",
+        software=chosen.name,
+        profile=shares,
+        forward=device_ahead,
+        backward=device_back,
+        update=update,
+    )
+
+
+def _update(count: float, optimizer: str, mixed: bool, bound: Any, bandwidth: float) -> float:
+    """The optimizer reads gradient, parameter and moments and writes the last two back."""
+    width = 4.0 if mixed else _HALF
+    moments = optimizer_bytes(optimizer, 4.0) * width / 4.0
+    share = bound.optimizer_share if mixed else bound.optimizer_share_16bit
+    return float(count * (width + 2 * (width + moments)) / (share * bandwidth))
+
+
+def check_known(model: Workload, chip: HardwareNode, precision: str) -> None:
+    """Refuse what the calibrated sum cannot express, with one sentence."""
+    if getattr(model, "rows", None) == () and isinstance(model, Workload) and model.fixed_shape:
+        raise InputError(f"{model.name} is known by its totals only; calibrated times need its layers.")
+    arithmetic_peak(chip, precision)

@@ -1,0 +1,151 @@
+"""Calibrated fidelity for image diffusion: all denoising steps of a batch of images, on one device or several.
+
+    t = | device, launches |_p
+    device = F_lin/(eta P n) + a F_att/(V n) + b B/(V n) + w W_bytes/W steps + v images/V + exchange + ring steps
+    launches = (operators x h + [n > 1] blocks x l) x steps
+
+Only the products scale with the tensor peak P. Attention, norms and modulations of eager diffusion code scale with the vector
+rate V (cores times clock), which is why a chip of 2.3 times the peak is 1.4 times as fast here. n devices split the tokens:
+``ulysses`` of them exchange heads all to all, ``ring`` of them pass keys and values around. The decoder runs once for each image.
+Constants are those of eager diffusers code with xDiT (``data/vision.toml``, table ``diffusion``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.physics.vision import overlapped_time
+from mlsysim.timing.vision_time import constants
+from mlsysim.units.registry import to_si
+
+__all__ = [
+    "DEVICE_TERMS",
+    "HOST_TERMS",
+    "Denoiser",
+    "denoiser",
+    "diffusion_features",
+    "diffusion_time",
+    "single_device_ideal",
+]
+
+DEVICE_TERMS = (
+    "products",
+    "attention",
+    "product_bytes",
+    "elementwise_bytes",
+    "attention_bytes",
+    "weights",
+    "decoder",
+    "ring",
+    "exchange",
+)
+HOST_TERMS = ("operators", "group")
+
+
+@dataclass(frozen=True, slots=True)
+class Denoiser:
+    """One denoiser pass of one image: operations, bytes in 16 bit and calls."""
+
+    products: float
+    attention: float
+    product_bytes: float
+    elementwise_bytes: float
+    attention_bytes: float
+    exchanged_bytes: float
+    weight_bytes: float
+    operators: float
+    blocks: float
+
+    @property
+    def operations(self) -> float:
+        return self.products + self.attention
+
+
+def denoiser(model: DiffusionWorkload) -> Denoiser:
+    """What one pass of one image asks for."""
+    if not model.rows:
+        raise InputError(f"{model.name} is known by its totals only; calibrated times need its layers.")
+    found = dict.fromkeys(Denoiser.__slots__, 0.0)
+    for op in model.lower("inference", batch_size=1, precision="bf16").operators:
+        moved = op.count * (op.input_bytes + op.output_bytes)
+        found["operators"] += op.count
+        if op.kind == "attention":
+            found["attention"] += op.count * op.flops
+            found["attention_bytes"] += moved
+            if op.n >= op.m / 2:  # attention among the image's tokens, not to the text
+                found["blocks"] += op.count
+                found["exchanged_bytes"] += moved
+        elif op.kind in ("gemm", "conv", "batched_gemm", "grouped_gemm"):
+            found["products"] += op.count * op.flops
+            found["product_bytes"] += moved
+            found["weight_bytes"] += op.count * op.weight_bytes
+        else:
+            found["elementwise_bytes"] += moved
+    return Denoiser(**found)
+
+
+def product_share(chip: HardwareNode) -> float:
+    """Sustained share of the 16-bit peak in large products, by the chip's generation."""
+    shares: Mapping[str, float] = constants()["diffusion_facts"]["product_share"]
+    return shares.get((chip.generation or "").replace(" ", "_"), shares["default"])
+
+
+def diffusion_features(
+    work: Denoiser, chip: HardwareNode, batch: float, passes: float, steps: float, ulysses: int = 1, ring: int = 1
+) -> dict[str, float]:
+    """Seconds of each term at a coefficient of one, for ``steps`` denoising steps of ``passes`` / ``steps`` passes each."""
+    devices = ulysses * ring
+    peak = to_si(chip.compute.peak("bf16"), "flop/s") * product_share(chip)
+    vector = to_si(chip.compute.peak("fp32"), "flop/s")
+    memory = to_si(chip.memory.bandwidth, "byte/s")
+    link = to_si(chip.link.bandwidth_per_direction, "byte/s") if devices > 1 and chip.link is not None else None
+    if devices > 1 and link is None:
+        raise InputError(f"{chip.name} states no link to other chips, so {devices} of them cannot share an image.")
+    images = batch * passes
+    many = 1.0 if devices > 1 else 0.0
+    exchange = 0.0
+    if link is not None:
+        exchange = work.exchanged_bytes * images / devices * (ulysses - 1) / ulysses / link
+    return {
+        "products": work.products * images / (peak * devices),
+        "attention": work.attention * images / (vector * devices),
+        "product_bytes": work.product_bytes * images / (vector * devices),
+        "elementwise_bytes": work.elementwise_bytes * images / (vector * devices),
+        "attention_bytes": work.attention_bytes * images / (vector * devices),
+        "weights": work.weight_bytes * steps / memory,
+        "decoder": batch * constants()["diffusion_facts"]["decoder_flops"] / vector,
+        "ring": (ring - 1) * work.blocks * steps * 1e-6,
+        "exchange": exchange,
+        "operators": work.operators * steps * 1e-6,
+        "group": many * work.blocks * steps * 1e-6,
+    }
+
+
+def diffusion_time(
+    model: DiffusionWorkload,
+    chip: HardwareNode,
+    batch_size: float,
+    steps: int | None = None,
+    ulysses: int = 1,
+    ring: int = 1,
+) -> float:
+    """Seconds to make a batch of images."""
+    steps = steps or model.denoising_steps
+    table = constants()["diffusion"]
+    features = diffusion_features(
+        denoiser(model), chip, batch_size, steps * model.guidance_passes, steps, ulysses, ring
+    )
+    device = sum(table[name] * features[name] for name in DEVICE_TERMS)
+    host = sum(table[name] * features[name] for name in HOST_TERMS)
+    return float(overlapped_time(device, host, table["sharpness"]))
+
+
+def single_device_ideal(model: DiffusionWorkload, chip: HardwareNode, batch_size: float, steps: int) -> float:
+    """Seconds that the device work alone would take on one device: what the busy share of a run is measured against."""
+    table = constants()["diffusion"]
+    features = diffusion_features(denoiser(model), chip, batch_size, steps * model.guidance_passes, steps)
+    return sum(table[name] * features[name] for name in DEVICE_TERMS)

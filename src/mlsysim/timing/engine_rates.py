@@ -1,0 +1,81 @@
+"""Calibrated fidelity for compiled inference engines: throughput of a network at large batches, and its latency at small ones.
+
+    t = ( F_conv/(a P) + F_gemm/(b P) + F_att/(c P16) + d B/W ) / clock      for each sample, offline
+    latency of k samples = kernels x start + weights/W + k t
+
+P is the dense 8-bit peak, P16 the 16-bit peak, B the bytes of products, norms and attention (batch norms are folded away). The
+shares are those of TensorRT by GPU generation (``data/vision_engines.toml``, table ``tensorrt``). Under a latency bound with
+random arrivals (the MLPerf server scenario) an engine keeps a share of its offline throughput.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.inventory import Inventory
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.vision_time import clock_of, constants
+from mlsysim.units.registry import to_si
+
+__all__ = ["engine_features", "engine_latency", "engine_time", "operator_kernels"]
+
+_CONV = ("conv", "pointwise", "grouped", "depthwise")
+_FUSED_AWAY = ("batch_norm", "relu", "softmax", "copy", "elementwise")
+
+
+def _narrow_peak(chip: HardwareNode) -> float:
+    for precision in ("int8", "fp8", "bf16", "fp16"):
+        if chip.compute.supports(precision):
+            return to_si(chip.compute.peak(precision), "flop/s")
+    raise InputError(f"{chip.name} states no 8-bit or 16-bit rate.")
+
+
+def _wide_peak(chip: HardwareNode) -> float:
+    for precision in ("bf16", "fp16"):
+        if chip.compute.supports(precision):
+            return to_si(chip.compute.peak(precision), "flop/s")
+    return _narrow_peak(chip) / 2
+
+
+def engine_features(inventory: Inventory, chip: HardwareNode) -> dict[str, float]:
+    """Seconds of each term for one sample, at a share of one and at the datasheet's clock."""
+    narrow, wide = _narrow_peak(chip), _wide_peak(chip)
+    normed = inventory.elements.get("layer_norm", 0.0) + inventory.elements.get("group_norm", 0.0) > 0
+    moved = sum(n for name, n in inventory.elements.items() if name not in _FUSED_AWAY) if normed else 0.0
+    return {
+        "conv": sum(inventory.operations.get(c, 0.0) for c in _CONV) / narrow,
+        "gemm": inventory.operations.get("gemm", 0.0) / narrow,
+        "attention": inventory.operations.get("attention", 0.0) / wide,
+        "bytes": bytes_per_element("fp16") * moved / to_si(chip.memory.bandwidth, "byte/s"),
+    }
+
+
+def _shares(chip: HardwareNode) -> dict[str, Any]:
+    table = constants()["tensorrt"]
+    for name in (chip.metadata.key, (chip.generation or "").replace(" ", "_")):
+        if name in table:
+            return {**table["default"], **table[name]}
+    found: dict[str, Any] = table["default"]
+    return found
+
+
+def engine_time(inventory: Inventory, chip: HardwareNode, passes: float = 1.0) -> float:
+    """Seconds for one sample offline; ``passes`` evaluations of the network make a sample."""
+    shares = _shares(chip)
+    features = engine_features(inventory, chip)
+    arithmetic = sum(features[name] / shares[name] for name in ("conv", "gemm", "attention"))
+    return passes * (arithmetic + shares["bytes"] * features["bytes"]) / clock_of(chip)
+
+
+def operator_kernels(inventory: Inventory) -> float:
+    """Kernels after fusion: products and attention; everything else is folded into them."""
+    return sum(inventory.calls.get(name, 0.0) for name in (*_CONV, "gemm")) + inventory.calls.get("attention", 0.0) / 2
+
+
+def engine_latency(inventory: Inventory, chip: HardwareNode, samples: float = 1.0, passes: float = 1.0) -> float:
+    """Seconds of one query of ``samples`` samples."""
+    start = operator_kernels(inventory) * _shares(chip)["kernel_start_us"] * 1e-6
+    weights = inventory.parameters * bytes_per_element("int8") / to_si(chip.memory.bandwidth, "byte/s")
+    return passes * (start + weights) + samples * engine_time(inventory, chip, passes)

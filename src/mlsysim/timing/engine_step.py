@@ -1,0 +1,521 @@
+"""Calibrated fidelity of serving: the time of one step of an inference engine.
+
+A step runs m tokens through the network: one (or, with draft tokens, a few) for each sequence that is being answered,
+and any number of prompt tokens. Its time on the busiest attention rank is the sum over layers of
+
+    matrix products      t0 + |F/(ec P), B/(eb W)|_4 + 3 m k/(0.45 W)           the last term where inputs are quantised
+    decode attention     t0 + KV bytes/(ekv W), by engine and cache format; latent attention is not split by tensors
+    prefill attention    t0 + F (1 + S0/S)/(eta P)
+    recurrent layers     states read and written (decode), chunked scan (prefill)
+    experts              t0 + imbalance (|F/(ec P), active weights/(eb W)|_2 + routed activations/(ea W))
+    tensor parallelism   an all-reduce after each mixer and each feed-forward part: a + b n + bytes/bandwidth(n)
+    attention ranks      dispatch and combine between the ranks' tokens and the experts
+    small kernels        a fixed number per layer, and 8 passes over m x h elements
+
+and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the
+host's time for its operators, and a constant more. Active experts are counted over the tokens of all attention ranks:
+E/ep (1 - (1 - k/E)^T).
+
+Which matrices are narrow: all of a dense model's; of a mixture in a 4-bit format the feed-forward part only, as published
+checkpoints have it; router, output head and the absorbed latent projections stay 16 bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.attention import CompressedAttention, LatentAttention
+from mlsysim.models.ffn import FeedForward, MixtureOfExperts
+from mlsysim.models.passes import Pass, Sharding
+from mlsysim.models.recurrent import StateSpace
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.operators import (
+    attention_decode_time,
+    attention_prefill_time,
+    gemm_time,
+    grouped_gemm_time,
+    host_bound_time,
+    memory_bound_time,
+)
+from mlsysim.physics.precision import bytes_per_element, compute_precision, precision_name
+from mlsysim.timing.engines import (
+    Engine,
+    Experts,
+    ServingKernels,
+    kernels,
+    serving_table,
+    table_bytes,
+    table_seconds,
+)
+from mlsysim.units.ops import maximum, minimum, sqrt
+from mlsysim.units.registry import to_si
+
+__all__ = ["Deployment", "EngineStep", "StepTime", "engine_step", "forget"]
+
+_PASSES = 8
+"""Times that a layer's norms, residuals and gates move the m x h activations."""
+_NODE = 8
+"""Chips of a node."""
+_HALF = 2.0
+"""Bytes of an activation."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model on one instance of an engine. ``attention_dp`` ranks of ``tp`` devices each; experts over all of them."""
+
+    model: TransformerWorkload
+    chip: HardwareNode
+    engine: Engine
+    precision: str = "bf16"
+    cache_precision: str = "bf16"
+    tp: int = 1
+    attention_dp: int = 1
+    moe_tp: int | None = None
+    moe_ep: int = 1
+    pp: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.attention_dp * self.pp
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of a step: in all, on the device, and the parts that the device's time is made of."""
+
+    total: Any
+    device: Any
+    products: Any
+    attention: Any
+    experts: Any
+    communication: Any
+    small: Any
+    engine: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """``count`` products of an n x k weight with the tokens of a kind: all, decode, prompt or sampled ones."""
+
+    count: float
+    n: float
+    k: float
+    groups: float
+    weight_bytes: float
+    narrow: bool
+    tokens: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    rate: float
+    memory_share: float
+    start: float
+    quantise_share: float
+
+
+class EngineStep:
+    """Steps of one deployment. Build it with :func:`engine_step`, which keeps what was built before."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        d = self.deployment = deployment
+        self.engine = d.engine
+        self.kernels: ServingKernels = kernels(d.chip, d.engine.kernels)
+        self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
+        self.stack = d.model.stack
+        self.hidden = self.stack.hidden
+        self.wide = "bf16" if d.chip.compute.supports("bf16") else "fp16"
+        self.peak16 = arithmetic_peak(d.chip, self.wide)[0] * self.kernels.rate_scale
+        self.precision = precision_name(d.precision)
+        self.weight = bytes_per_element(self.precision)
+        self.cache = bytes_per_element(d.cache_precision)
+        self.cache_format = "fp8" if self.cache < 2 else "bf16"
+        self.quantises = self.weight < 2 and d.chip.compute.supports(compute_precision(self.precision))
+        self.mixture = any(isinstance(b.ffn, MixtureOfExperts) for b in self.stack.blocks)
+        self.blocks = self.mixture and d.engine.block_scaled
+        self.narrow = self._rates(self.precision)
+        self.full = self._rates(self.wide)
+        self.moe_tp = d.moe_tp if d.moe_tp is not None else max(1, d.tp * d.attention_dp // d.moe_ep)
+        self._check()
+        self.products: list[_Product] = []
+        self.mixers: list[tuple[float, Any]] = []
+        self.experts: list[tuple[float, MixtureOfExperts]] = []
+        self.expert_constants = self._expert_constants() if self.mixture else None
+        self.layers = 0.0
+        self.reductions = 0.0
+        self.exchanges = 0.0
+        self.operators = 0.0
+        self._compile()
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def _rates(self, precision: str) -> _Rates:
+        """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit."""
+        peak, note = arithmetic_peak(self.deployment.chip, precision)
+        narrow = compute_precision(precision)
+        wanted = {"fp4": ("nvfp4", "fp4"), "fp8": ("fp8_block", "fp8") if self.blocks else ("fp8",)}.get(
+            narrow, (narrow,)
+        )
+        table = self.kernels.products
+        names = (narrow, self.wide) if note else (*wanted, "fp8", self.wide)
+        found = table[next(name for name in (*names, "bf16", "fp16") if name in table)]
+        # Block-scaled inputs are quantised by a kernel of their own; other formats by the kernel before.
+        extra = self.kernels.small_kernel if narrow == "fp8" and self.blocks else 0.0
+        peak = peak * self.kernels.rate_scale
+        return _Rates(peak * found.rate_share, found.memory_share, found.start + extra, found.quantise_share)
+
+    def _check(self) -> None:
+        d = self.deployment
+        if self.mixture and self.moe_tp * d.moe_ep not in (d.tp * d.attention_dp, 1):
+            raise InputError(
+                f"experts over {self.moe_tp} x {d.moe_ep} devices do not match {d.tp} x {d.attention_dp} attention devices."
+            )
+
+    def _compile(self) -> None:
+        d = self.deployment
+        shard = Sharding(tp=d.tp)
+        counts = serving_table("operators")
+        narrow_mixer = not (self.mixture and self.weight < 1)
+        for block in self.stack.blocks:
+            n = float(block.count)
+            parts = len(block.mixers) + (block.ffn is not None)
+            self.layers += n * parts / 2
+            for mixer in block.mixers:
+                self._mixer(mixer, n, shard, narrow_mixer)
+                latent = isinstance(mixer, (LatentAttention, CompressedAttention))
+                kind = "latent" if latent else "attention" if mixer.pair_operations else "recurrent"
+                sparse = getattr(mixer, "sparse", None) is not None or isinstance(mixer, CompressedAttention)
+                self.operators += n * (counts[kind] + (counts["sparse"] if sparse else 0))
+            if isinstance(block.ffn, MixtureOfExperts):
+                self._mixture(block.ffn, n)
+                self.operators += n * counts["moe"]
+            elif block.ffn is not None:
+                self._dense(block.ffn, n, self.weight < 2)
+                self.operators += n * counts["ffn"]
+            if d.tp > 1:
+                self.reductions += n * parts
+                self.operators += n * parts / 2 * counts["tensor"]
+            if self.weight < 2:
+                self.operators += n * parts / 2 * counts["quantised"]
+        if self.stack.head and self.stack.vocab:
+            width = self.stack.embedding or self.hidden
+            self._product(1.0, self.stack.vocab / d.tp, width, False, "sampled")
+
+    def _product(self, count: float, n: float, k: float, narrow: bool, tokens: str, groups: float = 1.0) -> None:
+        bytes_ = n * k * groups * (self.weight if narrow else _HALF)
+        self.products.append(_Product(count, n, k, groups, bytes_, narrow, tokens))
+
+    def _mixer(self, mixer: Any, count: float, shard: Sharding, narrow: bool) -> None:
+        self.mixers.append((count, mixer))
+        passes = {phase: mixer.operators(Pass(phase, 1, 1, 1, 1.0, 1.0, 1.0, shard)) for phase in ("decode", "prefill")}
+        names = {phase: {op.name for op in ops} for phase, ops in passes.items()}
+        for phase, ops in passes.items():
+            for op in ops:
+                if op.kind not in ("gemm", "batched_gemm"):
+                    continue
+                shared = op.name in names["decode"] and op.name in names["prefill"]
+                if shared and phase == "prefill":
+                    continue
+                absorbed = op.kind == "batched_gemm" and not shared
+                tokens = "all" if shared else "decode" if phase == "decode" else "prompt"
+                self._product(count, op.n, op.k, narrow and not absorbed and self.weight < 2, tokens, op.groups)
+
+    def _dense(self, ffn: FeedForward, count: float, narrow: bool, share: float | None = None) -> None:
+        width = ffn.width / (share or self.deployment.tp)
+        self._product(count, (2 if ffn.gated else 1) * width, ffn.hidden, narrow, "all")
+        self._product(count, ffn.hidden, width, narrow, "all")
+
+    def _mixture(self, ffn: MixtureOfExperts, count: float) -> None:
+        d = self.deployment
+        self.experts.append((count, ffn))
+        self._product(count, ffn.experts, ffn.hidden, False, "all")
+        if ffn.latent:
+            self._product(count, ffn.latent / d.tp, ffn.hidden, False, "all")
+            self._product(count, ffn.hidden, ffn.latent / d.tp, False, "all")
+        if ffn.shared_width:
+            self._dense(FeedForward(ffn.hidden, ffn.shared_width, ffn.gated), count, self.weight < 2)
+        if d.attention_dp > 1:
+            self.exchanges += count
+            self.operators += count * serving_table("operators")["data"]
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    @property
+    def device_weights(self) -> float:
+        """Bytes of weights on one device."""
+        d = self.deployment
+        total = sum(p.count * p.weight_bytes for p in self.products if p.tokens != "prompt")
+        for count, ffn in self.experts:
+            matrices = 3 if ffn.gated else 2
+            inner = ffn.latent or ffn.hidden
+            total += count * ffn.experts / d.moe_ep * matrices * inner * ffn.width / self.moe_tp * self.weight
+        if self.stack.vocab and not (self.stack.tied and self.stack.head):
+            total += self.stack.vocab * (self.stack.embedding or self.hidden) * _HALF / d.tp
+        return total / d.pp
+
+    def sequence_bytes(self, tokens: Any) -> Any:
+        """Bytes of cache and state that a sequence of so many tokens keeps on one device of its rank."""
+        tp = self.deployment.tp
+        total: Any = 0.0
+        for count, mixer in self.mixers:
+            latent = isinstance(mixer, (LatentAttention, CompressedAttention))
+            split = 1 if latent else min(tp, getattr(mixer, "kv_heads", tp))
+            total = total + count * mixer.cache_per_token * mixer.cache_tokens(tokens) / split * self.cache
+            total = total + count * mixer.state / tp * _HALF
+        return total / self.deployment.pp
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of one device that are left for caches."""
+        usable, share = self.kernels.usable_memory, self.engine.memory_utilisation
+        taken = self.device_weights + table_bytes("workspace", "size")
+        return share * (usable - taken) if self.engine.memory_rule == "free" else share * usable - taken
+
+    def capacity(self, tokens: Any) -> Any:
+        """Sequences of so many tokens whose caches fit, over all attention ranks."""
+        return maximum(self.cache_bytes / self.sequence_bytes(tokens), 0.0) * self.deployment.attention_dp
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def time(
+        self,
+        sequences: Any = 0.0,
+        context: Any = 0.0,
+        prompts: Any = 0.0,
+        prompt_tokens: Any = 0.0,
+        prompt_context: Any = 0.0,
+        drafted: int = 0,
+        reading_ranks: Any = 1.0,
+    ) -> StepTime:
+        """A step of one attention rank.
+
+        ``sequences`` of that rank each get 1 + ``drafted`` tokens after ``context`` tokens; ``prompts`` of
+        ``prompt_tokens`` each follow ``prompt_context`` tokens that are cached already, on the share ``reading_ranks`` of
+        the attention ranks (the time is that of a rank with prompts).
+        """
+        d, k = self.deployment, self.kernels
+        decode = sequences * (1 + drafted)
+        reading = prompts * prompt_tokens
+        tokens = decode + reading
+        counts = {"all": tokens, "decode": decode, "prompt": reading, "sampled": decode + prompts}
+        products: Any = 0.0
+        for p in self.products:
+            m = counts[p.tokens]
+            if isinstance(m, (int, float)) and m <= 0:
+                continue
+            products = products + p.count * self._product_time(p, m)
+        attention: Any = 0.0
+        for count, mixer in self.mixers:
+            if not isinstance(sequences, (int, float)) or sequences > 0:
+                attention = attention + count * self._decode_attention(mixer, sequences, context, drafted)
+            if not isinstance(prompts, (int, float)) or prompts > 0:
+                attention = attention + count * self._prefill_attention(mixer, prompts, prompt_tokens, prompt_context)
+        experts: Any = 0.0
+        everywhere = (decode + reading * reading_ranks) * d.attention_dp
+        for count, ffn in self.experts:
+            experts = experts + count * self._experts_time(ffn, everywhere)
+        communication = self._communication(tokens, everywhere)
+        moved = memory_bound_time(_PASSES * tokens * self.hidden * _HALF, self.bandwidth, k.elementwise_share, 0.0)
+        small = self.layers * (self.engine.small_kernels * k.small_kernel + moved)
+        device = products + attention + experts + communication + small
+        host = self.engine.step + self.engine.per_sequence * sequences
+        total = device + host
+        if not isinstance(prompts, (int, float)) or prompts > 0:
+            total = host_bound_time(device, self.operators, self.engine.host_operator) + host + self.engine.prefill_step
+        return StepTime(total, device, products, attention, experts, communication, small, host)
+
+    def _product_time(self, p: _Product, m: Any) -> Any:
+        r = self.narrow if p.narrow else self.full
+        quantised = 3.0 * m * p.k if p.narrow and self.quantises else 0.0 * m
+        operations = 2.0 * m * p.n * p.k * p.groups
+        moved = p.weight_bytes + _HALF * m * (p.n + p.k) * p.groups
+        return gemm_time(
+            operations, moved, quantised, r.rate, self.bandwidth, r.memory_share, r.quantise_share, r.start
+        )
+
+    def _pass(self, phase: str, batch: Any, new: Any, context: Any) -> Pass:
+        return Pass(phase, batch, new, context, self.weight, _HALF, self.cache, Sharding(tp=self.deployment.tp))
+
+    def _decode_attention(self, mixer: Any, sequences: Any, context: Any, drafted: int) -> Any:
+        k = self.kernels
+        total: Any = 0.0
+        for op in mixer.operators(self._pass("decode", sequences, 1, context)):
+            if op.kind == "attention":
+                latent = op.kv_heads == 1 and op.k > 256
+                share = k.latent_memory_share if latent else k.cache_share[self.cache_format]
+                rate = self.peak16 * (k.latent_rate_share if latent else k.prompt_attention["bf16"])
+                if self.cache < 2 and latent:
+                    rate = rate * k.latent_fp8_rate
+                operations = op.flops * (1 + drafted)
+                total = total + attention_decode_time(
+                    op.cache_bytes, operations, rate, self.bandwidth, share, k.attention_start
+                )
+            elif op.kind == "scan":
+                share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
+                total = total + memory_bound_time(
+                    op.cache_bytes * _HALF / self.cache, self.bandwidth, share, k.attention_start
+                )
+        return total
+
+    def _prefill_attention(self, mixer: Any, prompts: Any, new: Any, context: Any) -> Any:
+        k = self.kernels
+        total: Any = 0.0
+        for op in mixer.operators(self._pass("prefill", prompts, new, context)):
+            if op.kind == "attention":
+                rate = self.peak16 * k.prompt_attention[self.cache_format]
+                total = total + attention_prefill_time(
+                    op.flops, maximum(new, 1.0), rate, k.ramp_tokens, k.attention_start
+                )
+            elif op.kind == "scan":
+                scan = op.flops / (serving_table("recurrent")["rate_share"] * self.peak16)
+                share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
+                moved = memory_bound_time(op.bytes, self.bandwidth, share, k.attention_start)
+                total = total + scan + moved
+        return total
+
+    @property
+    def expert_format(self) -> str:
+        """The format whose expert kernels apply; 4-bit weights without 4-bit arithmetic are computed in 16 bit."""
+        if self.weight >= 2:
+            return "bf16"
+        if self.precision in ("mxfp4", "int4"):
+            return self.precision
+        if self.precision in ("fp4", "nvfp4"):
+            return "nvfp4" if self.quantises else "mxfp4"
+        return "fp8"
+
+    def _expert_constants(self) -> Experts:
+        k, name = self.kernels, self.expert_format
+        wide = self.deployment.moe_ep > 8 and name in k.experts_wide
+        return k.experts_wide[name] if wide else k.experts[name]
+
+    def _experts_time(self, ffn: MixtureOfExperts, tokens: Any) -> Any:
+        d = self.deployment
+        constants = self.expert_constants
+        assert constants is not None
+        inner = ffn.latent or ffn.hidden
+        matrices = 3 if ffn.gated else 2
+        width = ffn.width / self.moe_tp
+        skew = serving_table("exchange")["imbalance"] if d.moe_ep > 1 else 1.0
+        rows = tokens * ffn.per_token / d.moe_ep * skew
+        chosen = 1 - (1 - ffn.per_token / ffn.experts) ** tokens
+        local = ffn.experts / d.moe_ep
+        # The step waits for the device with the most active experts: the largest of ep nearly normal counts.
+        busiest = local * chosen + sqrt(2 * math.log(d.moe_ep) * local * chosen * (1 - chosen))
+        active = minimum(busiest, local)
+        peak = arithmetic_peak(d.chip, self.precision)[0] * self.kernels.rate_scale
+        return grouped_gemm_time(
+            2.0 * rows * matrices * inner * width,
+            active * matrices * inner * width * self.weight,
+            rows * (inner + width) * _HALF,
+            peak * constants.rate_share,
+            self.bandwidth,
+            constants.memory_share,
+            constants.activation_share,
+            constants.start + self.engine.expert_block,
+            1.0,
+        )
+
+    def _communication(self, tokens: Any, everywhere: Any) -> Any:
+        d = self.deployment
+        total: Any = 0.0
+        message = tokens * self.hidden * _HALF
+        if d.tp > 1:
+            reductions = self.reductions
+            if d.attention_dp > 1:
+                reductions = reductions - sum(count for count, _ in self.experts)
+            total = total + reductions * self._all_reduce(message, d.tp)
+        if d.attention_dp > 1 and self.exchanges:
+            if d.moe_ep > 1:
+                total = total + self.exchanges * self._exchange(tokens)
+            else:
+                # Tokens of all ranks are gathered for experts split by tensors, and the sums scattered: one all-reduce.
+                total = total + self.exchanges * self._all_reduce(everywhere * self.hidden * _HALF, d.devices)
+        return total
+
+    def _all_reduce(self, message: Any, ranks: int) -> Any:
+        k = self.kernels
+        if ranks <= k.domain:
+            time = k.reduce_start + k.reduce_per_rank * ranks + message / _at(k.reduce_rate, ranks)
+        elif ranks <= _NODE:
+            # Bridges join a few chips of a node; wider groups go over PCI Express.
+            return k.host_start + k.host_per_rank * ranks + message / _at(k.host_rate, ranks)
+        else:
+            start, rate = table_seconds("all_reduce_network", "start"), table_bytes("all_reduce_network", "bandwidth")
+            inside = min(k.domain, _NODE)
+            time = k.reduce_start + k.reduce_per_rank * inside + message / _at(k.reduce_rate, inside)
+            time = time + start + message / rate
+        return time * self.engine.reduce_scale
+
+    def _exchange(self, tokens: Any) -> Any:
+        """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens."""
+        d, k = self.deployment, self.kernels
+        ffn = self.experts[0][1]
+        copies = minimum(ffn.per_token, d.moe_ep)
+        sent = tokens * (ffn.latent or ffn.hidden) * copies / d.tp
+        dispatched, combined = sent * min(maximum(self.weight, 1.0), _HALF), sent * _HALF
+        table = serving_table("exchange")
+        total = 2 * table_seconds("exchange", "start") + (dispatched + combined) / (table["link_share"] * k.link)
+        if d.moe_ep > k.domain:
+            outside = 1 - k.domain / d.moe_ep
+            rate = table_bytes("exchange", "network_bandwidth")
+            total = total + 2 * table_seconds("exchange", "network_start") + outside * (dispatched + combined) / rate
+        return total
+
+
+def _at(rates: Mapping[int, float], ranks: int) -> float:
+    """The rate of the smallest group in the table that is not smaller than ``ranks``, else of the largest."""
+    sizes = sorted(rates)
+    return rates[next((n for n in sizes if n >= ranks), sizes[-1])]
+
+
+@lru_cache(maxsize=4096)
+def _built(key: tuple[Any, ...]) -> EngineStep:
+    model, chip, engine, *rest = (part.value if isinstance(part, _Held) else part for part in key)
+    return EngineStep(Deployment(model, chip, engine, *rest))
+
+
+class _Held:
+    """Hashes a zoo entry by identity, so that entries need not be hashable."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and other.value is self.value
+
+
+def forget() -> None:
+    """Drop what was built, after a change of tables (fits)."""
+    _built.cache_clear()
+
+
+def engine_step(
+    model: TransformerWorkload,
+    chip: HardwareNode,
+    engine: Engine,
+    *,
+    precision: str = "bf16",
+    cache_precision: str = "bf16",
+    tp: int = 1,
+    attention_dp: int = 1,
+    moe_tp: int | None = None,
+    moe_ep: int = 1,
+    pp: int = 1,
+) -> EngineStep:
+    """The steps of a deployment; equal deployments are built once."""
+    rest = (precision, cache_precision, tp, attention_dp, moe_tp, moe_ep, pp)
+    return _built((_Held(model), _Held(chip), engine, *rest))

@@ -1,0 +1,311 @@
+"""Calibrated fidelity: the time of a pass as the sum of its operators' times.
+
+The workload is lowered to operators (:meth:`Workload.lower`); each gets its closed form from
+:mod:`mlsysim.physics.operators` with the constants of the chip's profile. How the software runs them is an
+:class:`Execution`: launched one by one or captured in a graph, elementwise chains fused or not, which attention kernel.
+Collectives are timed by the walls that know where the ranks sit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.profiles import REACH, DecodeKernel, ProductKernel, Profile
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.graph import Operator
+from mlsysim.physics.operators import (
+    attention_decode_time,
+    attention_prefill_time,
+    gemm_time,
+    grouped_gemm_time,
+    host_bound_time,
+    memory_bound_time,
+)
+from mlsysim.physics.precision import bytes_per_element, compute_precision
+from mlsysim.timing.software_stacks import Software
+from mlsysim.units.ops import minimum, where
+from mlsysim.units.registry import to_si
+from mlsysim.zoo.constants import constant
+
+__all__ = ["Execution", "PassTime", "attention_rate", "operator_time", "pass_time"]
+
+_FULL_HEAD = 128
+_LATENT = 256
+
+
+@lru_cache(maxsize=16)
+def attention_rate(kernel: str) -> float:
+    """Rate of an attention kernel over that of the chip's best: FlashAttention 2 and 1 on chips that have a better one."""
+    return 1.0 if kernel in ("fused", "fa3", "cudnn") else constant(f"attention_rate_{kernel}").number
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How software runs the operators of a pass.
+
+    ``fine`` takes the constants that were fitted shape by shape where the chip has them. ``engine`` names a serving engine
+    whose attention kernels were measured. ``convert`` says what narrowing the input of a product costs: "fused" nothing,
+    "stream" its bytes, "separate" a kernel of its own. ``variant`` is a way of scaling products that was measured apart.
+    """
+
+    graph: bool = True
+    fused: bool = True
+    attention: str = "fused"
+    sustained: bool = True
+    moe_rate: float = 0.9
+    moe_memory_share: float | None = None
+    moe_activation_share: float = 0.6
+    moe_start: float = 25e-6
+    fine: bool = False
+    engine: str | None = None
+    convert: str = "stream"
+    variant: str | None = None
+    cache_precision: str = "bf16"
+    rotary: bool = False
+    software: Software | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PassTime:
+    """Seconds of a pass on one device: in all, and by layer class; how many operators were launched.
+
+    ``arithmetic`` are the seconds of operators whose arithmetic would take longer than their bytes on a perfect chip.
+    """
+
+    total: Any
+    device: Any
+    by_layer: dict[str, Any]
+    operators: Any
+    flops: Any
+    moved: Any
+    arithmetic: Any = 0.0
+
+
+def operator_time(op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution) -> Any:
+    """Seconds of one call of an operator."""
+    bandwidth = to_si(chip.memory.bandwidth, "byte/s")
+    kind = op.kind
+    if how.fine and profile.convolution is not None and kind in ("conv", "depthwise_conv"):
+        return _convolution_time(op, chip, profile, precision, how, bandwidth)
+    if kind in ("gemm", "batched_gemm", "conv", "grouped_gemm"):
+        return _product_time(op, chip, profile, precision, how, bandwidth)
+    if kind == "attention":
+        return _attention_time(op, chip, profile, bandwidth, how)
+    bound = profile.memory_bound
+    start = bound.times[0]
+    if kind == "embedding":
+        return memory_bound_time(op.bytes, bandwidth, bound.gather_share, start)
+    software = how.software
+    if software is None:
+        return memory_bound_time(op.bytes, bandwidth, bound.fused_share if how.fused else bound.eager_share, start)
+    share = bound.fused_share if software.fused else bound.eager_share
+    cost = software.cost(op.name)
+    traffic = cost.traffic * (software.backward if op.direction == "backward" else 1.0)
+    return memory_bound_time(traffic * op.bytes, bandwidth, share, cost.launches * start)
+
+
+_CONSTANTS: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_KEPT = 256
+
+
+def _product_constants(
+    chip: HardwareNode, profile: Profile, precision: str, how: Execution
+) -> tuple[ProductKernel, float, str, bool]:
+    """Constants, rate, the note where arithmetic is wider than the format, and whether the format is below 16 bits."""
+    key = (id(chip), id(profile), precision, how.fine, how.variant, how.sustained)
+    found = _CONSTANTS.get(key)
+    if found is not None and found[0] is chip and found[1] is profile:
+        kept: tuple[ProductKernel, float, str, bool] = found[2]
+        return kept
+    roof = profile.gemm_for(precision)
+    k: ProductKernel = profile.product_for(precision, how.variant) if how.fine else roof.kernel
+    peak, widened = arithmetic_peak(chip, precision)
+    if widened and how.fine and how.variant is None:
+        # Narrow weights that the chip expands: the arithmetic is 16-bit, whatever the weights are stored in.
+        k = profile.product_for("bf16")
+    sustained = roof.sustained if k.sustained is None else k.sustained
+    rate = peak * k.rate_share * (sustained if how.sustained else 1.0)
+    answer = (k, rate, widened, bytes_per_element(compute_precision(precision)) < 2)
+    if len(_CONSTANTS) > _KEPT:
+        _CONSTANTS.clear()
+    _CONSTANTS[key] = (chip, profile, answer)
+    return answer
+
+
+def _product_time(
+    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float
+) -> Any:
+    k, rate, widened, narrow = _product_constants(chip, profile, precision, how)
+    start, chain, convert_start = k.times
+    if op.kind == "grouped_gemm":
+        return grouped_gemm_time(
+            op.flops,
+            op.weight_bytes,
+            op.input_bytes + op.output_bytes,
+            rate * how.moe_rate,
+            bandwidth,
+            how.moe_memory_share or k.memory_share,
+            how.moe_activation_share,
+            how.moe_start,
+            1.0,
+        )
+    moved = op.weight_bytes + op.input_bytes + op.output_bytes
+    quantised: Any = 0.0
+    if how.convert != "fused" and narrow and not widened and op.kind == "gemm":
+        quantised = 3.0 * op.m * (op.k + k.quantise_row)
+        if how.convert == "separate":
+            start = start + convert_start
+    return gemm_time(
+        op.flops,
+        moved,
+        quantised,
+        rate,
+        bandwidth,
+        k.memory_share,
+        k.quantise_share,
+        start,
+        op.k / REACH,
+        chain,
+        k.growth,
+        k.corner,
+    )
+
+
+def _convolution_time(
+    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float
+) -> Any:
+    c = profile.convolution
+    assert c is not None
+    moved = op.weight_bytes + op.input_bytes + op.output_bytes
+    if op.kind == "depthwise_conv":
+        return memory_bound_time(moved, bandwidth, c.depthwise_share, c.seconds)
+    roof = profile.gemm_for(precision)
+    rate = arithmetic_peak(chip, precision)[0] * c.rate_share * (roof.sustained if how.sustained else 1.0)
+    return gemm_time(op.flops, moved, 0.0, rate, bandwidth, c.memory_share, 1.0, c.seconds)
+
+
+def _attention_time(op: Operator, chip: HardwareNode, profile: Profile, bandwidth: float, how: Execution) -> Any:
+    constants = profile.attention
+    peak, _ = arithmetic_peak(chip, "bf16" if chip.compute.supports("bf16") else chip.compute.headline)
+    single = isinstance(op.m, (int, float)) and op.m == 1
+    if how.engine is not None and how.engine in profile.engines:
+        return _engine_attention_time(op, profile, peak, bandwidth, how, single)
+    start, decode_start = constants.times
+    if single:
+        latent = op.kv_heads == 1 and op.groups > 1 and op.k > _LATENT
+        share = constants.latent_memory_share if latent else constants.decode_memory_share
+        if how.software is not None and how.software.cache_share is not None and not latent:
+            share = min(share, how.software.cache_share)
+        decode_rate = peak * (constants.latent_rate_share if latent else 1.0)
+        return attention_decode_time(op.cache_bytes, op.flops, decode_rate, bandwidth, share, decode_start)
+    rate = peak * constants.rate_share * attention_rate(how.attention)
+    rate = rate * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** constants.head_exponent
+    if op.direction == "backward":
+        # A fused backward pass recomputes the scores: 2.5 times the forward work where the model counts 2.
+        rate = rate * constants.backward_share * 2 / 2.5
+    return attention_prefill_time(op.flops, op.m, rate, constants.ramp_tokens, start)
+
+
+def _engine_attention_time(
+    op: Operator, profile: Profile, peak: float, bandwidth: float, how: Execution, single: bool
+) -> Any:
+    """Attention by the kernels of a named serving engine. ``op.groups`` over ``op.kv_heads`` is the size of a group."""
+    assert how.engine is not None
+    engine = profile.engines[how.engine]
+    cache = "fp8" if bytes_per_element(how.cache_precision) < 2 else "bf16"
+    if not single:
+        context = engine.context.get(f"bf16/{cache}") or engine.context["bf16/bf16"]
+        rate = peak * context.rate_share * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** context.head_exponent
+        streaming = (op.input_bytes + op.output_bytes + 2 * op.cache_bytes) / (context.stream_share * bandwidth)
+        return attention_prefill_time(
+            op.flops, op.m, rate, context.ramp_tokens, to_si(context.start, "s"), streaming, context.corner
+        )
+    # Sequences times key heads: the cache holds 2 k elements of each for each of the n tokens.
+    rows = op.cache_bytes / (2.0 * op.n * op.k * bytes_per_element(how.cache_precision))
+    group = op.groups / rows
+    shared = isinstance(group, (int, float)) and 1 < group <= engine.group_limit
+    kernels = engine.grouped if shared else engine.single
+    kernel = kernels.get(f"bf16/{cache}") or kernels["bf16/bf16"]
+    readers = 1.0 if shared else group
+    return decode_kernel_time(
+        kernel,
+        op.cache_bytes * readers / group**kernel.reuse + op.input_bytes + op.output_bytes,
+        op.flops,
+        rows * readers,
+        op.n,
+        peak,
+        bandwidth,
+    )
+
+
+def decode_kernel_time(
+    kernel: DecodeKernel, moved: Any, operations: Any, rows: Any, cached: Any, peak: float, bandwidth: float
+) -> Any:
+    """Seconds of a measured decode kernel."""
+    return attention_decode_time(
+        moved,
+        operations,
+        peak,
+        bandwidth,
+        kernel.memory_share,
+        to_si(kernel.start, "s"),
+        rows,
+        to_si(kernel.row_time, "s"),
+        cached / REACH,
+        to_si(kernel.chain, "s"),
+        kernel.growth,
+    )
+
+
+def _position_time(op: Operator, profile: Profile, software: Software, bandwidth: float) -> Any:
+    """Rotary embedding of queries and keys and the writing of the cache, which stand beside each attention core."""
+    bound = profile.memory_bound
+    written = op.cache_bytes / (2.0 * op.n) * op.m
+    share = bound.fused_share if software.fused else bound.eager_share
+    cost = software.cost("rotary")
+    traffic = cost.traffic * (software.backward if op.direction == "backward" else 1.0)
+    return memory_bound_time(
+        traffic * 2.0 * (op.input_bytes + written), bandwidth, share, cost.launches * bound.times[0]
+    )
+
+
+def pass_time(
+    operators: Iterable[Operator], chip: HardwareNode, profile: Profile, precision: str, how: Execution
+) -> PassTime:
+    """Seconds of all operators of a pass, one after the other; collectives are left out."""
+    by_layer: dict[str, Any] = {}
+    total: Any = 0.0
+    count: Any = 0
+    flops: Any = 0.0
+    moved: Any = 0.0
+    arithmetic: Any = 0.0
+    software = how.software
+    bandwidth = to_si(chip.memory.bandwidth, "byte/s")
+    ridge = arithmetic_peak(chip, precision)[0] / bandwidth
+    _, graph_launch, launch = profile.memory_bound.times
+    if how.graph:
+        launch = graph_launch
+    elif software is not None and software.host is not None:
+        launch = software.host
+    for op in operators:
+        if op.is_collective:
+            continue
+        seconds = operator_time(op, chip, profile, precision, how)
+        calls: Any = 1
+        if software is not None:
+            calls = software.cost(op.name).launches
+            if how.rotary and op.kind == "attention":
+                seconds = seconds + _position_time(op, profile, software, bandwidth)
+                calls = calls + software.cost("rotary").launches
+        seconds = op.count * seconds
+        by_layer[op.layer] = by_layer.get(op.layer, 0.0) + seconds
+        total = total + seconds
+        arithmetic = arithmetic + where(op.flops > ridge * op.bytes, seconds, 0.0)
+        count = count + op.count * calls
+        flops = flops + op.count * op.flops
+        moved = moved + op.count * op.bytes
+    return PassTime(host_bound_time(total, count, launch), total, by_layer, count, flops, moved, arithmetic)

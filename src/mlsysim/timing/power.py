@@ -1,0 +1,122 @@
+"""Calibrated fidelity for power: three states, and energy for each token and each image at a given throughput.
+
+    P = TDP min(cap, idle + floor busy^e + m MBU + a MFU)
+
+A chip that waits draws ``idle`` (0.17 to 0.18 of TDP); while kernels run back to back it draws about 0.6 of TDP whatever they do;
+bytes and operations move it from there to the cap. MFU is counted against the dense 16-bit peak (8-bit operations count half),
+MBU is weights touched and caches over the bandwidth, ``busy`` the share of the time in which the device works.
+
+    J/token = P n / (tokens/s),      J/image = P n t / batch
+
+Constants by chip and kind of work: ``data/power.toml``. Left out: what the data are (zeros halve the power of a product), the host,
+fans and conversion. The proportional form 0.3 + 0.7 MFU is wrong by half for serving.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.physics.power import running_power
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.diffusion_time import denoiser, single_device_ideal
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.registry import to_si
+
+__all__ = ["Activity", "diffusion_activity", "energy_per_item", "power_constants", "power_of", "serving_activity"]
+
+
+@kernel(
+    inputs={"power": Arg("W", 1.0, 2e3), "devices": Arg("", 1, 1e3, whole=True), "rate": Arg("1/s", 0.01, 1e6)},
+    outputs={"energy": "J"},
+)
+def energy_per_item(power: Any, devices: Any, rate: Any) -> Any:
+    """Energy for each token, image or request at a throughput of the whole group."""
+    return power * devices / rate
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What one device does: shares of its 16-bit arithmetic and of its bandwidth, and of the time it works.
+
+    ``converting`` says that kernels expand 8-bit experts as they run, which draws more than their bytes and operations show.
+    """
+
+    arithmetic: Any
+    memory: Any
+    busy: Any = 1.0
+    converting: bool = False
+
+
+@cache
+def power_constants() -> dict[str, Any]:
+    """The tables of ``data/power.toml``."""
+    return tomllib.loads(files("mlsysim.data").joinpath("power.toml").read_text(encoding="utf-8"))
+
+
+def power_of(chip: HardwareNode, activity: Activity, work: str = "serving") -> Any:
+    """Watts of one device doing a kind of work: serving, diffusion, or kernels."""
+    tables = power_constants()
+    if work not in tables["work"]:
+        raise unknown_name("kind of work", work, tables["work"])
+    if chip.tdp is None:
+        raise InputError(f"{chip.name} has no published TDP.")
+    kind = tables["work"][work]
+    c = kind.get(chip.metadata.key, kind["default"])
+    floor = c["floor"] + (c.get("converting", 0.0) if activity.converting else 0.0)
+    return running_power(
+        to_si(chip.tdp, "W"),
+        c["idle"],
+        floor,
+        activity.busy,
+        c["exponent"],
+        c["memory"],
+        activity.memory,
+        c["arithmetic"],
+        activity.arithmetic,
+        c["cap"],
+    )
+
+
+def _wide_peak(chip: HardwareNode) -> float:
+    return to_si(chip.compute.peak("bf16" if chip.compute.supports("bf16") else chip.compute.headline), "flop/s")
+
+
+def serving_activity(
+    model: Any,
+    chip: HardwareNode,
+    devices: int,
+    batch_size: float,
+    tokens_per_second: float,
+    precision: str,
+    prompt: float,
+    output: float,
+    busy: float = 1.0,
+) -> Activity:
+    """What each device does while a group of them serves a language model at a given rate of output tokens."""
+    demand = model.demand("decode", batch_size=batch_size, seq_len=1, context=prompt + output / 2, precision=precision)
+    narrow = bytes_per_element(precision) < 2
+    operations = 2 * model.active_parameter_count * tokens_per_second * (1 + prompt / output) * (0.5 if narrow else 1.0)
+    moved = (demand.weight_bytes + demand.cache_bytes) * tokens_per_second / batch_size
+    experts = model.active_parameter_count < 0.9 * model.parameter_count
+    return Activity(
+        operations / devices / _wide_peak(chip),
+        moved / devices / to_si(chip.memory.bandwidth, "byte/s"),
+        busy,
+        narrow and experts,
+    )
+
+
+def diffusion_activity(
+    model: DiffusionWorkload, chip: HardwareNode, devices: int, batch_size: float, steps: int, seconds: float
+) -> Activity:
+    """What each device does while a group of them makes a batch of images in a given time."""
+    operations = denoiser(model).operations * batch_size * steps * model.guidance_passes
+    busy = min(1.0, single_device_ideal(model, chip, batch_size, steps) / (devices * seconds))
+    return Activity(operations / (devices * seconds * _wide_peak(chip)), 0.0, busy)

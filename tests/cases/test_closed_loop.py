@@ -1,0 +1,154 @@
+"""Clients in a closed loop, offered rates and saturation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlsysim.cases.closed_loop import Clients, accepted_tokens, closed_loop, disaggregated_loop
+from mlsysim.cases.offered_load import limited_rate, offered_rate, saturated, static_batch
+from mlsysim.errors import InputError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
+from mlsysim.timing.engine_step import EngineStep, engine_step
+from mlsysim.timing.engines import engine
+from mlsysim.walls.node.batching import ContinuousBatchingModel
+from mlsysim.walls.node.serving import ServingModel
+
+
+def step_of(name: str = "vLLM", tp: int = 4) -> EngineStep:
+    return engine_step(
+        Models.get("Llama3_70B"), Hardware.get("H100"), engine(name), precision="fp8", cache_precision="fp8", tp=tp
+    )
+
+
+def test_draft_tokens_that_are_always_taken():
+    assert accepted_tokens(3, 1.0) == 4
+    assert accepted_tokens(2, 0.5) == 1.75
+    assert accepted_tokens(0, 0.9) == 1
+
+
+def test_one_client_sees_an_idle_engine():
+    step = step_of()
+    seen = closed_loop(step, Clients(1, 1024, 512))
+    decode = step.time(1, 1024 + 256).total
+    prompt = step.time(1, 1280, 1, 1024).total
+    assert seen.tpot == pytest.approx(decode, rel=0.05)
+    assert seen.ttft >= prompt
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 200), st.sampled_from(["vLLM", "SGLang", "TensorRT_LLM"]))
+def test_more_clients_wait_longer(clients, name):
+    few = closed_loop(step_of(name), Clients(clients, 1024, 1024, 0.8))
+    many = closed_loop(step_of(name), Clients(2 * clients, 1024, 1024, 0.8))
+    assert many.tpot >= few.tpot
+    assert many.ttft >= few.ttft * 0.99
+
+
+def test_little_holds():
+    seen = closed_loop(step_of(), Clients(64, 1024, 1024))
+    whole = seen.ttft + 1023 * seen.tpot
+    assert seen.request_rate * whole == pytest.approx(64)
+    assert seen.output_rate == pytest.approx(seen.request_rate * 1024)
+
+
+def test_memory_makes_clients_wait():
+    step = step_of(tp=2)
+    places = float(step.capacity(8192 + 1024))
+    seen = closed_loop(step, Clients(4 * places, 8192, 1024))
+    assert seen.bound in ("memory", "prompts")
+    assert seen.active <= places + 1
+    assert seen.ttft > 1024 * seen.tpot
+
+
+def test_a_small_token_budget_slows_the_burst():
+    slow = closed_loop(step_of(), Clients(64, 1024, 1024, 0.8), token_budget=1100)
+    fast = closed_loop(step_of(), Clients(64, 1024, 1024, 0.8), token_budget=8192)
+    assert slow.ttft > fast.ttft
+
+
+def test_decode_slots_bound_a_disaggregated_service():
+    step = step_of("TensorRT_LLM")
+    free = disaggregated_loop(step, 1, step, 1, Clients(64, 1024, 1024, 0.8))
+    tight = disaggregated_loop(step, 1, step, 1, Clients(64, 1024, 1024, 0.8), slots=16)
+    assert tight.tpot < free.tpot
+    assert tight.ttft > 10 * free.ttft
+    assert tight.bound == "slots"
+
+
+def test_saturation_is_the_limit_of_offered_rates():
+    step = step_of("TensorRT_LLM_Cpp")
+    top, _ = saturated(step, 500, 500)
+    slow = offered_rate(step, 0.01, 500, 500, 500)
+    assert slow.request_rate == pytest.approx(0.01, rel=0.01)
+    flooded = offered_rate(step, math.inf, 500, 500, 50000)
+    assert flooded.output_rate <= top * 1.001
+    assert flooded.output_rate > 0.8 * top
+
+
+def test_finite_requests_give_less():
+    step = step_of("TensorRT_LLM_Cpp")
+    endless, n = saturated(step, 128, 2048)
+    assert saturated(step, 128, 2048, requests=1.5 * n)[0] < endless
+    assert saturated(step, 128, 2048, requests=1000 * n)[0] == pytest.approx(endless, rel=1e-3)
+
+
+def test_limits_on_latency_cost_throughput():
+    step = step_of("TensorRT_LLM_Cpp")
+    loose, _ = limited_rate(step, 300, 300, 10.0, 1.0)
+    tight, batch = limited_rate(step, 300, 300, 10.0, 0.025)
+    assert 0 < tight < loose
+    assert batch >= 1
+    assert limited_rate(step, 300, 300, 1e-4, 1e-4) == (0.0, 0.0)
+
+
+def test_a_static_batch_reads_then_writes():
+    step = step_of("gpt_fast")
+    first, whole = static_batch(step, 1, 128, 100)
+    assert whole == pytest.approx(first + 99 * step.time(1, 128 + 50).total, rel=1e-3)
+
+
+def test_calibrated_serving_is_slower_than_the_bound():
+    given = {"model": "Llama3_70B", "hardware": "H100", "seq_len": 1024, "batch_size": 16, "precision": "fp8"}
+    given["tp_size"] = 4
+    bound = ServingModel().solve(**given, efficiency=1.0)
+    timed = ServingModel().solve(**given, efficiency="calibrated")
+    assert timed.itl > bound.itl
+    assert timed.ttft > bound.ttft
+    assert timed.tpot is None
+    assert timed.assumptions["engine"] == "vLLM"
+    assert timed.itl_interval[0] < timed.itl < timed.itl_interval[1]
+    assert "engine" not in bound.assumptions
+
+
+def test_calibrated_serving_at_a_concurrency():
+    given = {"model": "Llama3_8B", "hardware": "H100", "seq_len": 1024, "efficiency": "calibrated", "output_len": 256}
+    few = ServingModel().solve(**given, concurrency=4)
+    many = ServingModel().solve(**given, concurrency=64)
+    assert many.tpot > few.tpot
+    assert many.output_tokens_per_sec > few.output_tokens_per_sec
+    other = ServingModel().solve(**given, concurrency=64, engine="SGLang")
+    assert other.tpot != many.tpot
+    assert "ITL" in many.explain()
+
+
+def test_concurrency_needs_an_answer_and_the_calibrated_form():
+    with pytest.raises(InputError, match="output_len"):
+        ServingModel().solve("Llama3_8B", "H100", seq_len=128, efficiency="calibrated", concurrency=4)
+    with pytest.raises(InputError, match="calibrated"):
+        ServingModel().solve("Llama3_8B", "H100", seq_len=128, concurrency=4)
+
+
+def test_calibrated_batching():
+    plain = ContinuousBatchingModel().solve("Llama3_8B", "H100", seq_len=2048, max_batch_size=64)
+    timed = ContinuousBatchingModel().solve(
+        "Llama3_8B", "H100", seq_len=2048, max_batch_size=64, efficiency="calibrated", output_len=256, concurrency=32
+    )
+    assert timed.itl > plain.itl
+    assert timed.max_active_requests == plain.max_active_requests
+    assert timed.tpot > timed.itl * 0.5
+    assert timed.speedup_vs_static is not None

@@ -1,0 +1,114 @@
+"""Steps of serving engines: limits, signs, and the effects that decide them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
+from mlsysim.timing.engine_step import EngineStep, engine_step
+from mlsysim.timing.engines import ENGINES, engine, engine_names, kernels
+
+
+def step_of(model: str = "Llama3_70B", chip: str = "H100", name: str = "vLLM", **options: object) -> EngineStep:
+    options = {"precision": "fp8", "cache_precision": "fp8", "tp": 4} | options
+    return engine_step(Models.get(model), Hardware.get(chip), engine(name), **options)  # type: ignore[arg-type]
+
+
+def test_every_engine_reads_and_has_a_source():
+    assert tuple(sorted(ENGINES)) == tuple(sorted(engine_names()))
+    for name in ENGINES:
+        assert engine(name).source
+        assert 2023 < engine(name).year < 2030
+
+
+def test_an_unknown_engine_is_refused_by_name():
+    with pytest.raises(UnknownNameError, match="serving engine"):
+        engine("vLLN")
+
+
+def test_aliases():
+    assert engine("trtllm") == engine("TensorRT_LLM")
+    assert engine("llama.cpp").name == "llama_cpp"
+
+
+def test_a_step_is_never_faster_than_its_weights():
+    step = step_of()
+    floor = step.device_weights / (3.35e12)
+    assert step.time(1, 100).total > floor
+
+
+def test_parts_add_up_to_the_device():
+    t = step_of("DeepSeek_R1", "B200", "TensorRT_LLM", tp=1, attention_dp=8, moe_tp=1, moe_ep=8).time(16, 2000)
+    parts = t.products + t.attention + t.experts + t.communication + t.small
+    assert parts == pytest.approx(t.device)
+    assert t.total == pytest.approx(t.device + t.engine)
+
+
+@given(st.integers(1, 400), st.integers(1, 30000))
+def test_more_sequences_and_longer_contexts_never_take_less(sequences, context):
+    step = step_of()
+    base = step.time(sequences, context).total
+    assert step.time(sequences + 1, context).total >= base
+    assert step.time(sequences, context + 100).total >= base
+
+
+def test_only_the_experts_hit_are_read():
+    step = step_of("DeepSeek_R1", "H200", "SGLang", tp=8, moe_tp=8)
+    one, many = step.time(1, 1000).experts, step.time(512, 1000).experts
+    assert one < many / 5
+
+
+def test_experts_count_the_tokens_of_all_attention_ranks():
+    alone = step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=1, moe_ep=8)
+    ranks = step_of("DeepSeek_R1", "B200", "SGLang", tp=1, attention_dp=8, moe_tp=1, moe_ep=8)
+    assert ranks.time(4, 1000).experts == pytest.approx(alone.time(32, 1000).experts)
+
+
+def test_a_latent_cache_is_not_split_by_tensors():
+    narrow = step_of("DeepSeek_R1", "H200", "SGLang", tp=1, moe_tp=1)
+    wide = step_of("DeepSeek_R1", "H200", "SGLang", tp=8, moe_tp=8)
+    assert narrow.sequence_bytes(1000) == pytest.approx(wide.sequence_bytes(1000))
+    dense = step_of(tp=1), step_of(tp=4)
+    assert dense[0].sequence_bytes(1000) == pytest.approx(4 * dense[1].sequence_bytes(1000))
+
+
+def test_a_prompt_step_waits_for_the_host():
+    step = step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=8)
+    short, shorter = step.time(0, 0, 1, 64), step.time(0, 0, 1, 16)
+    assert short.total > short.device
+    assert short.total == pytest.approx(shorter.total)
+
+
+def test_sparse_attention_caps_the_context():
+    step = step_of("GLM_5", "B200", "SGLang", tp=8, moe_tp=8)
+    dense = step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=8)
+    growth = step.time(64, 64000).attention / step.time(64, 4000).attention
+    assert growth < dense.time(64, 64000).attention / dense.time(64, 4000).attention
+
+
+def test_a_hybrid_reads_states_not_caches():
+    step = step_of("Nemotron_Nano_9B_v2", "H100", "vLLM_2025", precision="bf16", cache_precision="bf16", tp=1)
+    full = step_of("Qwen3_8B", "H100", "vLLM_2025", precision="bf16", cache_precision="bf16", tp=1)
+    assert step.sequence_bytes(32000) < full.sequence_bytes(32000) / 5
+
+
+def test_four_bit_mixtures_keep_wide_attention():
+    four = step_of("DeepSeek_R1", "B200", "TensorRT_LLM", precision="nvfp4", tp=8, moe_tp=8)
+    assert not any(p.narrow for p in four.products if p.k == 1536)
+    dense = step_of("Llama3_70B", "B200", "TensorRT_LLM", precision="nvfp4")
+    assert any(p.narrow for p in dense.products)
+
+
+def test_experts_that_do_not_match_their_devices_are_refused():
+    with pytest.raises(InputError, match="do not match"):
+        step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=2, moe_ep=2)
+
+
+def test_a_chip_without_serving_tables_takes_its_profile():
+    found = kernels(Hardware.get("MI300X"), "vllm")
+    assert found.family == "other"
+    assert "bf16" in found.products
