@@ -2,7 +2,8 @@
 
 A kernel is written once and runs on a float (interactive use), on an array (a sweep) and on a quantity (the proof of
 its dimensions). Floats go to :mod:`math`, quantities are checked (``log`` wants a dimensionless argument, ``maximum``
-two of the same dimension), and anything else is taken to be an array; NumPy is imported only then.
+two of the same dimension), and anything else is taken to be an array; NumPy is imported only then. A type with an
+algebra of its own says so by ``__maximum__``, ``__minimum__`` and ``__where__``.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _pair(name: str, a: Any, b: Any) -> Any:
         a, b = _same_unit(a, b)
         function = maximum if name == "maximum" else minimum
         return Quantity(function(a.magnitude, b.magnitude), a.units)
-    return getattr(_numpy(), name)(a, b)
+    own = getattr(a, f"__{name}__", None) or getattr(b, f"__{name}__", None)
+    return own(a, b) if own is not None else getattr(_numpy(), name)(a, b)
 
 
 def _same_unit(a: Any, b: Any) -> tuple[Any, Any]:
@@ -56,6 +58,9 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     if isinstance(a, Quantity) or isinstance(b, Quantity):
         a, b = _same_unit(a, b)
         return Quantity(where(condition, a.magnitude, b.magnitude), a.units)
+    own = getattr(a, "__where__", None) or getattr(b, "__where__", None)
+    if own is not None:
+        return own(condition, a, b)
     if isinstance(condition, bool):
         return a if condition else b
     return _numpy().where(condition, a, b)

@@ -12,7 +12,7 @@ import html
 import inspect
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
@@ -20,6 +20,8 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
 from pydantic_core import core_schema
 
+from mlsysim.cases.assumptions import DEFAULT, Assumption, Assumptions
+from mlsysim.cases.ledger import Ledger
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.uncertain import Uncertain
@@ -177,6 +179,21 @@ class Result(BaseModel):
     _equations: tuple[Equation, ...] = PrivateAttr(default=())
     _resolver: str = PrivateAttr(default="")
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+    _assumed: Assumptions = PrivateAttr(default_factory=Assumptions)
+    _case: Callable[[], Ledger] | None = PrivateAttr(default=None)
+    _ledger: Ledger | None = PrivateAttr(default=None)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Parts of the time and bytes held that this result is read off; None where a wall has neither."""
+        if self._ledger is None and self._case is not None:
+            self._ledger = self._case()
+        return self._ledger
+
+    @property
+    def assumed(self) -> tuple[Assumption, ...]:
+        """Every value that nobody gave, with its origin."""
+        return self._assumed.records
 
     def to_dict(self) -> dict[str, Any]:
         """All fields; quantities as {"magnitude", "unit"}."""
@@ -292,7 +309,7 @@ class Resolver(Generic[R]):
 
             return solve_uncertain(self, given)
         x = SimpleNamespace()
-        assumed: dict[str, str] = {}
+        assumed = Assumptions(given=given)
         values = x.__dict__
         for name, value in given.items():
             spec = inputs.get(name)
@@ -306,7 +323,7 @@ class Resolver(Generic[R]):
             if name not in values:
                 values[name] = default
                 if default is not None:
-                    assumed[name] = text
+                    assumed.say(name, default, DEFAULT, text)
         for name in cls.requires:
             if name not in values:
                 spec = inputs[name]
@@ -314,6 +331,7 @@ class Resolver(Generic[R]):
         outcome = self._solve(x, assumed)
         outcome._equations = cls.equations
         outcome._resolver = cls.__name__
+        outcome._assumed = assumed
         return outcome
 
     @classmethod

@@ -1,0 +1,86 @@
+"""What an answer took for granted, as data: the value, where it comes from, and the words that say so.
+
+``origin`` is one of
+
+    default     the declared default of a resolver or a plan
+    software    a property of the named training stack, serving engine or runtime
+    chip        a figure of the chip, its node or its fabric
+    inferred    worked out from what was given
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CHIP", "DEFAULT", "INFERRED", "SOFTWARE", "Assumption", "Assumptions"]
+
+DEFAULT, SOFTWARE, CHIP, INFERRED = "default", "software", "chip", "inferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """One value that nobody gave."""
+
+    name: str
+    value: Any
+    origin: str
+    text: str
+
+
+class Assumptions(dict[str, str]):
+    """Assumptions by name, as their texts; ``records`` has them whole. ``given`` are the names that the caller set."""
+
+    __slots__ = ("_records", "given")
+
+    def __init__(self, given: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.given = frozenset(given)
+        self._records: dict[str, Assumption] = {}
+
+    def say(self, name: str, value: Any, origin: str, text: str | None = None) -> None:
+        """Note a value, its origin and its words; the words are the value's where none are given.
+
+        >>> assumed = Assumptions(given=["model"])
+        >>> assumed.say("zero_stage", 1, SOFTWARE, "1 (stack bridge)")
+        >>> assumed["zero_stage"], assumed.value("zero_stage"), assumed.origin("zero_stage"), "model" in assumed.given
+        ('1 (stack bridge)', 1, 'software', True)
+        """
+        words = shown(value) if text is None else text
+        super().__setitem__(name, words)
+        self._records[name] = Assumption(name, value, origin, words)
+
+    def __setitem__(self, name: str, text: str) -> None:
+        self.say(name, text, INFERRED, text)
+
+    def setdefault(self, name: str, text: str = "") -> str:
+        """The words under a name, which become these where there are none."""
+        if name not in self:
+            self[name] = text
+        return self[name]
+
+    def _record(self, name: str) -> Assumption:
+        text = self[name]
+        found = self._records.get(name)
+        return found if found is not None and found.text == text else Assumption(name, text, INFERRED, text)
+
+    @property
+    def records(self) -> tuple[Assumption, ...]:
+        """All of them, in the order in which they were made."""
+        return tuple(self._record(name) for name in self)
+
+    def value(self, name: str, otherwise: Any = None) -> Any:
+        """The value that was assumed under a name."""
+        return self._record(name).value if name in self else otherwise
+
+    def origin(self, name: str) -> str | None:
+        """Where it comes from; None where nothing was assumed."""
+        return self._record(name).origin if name in self else None
+
+
+def shown(value: Any) -> str:
+    """A value in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
