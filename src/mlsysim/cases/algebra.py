@@ -220,11 +220,11 @@ class Tape:
     def ledger(self, total: Seconds, held: Iterable[Held] = (), capacity: Any = None) -> Ledger:
         """Parts by name, in the order in which they first occurred."""
         total.exposed = total.gross = total.through = 1.0
-        found: dict[tuple[Any, ...], list[Any]] = {}
+        found: dict[tuple[str, int, str, str], list[Any]] = {}
         for node in reversed(self.nodes):
             e, g, t, line = node.exposed, node.gross, node.through, node.line
             if line is not None:
-                sums = found.setdefault(line[:4], [0.0] * 6)
+                sums = found.setdefault((line.name, line.wall, line.resource, line.equation), [0.0] * 6)
                 sums[0] = sums[0] + e * node.value
                 if line.resource:
                     amounts = (g * node.value, t * node.value, g * line.flop, g * line.moved, g * line.sent)
@@ -241,8 +241,8 @@ class Tape:
                 child.through = child.through + t * weight
                 child.gross = child.gross + g * beside
         parts = []
-        for key, (exposed, gross, elastic, flop, moved, sent) in reversed(found.items()):
-            parts.append(Part(*key, exposed, _hidden(gross, exposed), elastic, flop, moved, sent))
+        for (name, wall, resource, equation), (exposed, gross, elastic, *amounts) in reversed(found.items()):
+            parts.append(Part(name, wall, resource, equation, exposed, _hidden(gross, exposed), elastic, *amounts))
         return Ledger(total.value, tuple(parts), tuple(held), capacity)
 
 
