@@ -241,8 +241,10 @@ class Tape:
                 child.through = child.through + t * weight
                 child.gross = child.gross + g * beside
         parts = []
-        for (name, wall, resource, equation), (exposed, gross, elastic, *amounts) in reversed(found.items()):
-            parts.append(Part(name, wall, resource, equation, exposed, _hidden(gross, exposed), elastic, *amounts))
+        for (name, wall, resource, equation), (exposed, gross, elastic, flop, moved, sent) in reversed(found.items()):
+            parts.append(
+                Part(name, wall, resource, equation, exposed, _hidden(gross, exposed), elastic, flop, moved, sent)
+            )
         return Ledger(total.value, tuple(parts), tuple(held), capacity)
 
 
