@@ -54,11 +54,18 @@ GUARDED = {
 }
 
 
-def imports(path: Path, package: Path) -> list[tuple[int, str]]:
-    """Line and dotted name of everything a module imports, wherever in it; relative imports made absolute."""
+def imports(path: Path, package: Path, run: bool = False) -> list[tuple[int, str]]:
+    """Line and dotted name of everything a module imports, wherever in it; relative imports made absolute.
+
+    With ``run``, what only the type checker imports is left out.
+    """
     here = (package.name, *path.relative_to(package).parts[:-1])
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if run and id(node) in typing:
+            continue
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -70,6 +77,50 @@ def imports(path: Path, package: Path) -> list[tuple[int, str]]:
             if function in ("import_module", "__import__") and isinstance(node.args[0].value, str):
                 found.append((node.lineno, node.args[0].value))
     return found
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).removeprefix("typing.") == "TYPE_CHECKING"
+
+
+def circles(package: Path) -> list[set[str]]:
+    """Groups of modules that import each other, at the top or in a function; what only types need does not count."""
+    files = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = (package.name, *path.relative_to(package).with_suffix("").parts)
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    graph: dict[str, set[str]] = {}
+    for module, path in files.items():
+        graph[module] = set()
+        for _, name in imports(path, package, run=True):
+            while name and name not in files:
+                name = name.rpartition(".")[0]
+            graph[module] |= {name} - {"", module}
+    # What imports nothing that is left is in no circle, and neither is what nothing that is left imports.
+    while True:
+        reached = set().union(*graph.values()) if graph else set()
+        kept = {m: to & graph.keys() for m, to in graph.items() if m in reached and to & graph.keys()}
+        if kept == graph:
+            break
+        graph = kept
+    found = []
+    while graph:
+        inside = _reached(graph, start := next(iter(graph))) & {m for m in graph if start in _reached(graph, m)}
+        if inside:
+            found.append(inside)
+        graph = {m: to - inside - {start} for m, to in graph.items() if m not in inside | {start}}
+    return found
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    ahead = list(graph[start])
+    while ahead:
+        module = ahead.pop()
+        if module not in seen:
+            seen.add(module)
+            ahead += graph.get(module, ())
+    return seen
 
 
 def room_of(path: Path, package: Path) -> str:
@@ -100,6 +151,10 @@ def bad_arrows(package: Path) -> list[str]:
 
 def test_no_arrow_goes_against_the_rooms():
     assert bad_arrows(PACKAGE) == []
+
+
+def test_no_modules_import_each_other():
+    assert circles(PACKAGE) == []
 
 
 def test_the_graph_was_read():
@@ -144,6 +199,7 @@ def planted(tmp_path):
         path.write_text(text, encoding="utf-8")
         return bad_arrows(package)
 
+    plant.package = package
     plant("__init__.py", "from mlsysim.engine import anything\n")
     plant("errors.py", "import json\n")
     plant("units/registry.py", "import pint\nfrom mlsysim.errors import UnitError\n")
@@ -156,6 +212,16 @@ def planted(tmp_path):
 
 def test_an_obedient_package_passes(planted):
     assert planted("physics/roofline.py", "from mlsysim.units.kernel import kernel\n") == []
+
+
+def test_a_planted_circle_is_caught(planted):
+    planted("models/a.py", "from mlsysim.models import b\n")
+    planted("models/b.py", "def f():\n    import mlsysim.models.c\n")
+    planted("models/c.py", "if TYPE_CHECKING:\n    from mlsysim.models.a import A\n")
+    assert circles(planted.package) == []
+    planted("models/c.py", "from .a import A\n")
+    planted("models/d.py", "from mlsysim.models import c\n")
+    assert circles(planted.package) == [{"mlsysim.models.a", "mlsysim.models.b", "mlsysim.models.c"}]
 
 
 @pytest.mark.parametrize(

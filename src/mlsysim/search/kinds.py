@@ -47,7 +47,7 @@ class Kind:
                 return function(space, columns)
             from mlsysim.search.uncertainty import at_draws
 
-            return at_draws(function, space, columns)  # type: ignore[arg-type]
+            return at_draws(function, self.inputs, space, columns)  # type: ignore[arg-type]
 
         return evaluate
 
@@ -55,7 +55,8 @@ class Kind:
         """For each point of a space with uncertain inputs its percentiles and how often it is feasible."""
         from mlsysim.search.uncertainty import describe
 
-        return describe(self._declared("evaluate", None), self._declared("binding", None), space, columns)
+        binding = self._declared("binding", None)
+        return describe(self._declared("evaluate", None), self.inputs, binding, space, columns)
 
     @property
     def inputs(self) -> Mapping[str, Input]:

@@ -161,12 +161,12 @@ class Outputs(dict[str, Any]):
         self.held = held
 
 
-def at_draws(evaluate: Evaluate, space: Space, columns: Columns) -> Outputs:
+def at_draws(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, columns: Columns) -> Outputs:
     """Outputs of points at the ranking percentile, and whether they are feasible with the asked confidence."""
     assert space.uncertain is not None
     rank, confidence = space.uncertain.rank_by, space.uncertain.confidence
     parts = []
-    for _, found in _tiles(evaluate, space, columns):
+    for _, found in _tiles(evaluate, inputs, space, columns):
         part: dict[str, Any] = {"valid": found["valid"].all(axis=1)}
         allowed = found["feasible"]
         shares = [allowed.mean(axis=1)]
@@ -190,13 +190,15 @@ def at_draws(evaluate: Evaluate, space: Space, columns: Columns) -> Outputs:
     return outputs
 
 
-def describe(evaluate: Evaluate, binding: Any, space: Space, columns: Columns) -> list[dict[str, Any]]:
+def describe(
+    evaluate: Evaluate, inputs: Mapping[str, Input], binding: Any, space: Space, columns: Columns
+) -> list[dict[str, Any]]:
     """For each point percentiles and mean of every output, and how often it is feasible and what rejects it.
 
     ``binding`` gives the wall that binds where none rejects, from the outputs; without it only rejections are known.
     """
     found: list[dict[str, Any]] = []
-    for size, tile in _tiles(evaluate, space, columns):
+    for size, tile in _tiles(evaluate, inputs, space, columns):
         spread = {
             name: np.column_stack([*percentiles(values, PERCENTILES), _means(values)]).tolist()
             for name, values in tile["values"].items()
@@ -265,9 +267,9 @@ def _means(values: Any) -> Any:
     return np.where(low == high, low, mean)
 
 
-def _tiles(evaluate: Evaluate, space: Space, columns: Columns) -> Any:
+def _tiles(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, columns: Columns) -> Any:
     """Points a few at a time with all their draws: how many, and arrays of (points x draws)."""
-    wide = _widened(space)
+    wide = _widened(space, inputs)
     draws = wide.axes[-1].size
     step = max(1, TILE // draws)
     for first in range(0, columns.size, step):
@@ -306,14 +308,12 @@ def _shaped(outputs: dict[str, Any], wide: Space, part: Columns, shape: tuple[in
     }
 
 
-def _widened(space: Space) -> Space:
+def _widened(space: Space, inputs: Mapping[str, Input]) -> Space:
     """The space with its draws as the last axis, made once."""
     if "wide" not in space.cache:
-        from mlsysim.search.kinds import kind_named
-
         stated = space.uncertain
         assert stated is not None
-        inputs, where = kind_named(space.kind).inputs, repr(space.name)
+        where = repr(space.name)
         certain, variables = _variables(where, inputs, space.fixed, stated.inputs)
         shares = latin_hypercube({v.name: v.distribution for v in variables}, stated.samples, stated.seed)
         numbers = zip(*(v.draws(shares[v.name]) for v in variables), strict=True)

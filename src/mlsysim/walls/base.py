@@ -1,29 +1,17 @@
-"""What every wall shares: declared inputs, typed results, equations with values, the wall's card.
+"""What every wall shares: declared inputs in, a typed result out.
 
 A resolver declares its inputs as data (:class:`Input`: meaning, unit, range, default). ``solve`` reads them, refuses
-what is out of range with one sentence, notes every default that it used, and hands plain numbers in base units to
-``_solve``. Results are frozen records with quantities; ``explain()`` puts the numbers into the declared equations.
-Resolvers keep no state: the same input gives the same output.
+what is out of range with one sentence, notes every default that it used, and hands plain numbers in the declared units to
+``_solve``, which answers with ``Result.of``. Resolvers keep no state: the same input gives the same output.
 """
 
 from __future__ import annotations
 
-import html
 import inspect
-import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
-from pydantic_core import core_schema
-
-from mlsysim.cases.assumptions import DEFAULT, Assumption, Assumptions
-from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.assumptions import DEFAULT, Assumptions
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.uncertain import Uncertain
 from mlsysim.walls.inputs import (
     CALIBRATED,
@@ -34,207 +22,73 @@ from mlsysim.walls.inputs import (
     PRECISION,
     REQUIRED,
     Input,
+    Inputs,
     default_constant,
     input_schema,
     read_input,
 )
+from mlsysim.walls.result import (
+    ALGORITHM,
+    ANALYSIS,
+    DATA,
+    FLEET,
+    NODE,
+    OPERATIONS,
+    Amount,
+    Binding,
+    Domain,
+    Energy,
+    Equation,
+    Intensity,
+    Memory,
+    MemoryRate,
+    Number,
+    Power,
+    Rate,
+    Result,
+    Time,
+    Wall,
+    Work,
+    WorkRate,
+    as_plain,
+)
 
 __all__ = [
+    "ALGORITHM",
+    "ANALYSIS",
     "CALIBRATED",
     "CALIBRATED_EFFICIENCY",
+    "DATA",
     "EFFICIENCY",
+    "FLEET",
     "HARDWARE",
     "MODEL",
+    "NODE",
+    "OPERATIONS",
     "PRECISION",
     "REQUIRED",
     "Amount",
     "Binding",
     "Domain",
+    "Energy",
     "Equation",
     "Input",
+    "Inputs",
+    "Intensity",
+    "Memory",
+    "MemoryRate",
+    "Number",
+    "Power",
+    "Rate",
     "Resolver",
     "Result",
+    "Time",
     "Wall",
+    "Work",
+    "WorkRate",
+    "as_plain",
     "default_constant",
 ]
-
-
-@dataclass(frozen=True)
-class Domain:
-    """One of the six groups of walls."""
-
-    name: str
-    title: str
-
-
-NODE = Domain("Node", "single-accelerator resources")
-DATA = Domain("Data", "movement and pipelines")
-ALGORITHM = Domain("Algorithm", "scaling and compression")
-FLEET = Domain("Fleet", "multi-node coordination")
-OPERATIONS = Domain("Operations", "economics, sustainability and safety")
-ANALYSIS = Domain("Analysis", "cross-cutting diagnostics")
-
-
-@dataclass(frozen=True)
-class Wall:
-    """The card of a wall."""
-
-    number: int
-    name: str
-    domain: Domain
-    resolver: str
-    bounds: str
-    equation: str
-    reference: str
-    question: str
-
-    def __str__(self) -> str:
-        return f"Wall {self.number}: {self.name}"
-
-
-@dataclass(frozen=True)
-class Equation:
-    """One equation of a resolver: which result it gives, as text and LaTeX, and what the symbols are.
-
-    ``symbols`` maps a symbol to the name under which ``_solve`` left its value, and the unit of that value. An equation
-    with ``when`` is shown only where the value of that name is true.
-    """
-
-    gives: str
-    text: str
-    latex: str
-    symbols: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    when: str | None = None
-
-
-@dataclass(frozen=True)
-class Binding:
-    """What binds: the wall, by how much it leads over the next (a factor), and a sentence."""
-
-    wall: int
-    name: str
-    margin: float | None
-    sentence: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"wall": self.wall, "name": self.name, "margin": self.margin, "sentence": self.sentence}
-
-
-class Amount:
-    """Marks a result field that holds a quantity of this unit. Values are made by us and not checked again."""
-
-    def __init__(self, unit: str) -> None:
-        self.unit = unit
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.any_schema(serialization=core_schema.plain_serializer_function_ser_schema(as_plain))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {
-            "type": ["object", "null"],
-            "properties": {"magnitude": {"type": "number"}, "unit": {"type": "string"}},
-            "x-unit": self.unit,
-        }
-
-
-Time = Annotated[Any, Amount("s")]
-Rate = Annotated[Any, Amount("1/s")]
-Memory = Annotated[Any, Amount("byte")]
-MemoryRate = Annotated[Any, Amount("byte/s")]
-Work = Annotated[Any, Amount("flop")]
-WorkRate = Annotated[Any, Amount("flop/s")]
-Intensity = Annotated[Any, Amount("flop/byte")]
-Energy = Annotated[Any, Amount("J")]
-Power = Annotated[Any, Amount("W")]
-Number = Annotated[Any, Amount("")]
-
-
-def as_plain(value: Any) -> Any:
-    """A value as JSON has it: quantities become a magnitude and a unit."""
-    if isinstance(value, Quantity):
-        return {"magnitude": value.magnitude, "unit": format_unit(value.units)}
-    if isinstance(value, (Binding, Result)):
-        return value.to_dict()
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): as_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_plain(item) for item in value]
-    return value
-
-
-class Result(BaseModel):
-    """What a resolver answers. ``assumptions`` has every default that was used; ``binding`` says which wall binds."""
-
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
-
-    feasible: bool = True
-    assumptions: dict[str, str] = {}
-    binding: Any = None
-
-    _context: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _equations: tuple[Equation, ...] = PrivateAttr(default=())
-    _resolver: str = PrivateAttr(default="")
-    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
-    _assumed: Assumptions = PrivateAttr(default_factory=Assumptions)
-    _case: Callable[[], Ledger] | None = PrivateAttr(default=None)
-    _ledger: Ledger | None = PrivateAttr(default=None)
-
-    @property
-    def ledger(self) -> Ledger | None:
-        """Parts of the time and bytes held that this result is read off; None where a wall has neither."""
-        if self._ledger is None and self._case is not None:
-            self._ledger = self._case()
-        return self._ledger
-
-    @property
-    def assumed(self) -> tuple[Assumption, ...]:
-        """Every value that nobody gave, with its origin."""
-        return self._assumed.records
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields; quantities as {"magnitude", "unit"}."""
-        return {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
-
-    def to_json(self, indent: int | None = None) -> str:
-        """The same as JSON. Raises nothing: results hold no infinities that are not meant, and those become null."""
-        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False)
-
-    def explain(self, style: str = "text") -> str:
-        """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
-        from mlsysim.walls.explanation import render
-
-        return render(self, style)
-
-    def _repr_html_(self) -> str:
-        rows = []
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            shown = _shown(value.sentence if isinstance(value, Binding) else value)
-            rows.append(f"<tr><th>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>")
-        return f"<table><caption>{html.escape(self._resolver or type(self).__name__)}</caption>{''.join(rows)}</table>"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return value
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Quantity):
-        return f"{value.magnitude:,.6g} {format_unit(value.units)}".strip()
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return str(value)
-
 
 R = TypeVar("R", bound=Result)
 
@@ -289,7 +143,7 @@ class Resolver(Generic[R]):
         """
         raise NotImplementedError
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> R:
+    def _solve(self, x: Any, assumed: Any) -> R:
         """Resolve the wall with checked inputs."""
         raise InputError(f"{type(self).__name__} does not say how to solve; implement _solve().")
 
@@ -308,9 +162,8 @@ class Resolver(Generic[R]):
             from mlsysim.walls.uncertainty import solve_uncertain
 
             return solve_uncertain(self, given)
-        x = SimpleNamespace()
         assumed = Assumptions(given=given)
-        values = x.__dict__
+        values: dict[str, Any] = {}
         for name, value in given.items():
             spec = inputs.get(name)
             if spec is None:
@@ -328,8 +181,9 @@ class Resolver(Generic[R]):
             if name not in values:
                 spec = inputs[name]
                 raise InputError(f"{cls.__name__}.solve needs {name!r}: {spec.meaning}.", field=name)
-        outcome = self._solve(x, assumed)
+        outcome = self._solve(Inputs(values), assumed)
         outcome._equations = cls.equations
+        outcome._given, outcome._inputs_declared = values, inputs
         outcome._resolver = cls.__name__
         outcome._assumed = assumed
         return outcome

@@ -9,7 +9,7 @@ from mlsysim.errors import unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 
 if TYPE_CHECKING:
-    from mlsysim.walls.base import Equation, Result
+    from mlsysim.walls.result import Equation, Result
 
 __all__ = ["STYLES", "filled", "render"]
 
@@ -43,17 +43,12 @@ def render(result: Result, style: str) -> str:
 
 def filled(result: Result) -> Iterator[tuple[Equation, dict[str, str], str]]:
     """The equations that hold for a result, with the texts of their symbols and of their value."""
-    context = result._context
     for equation in result._equations:
         value = getattr(result, equation.gives, None)
-        if value is None or (equation.when is not None and not context.get(equation.when)):
+        if value is None or (equation.when is not None and not result.named(equation.when)):
             continue
-        inputs = {
-            symbol: number(context[name], unit)
-            for symbol, (name, unit) in equation.symbols.items()
-            if context.get(name) is not None
-        }
-        yield equation, inputs, number(value)
+        found = {symbol: (result.named(name, unit), unit) for symbol, (name, unit) in equation.symbols.items()}
+        yield equation, {s: number(*what) for s, what in found.items() if what[0] is not None}, number(value)
 
 
 def _equation(equation: Equation, inputs: dict[str, str], answer: str, style: str) -> str:

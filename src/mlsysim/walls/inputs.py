@@ -7,6 +7,7 @@ or by their name in the zoo. What cannot be used is refused with one sentence th
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ __all__ = [
     "PRECISION",
     "REQUIRED",
     "Input",
+    "Inputs",
     "default_constant",
     "input_schema",
     "read_input",
@@ -96,6 +98,20 @@ class Input:
         if self.high is not None:
             parts.append(f"{'and' if parts else 'of'} at most {self.high:g}")
         return " ".join([what, *parts]) + (f" {self.unit}" if parts and self.unit else "")
+
+
+class Inputs:
+    """Checked inputs of one solve as attributes: plain numbers in their declared units, entries of the zoo."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"there is no input {name!r}")
+
+    def but(self, **changed: Any) -> Inputs:
+        """The same inputs with some of them changed."""
+        return Inputs({**self.__dict__, **changed})
 
 
 MODEL = Input("the model: an entry of Models, its name, or a workload of your own", kind="model", example="Llama3_70B")

@@ -13,9 +13,9 @@ from pydantic import PrivateAttr
 from mlsysim.errors import unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.text import format_value
-from mlsysim.walls.base import Result, as_plain
 from mlsysim.walls.explanation import STYLES
 from mlsysim.walls.inputs import Input, read_input
+from mlsysim.walls.result import Result, as_plain
 
 __all__ = ["PERCENTILES", "Percentiles", "UncertainResult"]
 

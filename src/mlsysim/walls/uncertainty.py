@@ -28,8 +28,8 @@ from mlsysim.units.registry import Quantity, conversion_factor
 from mlsysim.units.text import format_value
 from mlsysim.units.uncertain import Uncertain, latin_hypercube
 from mlsysim.units.uncertain_text import uncertain as read_uncertain
-from mlsysim.walls.base import Binding, Resolver, Result
 from mlsysim.walls.inputs import Input, read_input
+from mlsysim.walls.result import Binding, Result
 from mlsysim.walls.uncertain_result import PERCENTILES, Percentiles, UncertainResult
 from mlsysim.walls.varied import field_spec, with_field
 
@@ -139,7 +139,7 @@ def values_at(certain: Mapping[str, Any], variables: list[Variable], numbers: tu
     return inputs
 
 
-def solve_uncertain(resolver: Resolver[Any], given: dict[str, Any]) -> Any:
+def solve_uncertain(resolver: Any, given: dict[str, Any]) -> Any:
     """Solve once for each draw; without anything uncertain, once."""
     given = dict(given)
     named = given.pop("uncertain", None)

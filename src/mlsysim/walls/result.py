@@ -1,0 +1,306 @@
+"""What every wall answers with: its card, its equations, what binds, and a result that knows its units.
+
+A field of a result says its unit (``Time``, ``Memory``, ``Amount("GB/s")``), so that a resolver hands plain numbers in base
+units to :meth:`Result.of` and writes no unit again. ``explain()`` puts numbers into the declared equations; a symbol is
+looked up in what the resolver shows beside the fields, then among the fields, then among the inputs.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Annotated, Any, Self, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
+from pydantic_core import core_schema
+
+from mlsysim.cases.assumptions import Assumption, Assumptions
+from mlsysim.cases.ledger import Ledger
+from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
+from mlsysim.walls.inputs import Input
+
+__all__ = [
+    "ALGORITHM",
+    "ANALYSIS",
+    "DATA",
+    "FLEET",
+    "NODE",
+    "OPERATIONS",
+    "Amount",
+    "Binding",
+    "Domain",
+    "Energy",
+    "Equation",
+    "Intensity",
+    "Memory",
+    "MemoryRate",
+    "Number",
+    "Power",
+    "Rate",
+    "Result",
+    "Time",
+    "Wall",
+    "Work",
+    "WorkRate",
+    "as_plain",
+]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One of the six groups of walls."""
+
+    name: str
+    title: str
+
+
+NODE = Domain("Node", "single-accelerator resources")
+DATA = Domain("Data", "movement and pipelines")
+ALGORITHM = Domain("Algorithm", "scaling and compression")
+FLEET = Domain("Fleet", "multi-node coordination")
+OPERATIONS = Domain("Operations", "economics, sustainability and safety")
+ANALYSIS = Domain("Analysis", "cross-cutting diagnostics")
+
+
+@dataclass(frozen=True)
+class Wall:
+    """The card of a wall."""
+
+    number: int
+    name: str
+    domain: Domain
+    resolver: str
+    bounds: str
+    equation: str
+    reference: str
+    question: str
+
+    def __str__(self) -> str:
+        return f"Wall {self.number}: {self.name}"
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One equation of a resolver: which result it gives, as text and LaTeX, and what the symbols are.
+
+    ``symbols`` maps a symbol to the name of its value (see :meth:`Result.named`) and the unit in which it is shown. An
+    equation with ``when`` is shown only where the value of that name is true.
+    """
+
+    gives: str
+    text: str
+    latex: str
+    symbols: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    when: str | None = None
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What binds: the wall, by how much it leads over the next (a factor), and a sentence."""
+
+    wall: int
+    name: str
+    margin: float | None
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"wall": self.wall, "name": self.name, "margin": self.margin, "sentence": self.sentence}
+
+
+class Amount:
+    """Marks a result field that holds a quantity of this unit. Values are made by us and not checked again.
+
+    ``plain`` is the unit of the plain numbers that a resolver gives for it: the same unless said otherwise.
+    """
+
+    def __init__(self, unit: str, plain: str | None = None) -> None:
+        self.unit = unit
+        self._divisor = 1.0 if plain is None else conversion_factor(unit, plain)
+
+    def packed(self, value: Any) -> Any:
+        """The quantity of a plain number; what is not a plain number stays as it is."""
+        if value is None or isinstance(value, Quantity):
+            return value
+        return quantity(value if self._divisor == 1.0 else value / self._divisor, self.unit)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.any_schema(serialization=core_schema.plain_serializer_function_ser_schema(as_plain))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {
+            "type": ["object", "null"],
+            "properties": {"magnitude": {"type": "number"}, "unit": {"type": "string"}},
+            "x-unit": self.unit,
+        }
+
+
+Time = Annotated[Any, Amount("s")]
+Rate = Annotated[Any, Amount("1/s")]
+Memory = Annotated[Any, Amount("byte")]
+MemoryRate = Annotated[Any, Amount("byte/s")]
+Work = Annotated[Any, Amount("flop")]
+WorkRate = Annotated[Any, Amount("flop/s")]
+Intensity = Annotated[Any, Amount("flop/byte")]
+Energy = Annotated[Any, Amount("J")]
+Power = Annotated[Any, Amount("W")]
+Number = Annotated[Any, Amount("")]
+
+
+Packer = Callable[[Any], Any]
+
+
+def _packer(annotation: Any, marks: Any = ()) -> Packer | None:
+    """How a plain value becomes what the annotation of a field says; None where it already is."""
+    for mark in (*marks, *getattr(annotation, "__metadata__", ())):
+        if isinstance(mark, Amount):
+            return mark.packed
+    inner = [_packer(part) for part in get_args(annotation)]
+    pack = next((found for found in inner if found is not None), None)
+    if pack is None:
+        return None
+    kind = get_origin(annotation)
+    if kind is dict:
+        return lambda table: {name: pack(value) for name, value in table.items()}
+    if kind in (tuple, list):
+        return lambda row: None if row is None else kind(pack(value) for value in row)
+    return pack
+
+
+@lru_cache(maxsize=256)
+def _packers(kind: type[Result]) -> dict[str, Packer]:
+    """The packers of the fields that need one."""
+    found = {name: _packer(info.annotation, info.metadata) for name, info in kind.model_fields.items()}
+    return {name: pack for name, pack in found.items() if pack is not None}
+
+
+def as_plain(value: Any) -> Any:
+    """A value as JSON has it: quantities become a magnitude and a unit."""
+    if isinstance(value, Quantity):
+        return {"magnitude": value.magnitude, "unit": format_unit(value.units)}
+    if isinstance(value, (Binding, Result)):
+        return value.to_dict()
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_plain(item) for item in value]
+    return value
+
+
+class Result(BaseModel):
+    """What a resolver answers. ``assumptions`` has every default that was used; ``binding`` says which wall binds."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    feasible: bool = True
+    assumptions: dict[str, str] = {}
+    binding: Any = None
+
+    _context: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _equations: tuple[Equation, ...] = PrivateAttr(default=())
+    _resolver: str = PrivateAttr(default="")
+    _given: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+    _inputs_declared: Mapping[str, Input] = PrivateAttr(default_factory=dict)
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+    _assumed: Assumptions = PrivateAttr(default_factory=Assumptions)
+    _case: Callable[[], Ledger] | None = PrivateAttr(default=None)
+    _ledger: Ledger | None = PrivateAttr(default=None)
+
+    @classmethod
+    def of(
+        cls,
+        assumed: dict[str, str],
+        *,
+        shown: Mapping[str, Any] | None = None,
+        sources: Mapping[str, str] | None = None,
+        **values: Any,
+    ) -> Self:
+        """The result of plain numbers: each is packed in the unit that its field declares.
+
+        ``shown`` has what equations show beside fields and inputs, in the unit that the symbol says.
+        """
+        for name, pack in _packers(cls).items():
+            if name in values:
+                values[name] = pack(values[name])
+        outcome = cls(assumptions=assumed, **values)
+        if shown:
+            outcome._context = dict(shown)
+        if sources:
+            outcome._sources = dict(sources)
+        return outcome
+
+    def named(self, name: str, unit: str = "") -> Any:
+        """The value behind a symbol of an equation, in its unit; None where there is none.
+
+        It is what the resolver shows under that name, else the field of that name, else the input, else the exposed
+        seconds of the part of the ledger.
+        """
+        if name in self._context:
+            return self._context[name]
+        if name in type(self).model_fields:
+            value = getattr(self, name)
+            return to_si(value, unit) if isinstance(value, Quantity) else value
+        if name in self._given:
+            value, spec = self._given[name], self._inputs_declared[name]
+            return value if value is None or spec.kind != "quantity" else value * conversion_factor(spec.unit, unit)
+        ledger = self.ledger
+        return ledger.exposed(name) if ledger is not None and any(part.name == name for part in ledger.parts) else None
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Parts of the time and bytes held that this result is read off; None where a wall has neither."""
+        if self._ledger is None and self._case is not None:
+            self._ledger = self._case()
+        return self._ledger
+
+    @property
+    def assumed(self) -> tuple[Assumption, ...]:
+        """Every value that nobody gave, with its origin."""
+        return self._assumed.records
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields; quantities as {"magnitude", "unit"}."""
+        return {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The same as JSON. Raises nothing: results hold no infinities that are not meant, and those become null."""
+        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False)
+
+    def explain(self, style: str = "text") -> str:
+        """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
+        from mlsysim.walls.explanation import render
+
+        return render(self, style)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            shown = _shown(value.sentence if isinstance(value, Binding) else value)
+            rows.append(f"<tr><th>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>")
+        return f"<table><caption>{html.escape(self._resolver or type(self).__name__)}</caption>{''.join(rows)}</table>"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Quantity):
+        return f"{value.magnitude:,.6g} {format_unit(value.units)}".strip()
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return str(value)
