@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(str(files("mlsysim")))
 
 _LAYERS = {"hardware", "models", "infra"}
-_BASE = {"errors", "units", "physics", "zoo"}
+_BASE = {"errors", "vocabulary", "units", "physics", "zoo"}
 
 _CASES = _BASE | _LAYERS | {"systems", "timing", "cases"}
 _ENGINE = _CASES | {"walls", "engine"}
@@ -19,6 +19,7 @@ _ENGINE = _CASES | {"walls", "engine"}
 # Which rooms a room may import from, besides itself. None: anything.
 ROOMS: dict[str, set[str] | None] = {
     "errors": set(),
+    "vocabulary": set(),
     "units": {"errors"},
     "physics": {"errors", "units"},
     "zoo": {"errors", "units"},

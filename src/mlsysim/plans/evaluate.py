@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 from mlsysim.plans.answer import Answer
@@ -13,13 +13,48 @@ from mlsysim.plans.resolve import find_fleets
 
 __all__ = ["evaluate", "evaluate_plainly"]
 
+Evaluator = Callable[[Plan], Answer]
+
 
 def evaluate_plainly(plan: Plan) -> Answer:
     """The answer alone, without assertions, change and sensitivities."""
     kind = "mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind
-    # What one task needs is imported when it is asked: a pass on a chip needs no search of layouts.
-    answer: Answer = getattr(import_module(f"mlsysim.plans.{kind}"), f"evaluate_{kind}")(plan)
-    return answer
+    return _EVALUATORS[kind]()(plan)
+
+
+# What one task needs is imported when it is asked: a pass on a chip needs no search of layouts.
+
+
+def _mixed() -> Evaluator:
+    from mlsysim.plans.mixed import evaluate_mixed
+
+    return evaluate_mixed
+
+
+def _training() -> Evaluator:
+    from mlsysim.plans.training import evaluate_training
+
+    return evaluate_training
+
+
+def _serving() -> Evaluator:
+    from mlsysim.plans.serving import evaluate_serving
+
+    return evaluate_serving
+
+
+def _inference() -> Evaluator:
+    from mlsysim.plans.inference import evaluate_inference
+
+    return evaluate_inference
+
+
+_EVALUATORS: dict[str, Callable[[], Evaluator]] = {
+    "mixed": _mixed,
+    "training": _training,
+    "serving": _serving,
+    "inference": _inference,
+}
 
 
 def evaluate(plan: Plan | dict[str, Any], *, change: bool = True, sensitivity: bool = False) -> Answer:

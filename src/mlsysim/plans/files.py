@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from mlsysim.errors import InputError, nearest
+from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
 
 __all__ = ["load_plan", "plan_from_text", "plan_schema", "plan_to_toml"]
@@ -51,7 +51,6 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
         document = _from_original(document)
     document.pop("version", None)
     document.pop("$schema", None)
-    _check_keys(document, Plan, "", name)
     try:
         return Plan.model_validate(document)
     except InputError as error:
@@ -109,30 +108,6 @@ def _depth(value: Any) -> int:
         children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
         waiting.extend((child, depth + 1) for child in children)
     return deepest
-
-
-def _check_keys(document: dict[str, Any], record: Any, path: str, name: str) -> None:
-    """Refuse unknown keys with the nearest valid one, wherever they stand."""
-    fields = {field.alias or key: field for key, field in record.model_fields.items()}
-    for key, value in document.items():
-        if key not in fields:
-            close = nearest(str(key), fields)
-            hint = (
-                f"did you mean {' or '.join(repr(c) for c in close)}?"
-                if close
-                else "the keys are " + ", ".join(fields) + "."
-            )
-            raise InputError(f"{name}: {path + str(key)!r} is not a key of a plan; {hint}", field=path + str(key))
-        part = _record_of(fields[key].annotation)
-        if part is not None and isinstance(value, dict):
-            _check_keys(value, part, f"{path}{key}.", name)
-
-
-def _record_of(annotation: Any) -> Any:
-    for kind in (annotation, *getattr(annotation, "__args__", ())):
-        if hasattr(kind, "model_fields"):
-            return kind
-    return None
 
 
 def _is_original(document: dict[str, Any]) -> bool:

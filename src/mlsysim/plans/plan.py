@@ -1,8 +1,8 @@
 """``Plan``: what is to run, on what, where, how it is split, and what is demanded of it.
 
 A plan is typed data and nothing else: names instead of objects, quantities as text with a unit. The same record is a
-scenario file, the arguments of a command, the body of a request and the state of the explorer. Unknown keys are refused
-with the nearest valid one.
+scenario file, the arguments of a command, the body of a request and the state of the explorer. Keys may be written by any name
+of :mod:`mlsysim.vocabulary`, in their parts or beside each other; unknown ones are refused with the nearest valid one.
 
     task          training, serving or inference (one pass); found from the other parts where it is not said
     workload      model, batch, sequence length, precision, tokens to train on
@@ -15,12 +15,15 @@ with the nearest valid one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import precision_name
+from mlsysim.plans.schema import Leaf, Part, gathered, leaves, record_of
 from mlsysim.units.fields import (
     Bandwidth,
     ByteRate,
@@ -29,8 +32,8 @@ from mlsysim.units.fields import (
     EnergyPrice,
     FlopRate,
     HourlyPrice,
+    QuantityField,
     Record,
-    Seconds,
     Watts,
 )
 from mlsysim.units.registry import Quantity
@@ -52,18 +55,44 @@ Task = Literal["training", "serving", "inference"]
 _MOST = 10**9
 _TEXT = 400
 
+_FREE = ("mode", "overlap", "offload")
+"""Fields of a layout that are kept where the others are searched."""
+
+_SIZES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def amount(value: Any) -> Any:
+    """A count that may be written 15e12, 15T or 15_000_000.
+
+    >>> amount("1.24T"), amount("300e9"), amount(5)
+    (1240000000000.0, 300000000000.0, 5)
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()[:60].replace(",", "").replace("_", "").lower()
+    factor = _SIZES.get(text[-1:], 1.0)
+    try:
+        return float(text[:-1] if factor != 1.0 else text) * factor
+    except ValueError:
+        raise ValueError(f"expected a positive number such as 15e12 or 15T, got {value[:40]!r}") from None
+
+
+Amount = Annotated[float, BeforeValidator(amount), Field(allow_inf_nan=False)]
+Long = Annotated[Any, QuantityField("s", "30 day")]
+Short = Annotated[Any, QuantityField("s", "500 ms")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Written = Annotated[str, Field(min_length=1, max_length=80)]
 
 
-class WorkloadPart(Record):
+class WorkloadPart(Part):
     """What runs."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "workload.")
     model: str = Field(min_length=1, max_length=_TEXT, description="a name of the zoo, or a path to a model file")
     batch_size: int | None = Field(default=None, ge=1, le=_MOST, description="sequences or samples of a step or pass")
     seq_len: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a sequence")
     precision: str | None = Field(default=None, max_length=40, description="number format, such as bf16 or fp8")
-    tokens: float | None = Field(default=None, gt=0, le=1e18, description="tokens to train on")
+    tokens: Amount | None = Field(default=None, gt=0, le=1e18, description="tokens to train on, such as 15e12 or 15T")
     optimizer: str | None = Field(default=None, max_length=40, description="such as adam, sgd or muon")
     lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
     phase: Literal["prefill", "decode", "inference"] | None = Field(
@@ -76,9 +105,10 @@ class WorkloadPart(Record):
         return None if value is None else precision_name(value)
 
 
-class ChipPart(Record):
+class ChipPart(Part):
     """Figures of the accelerator that are other than the zoo's: a hypothetical chip."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.chip.")
     peak_flops: FlopRate | None = Field(
         default=None, description="dense peak of the chip's headline format; its other formats scale alike"
     )
@@ -90,9 +120,10 @@ class ChipPart(Record):
     price: Dollars | None = Field(default=None, description="of one accelerator")
 
 
-class HardwarePart(Record):
+class HardwarePart(Part):
     """What it runs on. ``on`` says it in one string; or a chip or node by name with a number of nodes or accelerators."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.")
     on: str | None = Field(default=None, max_length=_TEXT, description="such as 512xH100 or 64xDGX_H100@NDR")
     name: str | None = Field(default=None, max_length=_TEXT, description="a chip, a node or a cluster of the zoo")
     nodes: int | None = Field(default=None, ge=1, le=10**7, description="how many of it, beside name")
@@ -109,12 +140,18 @@ class HardwarePart(Record):
     power_cap: Watts | None = Field(default=None, description="power limit of each accelerator")
     chip: ChipPart | None = Field(default=None, description="figures other than the zoo's")
 
-    @field_validator("efficiency")
+    @field_validator("efficiency", mode="before")
     @classmethod
     def _fraction(cls, value: Any) -> Any:
-        if isinstance(value, float) and not 0 < value <= 1:
-            raise ValueError(f"efficiency is above 0 and at most 1, or 'calibrated', got {value:g}")
-        return value
+        if value is None or value == "calibrated":
+            return value
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if isinstance(value, bool) or not 0 < number <= 1:
+            raise ValueError(f"efficiency is above 0 and at most 1, or 'calibrated', got {str(value)[:40]!r}")
+        return number
 
     @model_validator(mode="after")
     def _one_of(self) -> HardwarePart:
@@ -127,9 +164,10 @@ class HardwarePart(Record):
         return self
 
 
-class ParallelismPart(Record):
+class ParallelismPart(Part):
     """How the work is split. What is left out is chosen (training: with mode auto) or one."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "parallelism.")
     mode: Literal["auto", "given"] | None = Field(
         default=None, description="auto: search the layout; so it is where nothing else is given"
     )
@@ -141,24 +179,37 @@ class ParallelismPart(Record):
     virtual_stages: int | None = Field(default=None, ge=1, le=128, description="pipeline chunks of a device")
     schedule: str | None = Field(default=None, max_length=40, description="pipeline schedule, such as 1f1b")
     micro_batch: int | None = Field(default=None, ge=1, le=_MOST, description="sequences of a micro-batch")
+    micro_batches: int | None = Field(
+        default=None, ge=1, le=_MOST, description="micro-batches of a step and replica, instead of their size"
+    )
     zero: int | None = Field(default=None, ge=0, le=3, description="ZeRO stage")
     recompute: Literal["none", "selective", "full"] | None = Field(
         default=None, description="activations that are computed again instead of kept"
     )
+    offload: float | None = Field(
+        default=None, ge=0, le=1, description="share of the optimizer's state that rests in the host's memory"
+    )
     sequence_parallel: bool | None = Field(default=None, description="split norms over the tensor group")
     overlap: bool | None = Field(default=None, description="hide gradient synchronisation behind the backward pass")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> ParallelismPart:
+        if self.micro_batch is not None and self.micro_batches is not None:
+            raise ValueError("give micro_batch (sequences) or micro_batches (how many), one of them")
+        return self
 
     @property
     def automatic(self) -> bool:
         """Whether the layout is to be searched."""
         if self.mode is not None:
             return self.mode == "auto"
-        return all(getattr(self, name) is None for name in type(self).model_fields if name not in ("mode", "overlap"))
+        return all(getattr(self, name) is None for name in type(self).model_fields if name not in _FREE)
 
 
-class ServingPart(Record):
+class ServingPart(Part):
     """Traffic, engine and limits."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "serving.")
     prompt_tokens: int | None = Field(default=None, ge=1, le=10**8, description="mean tokens of a prompt (ISL)")
     output_tokens: int | None = Field(default=None, ge=1, le=10**8, description="mean tokens of an answer (OSL)")
     concurrency: int | None = Field(default=None, ge=1, le=10**6, description="requests in flight, over all replicas")
@@ -178,9 +229,9 @@ class ServingPart(Record):
     memory_fraction: float | None = Field(
         default=None, gt=0, le=1, description="share of each accelerator's memory that the engine may use"
     )
-    ttft: Seconds | None = Field(default=None, description="limit on the time to the first token")
-    tpot: Seconds | None = Field(default=None, description="limit on the time of each further token")
-    latency: Seconds | None = Field(default=None, description="limit on the mean time of a whole request")
+    ttft: Short | None = Field(default=None, description="limit on the time to the first token")
+    tpot: Short | None = Field(default=None, description="limit on the time of each further token")
+    latency: Short | None = Field(default=None, description="limit on the mean time of a whole request")
 
     @field_validator("cache_precision")
     @classmethod
@@ -194,18 +245,19 @@ class ServingPart(Record):
         return self
 
 
-class OpsPart(Record):
+class OpsPart(Part):
     """Where, how long, for how much."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "ops.")
     region: str | None = Field(default=None, max_length=_TEXT, description="a grid of the zoo")
-    duration: Seconds | None = Field(default=None, description="how long the run or the service lasts")
+    duration: Long | None = Field(default=None, description="how long the run or the service lasts")
     duration_days: float | None = Field(default=None, gt=0, le=1e6, description="the same, as a number of days")
-    deadline: Seconds | None = Field(default=None, description="limit on the time of a training run")
+    deadline: Long | None = Field(default=None, description="limit on the time of a training run")
     budget: Dollars | None = Field(default=None, description="limit on the cost of owning, or else of renting")
     electricity: EnergyPrice | None = Field(default=None, description="price; that of the region where left out")
     cloud_price: HourlyPrice | None = Field(default=None, description="rent of one accelerator for an hour")
-    checkpoint_time: Seconds | None = Field(default=None, description="that the run stands still to write one")
-    mtbf: Seconds | None = Field(default=None, description="mean time between failures of the whole fleet")
+    checkpoint_time: Short | None = Field(default=None, description="that the run stands still to write one")
+    mtbf: Long | None = Field(default=None, description="mean time between failures of the whole fleet")
 
     @model_validator(mode="after")
     def _one_duration(self) -> OpsPart:
@@ -221,9 +273,10 @@ class OpsPart(Record):
         return self.duration_days
 
 
-class Assertion(Record):
+class Assertion(Part):
     """A limit on a metric of the answer: text with a unit, or a number (times in ms, energy in kWh, memory in GB)."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "constraints.assert.")
     metric: str = Field(min_length=1, max_length=_TEXT, description="name or path, such as mfu or macro.tco")
     max: Number | Written | dict[str, Any] | None = Field(default=None, description="it must be at most this")
     min: Number | Written | dict[str, Any] | None = Field(default=None, description="it must be at least this")
@@ -235,9 +288,10 @@ class Assertion(Record):
         return self
 
 
-class Constraints(Record):
+class Constraints(Part):
     """What the answer must satisfy. In files the list is called ``assert``."""
 
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "constraints.")
     assertions: tuple[Assertion, ...] = Field(default=(), alias="assert", description="limits on metrics of the answer")
     model_config: ClassVar[ConfigDict] = ConfigDict(populate_by_name=True)
 
@@ -254,6 +308,17 @@ class Plan(Record):
     serving: ServingPart | None = None
     ops: OpsPart = Field(default_factory=OpsPart)
     constraints: Constraints = Field(default_factory=Constraints)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_parts(cls, value: Any) -> Any:
+        return gathered(cls, value, cls.leaves()) if isinstance(value, dict) else value
+
+    @classmethod
+    @cache
+    def leaves(cls) -> dict[str, Leaf]:
+        """Every field that holds a value, by key."""
+        return leaves(cls)
 
     @field_validator("parallelism", mode="before")
     @classmethod
@@ -279,28 +344,64 @@ class Plan(Record):
             return "serving"
         split = self.parallelism
         trains = split.mode == "auto" or any(
-            getattr(split, name) is not None for name in ("zero", "recompute", "micro_batch", "dp", "pp")
+            getattr(split, name) is not None
+            for name in ("zero", "recompute", "micro_batch", "micro_batches", "offload", "dp", "pp")
         )
         return "training" if trains or self.workload.tokens is not None or self.workload.optimizer else "inference"
 
     def replacing(self, **parts: Any) -> Plan:
-        """A copy with other fields in some parts, None for left out: ``plan.replacing(workload={"precision": "fp8"})``."""
+        """A copy with other fields in some parts, None for left out: ``plan.replacing(workload={"precision": "fp8"})``.
+
+        A field that is given takes the place of what may not stand beside it (``micro_batches`` of ``micro_batch``).
+        """
         document = self.document()
         for part, fields in parts.items():
             if part not in type(self).model_fields:
                 raise InputError(f"A plan has no part {part!r}.", field=part)
             if isinstance(fields, dict):
-                document[part] = {**(document.get(part) or {}), **fields}
-                document[part] = {key: value for key, value in document[part].items() if value is not None}
+                document[part] = _replaced(
+                    document.get(part) or {}, record_of(type(self).model_fields[part].annotation), fields
+                )
             elif fields is None:
                 document.pop(part, None)
             else:
                 document[part] = fields
         return Plan.model_validate(document)
 
+    def with_settings(self, settings: Mapping[str, Any]) -> Plan:
+        """A copy with other values for some keys, each by any of its names: ``plan.with_settings({"tp": 8, "isl": 2000})``."""
+        return (
+            self.replacing(**gathered(type(self), {"task": self.kind} | dict(settings), self.leaves()))
+            if settings
+            else self
+        )
+
     def document(self) -> dict[str, Any]:
         """The plan as plain data, without what was left out; quantities as text. ``Plan(**plan.document())`` is equal."""
         return _plain(self)
+
+
+_INSTEAD = (
+    ("micro_batch", "micro_batches"),
+    ("concurrency", "qps"),
+    ("duration", "duration_days"),
+    ("on", "name"),
+    ("on", "nodes"),
+    ("on", "accelerators"),
+    ("nodes", "accelerators"),
+)
+"""Fields that may not stand beside each other."""
+
+
+def _replaced(old: dict[str, Any], part: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    new = {part.field_named(name): value for name, value in fields.items()}
+    given = {name for name, value in new.items() if value is not None}
+    gone = {pair[1 - k] for pair in _INSTEAD for k in (0, 1) if pair[k] in given and pair[1 - k] not in given}
+    merged = {name: value for name, value in old.items() if name not in gone} | new
+    for name, value in new.items():
+        if isinstance(value, dict) and isinstance(old.get(name), dict):
+            merged[name] = _replaced(old[name], record_of(part.model_fields[name].annotation), value)
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def _plain(record: Record) -> dict[str, Any]:

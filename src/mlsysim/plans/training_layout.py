@@ -15,6 +15,7 @@ from mlsysim.plans.open_choices import fidelity_of, precision_of
 from mlsysim.plans.plan import ParallelismPart, Plan
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.systems.types import Fleet
+from mlsysim.vocabulary import python_name
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 
 __all__ = ["fitting_step", "step_options", "training_batch"]
@@ -24,19 +25,11 @@ _TOKENS_A_STEP = 4e6
 _SHARING = 64
 """Accelerators that share a sequence at most, where the batch is ours to choose."""
 
-_NAMES = {
-    "tp": "tp_size",
-    "pp": "pp_size",
-    "ep": "ep_size",
-    "cp": "cp_size",
-    "virtual_stages": "v_stages",
-    "schedule": "schedule",
-    "zero": "zero_stage",
-    "recompute": "activation_recomputation",
-    "sequence_parallel": "sequence_parallel",
-    "overlap": "overlap_comm",
-}
-"""Fields of a plan's parallelism and the inputs of DistributedModel that they are."""
+_PASSED = (
+    *("tp", "pp", "ep", "cp", "virtual_stages", "schedule", "micro_batches", "zero", "recompute", "offload"),
+    *("sequence_parallel", "overlap"),
+)
+"""Fields of a plan's parallelism that DistributedModel takes, under its own names."""
 
 
 def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
@@ -81,10 +74,10 @@ def step_options(
         options["power_cap"] = hard.power_cap
     if split.automatic:
         split = _best_layout(plan, model, fleet, options, assumed)
-    for name, target in _NAMES.items():
+    for name in _PASSED:
         value = getattr(split, name)
         if value is not None:
-            options[target] = value
+            options[python_name(f"parallelism.{name}")] = value
     _check_degrees(split, fleet)
     if split.micro_batch is not None:
         local = batch / (split.dp or _data_degree(split, fleet))
@@ -155,7 +148,9 @@ def _best_layout(
     if best.get("schedule") is not None:
         chosen["schedule"] = best["schedule"]
     given = {
-        name: getattr(split, name) for name in ("sequence_parallel", "overlap") if getattr(split, name) is not None
+        name: getattr(split, name)
+        for name in ("sequence_parallel", "overlap", "offload")
+        if getattr(split, name) is not None
     }
     return ParallelismPart(**chosen, **given)
 

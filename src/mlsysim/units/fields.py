@@ -207,7 +207,8 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     # A key that is written wrong is also one that is missing; the first says more.
     first = next((problem for problem in found if problem["type"] == "extra_forbidden"), found[0])
     path = ".".join(str(part) for part in first["loc"])
-    name = kind.__name__
+    # A part of a larger record speaks in the name of the whole, and of its fields by their path in it.
+    name, within = getattr(kind, "part_of", (kind.__name__, ""))
     more = f" ({error.error_count() - 1} more problem(s) after this one.)" if error.error_count() > 1 else ""
     inner = first.get("ctx", {}).get("error")
     if isinstance(inner, InputError) and "record" in inner.details:
@@ -215,7 +216,7 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         text = str(inner)
         path = ".".join(part for part in (path, str(inner.details.get("field", ""))) if part)
     elif first["type"] == "missing":
-        text = f"{name} needs the {path!r} field, which was not given."
+        text = f"{name} needs the {within + path!r} field, which was not given."
     elif first["type"] == "extra_forbidden":
         close = nearest(str(first["loc"][-1]), kind.model_fields)
         hint = (
@@ -225,10 +226,12 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         )
         text = f"{name} has no field {path[:200]!r}; {hint}"
     elif first["type"] in ("quantity", "value_error"):
-        message = first["msg"].removeprefix("Value error, ")
+        message = (
+            first["msg"].removeprefix("Value error, ").replace(f"The {path!r} field", f"The {within + path!r} field")
+        )
         # A record inside this one has put its own name before its sentence.
         text = message if _NAMED.match(message) else f"{name}: {message}"
     else:
         shown = repr(first.get("input"))[:60]
-        text = f"{name}: the {path!r} field got {shown}; {first['msg'][0].lower()}{first['msg'][1:]}."
+        text = f"{name}: the {within + path!r} field got {shown}; {first['msg'][0].lower()}{first['msg'][1:]}."
     return InputError(text + more, record=name, field=path)

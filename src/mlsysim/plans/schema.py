@@ -1,0 +1,227 @@
+"""The keys of a plan as data, from which every face is made: options, bodies of requests, controls, and what they are called.
+
+A part of a plan (:class:`Part`) takes every name of :mod:`mlsysim.vocabulary` for its fields and refuses others with the nearest.
+:func:`leaves` lists the fields that hold a value, with kind, unit, choices, meaning and the tasks that they matter to, so that a
+field that is added to the plan is an option, a property and a control at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, get_args, get_origin
+
+from pydantic import model_validator
+
+from mlsysim.errors import InputError, nearest
+from mlsysim.units.fields import QuantityField, Record
+from mlsysim.vocabulary import PARTS, names_of, plain
+
+__all__ = ["ALL_TASKS", "Leaf", "Part", "gathered", "key_named", "leaves", "record_of"]
+
+ALL_TASKS = ("training", "serving", "inference")
+
+_TASKS: dict[str, tuple[str, ...]] = {
+    "workload.tokens": ("training",),
+    "workload.optimizer": ("training",),
+    "workload.lora_rank": ("training",),
+    "workload.phase": ("inference",),
+    "parallelism": ("training", "serving"),
+    "parallelism.dp": ("training",),
+    "parallelism.cp": ("training",),
+    "parallelism.virtual_stages": ("training",),
+    "parallelism.micro_batch": ("training",),
+    "parallelism.micro_batches": ("training",),
+    "parallelism.zero": ("training",),
+    "parallelism.recompute": ("training",),
+    "parallelism.offload": ("training",),
+    "serving": ("serving",),
+    "ops.deadline": ("training",),
+    "ops.checkpoint_time": ("training",),
+    "ops.mtbf": ("training",),
+}
+"""Tasks that a part or a key matters to, where it is not all of them."""
+
+
+class Part(Record):
+    """A part of a plan: its fields answer to every name of the vocabulary."""
+
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_any_name(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        found: dict[str, Any] = {}
+        for name, item in value.items():
+            field = cls.field_named(str(name))
+            if field in found:
+                raise InputError(
+                    f"{cls.part_of[1] + field!r} is given twice, as {name!r} too.", record="Plan", field=str(name)
+                )
+            found[field] = item
+        return found
+
+    @classmethod
+    def field_named(cls, name: str) -> str:
+        """The field that a name stands for."""
+        fields = {field.alias or own: own for own, field in cls.model_fields.items()}
+        if name in fields or name in cls.model_fields:
+            return name
+        wanted = plain(name)
+        for field in fields:
+            if wanted in names_of(cls.part_of[1] + field):
+                return field
+        raise unknown_key(
+            cls.part_of[1], name, list(fields), [n for field in fields for n in names_of(cls.part_of[1] + field)]
+        )
+
+
+def unknown_key(path: str, name: str, fields: list[str], names: list[str]) -> InputError:
+    """The error for a name that is no key of a plan: the nearest field, else the nearest of all names."""
+    close = nearest(name, fields) or nearest(name, names)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "the keys are " + ", ".join(fields) + "."
+    text = f"{path + name[:200]!r} is not a key of a plan; {hint}"
+    return InputError(text, record="Plan", field=name[:200], suggestions=close)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A field of a plan that holds a value."""
+
+    key: str
+    """The path in a plan, such as ``parallelism.tp``."""
+    flat: str
+    """What it is called where all keys stand beside each other."""
+    field: Any
+
+    @property
+    def part(self) -> str:
+        """The path of the table that it stands in; empty for fields of the plan itself."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that it answers to."""
+        return tuple(dict.fromkeys((self.flat, *names_of(self.key)[1:])))
+
+    @property
+    def meaning(self) -> str:
+        """What it means, in a few words."""
+        return str(self.field.description or "")
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks that it matters to."""
+        return _TASKS.get(self.key) or _TASKS.get(self.key.partition(".")[0]) or ALL_TASKS
+
+    @cached_property
+    def quantity(self) -> QuantityField | None:
+        """Unit and example of a quantity."""
+        for kind in (self.field, *_kinds(self.field.annotation)):
+            for mark in (*getattr(kind, "metadata", ()), *getattr(kind, "__metadata__", ())):
+                if isinstance(mark, QuantityField):
+                    return mark
+        return None
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes, where nothing else is taken."""
+        kinds = _kinds(self.field.annotation)
+        words = [kind for kind in kinds if get_origin(kind) is Literal]
+        return tuple(map(str, get_args(words[0]))) if words and len(kinds) == 1 else ()
+
+    @cached_property
+    def type(self) -> type | None:
+        """``int``, ``float``, ``bool``; ``str`` for words and quantities; None for what is none of them."""
+        kinds = _kinds(self.field.annotation)
+        if self.quantity is not None or self.choices:
+            return str
+        return kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool, str) else None
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The least and the largest that it may be."""
+        held = {
+            name: getattr(mark, name) for mark in self.field.metadata for name in ("ge", "le") if hasattr(mark, name)
+        }
+        return held.get("ge"), held.get("le")
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """The kinds of value that a field takes, but for nothing."""
+    if get_origin(annotation) in (None, Literal, tuple) or hasattr(annotation, "__metadata__"):
+        return [annotation]
+    return [kind for kind in get_args(annotation) if kind is not type(None)]
+
+
+def record_of(annotation: Any) -> type[Record] | None:
+    """The record that a field holds, if it holds one; a list of records is a value."""
+    for kind in _kinds(annotation):
+        if isinstance(kind, type) and issubclass(kind, Record):
+            return kind
+    return None
+
+
+def leaves(record: type[Record]) -> dict[str, Leaf]:
+    """The fields of a plan that hold values, by key; of two with one name the one nearer to the root keeps it."""
+    found: dict[str, Leaf] = {}
+    flat: set[str] = set()
+    for key, field in sorted(_walk(record, ""), key=lambda pair: pair[0].count(".")):
+        name = key.rpartition(".")[2]
+        name = name if name not in flat else key.replace(".", "_")
+        flat.add(name)
+        found[key] = Leaf(key, name, field)
+    return {key: found[key] for key, _ in _walk(record, "")}
+
+
+def _walk(record: type[Record], path: str) -> Iterator[tuple[str, Any]]:
+    for name, field in record.model_fields.items():
+        key = f"{path}{field.alias or name}"
+        inner = record_of(field.annotation)
+        if inner is not None:
+            yield from _walk(inner, f"{key}.")
+        else:
+            yield key, field
+
+
+def gathered(record: type[Record], document: Mapping[str, Any], known: Mapping[str, Leaf]) -> dict[str, Any]:
+    """A document whose keys stand beside each other, in parts: ``{"tp": 8}`` becomes ``{"parallelism": {"tp": 8}}``.
+
+    Parts that are already tables stay, and both may be mixed. Where a name is that of two keys, the plan's task decides.
+    """
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        part = PARTS.get(str(name), str(name))
+        key = key_named(str(name), known, document.get("task"))
+        if part in record.model_fields and (key is None or not isinstance(value, str)):
+            old = found.get(part)
+            found[part] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+            continue
+        if key is None:
+            names = [other for leaf in known.values() for other in leaf.names]
+            raise unknown_key("", str(name), list(record.model_fields), names)
+        *path, last = key.split(".")
+        table = found
+        for step in path:
+            held = {} if table.get(step) is None else table[step]
+            if not isinstance(held, dict):
+                raise InputError(f"{name!r} cannot stand beside {step} = {held!r}.", record="Plan", field=str(name))
+            # A copy, so that no table of the caller's is changed.
+            table[step] = held = dict(held)
+            table = held
+        table[last] = value
+    return found
+
+
+def key_named(name: str, known: Mapping[str, Leaf], task: Any = None) -> str | None:
+    """The key that a name stands for: a path, a field's own name, or another of its names."""
+    if name in known:
+        return name
+    wanted = plain(name)
+    meant = [key for key, leaf in known.items() if wanted in leaf.names]
+    own = [key for key in meant if known[key].flat == wanted]
+    serving = [key for key in meant if key.startswith("serving.")] if task == "serving" else []
+    return next(iter(serving or own or meant), None)

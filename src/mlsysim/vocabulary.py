@@ -1,0 +1,115 @@
+"""One table of names. A concept has one key, that of a plan, and every face takes every name of it.
+
+    parallelism.tp   `tp` in a plan file, `--tp` on the command line, `tp_size` in Python, `tp` on an axis of a sweep
+
+The first name behind a key is what resolvers call it; the others are what people write. Keys that are not listed have the name
+of their field alone. Meaning, unit and range of a key stand where it is declared: in :mod:`mlsysim.plans.plan` and in the inputs
+of the resolvers. Nothing is imported here, so that every room may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+__all__ = ["NAMES", "PARTS", "names_of", "python_name", "same_as", "with_aliases"]
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "workload.batch_size": ("batch_size", "batch", "global_batch_size"),
+    "workload.seq_len": ("seq_len", "sequence_length"),
+    "workload.tokens": ("tokens", "training_tokens"),
+    "workload.lora_rank": ("lora_rank", "lora"),
+    "hardware.on": ("hardware", "on", "fleet", "chip"),
+    "hardware.chip.peak_flops": ("peak",),
+    "hardware.chip.memory_bandwidth": ("bandwidth",),
+    "hardware.chip.memory_capacity": ("capacity",),
+    "parallelism.tp": ("tp_size", "tensor_parallel", "tensor_parallel_size"),
+    "parallelism.pp": ("pp_size", "pipeline_parallel", "pipeline_parallel_size"),
+    "parallelism.dp": ("dp_size", "data_parallel", "data_parallel_size"),
+    "parallelism.ep": ("ep_size", "expert_parallel", "expert_parallel_size"),
+    "parallelism.cp": ("cp_size", "context_parallel", "context_parallel_size"),
+    "parallelism.virtual_stages": ("v_stages", "vpp", "interleave"),
+    "parallelism.micro_batch": ("micro_batch", "micro_batch_size", "mbs"),
+    "parallelism.micro_batches": ("microbatch_count", "num_microbatches"),
+    "parallelism.zero": ("zero_stage",),
+    "parallelism.recompute": ("activation_recomputation", "recomputation"),
+    "parallelism.offload": ("optimizer_offload",),
+    "parallelism.overlap": ("overlap_comm",),
+    "serving.prompt_tokens": ("seq_len", "isl", "input_tokens", "input_len"),
+    "serving.output_tokens": ("output_len", "osl", "max_tokens"),
+    "serving.concurrency": ("concurrency", "clients", "max_concurrency"),
+    "serving.qps": ("qps", "request_rate", "arrival_rate_qps"),
+    "serving.replicas": ("num_replicas",),
+    "serving.cache_precision": ("cache_precision", "kv_precision", "kv_cache_dtype"),
+    "serving.chunk_tokens": ("prefill_chunk_tokens", "chunk", "chunk_size"),
+    "serving.cached_prefix": ("cached_prefix_len", "prefix_len"),
+    "serving.draft_model": ("draft_model", "draft"),
+    "serving.draft_tokens": ("num_speculative_tokens",),
+    "serving.acceptance": ("draft_acceptance_rate", "acceptance_rate"),
+    "serving.decode_on": ("decode_hardware",),
+    "serving.network": ("network_bandwidth",),
+    "serving.memory_fraction": ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static"),
+    "ops.region": ("datacenter", "grid"),
+    "ops.duration_days": ("duration_days", "days"),
+    "ops.electricity": ("kwh_price", "electricity_price"),
+}
+"""Names by key; the resolvers' own first."""
+
+PARTS = {"layout": "parallelism"}
+"""Other names of the parts of a plan."""
+
+
+def names_of(key: str) -> tuple[str, ...]:
+    """Every name of a key, the field's own first.
+
+    >>> names_of("parallelism.zero"), names_of("ops.budget")
+    (('zero', 'zero_stage'), ('budget',))
+    """
+    return tuple(dict.fromkeys((key.rpartition(".")[2], *NAMES.get(key, ()))))
+
+
+def python_name(key: str) -> str:
+    """What resolvers call a key.
+
+    >>> python_name("parallelism.virtual_stages"), python_name("parallelism.schedule")
+    ('v_stages', 'schedule')
+    """
+    return NAMES.get(key, (key.rpartition(".")[2],))[0]
+
+
+def plain(name: str) -> str:
+    """A name as the table writes it: ``--TP-size`` becomes ``tp_size``."""
+    return name.strip().lstrip("-").replace("-", "_").lower()
+
+
+def same_as(name: str, valid: Collection[str]) -> str | None:
+    """The one of some valid names that a name stands for, None where there is none.
+
+    >>> same_as("tp", ["tp_size", "seq_len"]), same_as("isl", ["tp_size", "seq_len"]), same_as("speed", ["tp_size"])
+    ('tp_size', 'seq_len', None)
+    """
+    if name in valid:
+        return name
+    wanted = plain(name)
+    for key in NAMES:
+        names = names_of(key)
+        if wanted in names:
+            found = next((other for other in names if other in valid), None)
+            if found is not None:
+                return found
+    return wanted if wanted in valid else None
+
+
+def with_aliases(valid: Iterable[str]) -> dict[str, str]:
+    """Further names of some valid ones: each with the valid name that it stands for.
+
+    >>> with_aliases(["zero_stage", "model"])
+    {'zero': 'zero_stage'}
+    """
+    held = tuple(valid)
+    found: dict[str, str] = {}
+    for key in NAMES:
+        for name in names_of(key):
+            meant = None if name in held else same_as(name, held)
+            if meant is not None:
+                found.setdefault(name, meant)
+    return found

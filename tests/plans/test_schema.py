@@ -1,0 +1,109 @@
+"""Keys of a plan as data: every name of every key is taken, in its part and beside the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.schema import Leaf
+
+BASE: dict[str, Any] = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}}
+VALUES = {
+    "workload.precision": "fp8",
+    "workload.tokens": "2T",
+    "hardware.efficiency": 0.5,
+    "serving.cache_precision": "fp8",
+    "constraints.assert": [{"metric": "mfu", "min": 0.1}],
+}
+
+
+def value_of(leaf: Leaf) -> Any:
+    """A value that a key takes."""
+    if leaf.key in VALUES:
+        return VALUES[leaf.key]
+    if leaf.quantity is not None:
+        return leaf.quantity.example
+    if leaf.choices:
+        return leaf.choices[0]
+    return {int: 1, float: 0.5, bool: True, str: "some"}[leaf.type or str]
+
+
+def held(plan: Plan, key: str) -> Any:
+    found: Any = plan.document()
+    for step in key.split("."):
+        found = found[step]
+    return found
+
+
+KEYS = [key for key in Plan.leaves() if key not in ("hardware.name", "hardware.nodes", "hardware.accelerators")]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_taken_by_all_its_names_in_its_part_and_flat(key: str) -> None:
+    leaf = Plan.leaves()[key]
+    task = {} if key == "task" else {"task": leaf.tasks[0]}
+    value = value_of(leaf)
+    for name in leaf.names:
+        part, _, own = key.rpartition(".")
+        written = name if name != leaf.flat else own
+        flat = Plan.model_validate({**BASE, **task, name: value} if name not in BASE else {**BASE, **task, key: value})
+        inside: dict[str, Any] = {written: value}
+        for step in reversed(part.split(".") if part else ()):
+            inside = {step: inside}
+        needed = {step: {**BASE[step], **fields} for step, fields in inside.items() if step in BASE}
+        if part == "workload" and own == "model":
+            needed = {"workload": inside["workload"]}
+        if part == "hardware" and own == "on":
+            needed = {"hardware": {own: value}}
+        assert Plan.model_validate({**BASE, **task, **inside, **needed}) == flat
+        assert held(flat, key)
+
+
+def test_the_task_decides_what_a_length_is() -> None:
+    served = Plan.model_validate({**BASE, "task": "serving", "seq_len": 100})
+    trained = Plan.model_validate({**BASE, "task": "training", "seq_len": 100})
+    assert served.serving is not None and served.serving.prompt_tokens == 100 and served.workload.seq_len is None
+    assert trained.workload.seq_len == 100
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"tpp": 2}, "did you mean 'tp'"),
+        ({"parallelism": {"zero_stag": 1}}, "'parallelism.zero_stag' is not a key of a plan; did you mean 'zero'"),
+        ({"parallelism": {"tp": 2, "tp_size": 4}}, "'parallelism.tp' is given twice"),
+        ({"parallelism": "auto", "tp": 2}, "cannot stand beside parallelism = 'auto'"),
+        ({"micro_batch": 2, "micro_batches": 2}, "one of them"),
+        ({"ops": {"deadline": 5}}, "Plan: The 'ops.deadline' field got 5, which has no unit; expected a quantity in s such as '30 day'"),
+        ({"zero": 7}, "Plan: the 'parallelism.zero' field got 7"),
+        ({"tokens": "many"}, "15T, got 'many'"),
+        ({"efficiency": "fast"}, "or 'calibrated', got 'fast'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_by_its_path(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Plan.model_validate({**BASE, "task": "training", **more})
+    assert said in str(caught.value)
+
+
+def test_settings_replace_by_any_name_and_what_may_not_stand_beside_them() -> None:
+    plan = Plan.model_validate(
+        {**BASE, "task": "training", "tp": 2, "micro_batch": 4, "hardware": {"name": "H100", "nodes": 2}}
+    )
+    other = plan.with_settings({"tp_size": 4, "microbatch_count": 8, "on": "16xB200", "hardware.chip.tdp": "500 W"})
+    assert other.parallelism.tp == 4 and other.parallelism.micro_batch is None and other.parallelism.micro_batches == 8
+    assert other.hardware.on == "16xB200" and other.hardware.name is None and other.hardware.nodes is None
+    assert other.with_settings({"tp": None}).parallelism.tp is None
+
+
+def test_micro_batches_of_a_plan_are_those_of_the_step() -> None:
+    from mlsysim.plans.evaluate import evaluate_plainly
+
+    plan = {**BASE, "task": "training", "batch_size": 64, "seq_len": 2048, "tp": 2, "zero": 1, "recompute": "full"}
+    by_size = evaluate_plainly(Plan.model_validate({**plan, "micro_batch": 4}))
+    by_count = evaluate_plainly(Plan.model_validate({**plan, "micro_batches": 4}))
+    assert by_size.layout["micro_batches"] == by_count.layout["micro_batches"] == 4
+    assert by_size.headline == by_count.headline

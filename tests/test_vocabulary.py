@@ -1,0 +1,42 @@
+"""One table of names: every name is that of one concept, and every concept is a key of a plan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from mlsysim import vocabulary
+from mlsysim.plans.plan import Plan
+
+
+def test_every_key_is_one_of_a_plan() -> None:
+    assert set(vocabulary.NAMES) <= set(Plan.leaves())
+
+
+def test_no_name_means_two_things() -> None:
+    keys = defaultdict(set)
+    for key in Plan.leaves():
+        for name in vocabulary.names_of(key):
+            keys[name].add(key)
+    two = {name: held for name, held in keys.items() if len(held) > 1}
+    # `seq_len` is what resolvers call the prompt, and the plan's own `name` is nearer to the root than a chip's.
+    assert two == {
+        "seq_len": {"workload.seq_len", "serving.prompt_tokens"},
+        "name": {"name", "hardware.name"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "valid", "meant"),
+    [
+        ("--tp-size", ("tp", "pp"), "tp"),
+        ("Zero_Stage", ("zero",), "zero"),
+        ("kv_cache_dtype", ("cache_precision",), "cache_precision"),
+        ("seq_len", ("seq_len", "prompt_tokens"), "seq_len"),
+        ("micro_batches", ("micro_batch", "microbatch_count"), "microbatch_count"),
+        ("model", ("tp",), None),
+    ],
+)
+def test_names_stand_for_each_other(name: str, valid: tuple[str, ...], meant: str | None) -> None:
+    assert vocabulary.same_as(name, valid) == meant
