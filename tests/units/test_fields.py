@@ -219,3 +219,15 @@ def test_quantity_from_speaks_the_same_sentences():
     with pytest.raises(UnitError, match=r"The 'tdp' field got 700, which has no unit; expected a quantity in W") as e:
         quantity_from(700, "W", "700 W", "tdp")
     assert (e.value.field, e.value.expected, e.value.example) == ("tdp", "W", "700 W")
+
+
+def test_a_copy_derives_anew_what_was_derived():
+    class Rod(Record):
+        length: float
+
+        @cached_property
+        def double(self) -> float:
+            return 2 * self.length
+
+    rod = Rod(length=1.0)
+    assert (rod.double, rod.model_copy(update={"length": 3.0}).double) == (2.0, 6.0)

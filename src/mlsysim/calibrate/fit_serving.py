@@ -21,11 +21,9 @@ import numpy as np
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.tables import inference, serving_runs
-from mlsysim.timing.engine_step import forget
-from mlsysim.timing.engines import Engine, engine, serving_table
-from mlsysim.units.registry import Q_, to_si
+from mlsysim.timing.engines import Engine, engine
 
-__all__ = ["errors", "fit", "fit_experts", "main"]
+__all__ = ["errors", "fit", "main"]
 
 CONSTANTS = (
     "step",
@@ -53,8 +51,6 @@ _SERVING = ("vLLM", "SGLang", "TensorRT_LLM")
 _TTFT_WEIGHT = 0.4
 _CAP = (0.25, 0.6)
 """Errors beyond these count no more: rows whose settings are not what they say would steer the fit."""
-_PRIOR = 0.06
-_FEWEST = 10
 
 Row = dict[str, str]
 
@@ -124,63 +120,6 @@ def fit(rows: Sequence[Row], start: Engine, names: Sequence[str] = CONSTANTS, pa
                         break
         factor = factor**0.5
     return best
-
-
-def fit_experts(rows: Sequence[Row], of: Engine, passes: int = 2) -> dict[tuple[str, str], list[Any]]:
-    """Constants of the engine's expert kernels by chip class and format, near those of the kernel tables.
-
-    A penalty holds them there (a factor of 1.5 costs as much as one point of error); groups with few rows are left alone.
-    """
-    table = serving_table("moe")
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        step = _step_of(row)
-        if step is not None and step.mixture:
-            groups.setdefault((step.kernels.family, step.expert_format), []).append(row)
-    found = {}
-    for (family, form), members in sorted(groups.items()):
-        if len(members) < _FEWEST or form not in table.get(family, {}).get(of.kernels, {}):
-            continue
-        prior = list(table[family][of.kernels][form])
-        start = [prior[0], prior[1], to_si(Q_(prior[2]), "s"), prior[3]]
-
-        def install(values: Sequence[float], family: str = family, form: str = form) -> None:
-            entry = [values[0], values[1], f"{values[2] * 1e6:.6g} us", values[3]]
-            table[family][of.kernels][form] = entry
-            forget()
-
-        def loss(values: Sequence[float], members: Sequence[Row] = members, start: Sequence[float] = start) -> float:
-            install(values)
-            away = sum(math.log(v / s) ** 2 for v, s in zip(values, start, strict=True))
-            return _loss(members, of) + _PRIOR * away
-
-        best = list(start)
-        value = loss(best)
-        factor = 1.3
-        for _ in range(passes):
-            for place in range(4):
-                for direction in (factor, 1 / factor):
-                    while True:
-                        trial = list(best)
-                        trial[place] *= direction
-                        if place < 2 and trial[place] > 1.1:
-                            break
-                        now = loss(trial)
-                        if now >= value - 1e-5:
-                            break
-                        best, value = trial, now
-            factor = factor**0.5
-        install(best)
-        found[family, form] = [*best]
-    return found
-
-
-def _step_of(row: Row) -> Any:
-    prefix = "decode_" if row["mode"] == "disagg" else ""
-    try:
-        return serving_runs.build(row, engine(row["engine"]), prefix)
-    except (Skipped, Excluded):
-        return None
 
 
 def summary(e: Any) -> str:

@@ -261,6 +261,11 @@ class Profile(Record):
     def measured(self) -> bool:
         return self.basis == "measured"
 
+    @cached_property
+    def product_constants(self) -> dict[tuple[Any, ...], Any]:
+        """Constants of products by peak, precision and execution; filled as they are asked for."""
+        return {}
+
     def gemm_for(self, precision: str) -> Gemm:
         """Constants at a precision; the nearest wider one where the precision itself was not fitted."""
         wanted = compute_precision(precision)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field
 
@@ -86,13 +85,6 @@ class Workload(Record):
     def lower(self, phase: str | None = None, **sizes: Any) -> ComputationGraph:
         """The operators of one pass. Subclasses say which sizes they take."""
         raise InputError(f"{type(self).__name__} does not say how it lowers to operators; implement lower().")
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with some fields changed; what was derived from the old ones is derived anew."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in copy.__dict__.keys() - type(self).model_fields:
-            del copy.__dict__[name]
-        return copy
 
     def demand(
         self,

@@ -269,17 +269,10 @@ def training_shape(model: Any, target_share: float = 1.0) -> TrainingShape:
             f"{getattr(model, 'name', model)} has no layers with dimensions; a calibrated training step needs them.",
             field="model",
         )
-    key = (id(model), target_share)
-    found = _SHAPES.get(key)
-    if found is None or found[0] is not model:
-        if len(_SHAPES) > _KEPT:
-            _SHAPES.clear()
-        found = _SHAPES[key] = (model, _shape(model, target_share))
-    return found[1]
-
-
-_SHAPES: dict[tuple[int, float], tuple[TransformerWorkload, TrainingShape]] = {}
-_KEPT = 512
+    found: TrainingShape | None = model.training_shapes.get(target_share)
+    if found is None:
+        found = model.training_shapes[target_share] = _shape(model, target_share)
+    return found
 
 
 def _shape(model: TransformerWorkload, target_share: float) -> TrainingShape:

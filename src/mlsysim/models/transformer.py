@@ -280,6 +280,11 @@ class TransformerWorkload(Workload):
         )
         return Quantity(state.total, "byte")
 
+    @cached_property
+    def training_shapes(self) -> dict[float, Any]:
+        """What :func:`~mlsysim.models.training_shape.training_shape` gave, by target share; filled as it is asked for."""
+        return {}
+
     # --- first-order demand -----------------------------------------------------------------------------------
 
     @cached_property

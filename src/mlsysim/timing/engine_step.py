@@ -57,7 +57,7 @@ from mlsysim.timing.engines import (
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
 
-__all__ = ["Deployment", "EngineStep", "StepTime", "engine_step", "forget"]
+__all__ = ["Deployment", "EngineStep", "StepTime", "engine_step"]
 
 _PASSES = 8
 """Times that a layer's norms, residuals and gates move the m x h activations."""
@@ -484,7 +484,7 @@ def _built(key: tuple[Any, ...]) -> EngineStep:
 
 
 class _Held:
-    """Hashes a zoo entry by identity, so that entries need not be hashable."""
+    """Hashes a zoo entry by identity: entries are frozen, hold tables that cannot be hashed, and are kept alive here."""
 
     __slots__ = ("value",)
 
@@ -496,11 +496,6 @@ class _Held:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Held) and other.value is self.value
-
-
-def forget() -> None:
-    """Drop what was built, after a change of tables (fits)."""
-    _built.cache_clear()
 
 
 def engine_step(

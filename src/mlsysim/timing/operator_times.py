@@ -108,31 +108,24 @@ def operator_time(op: Operator, chip: HardwareNode, profile: Profile, precision:
     return memory_bound_time(traffic * op.bytes, bandwidth, share, cost.launches * start)
 
 
-_CONSTANTS: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-_KEPT = 256
-
-
 def _product_constants(
     chip: HardwareNode, profile: Profile, precision: str, how: Execution
 ) -> tuple[ProductKernel, float, str, bool]:
     """Constants, rate, the note where arithmetic is wider than the format, and whether the format is below 16 bits."""
-    key = (id(chip), id(profile), precision, how.fine, how.variant, how.sustained)
-    found = _CONSTANTS.get(key)
-    if found is not None and found[0] is chip and found[1] is profile:
-        kept: tuple[ProductKernel, float, str, bool] = found[2]
-        return kept
+    peak, widened = arithmetic_peak(chip, precision)
+    key = (peak, widened, precision, how.fine, how.variant, how.sustained)
+    found: tuple[ProductKernel, float, str, bool] | None = profile.product_constants.get(key)
+    if found is not None:
+        return found
     roof = profile.gemm_for(precision)
     k: ProductKernel = profile.product_for(precision, how.variant) if how.fine else roof.kernel
-    peak, widened = arithmetic_peak(chip, precision)
     if widened and how.fine and how.variant is None:
         # Narrow weights that the chip expands: the arithmetic is 16-bit, whatever the weights are stored in.
         k = profile.product_for("bf16")
     sustained = roof.sustained if k.sustained is None else k.sustained
     rate = peak * k.rate_share * (sustained if how.sustained else 1.0)
     answer = (k, rate, widened, bytes_per_element(compute_precision(precision)) < 2)
-    if len(_CONSTANTS) > _KEPT:
-        _CONSTANTS.clear()
-    _CONSTANTS[key] = (chip, profile, answer)
+    profile.product_constants[key] = answer
     return answer
 
 

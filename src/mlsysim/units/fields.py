@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -185,6 +186,13 @@ class Record(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             raise sentence_for(type(self), error) from None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; what was derived from the old ones is derived anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields:
+            del copy.__dict__[name]
+        return copy
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
