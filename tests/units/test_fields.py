@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from functools import cached_property
 
 import pint
 import pytest

@@ -22,6 +22,7 @@ from mlsysim.cases.assumptions import Assumption, Assumptions
 from mlsysim.cases.ledger import Ledger
 from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
 from mlsysim.walls.inputs import Input
+from mlsysim.zoo.provenance import cite
 
 __all__ = [
     "ALGORITHM",
@@ -219,12 +220,13 @@ class Result(BaseModel):
         assumed: dict[str, str],
         *,
         shown: Mapping[str, Any] | None = None,
-        sources: Mapping[str, str] | None = None,
+        cited: Mapping[str, Any] | None = None,
         **values: Any,
     ) -> Self:
         """The result of plain numbers: each is packed in the unit that its field declares.
 
-        ``shown`` has what equations show beside fields and inputs, in the unit that the symbol says.
+        ``shown`` has what equations show beside fields and inputs, in the unit that the symbol says; ``cited`` the
+        entries of the zoo, or titles, that speak for the numbers.
         """
         for name, pack in _packers(cls).items():
             if name in values:
@@ -232,8 +234,10 @@ class Result(BaseModel):
         outcome = cls(assumptions=assumed, **values)
         if shown:
             outcome._context = dict(shown)
-        if sources:
-            outcome._sources = dict(sources)
+        if cited:
+            outcome._sources = {
+                name: entry if isinstance(entry, str) else cite(entry.metadata) for name, entry in cited.items()
+            }
         return outcome
 
     def named(self, name: str, unit: str = "") -> Any:
@@ -264,6 +268,10 @@ class Result(BaseModel):
     def assumed(self) -> tuple[Assumption, ...]:
         """Every value that nobody gave, with its origin."""
         return self._assumed.records
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in what they say: all fields."""
+        return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in type(self).model_fields)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields; quantities as {"magnitude", "unit"}."""

@@ -19,14 +19,14 @@ embeddings, repeated data, learning-rate schedules cut short. Outside the range 
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import sqrt
-from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
+from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
 from mlsysim.walls.algorithm.losslaw import LAWS, LossLaw, equal_loss_optimum, extrapolations, loss_law
 from mlsysim.walls.base import (
     ALGORITHM,
@@ -37,6 +37,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Resolver,
     Result,
     Wall,
@@ -164,7 +165,7 @@ class ScalingModel(Resolver[ScalingResult]):
             "compute_optimal_parameters",
             "P* = sqrt(C / (c r))",
             r"P^* = \sqrt{\frac{C}{c\,r}}",
-            {"C": ("budget", "flop"), "c": ("cost", "flop"), "r": ("ratio", "")},
+            {"C": ("compute_budget_flops", "flop"), "c": ("cost", "flop"), "r": ("ratio", "")},
             when="by_ratio",
         ),
         Equation(
@@ -172,7 +173,7 @@ class ScalingModel(Resolver[ScalingResult]):
             "P* = (alpha A / (beta B))^(1/(alpha+beta)) (C / c)^(beta/(alpha+beta))",
             r"P^* = \left(\frac{\alpha A}{\beta B}\right)^{\frac{1}{\alpha+\beta}} \left(\frac{C}{c}\right)^{\frac{\beta}{\alpha+\beta}}",
             {
-                "C": ("budget", "flop"),
+                "C": ("compute_budget_flops", "flop"),
                 "c": ("cost", "flop"),
                 "A": ("A", ""),
                 "B": ("B", ""),
@@ -185,7 +186,7 @@ class ScalingModel(Resolver[ScalingResult]):
             "optimal_tokens",
             "D = C / (c P)",
             r"D = \frac{C}{c\,P}",
-            {"C": ("budget", "flop"), "c": ("cost", "flop"), "P": ("parameters", "")},
+            {"C": ("compute_budget_flops", "flop"), "c": ("cost", "flop"), "P": ("optimal_parameters", "")},
         ),
         Equation(
             "predicted_loss",
@@ -194,10 +195,10 @@ class ScalingModel(Resolver[ScalingResult]):
             {
                 "E": ("E", ""),
                 "A": ("A", ""),
-                "P": ("parameters", ""),
+                "P": ("optimal_parameters", ""),
                 "alpha": ("alpha", ""),
                 "B": ("B", ""),
-                "D": ("tokens", ""),
+                "D": ("optimal_tokens", ""),
                 "beta": ("beta", ""),
             },
         ),
@@ -219,7 +220,7 @@ class ScalingModel(Resolver[ScalingResult]):
         "C = 6 P D is a scaling law: it only counts operations; the optimum comes from the loss.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ScalingResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> ScalingResult:
         """Split a budget between parameters and tokens."""
         budget = self._budget(x, assumed)
         law = loss_law(x.loss_law)
@@ -241,15 +242,15 @@ class ScalingModel(Resolver[ScalingResult]):
         )
         loss = law.loss(parameters, tokens)
         life = self._lifetime(x, law, loss, parameters, tokens, cost)
-        outcome = ScalingResult(
-            assumptions=assumed,
+        return ScalingResult.of(
+            assumed,
             binding=Binding(11, "Complexity", relative, sentence),
-            optimal_parameters=quantity(parameters, "param"),
-            optimal_tokens=quantity(tokens, "token"),
-            compute_budget_flops=quantity(budget, "flop"),
+            optimal_parameters=parameters,
+            optimal_tokens=tokens,
+            compute_budget_flops=budget,
             tokens_per_parameter=ratio,
-            compute_optimal_parameters=quantity(best_parameters, "param"),
-            compute_optimal_tokens=quantity(best_tokens, "token"),
+            compute_optimal_parameters=best_parameters,
+            compute_optimal_tokens=best_tokens,
             regime=regime,
             loss_law=x.loss_law,
             predicted_loss=loss,
@@ -257,30 +258,23 @@ class ScalingModel(Resolver[ScalingResult]):
             extrapolated=bool(outside),
             extrapolation=outside,
             **life,
+            shown={
+                "cost": cost,
+                "ratio": x.tokens_per_parameter,
+                "by_ratio": x.optimum == "ratio",
+                "by_law": x.optimum == "loss_law",
+                "E": law.irreducible,
+                "A": law.parameter_coefficient,
+                "B": law.token_coefficient,
+                "alpha": law.parameter_exponent,
+                "beta": law.token_exponent,
+            },
+            cited={
+                "operations": constant("training_flops_per_parameter_token").source.title,
+                "ratio": constant("chinchilla_tokens_per_parameter").source.title,
+                "loss law": law.source,
+            },
         )
-        outcome._context = {
-            "budget": budget,
-            "cost": cost,
-            "ratio": x.tokens_per_parameter,
-            "by_ratio": x.optimum == "ratio",
-            "by_law": x.optimum == "loss_law",
-            "parameters": parameters,
-            "tokens": tokens,
-            "E": law.irreducible,
-            "A": law.parameter_coefficient,
-            "B": law.token_coefficient,
-            "alpha": law.parameter_exponent,
-            "beta": law.token_exponent,
-            "inference_tokens": x.inference_tokens,
-            "lifetime_parameters": None if not life else life["lifetime_parameters"].magnitude,
-            "lifetime_tokens": None if not life else life["lifetime_tokens"].magnitude,
-        }
-        outcome._sources = {
-            "operations": constant("training_flops_per_parameter_token").source.title,
-            "ratio": constant("chinchilla_tokens_per_parameter").source.title,
-            "loss law": law.source,
-        }
-        return outcome
 
     @staticmethod
     def _optimum(x: Any, assumed: dict[str, str], law: LossLaw, budget: float, cost: float) -> tuple[float, float]:
@@ -300,9 +294,9 @@ class ScalingModel(Resolver[ScalingResult]):
         spent = training_flops(cost, parameters, tokens) + training_flops(serving, parameters, x.inference_tokens)
         total = training_flops(cost, small, longer) + training_flops(serving, small, x.inference_tokens)
         return {
-            "lifetime_parameters": quantity(small, "param"),
-            "lifetime_tokens": quantity(longer, "token"),
-            "lifetime_compute": quantity(total, "flop"),
+            "lifetime_parameters": small,
+            "lifetime_tokens": longer,
+            "lifetime_compute": total,
             "lifetime_saving_fraction": 1 - total / spent,
         }
 

@@ -21,9 +21,9 @@ for each original weight, 12 % of what is kept at half sparsity), and sparse ker
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import inference_bytes
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
@@ -31,7 +31,7 @@ from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.walls.algorithm.accuracy import NO_CHANGE, UNKNOWN, AccuracyChange, from_curve, published, read_curve
 from mlsysim.walls.base import (
     ALGORITHM,
@@ -42,6 +42,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Memory,
     Resolver,
     Result,
@@ -121,8 +122,8 @@ class CompressionResult(Result):
     operations of the original against its dense peak. ``memory`` is what weights and cache take up.
     """
 
-    original_size_gb: Annotated[Any, Amount("GB")]
-    compressed_size_gb: Annotated[Any, Amount("GB")]
+    original_size_gb: Annotated[Any, Amount("GB", "byte")]
+    compressed_size_gb: Annotated[Any, Amount("GB", "byte")]
     compression_ratio: float
     memory_savings_pct: float
     inference_speedup: float
@@ -180,13 +181,13 @@ class CompressionModel(Resolver[CompressionResult]):
             "compression_ratio",
             "r = b_base / (b (1 - s))",
             r"r = \frac{b_{\mathrm{base}}}{b\,(1 - s)}",
-            {"b_base": ("baseline_bits", "bit"), "b": ("bits", "bit"), "s": ("sparsity", "")},
+            {"b_base": ("baseline_bitwidth", "bit"), "b": ("bits", "bit"), "s": ("sparsity", "")},
         ),
         Equation(
             "inference_speedup",
             "speed-up = T_before / T_after, T = max(F / (P eta), (W / r + O) / BW) + dispatch",
             r"\frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}",
-            {"T_before": ("before", "s"), "T_after": ("after", "s")},
+            {"T_before": ("latency_before", "s"), "T_after": ("latency", "s")},
         ),
     )
     known_fallacies = (
@@ -195,7 +196,7 @@ class CompressionModel(Resolver[CompressionResult]):
         "Pruning 90 % of the weights makes inference ten times faster: without a pattern that the chip knows, nothing gets faster.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> CompressionResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> CompressionResult:
         """Compare the model before and after compression."""
         pattern, sparsity = self._pattern(x, assumed)
         bits = self._bits(x, assumed)
@@ -217,12 +218,12 @@ class CompressionModel(Resolver[CompressionResult]):
         cache = self._cache(x)
         fits, fitted = compressed + cache <= capacity, original + cache <= capacity
         accuracy = self._accuracy(x, pattern, sparsity, bits, assumed)
-        outcome = CompressionResult(
+        return CompressionResult.of(
+            assumed,
             feasible=fits,
-            assumptions=assumed,
             binding=self._binding(x, ratio, speedup, passes, compressed + cache, capacity),
-            original_size_gb=quantity(original / 1e9, "GB"),
-            compressed_size_gb=quantity(compressed / 1e9, "GB"),
+            original_size_gb=original,
+            compressed_size_gb=compressed,
             compression_ratio=ratio,
             memory_savings_pct=100 * (1 - 1 / ratio),
             inference_speedup=speedup,
@@ -234,26 +235,15 @@ class CompressionModel(Resolver[CompressionResult]):
             bound_before=main["bound_before"],
             bound_after=main["bound_after"],
             fits_before=fitted,
-            latency_before=quantity(main["before"], "s"),
-            latency=quantity(main["after"], "s"),
+            latency_before=main["before"],
+            latency=main["after"],
             tokens=main["tokens"],
             mfu=main["flops"] / (main["after"] * main["peak"]),
-            memory=quantity(compressed + cache, "byte"),
+            memory=compressed + cache,
+            shown={"bits": bits, "sparsity": sparsity},
+            cited={"model": x.model, "hardware": x.hardware}
+            | ({"accuracy": accuracy.source} if accuracy.source else {}),
         )
-        outcome._context = {
-            "baseline_bits": base,
-            "bits": bits,
-            "sparsity": sparsity,
-            "before": main["before"],
-            "after": main["after"],
-        }
-        outcome._sources = {
-            "model": x.model.metadata.source_title or "given by the user",
-            "hardware": x.hardware.metadata.source_title or "given by the user",
-        }
-        if accuracy.source:
-            outcome._sources["accuracy"] = accuracy.source
-        return outcome
 
     @staticmethod
     def _bits(x: Any, assumed: dict[str, str]) -> float:

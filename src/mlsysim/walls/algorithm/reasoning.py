@@ -20,9 +20,9 @@ idle accelerators; electricity and hosting, where the price is an amortised purc
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import build_replica, language_model
 from mlsysim.cases.phases import Decoder, prefill, sum_over_steps
 from mlsysim.cases.replica import Replica
@@ -38,6 +38,7 @@ from mlsysim.walls.base import (
     Energy,
     Equation,
     Input,
+    Inputs,
     Resolver,
     Result,
     Time,
@@ -46,7 +47,6 @@ from mlsysim.walls.base import (
 )
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "InferenceScalingModel", "ReasoningResult", "query_cost", "query_energy"]
 
@@ -180,10 +180,10 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
             {
                 "TTFT": ("ttft", "s"),
                 "d": ("depth", ""),
-                "t": ("tokens", ""),
+                "t": ("tokens_per_step", ""),
                 "ITL": ("itl", "s"),
-                "w": ("width", ""),
-                "S": ("context", ""),
+                "w": ("parallel_sequences", ""),
+                "S": ("context_length", ""),
             },
         ),
         Equation(
@@ -194,10 +194,10 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
                 "TDP": ("tdp", "W"),
                 "i": ("idle", ""),
                 "n": ("devices", ""),
-                "T": ("time", "s"),
+                "T": ("total_reasoning_time", "s"),
                 "F": ("operations", "flop"),
                 "Peak": ("peak", "flop/s"),
-                "queries": ("queries", ""),
+                "queries": ("batch_size", ""),
             },
         ),
         Equation(
@@ -207,8 +207,8 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
             {
                 "price": ("price", "USD/s"),
                 "n": ("devices", ""),
-                "T": ("time", "s"),
-                "queries": ("queries", ""),
+                "T": ("total_reasoning_time", "s"),
+                "queries": ("batch_size", ""),
             },
         ),
     )
@@ -218,7 +218,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
         "Thinking is free when accelerators are idle: energy and capacity are charged for every token.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ReasoningResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> ReasoningResult:
         """Write all sequences of a query, step by step, and add up time, energy and cost."""
         width, depth = _shape(x)
         if x.strategy != "tree_search":
@@ -264,17 +264,17 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
         if x.queries_per_second is not None:
             needed = math.ceil(x.queries_per_second * total / x.batch_size) * replica.devices
         year = to_si(quantity(1.0, "year"), "s")
-        outcome = ReasoningResult(
+        return ReasoningResult.of(
+            assumed,
             feasible=detail.feasible,
-            assumptions=assumed,
             binding=_binding(detail, total / single),
-            total_reasoning_time=quantity(total, "s"),
-            ttft=quantity(reading.time, "s"),
-            itl=quantity(writing / steps, "s"),
+            total_reasoning_time=total,
+            ttft=reading.time,
+            itl=writing / steps,
             tokens_generated=width * steps,
             reasoning_steps=x.reasoning_steps,
-            time_per_step=quantity(writing / depth, "s"),
-            energy_per_query=None if energy is None else quantity(energy, "J"),
+            time_per_step=writing / depth,
+            energy_per_query=energy,
             serving_detail=detail,
             strategy=x.strategy,
             parallel_sequences=width,
@@ -285,25 +285,17 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
             accelerators_needed=needed,
             annual_cost_usd=None if price is None or needed is None else price * needed * year,
             mfu=operations / (total * replica.devices * replica.peak),
+            shown={
+                "depth": depth,
+                "tdp": tdp,
+                "idle": idle,
+                "devices": replica.devices,
+                "operations": operations,
+                "peak": replica.peak,
+                "price": price,
+            },
+            cited={"model": x.model, "hardware": x.hardware},
         )
-        outcome._context = {
-            "ttft": reading.time,
-            "itl": writing / steps,
-            "depth": depth,
-            "tokens": x.tokens_per_step,
-            "width": width,
-            "context": x.context_length,
-            "tdp": tdp,
-            "idle": idle,
-            "devices": replica.devices,
-            "time": total,
-            "operations": operations,
-            "peak": replica.peak,
-            "queries": x.batch_size,
-            "price": price,
-        }
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
-        return outcome
 
     @staticmethod
     def _price(x: Any, assumed: dict[str, str]) -> float | None:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.units.registry import quantity
 from mlsysim.walls.base import (
     ANALYSIS,
     EFFICIENCY,
@@ -29,6 +28,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Resolver,
     Result,
     Time,
@@ -36,7 +36,6 @@ from mlsysim.walls.base import (
 )
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel
-from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "SensitivityResult", "SensitivitySolver"]
 
@@ -116,7 +115,7 @@ class SensitivitySolver(Resolver[SensitivityResult]):
         "Zero sensitivities mean balance: they can also mean that the model does not fit and something else decides.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> SensitivityResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> SensitivityResult:
         """Differentiate the chosen output."""
         if (x.hardware is None) == (x.fleet is None):
             raise InputError("SensitivitySolver needs 'hardware' or 'fleet', and not both.")
@@ -140,21 +139,20 @@ class SensitivitySolver(Resolver[SensitivityResult]):
         else:
             sentence = f"The model does not fit, so memory_capacity binds until it does: {baseline.binding.sentence}"
         rest = {name: value for name, value in above.items() if name not in _MAIN}
-        outcome = SensitivityResult(
+        return SensitivityResult.of(
+            assumed,
             feasible=feasible,
-            assumptions=assumed,
             binding=Binding(21, "Sensitivity", abs(below.get(binding, 0.0)), sentence),
             sensitivities={name: above[name] for name in _MAIN},
             all_sensitivities=rest,
             from_below=below,
             response=response,
             binding_constraint=binding,
-            baseline_latency=quantity(chip_latency.magnitude, "s"),
+            baseline_latency=chip_latency.magnitude,
             output=x.output,
             perturbation_pct=x.perturbation_pct,
+            cited={"model": x.model},
         )
-        outcome._sources = {"model": cite(x.model.metadata)}
-        return outcome
 
     @staticmethod
     def _parameters(x: Any) -> list[str]:

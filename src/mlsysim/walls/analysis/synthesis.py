@@ -13,14 +13,14 @@ found here is therefore a lower bound (10 to 20 % short at scale).
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import inference_bytes, training_state
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.walls.base import (
     ANALYSIS,
     EFFICIENCY,
@@ -29,6 +29,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Intensity,
     Memory,
     MemoryRate,
@@ -40,7 +41,6 @@ from mlsysim.walls.base import (
     WorkRate,
 )
 from mlsysim.walls.node.compute_memory import choose_pass
-from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "SynthesisResult", "SynthesisSolver"]
 
@@ -132,19 +132,21 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         "hardware": Input("chip to count: how many are needed", kind="hardware", default=None),
     }
     equations = (
-        Equation("required_bw", "W = B / T", r"W = \frac{B}{T}", {"B": ("bytes", "byte"), "T": ("target", "s")}),
+        Equation(
+            "required_bw", "W = B / T", r"W = \frac{B}{T}", {"B": ("bytes", "byte"), "T": ("target_latency", "s")}
+        ),
         Equation(
             "required_flops",
             "P = F / (T eta)",
             r"P = \frac{F}{T\,\eta}",
-            {"F": ("flops", "flop"), "T": ("target", "s"), "eta": ("efficiency", "")},
+            {"F": ("total_ops", "flop"), "T": ("target_latency", "s"), "eta": ("efficiency", "")},
         ),
     )
     known_fallacies = (
         "Twice the FLOP/s halve the latency: the target fixes bandwidth too, and one of the two is the larger ask.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> SynthesisResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> SynthesisResult:
         """Invert the roofline."""
         given = [name for name in ("target_latency", "target_throughput", "deadline") if getattr(x, name) is not None]
         if len(given) != 1:
@@ -154,7 +156,7 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         if x.deadline is not None and x.training_tokens is None:
             raise InputError("A deadline needs 'training_tokens'.", field="training_tokens")
         if x.deadline is not None:
-            x.is_training = True
+            x = x.but(is_training=True)
         model = x.model
         phase, new, context = choose_pass(model, x, assumed)
         demand = model.demand(phase, batch_size=x.batch_size, seq_len=new, context=context, precision=x.precision)
@@ -175,23 +177,22 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         counts = self._counts(x, bandwidth, rate, memory, assumed) if x.hardware is not None else {}
         size = to_si(model.size_in_bytes(precision=x.precision), "byte")
         sentence = self._sentence(x, counts, bandwidth, rate, memory)
-        outcome = SynthesisResult(
-            assumptions=assumed,
+        return SynthesisResult.of(
+            assumed,
             binding=Binding(22, "Synthesis", None, sentence),
-            required_bw=quantity(bandwidth, "byte/s"),
-            required_flops=quantity(rate, "flop/s"),
-            required_memory=quantity(memory, "byte"),
-            compute_memory_ratio=quantity(rate / bandwidth, "flop/byte"),
-            target_latency=quantity(target, "s"),
-            model_size=quantity(size, "byte"),
-            total_ops=quantity(flops, "flop"),
+            required_bw=bandwidth,
+            required_flops=rate,
+            required_memory=memory,
+            compute_memory_ratio=rate / bandwidth,
+            target_latency=target,
+            model_size=size,
+            total_ops=flops,
             phase=phase,
             accelerators=max(counts.values()) if counts else None,
             accelerators_by_wall=counts,
+            shown={"bytes": moved},
+            cited={"model": model},
         )
-        outcome._context = {"bytes": moved, "flops": flops, "target": target, "efficiency": x.efficiency}
-        outcome._sources = {"model": cite(model.metadata)}
-        return outcome
 
     @staticmethod
     def _counts(x: Any, bandwidth: float, rate: float, memory: float, assumed: dict[str, str]) -> dict[str, int]:

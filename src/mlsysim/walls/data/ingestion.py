@@ -16,12 +16,12 @@ epoch has h = 0).
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import DATA, HARDWARE, Amount, Binding, Equation, Input, Resolver, Result, Wall
+from mlsysim.units.registry import to_si
+from mlsysim.walls.base import DATA, HARDWARE, Amount, Binding, Equation, Input, Inputs, Resolver, Result, Wall
 
 __all__ = ["CARDS", "DataModel", "DataResult", "path_supply", "pipeline_utilization"]
 
@@ -65,14 +65,14 @@ def pipeline_utilization(demand: Any, supply: Any) -> Any:
 class DataResult(Result):
     """Demand and supply of training data. What is not known of the supply is None."""
 
-    demand_bw: Annotated[Any, Amount("GB/s")]
-    supply_bw: Annotated[Any, Amount("GB/s")]
+    demand_bw: Annotated[Any, Amount("GB/s", "byte/s")]
+    supply_bw: Annotated[Any, Amount("GB/s", "byte/s")]
     utilization: float | None
     is_stalled: bool | None
     bottleneck: str
-    margin: Annotated[Any, Amount("GB/s")]
+    margin: Annotated[Any, Amount("GB/s", "byte/s")]
     slowdown_factor: float | None
-    limits: dict[str, Annotated[Any, Amount("GB/s")]]
+    limits: dict[str, Annotated[Any, Amount("GB/s", "byte/s")]]
 
 
 class DataModel(Resolver[DataResult]):
@@ -125,7 +125,7 @@ class DataModel(Resolver[DataResult]):
             "utilization",
             "rho = BW_demand / BW_supply",
             r"\rho = \frac{BW_{\mathrm{demand}}}{BW_{\mathrm{supply}}}",
-            {"BW_demand": ("demand", "byte/s"), "BW_supply": ("supply", "byte/s")},
+            {"BW_demand": ("demand_bw", "byte/s"), "BW_supply": ("supply_bw", "byte/s")},
         ),
     )
     known_fallacies = (
@@ -134,7 +134,7 @@ class DataModel(Resolver[DataResult]):
         "A cache with 90 % hits removes the storage problem: the first epoch has no hits.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> DataResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> DataResult:
         """Compare the demand for data with the narrowest path that it takes."""
         chip, demand = x.hardware, x.workload_data_rate
         miss = 1.0 - x.cache_hit_ratio
@@ -161,29 +161,26 @@ class DataModel(Resolver[DataResult]):
             f"{supply / _GB:.3g} GB/s, {told}."
         )
         bandwidth, sharers, amplification, shared = paths[bottleneck]
-        outcome = DataResult(
+        return DataResult.of(
+            assumed,
             feasible=not stalled,
-            assumptions=assumed,
             binding=Binding(8, "Ingestion", rho, sentence),
-            demand_bw=quantity(demand / _GB, "GB/s"),
-            supply_bw=quantity(supply / _GB, "GB/s"),
+            demand_bw=demand,
+            supply_bw=supply,
             utilization=rho,
             is_stalled=stalled,
             bottleneck=bottleneck,
-            margin=quantity((supply - demand) / _GB, "GB/s"),
+            margin=supply - demand,
             slowdown_factor=max(1.0, rho),
-            limits={name: quantity(value / _GB, "GB/s") for name, value in limits.items()},
+            limits=limits,
+            shown={
+                "path_bandwidth": bandwidth,
+                "sharers": sharers,
+                "amplification": amplification,
+                "miss_fraction": miss if shared else 1.0,
+            },
+            cited={"hardware": chip},
         )
-        outcome._context = {
-            "demand": demand,
-            "supply": supply,
-            "path_bandwidth": bandwidth,
-            "sharers": sharers,
-            "amplification": amplification,
-            "miss_fraction": miss if shared else 1.0,
-        }
-        outcome._sources = {"hardware": chip.metadata.source_title or "given by the user"}
-        return outcome
 
     @staticmethod
     def _paths(x: Any, assumed: dict[str, str]) -> dict[str, tuple[float, float, float, bool]]:
@@ -212,10 +209,10 @@ class DataModel(Resolver[DataResult]):
         )
         sentence = f"Wall 8 (Ingestion) cannot be judged: {reason}; give 'storage_bandwidth'."
         assumed["supply"] = "not known"
-        outcome = DataResult(
-            assumptions=assumed,
+        return DataResult.of(
+            assumed,
             binding=Binding(8, "Ingestion", None, sentence),
-            demand_bw=quantity(x.workload_data_rate / _GB, "GB/s"),
+            demand_bw=x.workload_data_rate,
             supply_bw=None,
             utilization=None,
             is_stalled=None,
@@ -224,5 +221,3 @@ class DataModel(Resolver[DataResult]):
             slowdown_factor=None,
             limits={},
         )
-        outcome._context = {"demand": x.workload_data_rate}
-        return outcome

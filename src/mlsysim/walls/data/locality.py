@@ -26,9 +26,9 @@ adversarial traffic loses another half), cabling that leaves switch ports empty.
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import minimum, where
@@ -38,6 +38,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     MemoryRate,
     Resolver,
     Result,
@@ -213,20 +214,20 @@ class TopologyModel(Resolver[TopologyResult]):
             "bisection_bw_fraction",
             "beta = min(1, N / (2 (N - 1))) / o",
             r"\beta = \frac{1}{o}\min\left(1, \frac{N}{2 (N - 1)}\right)",
-            {"N": ("nodes", ""), "o": ("oversubscription", "")},
+            {"N": ("num_nodes", ""), "o": ("oversubscription", "")},
             when="is_mesh",
         ),
         Equation(
             "effective_bw",
             "BW_eff = BW_link beta",
             r"BW_{\mathrm{eff}} = BW_{\mathrm{link}}\,\beta",
-            {"BW_link": ("link", "byte/s"), "beta": ("share", "")},
+            {"BW_link": ("link", "byte/s"), "beta": ("bisection_bw_fraction", "")},
         ),
         Equation(
             "bisection_bw",
             "BW_bisection = N ports / 2 x BW_eff",
             r"BW_{\mathrm{bisection}} = \frac{N\,p}{2}\,BW_{\mathrm{eff}}",
-            {"N": ("nodes", ""), "ports": ("ports", "")},
+            {"N": ("num_nodes", ""), "ports": ("ports_per_node", "")},
         ),
     )
     known_fallacies = (
@@ -235,7 +236,7 @@ class TopologyModel(Resolver[TopologyResult]):
         "A ring all-reduce needs bisection bandwidth: neighbours on a torus give it all of a link; all-to-all needs the cut.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TopologyResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> TopologyResult:
         """Evaluate the worst cut and the mean distance."""
         fabric, nodes = x.fabric, x.num_nodes
         kind = self._kind(x, assumed)
@@ -251,8 +252,8 @@ class TopologyModel(Resolver[TopologyResult]):
         ports = nodes * x.ports_per_node
         effective = link * share
         whole = to_si(effective, "GB/s") * ports / 2
-        outcome = TopologyResult(
-            assumptions=assumed,
+        return TopologyResult.of(
+            assumed,
             binding=Binding(10, "Locality", 1 / share, self._sentence(kind, nodes, share)),
             effective_bw=effective,
             bisection_bw=quantity(whole, "GB/s"),
@@ -261,17 +262,9 @@ class TopologyModel(Resolver[TopologyResult]):
             hops_avg=hops,
             topology=kind,
             num_nodes=nodes,
+            shown={"link": to_si(link, "byte/s"), "oversubscription": over, **context},
+            cited={"fabric": fabric},
         )
-        outcome._context = {
-            "link": to_si(link, "byte/s"),
-            "share": share,
-            "nodes": nodes,
-            "ports": x.ports_per_node,
-            "oversubscription": over,
-            **context,
-        }
-        outcome._sources = {"fabric": fabric.metadata.source_title or "given by the user"}
-        return outcome
 
     @staticmethod
     def _sentence(kind: str, nodes: int, share: float) -> str:

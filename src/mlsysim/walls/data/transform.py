@@ -20,14 +20,14 @@ workers (10 to 30 % below linear).
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum, minimum
-from mlsysim.units.registry import DimensionalityError, Quantity, quantity, to_si
-from mlsysim.walls.base import DATA, Binding, Equation, Input, Rate, Resolver, Result, Time, Wall
+from mlsysim.units.registry import DimensionalityError, Quantity, to_si
+from mlsysim.walls.base import DATA, Binding, Equation, Input, Inputs, Rate, Resolver, Result, Time, Wall
 
 __all__ = ["CARDS", "TransformationModel", "TransformationResult", "pipeline_step", "transform_time", "worker_rate"]
 
@@ -148,26 +148,26 @@ class TransformationModel(Resolver[TransformationResult]):
             "R_cpu = min(workers, cores) x r_worker",
             r"R_{\mathrm{cpu}} = \min(N_{\mathrm{workers}}, N_{\mathrm{cores}})\, r_{\mathrm{worker}}",
             {"workers": ("workers", ""), "cores": ("cores", ""), "r_worker": ("worker_rate", "1/s")},
-            when="by_worker",
+            when="worker_throughput",
         ),
         Equation(
             "transform_time",
             "T_transform = B (1 - g) / R_cpu",
             r"T_{\mathrm{transform}} = \frac{B\,(1 - g)}{R_{\mathrm{cpu}}}",
-            {"B": ("samples", ""), "g": ("offloaded", ""), "R_cpu": ("rate", "1/s")},
+            {"B": ("batch_size", ""), "g": ("gpu_decode_fraction", ""), "R_cpu": ("cpu_throughput", "1/s")},
         ),
         Equation(
             "step_time",
             "T_step = max(T_transform, T_accelerator)",
             r"T_{\mathrm{step}} = \max(T_{\mathrm{transform}}, T_{\mathrm{accelerator}})",
-            {"T_transform": ("transform", "s"), "T_accelerator": ("accelerator", "s")},
+            {"T_transform": ("transform_time", "s"), "T_accelerator": ("accelerator_step_time", "s")},
             when="prefetch",
         ),
         Equation(
             "step_time",
             "T_step = T_transform + T_accelerator",
             r"T_{\mathrm{step}} = T_{\mathrm{transform}} + T_{\mathrm{accelerator}}",
-            {"T_transform": ("transform", "s"), "T_accelerator": ("accelerator", "s")},
+            {"T_transform": ("transform_time", "s"), "T_accelerator": ("accelerator_step_time", "s")},
             when="no_prefetch",
         ),
     )
@@ -177,7 +177,7 @@ class TransformationModel(Resolver[TransformationResult]):
         "More workers always help: beyond the cores, and beyond the host's memory bandwidth, they do not.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TransformationResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> TransformationResult:
         """Compare preparing a batch with using it."""
         if x.accelerator_step_time is None:
             raise InputError(
@@ -201,36 +201,23 @@ class TransformationModel(Resolver[TransformationResult]):
         by = f"{max(prepare, accelerator) / min(prepare, accelerator):.3g} times" if prepare > 0 else "more than"
         longer, shorter = ("preparing a batch", "using it") if bound else ("using a batch", "preparing it")
         sentence = f"Wall 9 (Transformation) {'binds' if bound else 'does not bind'}: {longer} takes {by} as long as {shorter}."
-        outcome = TransformationResult(
+        return TransformationResult.of(
+            assumed,
             feasible=not bound,
-            assumptions=assumed,
             binding=Binding(9, "Transformation", None if headroom is None else 1 / headroom, sentence),
-            transform_time=quantity(prepare, "s"),
-            accelerator_step_time=quantity(accelerator, "s"),
-            step_time=quantity(step, "s"),
+            transform_time=prepare,
+            accelerator_step_time=accelerator,
+            step_time=step,
             is_bottleneck=bound,
             accelerator_utilization=accelerator / step,
             slowdown_factor=step / accelerator,
-            cpu_throughput=quantity(rate, "1/second"),
-            demand_rate=quantity(demand, "1/second"),
-            delivered_rate=quantity(batch / step, "1/second"),
+            cpu_throughput=rate,
+            demand_rate=demand,
+            delivered_rate=batch / step,
             headroom_ratio=headroom,
             workers_needed=needed,
+            shown={"worker_rate": per_worker, "no_prefetch": not x.prefetch},
         )
-        outcome._context = {
-            "samples": batch,
-            "offloaded": offloaded,
-            "rate": rate,
-            "worker_rate": per_worker,
-            "workers": x.workers,
-            "cores": x.cores,
-            "by_worker": per_worker is not None,
-            "transform": prepare,
-            "accelerator": accelerator,
-            "prefetch": x.prefetch,
-            "no_prefetch": not x.prefetch,
-        }
-        return outcome
 
     @staticmethod
     def _rates(x: Any) -> tuple[float | None, float]:

@@ -8,18 +8,16 @@ tokens, and routing that prefers experts of the same node.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.first_order_step import moe_fraction, network
 from mlsysim.cases.step import exchange_time
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import experts_hit
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.units.registry import quantity
-from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result, Time
-from mlsysim.zoo.provenance import cite
+from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Inputs, Memory, Resolver, Result, Time
 
 __all__ = ["MoERoutingModel", "MoERoutingResult"]
 
@@ -68,7 +66,7 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
         "A mixture decodes as fast as its active parameters: a batch touches far more experts than one token.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> MoERoutingResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> MoERoutingResult:
         """Count the experts hit and the bytes sent."""
         model = x.model
         if not isinstance(model, SparseTransformerWorkload) or model.experts <= 1:
@@ -92,23 +90,22 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
         sentence = (
             f"A pass of {tokens * x.ep_size:,} tokens touches {hit:.1f} of {model.experts} experts ({share:.0%})."
         )
-        outcome = MoERoutingResult(
-            assumptions=assumed,
+        return MoERoutingResult.of(
+            assumed,
             binding=Binding(14, "Communication", None, sentence),
             effective_active_experts=hit,
             effective_active_parameters=touched,
             active_parameter_multiplier=touched / model.active_parameter_count,
             routing_imbalance_factor=x.routing_imbalance_factor,
-            token_dispatch_bytes=quantity(message, "byte"),
-            all_to_all_latency=None if latency is None else quantity(latency, "s"),
+            token_dispatch_bytes=message,
+            all_to_all_latency=latency,
             ep_size=x.ep_size,
+            shown={
+                "experts": model.experts,
+                "per_token": model.active_experts_per_token,
+                "tokens": tokens * x.ep_size,
+                "hidden": hidden,
+                "element": element,
+            },
+            cited={"model": model},
         )
-        outcome._context = {
-            "experts": model.experts,
-            "per_token": model.active_experts_per_token,
-            "tokens": tokens * x.ep_size,
-            "hidden": hidden,
-            "element": element,
-        }
-        outcome._sources = {"model": cite(model.metadata)}
-        return outcome

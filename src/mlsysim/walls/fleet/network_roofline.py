@@ -7,9 +7,9 @@ roofline; :class:`DistributedModel` gives the step with everything else in it.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import training_state
 from mlsysim.cases.first_order_step import network
 from mlsysim.cases.layout import place
@@ -17,10 +17,9 @@ from mlsysim.cases.step import all_reduce_time
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time
-from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Resolver
+from mlsysim.units.registry import to_si
+from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Inputs, Resolver
 from mlsysim.walls.node.compute_memory import PerformanceProfile, node_time
-from mlsysim.zoo.provenance import cite
 
 __all__ = ["NetworkRooflineModel"]
 
@@ -54,7 +53,7 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
     )
     known_fallacies = ("A faster GPU speeds up data parallelism: where the network binds it only waits longer.",)
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> PerformanceProfile:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> PerformanceProfile:
         """Compare arithmetic with gradient synchronisation."""
         model, fleet = x.model, x.fleet
         chip = fleet.node.accelerator
@@ -81,33 +80,31 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
         number = 1 if bound == "Compute" else 14
         name = "Compute" if bound == "Compute" else "Communication"
         lead = f"{margin:.3g} times as long as the other" if margin is not None else "the only one"
-        outcome = PerformanceProfile(
+        return PerformanceProfile.of(
+            assumed,
             feasible=footprint <= capacity,
-            assumptions=assumed,
             binding=Binding(number, name, margin, f"Wall {number} ({name}) binds: it takes {lead}."),
-            latency=quantity(latency, "s"),
-            latency_compute=quantity(t_compute, "s"),
-            latency_memory=quantity(t_network, "s"),
-            latency_overhead=quantity(dispatch, "s"),
-            throughput=quantity(x.batch_size * ranks / latency, "1/second"),
+            latency=latency,
+            latency_compute=t_compute,
+            latency_memory=t_network,
+            latency_overhead=dispatch,
+            throughput=x.batch_size * ranks / latency,
             bottleneck=bound,
-            arithmetic_intensity=quantity(demand.flops / gradient, "flop/byte"),
+            arithmetic_intensity=demand.flops / gradient,
             energy=None,
-            memory_footprint=quantity(footprint, "byte"),
-            memory_capacity=quantity(capacity, "byte"),
-            peak_flops_actual=quantity(peak * x.efficiency, "flop/s"),
-            peak_bw_actual=quantity(gradient / t_network if t_network > 0 else 0.0, "byte/s"),
+            memory_footprint=footprint,
+            memory_capacity=capacity,
+            peak_flops_actual=peak * x.efficiency,
+            peak_bw_actual=gradient / t_network if t_network > 0 else 0.0,
             mfu=demand.flops / (latency * peak),
             hfu=demand.hardware_flops / (latency * peak),
             phase="training",
+            shown={
+                "flops": demand.hardware_flops,
+                "peak": peak,
+                "bytes": gradient,
+                "ranks": ranks,
+                "samples": x.batch_size,
+            },
+            cited={"model": model, "hardware": chip},
         )
-        outcome._context = {
-            "flops": demand.hardware_flops,
-            "peak": peak,
-            "efficiency": x.efficiency,
-            "bytes": gradient,
-            "ranks": ranks,
-            "samples": x.batch_size,
-        }
-        outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
-        return outcome

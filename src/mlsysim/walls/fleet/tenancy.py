@@ -18,9 +18,9 @@ here), priorities and preemption (they move waiting from one job to another and 
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.physics.queueing import (
     constant_service_ratio,
@@ -32,7 +32,7 @@ from mlsysim.physics.queueing import (
     mmc_wait,
 )
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.walls.base import FLEET, Binding, Equation, Input, Resolver, Result, Wall
+from mlsysim.walls.base import FLEET, Binding, Equation, Input, Inputs, Resolver, Result, Wall
 
 __all__ = ["CARDS", "OrchestrationModel", "OrchestrationResult", "job_wait"]
 
@@ -132,13 +132,17 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             "cluster_utilization",
             "rho = lambda D / c",
             r"\rho = \frac{\lambda D}{c}",
-            {"lambda": ("arrival_rate", "1/day"), "D": ("duration", "day"), "c": ("servers", "")},
+            {
+                "lambda": ("arrival_rate_jobs_per_day", "1/day"),
+                "D": ("avg_job_duration_days", "day"),
+                "c": ("num_servers", ""),
+            },
         ),
         Equation(
             "avg_wait_time_days",
             "W = rho D / (2 (1 - rho)) x (1 + cv^2)",
             r"W = \frac{\rho D}{2(1-\rho)}\,(1 + c_v^2)",
-            {"rho": ("rho", ""), "D": ("duration", "day"), "cv": ("cv", "")},
+            {"rho": ("cluster_utilization", ""), "D": ("avg_job_duration_days", "day"), "cv": ("job_duration_cv", "")},
             when="one_server",
         ),
         Equation(
@@ -147,10 +151,10 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             r"W = c_v^2 W_{M/M/c} + (1 - c_v^2) W_{M/D/c},\quad W_{M/M/c} = \frac{C\,D}{c\,(1-\rho)}",
             {
                 "C": ("wait_probability", ""),
-                "D": ("duration", "day"),
-                "c": ("servers", ""),
-                "rho": ("rho", ""),
-                "cv": ("cv", ""),
+                "D": ("avg_job_duration_days", "day"),
+                "c": ("num_servers", ""),
+                "rho": ("cluster_utilization", ""),
+                "cv": ("job_duration_cv", ""),
             },
             when="many_servers",
         ),
@@ -158,7 +162,7 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             "avg_queue_length",
             "L = lambda W",
             r"L = \lambda W",
-            {"lambda": ("arrival_rate", "1/day"), "W": ("wait", "day")},
+            {"lambda": ("arrival_rate_jobs_per_day", "1/day"), "W": ("avg_wait_time_days", "day")},
         ),
     )
     known_fallacies = (
@@ -167,7 +171,7 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
         "More users at the same load wait as long: the wait follows the load and the job's length, not their number.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> OrchestrationResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> OrchestrationResult:
         """Mean wait and queue of jobs on a shared cluster."""
         rate, duration, cv = x.arrival_rate_jobs_per_day, x.avg_job_duration_days, x.job_duration_cv
         accelerators = x.fleet.total_accelerators
@@ -181,9 +185,9 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             enough = _servers_for_wait(rate, x.target_wait_days, duration, cv)
         waits = float(erlang_c(servers, rho)) if stable and servers > 1 else min(rho, 1.0)
         met = wait is not None and (x.target_wait_days is None or wait <= x.target_wait_days)
-        outcome = OrchestrationResult(
+        return OrchestrationResult.of(
+            assumed,
             feasible=met,
-            assumptions=assumed,
             binding=_binding(x, rho, servers, wait, allowed, enough),
             cluster_utilization=rho,
             avg_wait_time_days=wait,
@@ -200,20 +204,9 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             utilization_for_target=allowed,
             arrival_rate_for_target=None if allowed is None else allowed * servers / duration,
             servers_for_target=enough,
+            shown={"one_server": servers == 1, "many_servers": servers > 1},
+            cited={"fleet": x.fleet},
         )
-        outcome._context = {
-            "arrival_rate": rate,
-            "duration": duration,
-            "servers": servers,
-            "rho": rho,
-            "cv": cv,
-            "wait": wait,
-            "wait_probability": waits,
-            "one_server": servers == 1,
-            "many_servers": servers > 1,
-        }
-        outcome._sources = {"fleet": x.fleet.metadata.source_title or "given by the user"}
-        return outcome
 
 
 def _servers(x: Any, accelerators: int, assumed: dict[str, str]) -> int:

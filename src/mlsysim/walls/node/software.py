@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from importlib.resources import files
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.fields import Record
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import minimum
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.walls.base import (
     HARDWARE,
     MODEL,
@@ -36,13 +36,14 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Resolver,
     Result,
     Wall,
     WorkRate,
 )
 from mlsysim.zoo.files import Slice, parse_slice, slices
-from mlsysim.zoo.provenance import Source, cite
+from mlsysim.zoo.provenance import Source
 
 __all__ = ["CARDS", "EfficiencyClass", "EfficiencyModel", "EfficiencyResult", "efficiency_class", "efficiency_classes"]
 
@@ -198,7 +199,7 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             "achievable_flops",
             "FLOP/s = eta Peak",
             r"\mathrm{FLOP/s} = \eta \cdot \mathrm{Peak}",
-            {"eta": ("mfu", ""), "Peak": ("peak", "flop/s")},
+            {"eta": ("mfu", ""), "Peak": ("peak_flops", "flop/s")},
         ),
     )
     known_fallacies = (
@@ -207,11 +208,11 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
         "eta corrects for memory bandwidth too: it scales the arithmetic ceiling alone.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> EfficiencyResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> EfficiencyResult:
         """Look up the class, apply FlashAttention and the roofline, and scale the peak."""
         kind = "flash_attention" if x.workload_type == "attention" and x.use_flash_attention else x.workload_type
         if kind == "flash_attention":
-            x.use_flash_attention = True
+            x = x.but(use_flash_attention=True)
         elif x.use_flash_attention and kind != "transformer":
             assumed["use_flash_attention"] = f"without effect on {kind}: no attention in it, or already in the range"
         if kind != "decode":
@@ -221,7 +222,7 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
         peak, note = arithmetic_peak(x.hardware, x.precision)
         if note:
             assumed["arithmetic"] = note
-        context: dict[str, Any] = {"peak": peak}
+        context: dict[str, Any] = {}
         low, typical, high, cited = self._range(x, kind, context)
         if x.efficiency is not None:
             low = typical = high = x.efficiency
@@ -241,12 +242,12 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             breakdown["unfused_attention"] = efficiency_class("flash_attention").typical - mfu
         breakdown["software"] = max(0.0, 1.0 - sum(breakdown.values()))
         attention = kind in ("attention", "flash_attention") and x.efficiency is None
-        outcome = EfficiencyResult(
-            assumptions=assumed,
+        return EfficiencyResult.of(
+            assumed,
             binding=self._binding(kind, mfu, waiting),
             mfu=mfu,
-            achievable_flops=quantity(achieved_rate(peak, mfu), "flop/s"),
-            peak_flops=quantity(peak, "flop/s"),
+            achievable_flops=achieved_rate(peak, mfu),
+            peak_flops=peak,
             workload_type=x.workload_type,
             use_flash_attention=x.use_flash_attention,
             overhead_breakdown=breakdown,
@@ -254,10 +255,9 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             efficiency_high=high,
             flash_attention_speedup=fusion if attention else context.get("speedup"),
             sources=cited,
+            shown=context | {"class_efficiency": typical, "decode": kind == "decode"},
+            cited={"hardware": x.hardware, "efficiency": "; ".join(cited)},
         )
-        outcome._context = context | {"mfu": mfu, "class_efficiency": typical, "decode": kind == "decode"}
-        outcome._sources = {"hardware": cite(x.hardware.metadata), "efficiency": "; ".join(cited)}
-        return outcome
 
     @staticmethod
     def _range(x: Any, kind: str, context: dict[str, Any]) -> tuple[float, float, float, tuple[str, ...]]:

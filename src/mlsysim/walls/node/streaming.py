@@ -18,9 +18,9 @@ cache from SRAM (2 us for 40 GB at 21 PB/s), the host's own limit on reading wei
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import language_model
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
@@ -28,7 +28,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.walls.base import (
     EFFICIENCY,
     HARDWARE,
@@ -38,6 +38,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Memory,
     MemoryRate,
     Rate,
@@ -47,7 +48,6 @@ from mlsysim.walls.base import (
     Wall,
 )
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.provenance import cite
 
 __all__ = [
     "CARDS",
@@ -155,7 +155,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             "layer_injection_time",
             "T_inject = |W| / (L BW)",
             r"T_{\mathrm{inject}} = \frac{|W|}{L\,BW_{\mathrm{inject}}}",
-            {"|W|": ("weights", "byte"), "L": ("layers", ""), "BW": ("bandwidth", "byte/s")},
+            {"|W|": ("weights", "byte"), "L": ("layers", ""), "BW": ("injection_bandwidth", "byte/s")},
         ),
         Equation(
             "layer_compute_time",
@@ -167,7 +167,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             "pass_time",
             "T = L max(T_inject, T_compute)",
             r"T = L\,\max(T_{\mathrm{inject}}, T_{\mathrm{compute}})",
-            {"L": ("layers", ""), "T_inject": ("injection", "s"), "T_compute": ("compute", "s")},
+            {"L": ("layers", ""), "T_inject": ("layer_injection_time", "s"), "T_compute": ("layer_compute_time", "s")},
         ),
         Equation(
             "optimal_tokens",
@@ -178,7 +178,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
                 "P": ("peak", "flop/s"),
                 "eta": ("efficiency", ""),
                 "2 P_active": ("work_per_token", "flop"),
-                "BW": ("bandwidth", "byte/s"),
+                "BW": ("injection_bandwidth", "byte/s"),
             },
         ),
         Equation(
@@ -186,7 +186,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             "B_max = (1 - r) M / (KV + A)",
             r"B_{\max} = \left\lfloor\frac{(1 - r)\,M}{|KV| + |A|}\right\rfloor",
             {
-                "(1 - r) M": ("available", "byte"),
+                "(1 - r) M": ("memory_available", "byte"),
                 "KV": ("cache_each", "byte"),
                 "A": ("activations_each", "byte"),
             },
@@ -198,7 +198,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
         "On-chip bandwidth makes single requests fast: at batch 1 the injection link sets the pace.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> WeightStreamingResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> WeightStreamingResult:
         """One pass of a batch with weights streamed layer by layer."""
         model, chip = language_model(x.model, "WeightStreamingModel"), x.hardware
         peak, note = arithmetic_peak(chip, x.precision)
@@ -247,46 +247,40 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             fastest = max(
                 injection_time(at_most.weight_bytes, bandwidth), compute_time(at_most.flops, peak, x.efficiency)
             )
-            peak_rate = quantity(largest * new / fastest, "1/second")
+            peak_rate = largest * new / fastest
         bound = "Injection" if injection >= compute else "Compute"
-        outcome = WeightStreamingResult(
+        return WeightStreamingResult.of(
+            assumed,
             feasible=fits,
-            assumptions=assumed,
             binding=_binding(x, bound, injection, compute, needed, available, largest),
-            throughput_tokens_per_sec=quantity(x.batch_size * new / total, "1/second"),
+            throughput_tokens_per_sec=x.batch_size * new / total,
             bottleneck=bound,
-            layer_compute_time=quantity(compute, "s"),
-            layer_injection_time=quantity(injection, "s"),
-            layer_time=quantity(layer, "s"),
-            pass_time=quantity(total, "s"),
+            layer_compute_time=compute,
+            layer_injection_time=injection,
+            layer_time=layer,
+            pass_time=total,
             optimal_batch_size=math.ceil(tokens / new),
             optimal_tokens=tokens,
             max_batch_size=largest,
             max_throughput_tokens_per_sec=peak_rate,
             wafer_memory_utilization=None if needed is None else needed / available,
-            cache_size=None if cache is None else quantity(cache * x.batch_size, "byte"),
-            activation_size=None if activations is None else quantity(activations * x.batch_size, "byte"),
-            memory_available=quantity(available, "byte"),
-            injection_bandwidth=quantity(bandwidth, "byte/s"),
+            cache_size=None if cache is None else cache * x.batch_size,
+            activation_size=None if activations is None else activations * x.batch_size,
+            memory_available=available,
+            injection_bandwidth=bandwidth,
             phase=x.phase,
+            shown={
+                "weights": demand.weight_bytes,
+                "all_weights": all_weights,
+                "flops": demand.flops,
+                "work_per_token": work,
+                "layers": layers,
+                "peak": peak,
+                "cache_each": cache,
+                "activations_each": activations,
+            },
+            cited={"model": model, "hardware": chip},
         )
-        outcome._context = {
-            "weights": demand.weight_bytes,
-            "all_weights": all_weights,
-            "flops": demand.flops,
-            "work_per_token": work,
-            "layers": layers,
-            "bandwidth": bandwidth,
-            "peak": peak,
-            "efficiency": x.efficiency,
-            "injection": injection,
-            "compute": compute,
-            "available": available,
-            "cache_each": cache,
-            "activations_each": activations,
-        }
-        outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
-        return outcome
 
 
 def _injection(x: Any, assumed: dict[str, str]) -> float:

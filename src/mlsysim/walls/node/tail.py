@@ -19,13 +19,12 @@ P99 at rho = 0.8 is 23 service times instead of 4.95), timeouts and retries, slo
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn
-from mlsysim.units.registry import quantity
-from mlsysim.walls.base import NODE, Binding, Equation, Input, Resolver, Result, Time, Wall
+from mlsysim.walls.base import NODE, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
 
 __all__ = ["CARDS", "TailLatencyModel", "TailLatencyResult", "replicas_for_percentile"]
 
@@ -147,13 +146,13 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
             "queue_utilization",
             "rho = lambda S / c",
             r"\rho = \frac{\lambda S}{c}",
-            {"lambda": ("arrival_rate", "1/s"), "S": ("service_time", "s"), "c": ("replicas", "")},
+            {"lambda": ("arrival_rate_qps", "1/s"), "S": ("service_latency_ms", "s"), "c": ("num_replicas", "")},
         ),
         Equation(
             "wait_probability",
             "C = Erlang C(c, rho)",
             r"C = \frac{(c\rho)^c/c!\,(1-\rho)^{-1}}{\sum_{k<c}(c\rho)^k/k! + (c\rho)^c/c!\,(1-\rho)^{-1}}",
-            {"c": ("replicas", ""), "rho": ("rho", "")},
+            {"c": ("num_replicas", ""), "rho": ("queue_utilization", "")},
             when="is_stable",
         ),
         Equation(
@@ -165,7 +164,7 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
                 "C": ("wait_probability", ""),
                 "theta": ("theta", "1/s"),
                 "mu": ("service_rate", "1/s"),
-                "cv": ("cv", ""),
+                "cv": ("service_time_cv", ""),
             },
         ),
     )
@@ -175,7 +174,7 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
         "Twice the replicas halve the latency: they shorten the wait, never the service.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TailLatencyResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> TailLatencyResult:
         """Percentiles of the latency of requests that queue for replicas."""
         rate, service, replicas = x.arrival_rate_qps, x.service_latency_ms / 1e3, x.num_replicas
         fraction = x.percentile / 100
@@ -194,12 +193,12 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
             at_percentile = service * queue.percentile(fraction)
             p99 = at_percentile if fraction == 0.99 else service * queue.percentile(0.99)
             fields = {
-                "p50_latency": quantity(service * queue.percentile(0.5), "s"),
-                "p95_latency": quantity(service * queue.percentile(0.95), "s"),
-                "p99_latency": quantity(p99, "s"),
-                "percentile_latency": quantity(at_percentile, "s"),
-                "mean_latency": quantity(service * (1 + queue.mean_wait), "s"),
-                "mean_wait": quantity(service * queue.mean_wait, "s"),
+                "p50_latency": service * queue.percentile(0.5),
+                "p95_latency": service * queue.percentile(0.95),
+                "p99_latency": p99,
+                "percentile_latency": at_percentile,
+                "mean_latency": service * (1 + queue.mean_wait),
+                "mean_wait": service * queue.mean_wait,
             }
         violation = headroom = None
         if slo is not None:
@@ -207,9 +206,9 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
             headroom = 0.0 if at_percentile is None else slo / at_percentile
         least = math.floor(rate * service) + 1
         waits = 1.0 if queue is None else queue.wait_probability
-        outcome = TailLatencyResult(
+        return TailLatencyResult.of(
+            assumed,
             feasible=stable and (headroom is None or headroom >= 1),
-            assumptions=assumed,
             binding=_binding(x, rho, least, at_percentile, slo, enough),
             percentile=x.percentile,
             wait_probability=waits,
@@ -217,25 +216,17 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
             queue_utilization=rho,
             is_stable=stable,
             replicas_for_stability=least,
-            slo_latency=None if slo is None else quantity(slo, "s"),
+            slo_latency=slo,
             slo_headroom_ratio=headroom,
             slo_violation_probability=violation,
             replicas_for_slo=enough,
             **fields,
+            shown={
+                "service_rate": 1 / service,
+                "fraction": fraction,
+                "theta": None if queue is None else queue.drain / service,
+            },
         )
-        outcome._context = {
-            "arrival_rate": rate,
-            "service_time": service,
-            "service_rate": 1 / service,
-            "replicas": replicas,
-            "rho": rho,
-            "is_stable": stable,
-            "fraction": fraction,
-            "wait_probability": waits,
-            "theta": None if queue is None else queue.drain / service,
-            "cv": x.service_time_cv,
-        }
-        return outcome
 
 
 def _binding(x: Any, rho: float, least: int, latency: float | None, slo: float | None, enough: int | None) -> Binding:

@@ -7,13 +7,12 @@ allocator fragmentation (2 to 10 %) and the framework's own context (about 1 GB)
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import training_remedies, training_state
-from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import HARDWARE, MODEL, PRECISION, Binding, Equation, Input, Memory, Resolver, Result
-from mlsysim.zoo.provenance import cite
+from mlsysim.units.registry import to_si
+from mlsysim.walls.base import HARDWARE, MODEL, PRECISION, Binding, Equation, Input, Inputs, Memory, Resolver, Result
 
 __all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
 
@@ -77,9 +76,9 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
             {
                 "weights": ("weights", "byte"),
                 "gradients": ("gradients", "byte"),
-                "optimizer": ("optimizer", "byte"),
+                "optimizer": ("optimizer_state", "byte"),
                 "activations": ("activations", "byte"),
-                "buffers": ("buffers", "byte"),
+                "buffers": ("communication_buffers", "byte"),
             },
         ),
     )
@@ -89,7 +88,7 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
     )
 
     @staticmethod
-    def _remedy(x: SimpleNamespace, capacity: float) -> str:
+    def _remedy(x: Inputs, capacity: float) -> str:
         return training_remedies(
             x.model,
             x.batch_size,
@@ -103,7 +102,7 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
             lora_rank=None,
         )[0]
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> TrainingMemoryResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> TrainingMemoryResult:
         """Add up what one device keeps."""
         state = training_state(
             x.model,
@@ -132,29 +131,21 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         sentence = f"Wall 2 (Memory): {state.total / 1e9:.1f} GB of {capacity / 1e9:.1f} GB, most of it {largest}" + (
             "." if fits else f"; {self._remedy(x, capacity)}."
         )
-        outcome = TrainingMemoryResult(
+        return TrainingMemoryResult.of(
+            assumed,
             feasible=fits,
-            assumptions=assumed,
             binding=Binding(2, "Memory", state.total / capacity, sentence),
-            total_memory=quantity(state.total, "byte"),
-            available_memory=quantity(capacity, "byte"),
+            total_memory=state.total,
+            available_memory=capacity,
             memory_utilization=state.total / capacity,
-            weights=quantity(state.weights, "byte"),
-            gradients=quantity(state.gradients, "byte"),
-            optimizer_state=quantity(state.optimizer, "byte"),
-            activations=quantity(state.activations, "byte"),
-            communication_buffers=quantity(state.buffers, "byte"),
+            weights=state.weights,
+            gradients=state.gradients,
+            optimizer_state=state.optimizer,
+            activations=state.activations,
+            communication_buffers=state.buffers,
             precision=x.precision,
             optimizer=str(x.optimizer),
             activation_checkpointing=x.activation_checkpointing,
             parallelism={"tp": x.tp_size, "pp": x.pp_size, "dp": x.dp_size, "ep": x.ep_size},
+            cited={"model": x.model, "hardware": x.hardware},
         )
-        outcome._context = {
-            "weights": state.weights,
-            "gradients": state.gradients,
-            "optimizer": state.optimizer,
-            "activations": state.activations,
-            "buffers": state.buffers,
-        }
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
-        return outcome

@@ -16,15 +16,15 @@ long as writing it; that belongs to the recovery time of wall 15.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import OPTIMIZERS, optimizer_bytes
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import minimum
-from mlsysim.units.registry import conversion_factor, quantity, to_si
+from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import (
     HARDWARE,
     MODEL,
@@ -33,6 +33,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Memory,
     MemoryRate,
     Resolver,
@@ -185,17 +186,17 @@ class CheckpointModel(Resolver[CheckpointResult]):
             "T_write = size / min(n B_writer, B_filesystem)",
             r"T_{\mathrm{write}} = \frac{S}{\min(n\,B_w, B_{\mathrm{fs}})}",
             {
-                "size": ("size", "byte"),
-                "n": ("writers", ""),
+                "size": ("checkpoint_size", "byte"),
+                "n": ("n_writers", ""),
                 "B_writer": ("writer", "byte/s"),
-                "B_filesystem": ("filesystem", "byte/s"),
+                "B_filesystem": ("filesystem_limit_gbs", "byte/s"),
             },
         ),
         Equation(
             "mfu_penalty_pct",
             "penalty = 100 T_stall / interval",
             r"\mathrm{penalty} = 100\,\frac{T_{\mathrm{stall}}}{T_{\mathrm{interval}}}",
-            {"T_stall": ("stall", "s"), "interval": ("interval", "s")},
+            {"T_stall": ("stall_time", "s"), "interval": ("checkpoint_interval_hours", "s")},
         ),
     )
     known_fallacies = (
@@ -204,7 +205,7 @@ class CheckpointModel(Resolver[CheckpointResult]):
         "Asynchronous checkpoints are free: the copy stalls the run, and the write must end before the next begins.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> CheckpointResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> CheckpointResult:
         """Size, write time and cost of checkpoints."""
         chip = x.hardware
         if x.bytes_per_parameter is not None:
@@ -242,37 +243,31 @@ class CheckpointModel(Resolver[CheckpointResult]):
         stall = writing if snapshot is None else snapshot
         interval = x.checkpoint_interval_hours * _HOUR
         full = burst > filesystem
-        outcome = CheckpointResult(
+        return CheckpointResult.of(
+            assumed,
             feasible=writing < interval,
-            assumptions=assumed,
             binding=_binding(writing, stall, interval, burst, filesystem),
-            checkpoint_size=quantity(size, "byte"),
+            checkpoint_size=size,
             bytes_per_parameter=weight + optimizer,
-            write_time_seconds=quantity(writing, "s"),
-            stall_time=quantity(stall, "s"),
-            snapshot_time=None if snapshot is None else quantity(snapshot, "s"),
-            write_bandwidth=quantity(rate, "byte/s"),
-            max_bandwidth_required=quantity(burst, "byte/s"),
+            write_time_seconds=writing,
+            stall_time=stall,
+            snapshot_time=snapshot,
+            write_bandwidth=rate,
+            max_bandwidth_required=burst,
             storage_bottleneck=full,
             bottleneck="Filesystem" if full else "Writers",
             mfu_penalty_pct=100 * stall_share(stall, interval),
+            shown={
+                "parameters": x.model.parameter_count,
+                "weight": weight,
+                "optimizer": optimizer,
+                "writer": writer,
+            },
+            cited={
+                "model": x.model,
+                "hardware": chip,
+            },
         )
-        outcome._context = {
-            "parameters": x.model.parameter_count,
-            "weight": weight,
-            "optimizer": optimizer,
-            "size": size,
-            "writers": x.n_writers,
-            "writer": writer,
-            "filesystem": filesystem,
-            "stall": stall,
-            "interval": interval,
-        }
-        outcome._sources = {
-            "model": x.model.metadata.source_title or "given by the user",
-            "hardware": chip.metadata.source_title or "given by the user",
-        }
-        return outcome
 
 
 def _binding(writing: float, stall: float, interval: float, burst: float, filesystem: float) -> Binding:

@@ -19,13 +19,12 @@ data, which needs far less than 1 / p_min.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import log, maximum, sqrt
-from mlsysim.units.registry import quantity
-from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Resolver, Result, Time, Wall
+from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -84,7 +83,7 @@ class ResponsibleEngineeringResult(Result):
     dp_slowdown_factor: float
     dp_slowdown_range: tuple[float, float]
     effective_training_time: Time
-    effective_training_time_range: Any
+    effective_training_time_range: tuple[Time, Time]
     privacy_cost_ratio: float
     noise_multiplier: float | None
     additional_data_requirement: float
@@ -125,7 +124,7 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
             "effective_training_time",
             "T_private = T slowdown",
             r"T_{\mathrm{DP}} = T\,f(\epsilon)",
-            {"T": ("base", "s"), "slowdown": ("factor", "")},
+            {"T": ("base_training_time", "s"), "slowdown": ("dp_slowdown_factor", "")},
         ),
         Equation(
             "noise_multiplier",
@@ -137,7 +136,7 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
             "fairness_data_ratio",
             "data = 1 / p_min",
             r"D/D_{\mathrm{group}} = \frac{1}{p_{\min}}",
-            {"p_min": ("prevalence", "")},
+            {"p_min": ("min_subgroup_prevalence", "")},
         ),
     )
     known_fallacies = (
@@ -146,7 +145,7 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
         "More data of the same kind serves a rare group: at a prevalence of 1 % it takes a hundred samples for one.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ResponsibleEngineeringResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> ResponsibleEngineeringResult:
         """Cost of privacy and fairness."""
         slope = constant("dp_sgd_slope")
         low_cost, high_cost = constant("dp_sgd_step_cost_low"), constant("dp_sgd_step_cost_high")
@@ -168,13 +167,13 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
             f"Wall 20 (Safety): privacy at epsilon {x.epsilon:g} takes {low:.3g} to {high:.3g} times as long ({factor:.3g} by "
             f"the paper's form); one sample of the smallest group takes {data:.4g} samples in all."
         )
-        outcome = ResponsibleEngineeringResult(
-            assumptions=assumed,
+        return ResponsibleEngineeringResult.of(
+            assumed,
             binding=Binding(20, "Safety", factor, sentence),
             dp_slowdown_factor=factor,
             dp_slowdown_range=(low, high),
-            effective_training_time=quantity(base * factor, "s"),
-            effective_training_time_range=(quantity(base * low, "s"), quantity(base * high, "s")),
+            effective_training_time=base * factor,
+            effective_training_time_range=(base * low, base * high),
             privacy_cost_ratio=factor,
             noise_multiplier=sigma,
             additional_data_requirement=data - 1,
@@ -182,14 +181,6 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
             epsilon=x.epsilon,
             delta=x.delta,
             min_subgroup_prevalence=x.min_subgroup_prevalence,
+            shown={"slope": slope.number},
+            cited={"slowdown": slope.source.title, "range": high_cost.source.title},
         )
-        outcome._context = {
-            "slope": slope.number,
-            "epsilon": x.epsilon,
-            "delta": x.delta,
-            "base": base,
-            "factor": factor,
-            "prevalence": x.min_subgroup_prevalence,
-        }
-        outcome._sources = {"slowdown": slope.source.title, "range": high_cost.source.title}
-        return outcome
