@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mlsysim.cases import goodput, money
+from mlsysim.cases.checkpoint import checkpoint_size
 from mlsysim.errors import InputError
 from mlsysim.physics import collectives, memory, pipeline, queueing, training_memory
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.walls.algorithm.complexity import training_flops
-from mlsysim.walls.fleet import fragility
-from mlsysim.walls.operations import capital
-from mlsysim.walls.operations.checkpoint import checkpoint_size
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -69,7 +68,7 @@ def calc_transformer_training_flops(n_params: Any, n_tokens: Any) -> Any:
 def calc_failure_probability(mtbf: Any, job_duration: Any) -> float:
     """Probability of at least one failure; bare numbers are hours."""
     duration = _number(job_duration, "h", "job_duration")
-    return float(fragility.failure_probability(duration, _number(mtbf, "h", "mtbf", low_open=True)))
+    return float(goodput.failure_probability(duration, _number(mtbf, "h", "mtbf", low_open=True)))
 
 
 def calc_effective_flops(peak_flops: Any, mfu: float, scaling_eff: float, goodput_ratio: float) -> Any:
@@ -78,7 +77,7 @@ def calc_effective_flops(peak_flops: Any, mfu: float, scaling_eff: float, goodpu
     shares = [
         _number(v, "", n) for v, n in ((mfu, "mfu"), (scaling_eff, "scaling_eff"), (goodput_ratio, "goodput_ratio"))
     ]
-    return quantity(fragility.effective_rate(peak, *shares), "flop/s")
+    return quantity(goodput.effective_rate(peak, *shares), "flop/s")
 
 
 def _link(message_bytes: Any, n_gpus: Any, bandwidth_bytes_s: Any, latency_s: Any) -> tuple[float, float, float, float]:
@@ -137,14 +136,14 @@ def calc_pipeline_bubble(n_stages: Any, n_microbatches: Any, v_stages: Any = 1) 
 def calc_young_daly_interval(checkpoint_cost_s: Any, mtbf_s: Any) -> Any:
     """Time between checkpoints that wastes least: sqrt(2 delta M)."""
     return quantity(
-        fragility.young_interval(_number(checkpoint_cost_s, "s", "checkpoint_cost_s"), _number(mtbf_s, "s", "mtbf_s")),
+        goodput.young_interval(_number(checkpoint_cost_s, "s", "checkpoint_cost_s"), _number(mtbf_s, "s", "mtbf_s")),
         "s",
     )
 
 
 def calc_mtbf_cluster(component_mtbf_hours: Any, n_components: Any, correlation_factor: float = 1.0) -> Any:
     """Mean time between failures of many parts; correlated failures (factor above 1) strike less often, but together."""
-    hours = fragility.cluster_mtbf(
+    hours = goodput.cluster_mtbf(
         _number(component_mtbf_hours, "h", "component_mtbf_hours", low_open=True),
         _number(n_components, "", "n_components", low=1),
     )
@@ -153,7 +152,7 @@ def calc_mtbf_cluster(component_mtbf_hours: Any, n_components: Any, correlation_
 
 def calc_mtbf_node(gpu_mtbf_h: Any, n_gpus: Any, nic_mtbf_h: Any, n_nics: Any, psu_mtbf_h: Any, n_psus: Any) -> Any:
     """Mean time between failures of a node: the rates of its components add."""
-    hours = fragility.node_mtbf(
+    hours = goodput.node_mtbf(
         _number(gpu_mtbf_h, "h", "gpu_mtbf_h", low_open=True),
         _number(n_gpus, "", "n_gpus"),
         _number(nic_mtbf_h, "h", "nic_mtbf_h", low_open=True),
@@ -276,7 +275,7 @@ def calc_training_time_days(
 def calc_availability_stacked(single_availability: float, n_replicas: int) -> float:
     """Probability that at least one replica is up."""
     return float(
-        fragility.stacked_availability(
+        goodput.stacked_availability(
             _number(single_availability, "", "single_availability"), _number(n_replicas, "", "n_replicas", low=1)
         )
     )
@@ -301,7 +300,7 @@ def calc_fleet_tco(
     devices = given.pop("quantity", quantity_)
     if given or devices is None:
         raise InputError("calc_fleet_tco takes unit_cost, power_w, quantity, years and kwh_price.")
-    cost = capital.ownership_cost(
+    cost = money.ownership_cost(
         _number(unit_cost, "USD", "unit_cost"),
         _number(power_w, "W", "power_w") / 1e3,
         _number(devices, "", "quantity", low=1),

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from mlsysim.cases.money import rental_cost
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.infra.types import Datacenter
 from mlsysim.plans.answer import Answer, Level, Limit, MemoryBar, Metric, Part, Score, equations_of
@@ -16,7 +17,7 @@ from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.walls.base import Binding, Result
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.data.ingestion import DataModel
-from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult, rental_cost
+from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult
 from mlsysim.walls.operations.sustainability import SustainabilityModel, SustainabilityResult
 
 __all__ = [

@@ -23,14 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.footprint import Site
+from mlsysim.cases.money import Prices
+from mlsysim.cases.run import Run, per_million, spent_by
+from mlsysim.cases.run_inputs import electricity_price, site_of
 from mlsysim.physics.power import proportional_power
 from mlsysim.search.tables import Table
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionModel, CompressionResult
 from mlsysim.walls.inputs import Input, read_input
-from mlsysim.walls.operations.capital import EconomicsModel, amortised_share, energy_cost, token_cost
-from mlsysim.walls.operations.prices import electricity_price
-from mlsysim.walls.operations.sustainability import Site, carbon_mass, facility_energy, site_of
+from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:
@@ -77,9 +80,7 @@ OBJECTIVE = "usd_per_mtoken"
 
 _MEMORY = 2
 _FIELDS = ("fits", "latency", "tokens", "memory", "mfu", "middle", "low", "price", "tdp")
-_MILLION = conversion_factor("token", "Mtoken")
-_YEAR = conversion_factor("year", "s")
-_KWH = conversion_factor("J", "kWh")
+_HOUR = conversion_factor("h", "s")
 
 
 def solve_at(given: Mapping[str, Any]) -> CompressionResult:
@@ -113,13 +114,10 @@ def _pass(given: dict[str, Any]) -> list[float]:
 
 
 def _place(given: dict[str, Any]) -> list[float]:
-    """PUE and carbon of a grid; without one, PUE 1 and no carbon."""
-    if given["grid"] is None:
-        site = Site("not given", 1.0)
-    else:
-        grid = read_input("a sweep", "grid", INPUTS["grid"], given["grid"])
-        site = site_of(grid, None, {})  # type: ignore[arg-type]
-    return [site.pue, np.nan if site.carbon is None else site.carbon]
+    """PUE, carbon and price of electricity of a grid; without one, PUE 1 and no carbon."""
+    grid = None if given["grid"] is None else read_input("a sweep", "grid", INPUTS["grid"], given["grid"])
+    site = site_of(grid, None, Assumptions())
+    return [np.nan if value is None else value for value in (site.pue, site.carbon)]
 
 
 def _table(space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any, what: str) -> Table:
@@ -142,9 +140,11 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     latency, tokens = work["latency"], work["tokens"]
     fits = work["fits"] > 0
     watts = proportional_power(work["tdp"], constant("idle_power_fraction").number, np.minimum(work["mfu"], 1.0))
-    energy = facility_energy(watts * latency * _KWH, place["pue"])
-    tariff = given("kwh_price", electricity_price("a sweep", None, Site("not given", 1.0), {}))
-    share = amortised_share(given("price", work["price"]), latency / _YEAR, given("amortization_years", None))
+    tariff = given("kwh_price", electricity_price("a sweep", None, Site("not given", 1.0), Assumptions()))
+    prices = Prices(given("price", work["price"]), given("amortization_years", None), 0.0, tariff)
+    site = Site("", place["pue"], None, place["carbon"])
+    spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), site, prices)
+    assert spent.bill is not None
     outputs = {
         "feasible": fits,
         "wall": np.where(fits, 0, _MEMORY),
@@ -154,8 +154,8 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
         "mfu": work["mfu"],
         "accuracy_delta": work["middle"],
         "accuracy_worst": work["low"],
-        "usd_per_mtoken": token_cost(share + energy_cost(energy, tariff), tokens * _MILLION),
-        "kwh_per_mtoken": token_cost(energy, tokens * _MILLION),
-        "kgco2e_per_mtoken": token_cost(carbon_mass(energy, place["carbon"]), tokens * _MILLION),
+        "usd_per_mtoken": per_million(spent.bill.total, tokens),
+        "kwh_per_mtoken": per_million(spent.footprint.energy, tokens),
+        "kgco2e_per_mtoken": per_million(spent.footprint.carbon, tokens),
     }
     return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.cases.capacity import inference_bytes, training_state
+from mlsysim.cases.money import amortised_share
+from mlsysim.cases.run import per_million
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.power import proportional_power
@@ -27,7 +29,7 @@ from mlsysim.search.tables import Table
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, Input, read_input
 from mlsysim.walls.node.compute_memory import SingleNodeModel, choose_pass, node_time, spill_time
-from mlsysim.walls.operations.capital import EconomicsModel, amortised_share
+from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:
@@ -252,7 +254,7 @@ def _roofline(space: Space, columns: Columns, work: dict[str, Any], chip: dict[s
         "energy_j": watts * latency,
         "price_usd": price,
         "throughput_per_usd": throughput / price,
-        "usd_per_mtoken": 1e6 * spent / work["tokens"],
+        "usd_per_mtoken": per_million(spent, work["tokens"]),
     }
     return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}
 

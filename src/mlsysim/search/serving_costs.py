@@ -14,40 +14,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.footprint import Site
+from mlsysim.cases.money import Prices as OwnPrices
+from mlsysim.cases.money import rental_cost
+from mlsysim.cases.run import Run, per_million, run_work, spent_by
+from mlsysim.cases.run_inputs import LOCAL, electricity_price, fallback_price, maintenance_rate
 from mlsysim.infra.registry import Prices
 from mlsysim.physics.power import proportional_power
 from mlsysim.search.serving_inputs import COSTS, INPUTS
 from mlsysim.search.sites import sites_of
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.operations.capital import (
-    amortised_share,
-    energy_cost,
-    maintenance_cost,
-    rental_cost,
-    token_cost,
-)
-from mlsysim.walls.operations.sustainability import (
-    DAYS_PER_YEAR,
-    HOURS_PER_DAY,
-    carbon_mass,
-    computing_energy,
-    facility_energy,
-    fleet_power,
-    water_volume,
-)
 from mlsysim.zoo.constants import constant
 
 __all__ = ["Pool", "ServingCosts", "listed_rent"]
 
 _HOURS = 1.0
+_OF_PLACES = ("pue", "wue", "carbon", "price")
 _SECONDS = conversion_factor("h", "s")
-_MILLION = conversion_factor("token", "Mtoken")
-_NOWHERE = SimpleNamespace(datacenter=None, region=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +75,11 @@ class ServingCosts:
     def __init__(self, space: Any, on_axes: Mapping[str, str], fixed: Mapping[str, Any]) -> None:
         self.space, self.on_axes = space, on_axes
         self.fixed = {name: fixed.get(name, INPUTS[name].default) for name in COSTS}
-        if self.fixed["maintenance_fraction"] is None:
-            self.fixed["maintenance_fraction"] = to_si(constant("maintenance_rate").quantity, "1/year")
+        self.fixed["maintenance_fraction"] = maintenance_rate(self.fixed["maintenance_fraction"], Assumptions())
         self.idle = constant("idle_power_fraction").number
-        self.price = to_si(constant("electricity_price").quantity, "USD/kWh")
-        sites = sites_of(self._values("datacenter"), _NOWHERE)
+        sites = sites_of(self._values("datacenter"), None)
         # What a place does not publish is None there, and not a number in the table.
-        self.sites = np.array(
-            [[getattr(site, name) for site in sites] for name in ("pue", "carbon", "wue", "price")], dtype=np.float64
-        )
+        self.sites = np.array([[getattr(site, name) for site in sites] for name in _OF_PLACES], dtype=np.float64)
 
     def _values(self, name: str) -> tuple[Any, ...]:
         return self.space.values(self.on_axes[name]) if name in self.on_axes else (self.fixed[name],)
@@ -113,49 +97,57 @@ class ServingCosts:
         self, column: Callable[[str], Any], places: Callable[[str], Any], pools: list[Pool], tokens_per_second: Any
     ) -> dict[str, Any]:
         """Outputs for a million tokens. ``column`` gives an input at each point, ``places`` its places on its axis."""
-        x = SimpleNamespace(**{n: column(n) if n in self.on_axes else self.fixed[n] for n in COSTS})
+        x = {n: column(n) if n in self.on_axes else self.fixed[n] for n in COSTS}
         at = places("datacenter") if "datacenter" in self.on_axes else 0
-        pue, carbon, wue, tariff = (row[at] for row in self.sites)
+        site = Site("", **{name: row[at] for name, row in zip(_OF_PLACES, self.sites, strict=True)})
         power: Any = 0.0
         for pool in pools:
-            power = power + fleet_power(self._device(pool, x), pool.devices, 0.0, 1)
-        computing = computing_energy(power, _HOURS)
-        energy = facility_energy(computing, pue)
-        million = tokens_per_second * _SECONDS * _HOURS * x.utilization * _MILLION
+            power = power + Run(_HOURS, pool.devices, self._device(pool, x)).power
+        rented = x["cloud_price"] is not None
+        spent = spent_by(Run(_HOURS, 1, power), site, None if rented else self._prices(x, pools, site))
+        taken = spent.footprint
+        dollars = self._rent(x, places, pools) if spent.bill is None else spent.bill.total
+        work = run_work(_HOURS * _SECONDS, tokens_per_second, 1.0, x["utilization"])
         return {
-            "usd_per_mtoken": token_cost(self._dollars(x, places, pools, energy, tariff), million),
-            "kwh_per_mtoken": token_cost(energy, million),
-            "kgco2e_per_mtoken": token_cost(carbon_mass(energy, carbon), million),
-            "litres_per_mtoken": token_cost(water_volume(computing, wue), million),
+            "usd_per_mtoken": per_million(dollars, work),
+            "kwh_per_mtoken": per_million(taken.energy, work),
+            "kgco2e_per_mtoken": per_million(taken.carbon, work),
+            "litres_per_mtoken": per_million(taken.water, work),
         }
 
-    def _device(self, pool: Pool, x: Any) -> Any:
+    def _device(self, pool: Pool, x: Mapping[str, Any]) -> Any:
         """kW of one device, as wall 18 has it."""
-        if x.average_power is not None:
-            return x.average_power / 1000
+        if x["average_power"] is not None:
+            return x["average_power"] / 1000
         if pool.watts is not None:
-            return pool.watts(x.utilization) / 1000
-        return proportional_power(pool.tdp, self.idle, np.minimum(pool.mfu, 1.0) * x.utilization)
+            return pool.watts(x["utilization"]) / 1000
+        return proportional_power(pool.tdp, self.idle, np.minimum(pool.mfu, 1.0) * x["utilization"])
 
-    def _dollars(self, x: Any, places: Callable[[str], Any], pools: list[Pool], energy: Any, tariff: Any) -> Any:
-        """Dollars of an hour."""
-        if x.cloud_price is not None:
-            total: Any = 0.0
-            for pool in pools:
-                rent = _rent(x.cloud_price, self._values("cloud_price"), places, pool)
-                total = total + rental_cost(rent, pool.devices, _HOURS, x.utilization)
-            return total
+    def _rent(self, x: Mapping[str, Any], places: Callable[[str], Any], pools: list[Pool]) -> Any:
+        """Dollars of a rented hour."""
+        total: Any = 0.0
+        for pool in pools:
+            rent = _rent(x["cloud_price"], self._values("cloud_price"), places, pool)
+            total = total + rental_cost(rent, pool.devices, _HOURS, x["utilization"])
+        return total
+
+    def _prices(self, x: Mapping[str, Any], pools: list[Pool], site: Site) -> OwnPrices:
+        """What owning is paid by."""
         purchase: Any = 0.0
-        for pool, own in zip(pools, (x.unit_cost, x.decode_unit_cost), strict=False):
+        for pool, own in zip(pools, (x["unit_cost"], x["decode_unit_cost"]), strict=False):
             each = pool.unit_cost if own is None else own
-            purchase = purchase + each * pool.devices * x.infrastructure_multiplier
-        years = _HOURS / HOURS_PER_DAY / DAYS_PER_YEAR
-        price = self.price if x.kwh_price is None else x.kwh_price
-        if isinstance(price, str) or (isinstance(price, np.ndarray) and price.dtype.kind == "U"):
-            price = tariff
-        capex = amortised_share(purchase, years, x.amortization_years)
-        upkeep = maintenance_cost(purchase, x.maintenance_fraction, years)
-        return capex + energy_cost(energy, price) + upkeep
+            purchase = purchase + each * pool.devices * x["infrastructure_multiplier"]
+        tariff = _tariff(x["kwh_price"], site)
+        return OwnPrices(purchase, x["amortization_years"], x["maintenance_fraction"], tariff)
+
+
+def _tariff(value: Any, site: Site) -> Any:
+    """USD/kWh at each point: as given, or by the words for the price of a place."""
+    words = np.asarray(value)
+    if value is None or words.dtype.kind != "U":
+        return electricity_price("a sweep", None, site, Assumptions()) if value is None else value
+    local = np.where(np.isnan(site.price), fallback_price(), site.price)
+    return np.where(words == LOCAL, local, site.price)
 
 
 def _rent(given: Any, values: tuple[Any, ...], places: Callable[[str], Any], pool: Pool) -> Any:

@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim import Fleet, Hardware, InputError, NetworkFabric, Node, Systems, UnitError
-from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
-from mlsysim.hardware.types import Reliability
-from mlsysim.walls.fleet.fragility import (
-    ReliabilityModel,
+from mlsysim.cases.goodput import (
     checkpoint_waste,
     cluster_mtbf,
     daly_interval,
@@ -21,6 +18,9 @@ from mlsysim.walls.fleet.fragility import (
     stacked_availability,
     young_interval,
 )
+from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
+from mlsysim.hardware.types import Reliability
+from mlsysim.walls.fleet.fragility import ReliabilityModel
 
 
 def fleet(nodes: int = 64, **changes):

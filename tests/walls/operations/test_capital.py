@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim import DataWarning, Fleet, Grids, Hardware, InputError, NetworkFabric, Node, Systems, UnitError
-from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
-from mlsysim.walls.operations.capital import (
-    EconomicsModel,
+from mlsysim.cases.money import (
     accelerator_hour_cost,
     amortised_share,
     break_even_utilisation,
@@ -17,6 +15,8 @@ from mlsysim.walls.operations.capital import (
     rental_cost,
     useful_work_cost,
 )
+from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
+from mlsysim.walls.operations.capital import EconomicsModel
 
 
 def fleet(nodes: int = 64, chip: str = "H100", **changes):

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim import Hardware, InputError, Models, TransformerWorkload
-from mlsysim.walls.operations.checkpoint import CheckpointModel, checkpoint_size, storage_rate, write_time
+from mlsysim.cases.checkpoint import checkpoint_size, storage_rate, write_time
+from mlsysim.walls.operations.checkpoint import CheckpointModel
 
 
 def seventy(**changes):

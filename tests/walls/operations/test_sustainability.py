@@ -5,14 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim import Datacenter, Facility, Fleet, GridProfile, Grids, Hardware, InputError, NetworkFabric, Node, Systems
+from mlsysim.cases.footprint import carbon_mass, computing_energy, embodied_share, facility_energy
 from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
-from mlsysim.walls.operations.sustainability import (
-    SustainabilityModel,
-    carbon_mass,
-    computing_energy,
-    embodied_share,
-    facility_energy,
-)
+from mlsysim.walls.operations.sustainability import SustainabilityModel
 
 
 def fleet(nodes: int = 64, chip: str = "H100", **changes):

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.errors import MLSysError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -25,7 +26,6 @@ from mlsysim.timing.power import (
     power_of,
     serving_activity,
 )
-from mlsysim.walls.operations.sustainability import carbon_mass, computing_energy, facility_energy
 
 __all__ = ["COLUMNS", "IMAGES", "SERVING", "image_activity", "predict", "token_activity"]
 

@@ -20,30 +20,27 @@ where it is 30 %, and above 100 % (no progress) the exact form still has some.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import exp, expm1, maximum, minimum, power, sqrt, where
+from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.goodput import (
+    Goodput,
+    Saving,
+    cluster_mtbf,
+    daly_interval,
+    exact_goodput,
+    expected_failures,
+    failure_probability,
+    goodput_of,
+)
+from mlsysim.cases.run_inputs import node_parts
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import FLEET, Binding, Equation, Input, Resolver, Result, Time, Wall
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "CARDS",
-    "ReliabilityModel",
-    "ReliabilityResult",
-    "checkpoint_waste",
-    "cluster_mtbf",
-    "daly_interval",
-    "effective_rate",
-    "exact_goodput",
-    "expected_failures",
-    "failure_probability",
-    "node_mtbf",
-    "stacked_availability",
-    "young_interval",
-]
+__all__ = ["CARDS", "ReliabilityModel", "ReliabilityResult"]
 
 CARDS = (
     Wall(
@@ -60,102 +57,18 @@ CARDS = (
 
 _HOUR = conversion_factor("h", "s")
 
-_HOURS = Arg("h", 1e3, 1e6)
-_MTBF = Arg("s", 1e4, 1e7)
-_WRITE = Arg("s", 1.0, 1e3)
 
-
-@kernel(
-    inputs={
-        "accelerator_mtbf": _HOURS,
-        "accelerators": Arg("", 1, 72, whole=True),
-        "nic_mtbf": _HOURS,
-        "nics": Arg("", 1, 16, whole=True),
-        "psu_mtbf": _HOURS,
-        "psus": Arg("", 1, 8, whole=True),
-    },
-    outputs={"mtbf": "h"},
-)
-def node_mtbf(accelerator_mtbf: Any, accelerators: Any, nic_mtbf: Any, nics: Any, psu_mtbf: Any, psus: Any) -> Any:
-    """Mean time between failures of a node whose components fail independently: their rates add."""
-    return 1 / (accelerators / accelerator_mtbf + nics / nic_mtbf + psus / psu_mtbf)
-
-
-@kernel(inputs={"mtbf": _HOURS, "count": Arg("", 1, 1e5, whole=True)}, outputs={"fleet": "h"})
-def cluster_mtbf(mtbf: Any, count: Any) -> Any:
-    """Mean time between failures of ``count`` equal parts."""
-    return mtbf / count
-
-
-@kernel(inputs={"duration": Arg("h", 1, 1e4), "mtbf": Arg("h", 1, 1e5)}, outputs={"failures": ""})
-def expected_failures(duration: Any, mtbf: Any) -> Any:
-    """Failures to expect in a time."""
-    return duration / mtbf
-
-
-@kernel(inputs={"duration": Arg("h", 1, 1e3), "mtbf": Arg("h", 10, 1e5)}, outputs={"probability": ""})
-def failure_probability(duration: Any, mtbf: Any) -> Any:
-    """Probability of at least one failure in a time."""
-    return -expm1(-(duration / mtbf))
-
-
-@kernel(inputs={"write": _WRITE, "mtbf": _MTBF}, outputs={"interval": "s"})
-def young_interval(write: Any, mtbf: Any) -> Any:
-    """Time of computing between two checkpoints that wastes least, at first order."""
-    return sqrt(2 * write * mtbf)
-
-
-@kernel(inputs={"write": _WRITE, "mtbf": _MTBF}, outputs={"interval": "s"})
-def daly_interval(write: Any, mtbf: Any) -> Any:
-    """The same to higher order: the minimum of the exact form to better than a per cent."""
-    ratio = write / (2 * mtbf)
-    root = sqrt(ratio)
-    expanded = sqrt(2 * write * mtbf) * (1 + root / 3 + ratio / 9) - write
-    return where(write < 2 * mtbf, expanded, mtbf)
-
-
-@kernel(
-    inputs={"write": _WRITE, "interval": Arg("s", 1e2, 1e5), "mtbf": _MTBF, "recovery": Arg("s", 1.0, 1e4)},
-    outputs={"writes": "", "rework": "", "restarts": ""},
-)
-def checkpoint_waste(write: Any, interval: Any, mtbf: Any, recovery: Any) -> Any:
-    """Shares of the time that go to writing, to work done again, and to restarts, at first order."""
-    return write / interval, interval / (2 * mtbf), recovery / mtbf
-
-
-@kernel(
-    inputs={"write": _WRITE, "interval": Arg("s", 1e2, 1e4), "mtbf": _MTBF, "recovery": Arg("s", 1.0, 1e3)},
-    outputs={"goodput": ""},
-)
-def exact_goodput(write: Any, interval: Any, mtbf: Any, recovery: Any) -> Any:
-    """Useful over wall-clock time for exponential failures that may also strike while writing and restarting.
-
-    The exponents stop at 600, where the goodput is below 1e-250 and a float would overflow.
-    """
-    exposed = minimum((interval + write) / mtbf, 600.0)
-    return interval / (mtbf * exp(minimum(recovery / mtbf, 600.0)) * expm1(exposed))
-
-
-@kernel(
-    inputs={
-        "peak": Arg("flop/s", 1e12, 1e16),
-        "efficiency": Arg("", 0.1, 1.0),
-        "scaling": Arg("", 0.1, 1.0),
-        "goodput": Arg("", 0.1, 1.0),
-    },
-    outputs={"rate": "flop/s"},
-)
-def effective_rate(peak: Any, efficiency: Any, scaling: Any, goodput: Any) -> Any:
-    """Useful arithmetic of a fleet. ``efficiency`` is that of the kernels: a published MFU contains ``scaling`` already."""
-    return peak * efficiency * scaling * goodput
-
-
-@kernel(
-    inputs={"availability": Arg("", 0.5, 0.999), "replicas": Arg("", 1, 10, whole=True)}, outputs={"availability": ""}
-)
-def stacked_availability(availability: Any, replicas: Any) -> Any:
-    """Probability that at least one of several independent replicas is up."""
-    return 1 - power(1 - availability, replicas)
+def _mtbf(part: str, example: str) -> Input:
+    return Input(
+        f"mean time between failures of one {part}",
+        kind="quantity",
+        unit="h",
+        plain_unit="h",
+        low=0,
+        low_open=True,
+        default=None,
+        example=example,
+    )
 
 
 class ReliabilityResult(Result):
@@ -218,36 +131,9 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
             default=None,
             example="30 min",
         ),
-        "accelerator_mtbf": Input(
-            "mean time between failures of one accelerator",
-            kind="quantity",
-            unit="h",
-            plain_unit="h",
-            low=0,
-            low_open=True,
-            default=None,
-            example="50000 h",
-        ),
-        "nic_mtbf": Input(
-            "mean time between failures of one network adapter",
-            kind="quantity",
-            unit="h",
-            plain_unit="h",
-            low=0,
-            low_open=True,
-            default=None,
-            example="150000 h",
-        ),
-        "psu_mtbf": Input(
-            "mean time between failures of one power supply",
-            kind="quantity",
-            unit="h",
-            plain_unit="h",
-            low=0,
-            low_open=True,
-            default=None,
-            example="100000 h",
-        ),
+        "accelerator_mtbf": _mtbf("accelerator", "50000 h"),
+        "nic_mtbf": _mtbf("network adapter", "150000 h"),
+        "psu_mtbf": _mtbf("power supply", "100000 h"),
     }
     equations = (
         Equation(
@@ -295,102 +181,67 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
         "A published MFU times scaling times goodput gives the useful rate: the MFU contains the scaling already.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ReliabilityResult:
+    def _solve(self, x: SimpleNamespace, assumed: Assumptions) -> ReliabilityResult:
         """Failure rate, checkpoint interval and goodput of a run on a fleet."""
-        fleet, node = x.fleet, x.fleet.node
+        fleet, hours = x.fleet, x.job_duration_hours
         context: dict[str, Any] = {"nodes": fleet.count, "from_components": fleet.mtbf_hours is None}
-        sources: dict[str, str] = {}
         if fleet.mtbf_hours is not None:
             mtbf = float(fleet.mtbf_hours)
             per_node = mtbf * fleet.count
-            sources["fleet MTBF"] = "stated by the fleet"
+            sources = {"fleet MTBF": "stated by the fleet"}
         else:
-            own = node.accelerator.reliability
-            parts = {
-                "accelerator_mtbf": (x.accelerator_mtbf, None if own is None else to_si(own.mtbf, "h"), "gpu_mtbf"),
-                "nic_mtbf": (x.nic_mtbf, None, "nic_mtbf"),
-                "psu_mtbf": (x.psu_mtbf, None, "psu_mtbf"),
-            }
-            for name, (given, stated, fallback) in parts.items():
-                context[name] = _first(given, stated)
-                if context[name] is None:
-                    entry = constant(fallback)
-                    context[name] = to_si(entry.quantity, "h")
-                    assumed[name] = f"{context[name]:g} h"
-                    sources[name] = entry.source.title
-            counts = {
-                "accelerators": node.accelerators_per_node,
-                "nics": node.nics_per_node,
-                "psus": node.psus_per_node,
-            }
-            context |= counts
-            if not node.nics_given:
-                assumed["nics_per_node"] = f"{node.nics_per_node} (the node does not say)"
-            per_node = node_mtbf(
-                context["accelerator_mtbf"],
-                counts["accelerators"],
-                context["nic_mtbf"],
-                counts["nics"],
-                context["psu_mtbf"],
-                counts["psus"],
-            )
+            given = {"accelerator": x.accelerator_mtbf, "nic": x.nic_mtbf, "psu": x.psu_mtbf}
+            parts, sources = node_parts(fleet.node, assumed, **given)
+            context |= asdict(parts)
+            per_node = parts.mtbf
             mtbf = cluster_mtbf(per_node, fleet.count)
-        seconds = mtbf * _HOUR
+        if x.checkpoint_interval is None:
+            assumed.say("checkpoint_interval", None, INFERRED, "Young's optimum")
         write, recovery = x.checkpoint_time_s, x.avg_recovery_time_s
-        best = young_interval(write, seconds)
-        interval = x.checkpoint_interval
-        if interval is None:
-            interval = best
-            assumed["checkpoint_interval"] = "Young's optimum"
-        writes, rework, restarts = checkpoint_waste(write, interval, seconds, recovery)
-        waste = writes + rework + restarts
-        goodput = maximum(0.0, 1 - waste)
-        failures = expected_failures(x.job_duration_hours, mtbf)
+        found = goodput_of(mtbf, Saving(write, recovery, x.checkpoint_interval))
+        seconds = mtbf * _HOUR
+        failures = expected_failures(hours, mtbf)
         outcome = ReliabilityResult(
-            feasible=waste < 1,
+            feasible=found.lasting,
             assumptions=assumed,
-            binding=_binding(failures, x.job_duration_hours, writes, rework, restarts, goodput),
+            binding=_binding(failures, hours, found),
             fleet_mtbf=quantity(mtbf, "h"),
             node_mtbf=quantity(per_node, "h"),
-            failure_probability=failure_probability(x.job_duration_hours, mtbf),
+            failure_probability=failure_probability(hours, mtbf),
             expected_failures=failures,
-            optimal_checkpoint_interval=quantity(best, "s"),
+            optimal_checkpoint_interval=quantity(found.best_interval, "s"),
             daly_checkpoint_interval=quantity(daly_interval(write, seconds), "s"),
-            checkpoint_interval=quantity(interval, "s"),
-            checkpoint_overhead_fraction=writes,
-            rework_overhead_fraction=rework,
-            restart_overhead_fraction=restarts,
-            total_overhead_fraction=waste,
-            goodput_ratio=goodput,
-            goodput_ratio_exact=exact_goodput(write, interval, seconds, recovery),
-            expected_lost_time=quantity(x.job_duration_hours * (1 - goodput), "h"),
+            checkpoint_interval=quantity(found.interval, "s"),
+            checkpoint_overhead_fraction=found.writes,
+            rework_overhead_fraction=found.rework,
+            restart_overhead_fraction=found.restarts,
+            total_overhead_fraction=found.waste,
+            goodput_ratio=found.ratio,
+            goodput_ratio_exact=exact_goodput(write, found.interval, seconds, recovery),
+            expected_lost_time=quantity(hours * (1 - found.ratio), "h"),
         )
         outcome._context = context | {
             "node_mtbf": per_node,
             "mtbf": mtbf,
-            "duration": x.job_duration_hours,
+            "duration": hours,
             "write": write,
-            "interval": interval,
+            "interval": found.interval,
             "recovery": recovery,
         }
         outcome._sources = sources
         return outcome
 
 
-def _first(*values: float | None) -> float | None:
-    return next((value for value in values if value is not None), None)
-
-
-def _binding(failures: float, hours: float, writes: float, rework: float, restarts: float, goodput: float) -> Binding:
-    costs = {"checkpoint writes": writes, "work done again": rework, "restarts": restarts}
+def _binding(failures: float, hours: float, found: Goodput) -> Binding:
+    costs = {"checkpoint writes": found.writes, "work done again": found.rework, "restarts": found.restarts}
     ranked = sorted(costs.items(), key=lambda item: item[1], reverse=True)
     shares = ", ".join(f"{name} {share:.1%}" for name, share in costs.items())
-    if goodput <= 0:
+    if found.ratio <= 0:
         sentence = (
             f"Wall 15 (Fragility) binds: {shares} of the time leave nothing for the run; make checkpoints shorter, "
             "restart faster, or use fewer or more reliable parts."
         )
     else:
-        sentence = f"Wall 15 (Fragility): {failures:.3g} failures expected in {hours:g} h cost {shares}; goodput {goodput:.1%}."
+        sentence = f"Wall 15 (Fragility): {failures:.3g} failures expected in {hours:g} h cost {shares}; goodput {found.ratio:.1%}."
     margin = ranked[0][1] / ranked[1][1] if ranked[1][1] > 0 else None
     return Binding(15, "Fragility", margin, sentence)

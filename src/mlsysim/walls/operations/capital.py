@@ -19,46 +19,42 @@ from __future__ import annotations
 
 import warnings
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.money import (
+    Bill,
+    Prices,
+    accelerator_hour_cost,
+    break_even_utilisation,
+    rental_cost,
+    useful_work_cost,
+)
+from mlsysim.cases.run import Run, per_million, run_work, spent_by
+from mlsysim.cases.run_inputs import (
+    device_draw,
+    electricity_price,
+    host_draw,
+    maintenance_rate,
+    node_price,
+    rent_price,
+    site_of,
+)
 from mlsysim.errors import DataWarning, InputError
-from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import minimum
 from mlsysim.units.registry import conversion_factor, quantity, to_si
-from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Resolver, Result, Wall
-from mlsysim.walls.operations.prices import cloud_price, electricity_price, purchase_price
+from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Resolver, Result, Wall
 from mlsysim.walls.operations.sustainability import (
     AVERAGE_POWER,
-    DAYS_PER_YEAR,
     DURATION_DAYS,
     FLEET_INPUT,
     HOST,
-    HOURS_PER_DAY,
     MFU,
     PLACE,
-    carbon_mass,
-    computing_energy,
-    facility_energy,
-    fleet_draw,
-    site_of,
-    water_volume,
+    EnergyKwh,
 )
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "CARDS",
-    "EconomicsModel",
-    "EconomicsResult",
-    "accelerator_hour_cost",
-    "amortised_share",
-    "break_even_utilisation",
-    "energy_cost",
-    "maintenance_cost",
-    "ownership_cost",
-    "rental_cost",
-    "token_cost",
-    "useful_work_cost",
-]
+__all__ = ["CARDS", "EconomicsModel", "EconomicsResult"]
 
 CARDS = (
     Wall(
@@ -73,96 +69,9 @@ CARDS = (
     ),
 )
 
-_USD = Arg("USD", 1.0, 1e10)
-_YEARS = Arg("year", 0.01, 10.0)
-_DEVICES = Arg("", 1, 1e6, whole=True)
-_HOURS = Arg("h", 1.0, 1e5)
-
-
-@kernel(
-    inputs={"purchase": _USD, "duration": _YEARS, "lifetime": Arg("year", 1.0, 10.0)},
-    outputs={"share": "USD"},
-)
-def amortised_share(purchase: Any, duration: Any, lifetime: Any) -> Any:
-    """Part of a purchase that a run answers for when it is written off in equal parts; never more than the price."""
-    return purchase * minimum(duration, lifetime) / lifetime
-
-
-@kernel(inputs={"purchase": _USD, "rate": Arg("1/year", 0.01, 0.5), "duration": _YEARS}, outputs={"cost": "USD"})
-def maintenance_cost(purchase: Any, rate: Any, duration: Any) -> Any:
-    """Upkeep in proportion to the price and the time."""
-    return purchase * rate * duration
-
-
-@kernel(inputs={"energy": Arg("kWh", 1.0, 1e9), "price": Arg("USD/kWh", 0.01, 1.0)}, outputs={"cost": "USD"})
-def energy_cost(energy: Any, price: Any) -> Any:
-    """Price of an energy."""
-    return energy * price
-
-
-@kernel(
-    inputs={
-        "unit_cost": Arg("USD", 1.0, 1e6),
-        "power": Arg("kW", 1e-3, 20.0),
-        "devices": _DEVICES,
-        "duration": _HOURS,
-        "price": Arg("USD/kWh", 0.01, 1.0),
-    },
-    outputs={"cost": "USD"},
-)
-def ownership_cost(unit_cost: Any, power: Any, devices: Any, duration: Any, price: Any) -> Any:
-    """Purchase of devices and the electricity that they take in a time."""
-    return devices * (unit_cost + power * duration * price)
-
-
-@kernel(
-    inputs={
-        "price": Arg("USD/h", 0.1, 100.0),
-        "devices": _DEVICES,
-        "duration": _HOURS,
-        "utilisation": Arg("", 0.01, 1),
-    },
-    outputs={"cost": "USD"},
-)
-def rental_cost(price: Any, devices: Any, duration: Any, utilisation: Any) -> Any:
-    """Rent of devices for the part of a time in which they are in use."""
-    return price * devices * duration * utilisation
-
-
-@kernel(
-    inputs={"total": _USD, "devices": _DEVICES, "duration": _HOURS, "utilisation": Arg("", 0.01, 1)},
-    outputs={"cost": "USD/h"},
-)
-def accelerator_hour_cost(total: Any, devices: Any, duration: Any, utilisation: Any) -> Any:
-    """Cost of one accelerator for one hour in use."""
-    return total / (devices * duration * utilisation)
-
-
-@kernel(
-    inputs={"hourly": Arg("USD/h", 0.1, 100.0), "peak": Arg("PFLOPs/s", 0.01, 20.0), "mfu": Arg("", 0.01, 1.0)},
-    outputs={"cost": "USD/(PFLOPs*h/s)"},
-)
-def useful_work_cost(hourly: Any, peak: Any, mfu: Any) -> Any:
-    """Cost of an hour of useful arithmetic at one PFLOP/s."""
-    return hourly / (peak * mfu)
-
-
-@kernel(inputs={"total": _USD, "tokens": Arg("Mtoken", 1.0, 1e8)}, outputs={"cost": "USD/Mtoken"})
-def token_cost(total: Any, tokens: Any) -> Any:
-    """Cost of a million tokens."""
-    return total / tokens
-
-
-@kernel(
-    inputs={"fixed": _USD, "variable": Arg("USD", 1.0, 1e4), "rent": Arg("USD", 1e5, 1e10)},
-    outputs={"utilisation": ""},
-)
-def break_even_utilisation(fixed: Any, variable: Any, rent: Any) -> Any:
-    """Utilisation u at which owning, fixed + variable u, costs as much as renting, rent u."""
-    return fixed / (rent - variable)
-
-
-EnergyKwh = Annotated[Any, Amount("kWh")]
+_HOURS_PER_DAY = conversion_factor("day", "h")
+_DAYS_PER_YEAR = conversion_factor("year", "day")
+_HOUR = conversion_factor("h", "s")
 
 
 class EconomicsResult(Result):
@@ -202,7 +111,8 @@ class EconomicsModel(Resolver[EconomicsResult]):
         "fleet": FLEET_INPUT,
         "duration_days": DURATION_DAYS,
         "kwh_price": Input(
-            "price of electricity in USD/kWh, or 'region' for the price of the grid",
+            "price of electricity in USD/kWh; 'region' for the price of the grid, which must have one, 'local' for it or else a "
+            "default",
             kind="object",
             unit="USD/kWh",
             default=None,
@@ -293,27 +203,29 @@ class EconomicsModel(Resolver[EconomicsResult]):
         "A price that is not published is zero.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> EconomicsResult:
+    def _solve(self, x: SimpleNamespace, assumed: Assumptions) -> EconomicsResult:
         """Cost of a run on a fleet."""
-        fleet, chip = x.fleet, x.fleet.node.accelerator
+        fleet, node, chip = x.fleet, x.fleet.node, x.fleet.node.accelerator
         if x.grid is not None and x.datacenter is not None:
             raise InputError("EconomicsModel takes a grid or a datacenter, not both; they say the same.", field="grid")
         site = site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed)
-        price = electricity_price("EconomicsModel", x.kwh_price, site, assumed)
-        purchase = purchase_price(fleet, x.unit_cost, x.node_cost, assumed) * x.infrastructure_multiplier
-        rate = x.maintenance_fraction
-        if rate is None:
-            rate = to_si(constant("maintenance_rate").quantity, "1/year")
-            assumed["maintenance_fraction"] = f"{rate:g} per year"
-        devices = fleet.total_accelerators
-        hours, years = x.duration_days * HOURS_PER_DAY, x.duration_days / DAYS_PER_YEAR
-        _device, power = fleet_draw(fleet, x.mfu * x.utilization, x.include_host, x.average_power, assumed)
-        computing = computing_energy(power, hours)
-        energy = facility_energy(computing, site.pue)
-        capex = amortised_share(purchase, years, x.amortization_years)
-        bill = energy_cost(energy, price)
-        upkeep = maintenance_cost(purchase, rate, years)
-        total = capex + bill + upkeep
+        electricity = electricity_price("EconomicsModel", x.kwh_price, site, assumed)
+        purchase = node_price(node, x.unit_cost, x.node_cost, assumed) * fleet.count * x.infrastructure_multiplier
+        prices = Prices(purchase, x.amortization_years, maintenance_rate(x.maintenance_fraction, assumed), electricity)
+        devices, hours, host = (
+            fleet.total_accelerators,
+            x.duration_days * _HOURS_PER_DAY,
+            host_draw(node, x.include_host),
+        )
+
+        def at(utilisation: float, notes: Assumptions) -> Run:
+            device = device_draw(chip, utilisation, x.average_power, notes)
+            return Run(hours, devices, device, fleet.count, host)
+
+        spent = spent_by(at(x.mfu * x.utilization, assumed), site, prices)
+        taken, bill = spent.footprint, spent.bill
+        assert bill is not None
+        years = x.duration_days / _DAYS_PER_YEAR
         if years > x.amortization_years:
             warnings.warn(
                 f"{x.duration_days:,.0f} days are longer than the {x.amortization_years:g} years of amortization; the share "
@@ -321,53 +233,51 @@ class EconomicsModel(Resolver[EconomicsResult]):
                 DataWarning,
                 stacklevel=4,
             )
-            assumed["capex"] = "capped at the purchase price: the run outlasts the amortization"
-        hourly = accelerator_hour_cost(total, devices, hours, x.utilization)
+            words = "capped at the purchase price: the run outlasts the amortization"
+            assumed.say("capex", bill.hardware, INFERRED, words)
+        hourly = accelerator_hour_cost(bill.total, devices, hours, x.utilization)
         context = {
             "purchase": purchase,
             "years": years,
             "lifetime": x.amortization_years,
-            "maintenance": rate,
-            "energy": energy,
-            "price": price,
-            "capex": capex,
-            "bill": bill,
-            "upkeep": upkeep,
+            "maintenance": prices.maintenance,
+            "energy": taken.energy,
+            "price": electricity,
+            "capex": bill.hardware,
+            "bill": bill.energy,
+            "upkeep": bill.maintenance,
         }
-        rent_price = cloud_price(x.cloud_price, fleet, assumed)
+        rate = rent_price(x.cloud_price, chip, assumed)
         rent = break_even = None
-        if rent_price is not None:
-            quiet = fleet_draw(fleet, 0.0, x.include_host, x.average_power, {})[1]
-            busy = fleet_draw(fleet, x.mfu, x.include_host, x.average_power, {})[1]
-            idle_bill = energy_cost(facility_energy(computing_energy(quiet, hours), site.pue), price)
-            variable = energy_cost(facility_energy(computing_energy(busy, hours), site.pue), price) - idle_bill
-            fixed = capex + upkeep + idle_bill
-            whole = rental_cost(rent_price, devices, hours, 1.0)
-            rent = rental_cost(rent_price, devices, hours, x.utilization)
-            break_even = break_even_utilisation(fixed, variable, whole) if whole > variable else None
-            context |= {"fixed": fixed, "variable": variable, "rent": whole}
+        if rate is not None:
+            quiet, busy = (spent_by(at(share, Assumptions()), site, prices).bill for share in (0.0, x.mfu))
+            assert quiet is not None and busy is not None
+            variable, whole = busy.energy - quiet.energy, rental_cost(rate, devices, hours, 1.0)
+            rent = rental_cost(rate, devices, hours, x.utilization)
+            break_even = break_even_utilisation(quiet.total, variable, whole) if whole > variable else None
+            context |= {"fixed": quiet.total, "variable": variable, "rent": whole}
         outcome = EconomicsResult(
             assumptions=assumed,
-            binding=_binding(capex, bill, upkeep, total, rent, break_even, x.utilization),
-            capex_usd=capex,
+            binding=_binding(bill, rent, break_even, x.utilization),
+            capex_usd=bill.hardware,
             purchase_price_usd=purchase,
-            opex_energy_usd=bill,
-            opex_maintenance_usd=upkeep,
-            total_opex_usd=bill + upkeep,
-            tco_usd=total,
-            it_energy_kwh=quantity(computing, "kWh"),
-            total_energy_kwh=quantity(energy, "kWh"),
-            carbon_footprint_kg=None if site.carbon is None else carbon_mass(energy, site.carbon),
-            water_usage_liters=None if site.wue is None else water_volume(computing, site.wue),
+            opex_energy_usd=bill.energy,
+            opex_maintenance_usd=bill.maintenance,
+            total_opex_usd=bill.operation,
+            tco_usd=bill.total,
+            it_energy_kwh=quantity(taken.computing, "kWh"),
+            total_energy_kwh=quantity(taken.energy, "kWh"),
+            carbon_footprint_kg=taken.carbon,
+            water_usage_liters=taken.water,
             pue=site.pue,
             region_name=site.name,
-            kwh_price_usd=price,
+            kwh_price_usd=electricity,
             cost_per_accelerator_hour_usd=hourly,
             cost_per_pflop_hour_usd=(
                 useful_work_cost(hourly, to_si(chip.compute.peak_flops, "PFLOPs/s"), x.mfu) if x.mfu > 0 else None
             ),
-            cost_per_million_tokens_usd=_per_million(x, total, hours),
-            cloud_price_per_hour_usd=rent_price,
+            cost_per_million_tokens_usd=_per_million(x, bill.total, hours),
+            cloud_price_per_hour_usd=rate,
             cloud_cost_usd=rent,
             break_even_utilization=break_even,
         )
@@ -381,21 +291,14 @@ def _per_million(x: Any, total: float, hours: float) -> float | None:
         raise InputError("EconomicsModel takes tokens or throughput, not both.", field="tokens")
     tokens = x.tokens
     if x.throughput is not None:
-        tokens = x.throughput * conversion_factor("h", "s") * hours * x.utilization
-    return None if tokens is None else float(token_cost(total, tokens * conversion_factor("token", "Mtoken")))
+        tokens = run_work(hours * _HOUR, x.throughput, 1.0, x.utilization)
+    return None if tokens is None else float(per_million(total, tokens))
 
 
-def _binding(
-    capex: float,
-    bill: float,
-    upkeep: float,
-    total: float,
-    rent: float | None,
-    break_even: float | None,
-    utilization: float,
-) -> Binding:
-    parts = {"the hardware's share": capex, "energy": bill, "maintenance": upkeep}
+def _binding(bill: Bill, rent: float | None, break_even: float | None, utilization: float) -> Binding:
+    parts = {"the hardware's share": bill.hardware, "energy": bill.energy, "maintenance": bill.maintenance}
     (name, largest), (_, second), _ = sorted(parts.items(), key=lambda item: item[1], reverse=True)
+    total = bill.total
     share = largest / total if total > 0 else 0.0
     sentence = f"Wall 17 (Capital): {total:,.0f} USD, of which {name} is {share:.0%}"
     if rent is not None:

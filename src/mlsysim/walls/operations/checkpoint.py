@@ -16,14 +16,12 @@ long as writing it; that belongs to the recovery time of wall 15.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.assumptions import CHIP, Assumptions
+from mlsysim.cases.checkpoint import Checkpoint, checkpoint_size, saved_bytes, stall_share, write_time
 from mlsysim.errors import InputError
-from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.training_memory import OPTIMIZERS, optimizer_bytes
-from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import minimum
+from mlsysim.physics.training_memory import OPTIMIZERS
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import (
     HARDWARE,
@@ -43,15 +41,7 @@ from mlsysim.walls.base import (
 )
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "CARDS",
-    "CheckpointModel",
-    "CheckpointResult",
-    "checkpoint_size",
-    "stall_share",
-    "storage_rate",
-    "write_time",
-]
+__all__ = ["CARDS", "CheckpointModel", "CheckpointResult"]
 
 CARDS = (
     Wall(
@@ -67,40 +57,6 @@ CARDS = (
 )
 
 _HOUR = conversion_factor("h", "s")
-_SIZE = Arg("byte", 1e6, 1e14)
-_RATE = Arg("byte/s", 1e8, 1e13)
-_TRAINED_WEIGHT = 2.0
-"""Bytes of the narrowest weight that training keeps: 8-bit training holds 16-bit weights, as in wall 2."""
-
-
-@kernel(
-    inputs={"parameters": Arg("", 1e6, 1e13), "weight": Arg("byte", 1.0, 8.0), "optimizer": Arg("byte", 1.0, 12.0)},
-    outputs={"size": "byte"},
-)
-def checkpoint_size(parameters: Any, weight: Any, optimizer: Any) -> Any:
-    """Weights and optimizer state."""
-    return parameters * (weight + optimizer)
-
-
-@kernel(
-    inputs={"writers": Arg("", 1, 1e5, whole=True), "writer": _RATE, "filesystem": _RATE},
-    outputs={"rate": "byte/s"},
-)
-def storage_rate(writers: Any, writer: Any, filesystem: Any) -> Any:
-    """What writers send together, up to what the file system takes in."""
-    return minimum(writers * writer, filesystem)
-
-
-@kernel(inputs={"size": _SIZE, "rate": _RATE}, outputs={"time": "s"})
-def write_time(size: Any, rate: Any) -> Any:
-    """Time to write a checkpoint."""
-    return size / rate
-
-
-@kernel(inputs={"stall": Arg("s", 0.01, 1e3), "interval": Arg("s", 60.0, 1e5)}, outputs={"share": ""})
-def stall_share(stall: Any, interval: Any) -> Any:
-    """Part of the time that a run stands still to be saved."""
-    return stall / interval
 
 
 class CheckpointResult(Result):
@@ -208,16 +164,11 @@ class CheckpointModel(Resolver[CheckpointResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> CheckpointResult:
         """Size, write time and cost of checkpoints."""
         chip = x.hardware
+        weight, optimizer = saved_bytes(x.precision, x.optimizer)
         if x.bytes_per_parameter is not None:
             weight, optimizer = float(x.bytes_per_parameter), 0.0
             assumed.pop("optimizer", None)
             assumed.pop("precision", None)
-        elif x.optimizer == "none":
-            weight, optimizer = bytes_per_element(x.precision), 0.0
-        else:
-            weight = max(bytes_per_element(x.precision), _TRAINED_WEIGHT)
-            optimizer = optimizer_bytes(x.optimizer, weight)
-        size = checkpoint_size(x.model.parameter_count, weight, optimizer)
         writer = x.writer_bandwidth
         if writer is None:
             if chip.storage is None:
@@ -226,11 +177,10 @@ class CheckpointModel(Resolver[CheckpointResult]):
                     field="writer_bandwidth",
                 )
             writer = to_si(chip.storage.bandwidth, "byte/s")
-            assumed["writer_bandwidth"] = f"{writer / 1e9:g} GB/s (storage of {chip.name})"
-        filesystem = x.filesystem_limit_gbs
-        burst = x.n_writers * writer
-        rate = storage_rate(x.n_writers, writer, filesystem)
-        writing = write_time(size, rate)
+            assumed.say("writer_bandwidth", writer, CHIP, f"{writer / 1e9:g} GB/s (storage of {chip.name})")
+        size = checkpoint_size(x.model.parameter_count, weight, optimizer)
+        saved = Checkpoint(size, x.n_writers, writer, x.filesystem_limit_gbs)
+        writing, burst, filesystem = saved.write, saved.burst, saved.filesystem
         snapshot = None
         if x.asynchronous:
             if chip.interconnect is None:
@@ -252,7 +202,7 @@ class CheckpointModel(Resolver[CheckpointResult]):
             write_time_seconds=writing,
             stall_time=stall,
             snapshot_time=snapshot,
-            write_bandwidth=rate,
+            write_bandwidth=saved.rate,
             max_bandwidth_required=burst,
             storage_bottleneck=full,
             bottleneck="Filesystem" if full else "Writers",

@@ -19,17 +19,13 @@ marginal plant, and the water that power stations spend, which may exceed that o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
-from mlsysim.errors import InputError
-from mlsysim.infra.types import Datacenter, GridProfile
-from mlsysim.physics.power import proportional_power
-from mlsysim.systems.types import Fleet
-from mlsysim.timing.power import Activity, power_of
-from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import minimum
+from mlsysim.cases.assumptions import CHIP, INFERRED, Assumptions
+from mlsysim.cases.footprint import Footprint, Site, embodied_share
+from mlsysim.cases.run import Run, spent_by
+from mlsysim.cases.run_inputs import device_draw, host_draw, site_of
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Power, Resolver, Result, Wall
 from mlsysim.zoo.constants import constant
@@ -37,25 +33,15 @@ from mlsysim.zoo.constants import constant
 __all__ = [
     "AVERAGE_POWER",
     "CARDS",
-    "DAYS_PER_YEAR",
     "DURATION_DAYS",
     "FLEET_INPUT",
     "HOST",
-    "HOURS_PER_DAY",
     "MEMORY_UTILISATION",
     "MFU",
     "PLACE",
-    "Site",
+    "EnergyKwh",
     "SustainabilityModel",
     "SustainabilityResult",
-    "carbon_mass",
-    "computing_energy",
-    "embodied_share",
-    "facility_energy",
-    "fleet_draw",
-    "fleet_power",
-    "site_of",
-    "water_volume",
 ]
 
 CARDS = (
@@ -71,58 +57,8 @@ CARDS = (
     ),
 )
 
-HOURS_PER_DAY = conversion_factor("day", "h")
-DAYS_PER_YEAR = conversion_factor("year", "day")
-
-_ENERGY = Arg("kWh", 1.0, 1e9)
-
-
-@kernel(
-    inputs={
-        "device": Arg("kW", 1e-3, 20.0),
-        "devices": Arg("", 1, 1e6, whole=True),
-        "host": Arg("kW", 0.1, 20.0),
-        "nodes": Arg("", 1, 1e5, whole=True),
-    },
-    outputs={"power": "kW"},
-)
-def fleet_power(device: Any, devices: Any, host: Any, nodes: Any) -> Any:
-    """Power of all accelerators and of the hosts around them."""
-    return device * devices + host * nodes
-
-
-@kernel(inputs={"power": Arg("kW", 1e-3, 1e6), "duration": Arg("h", 1.0, 1e5)}, outputs={"energy": "kWh"})
-def computing_energy(power: Any, duration: Any) -> Any:
-    """Energy that the computers take."""
-    return power * duration
-
-
-@kernel(inputs={"computing": _ENERGY, "pue": Arg("", 1.0, 3.0)}, outputs={"energy": "kWh"})
-def facility_energy(computing: Any, pue: Any) -> Any:
-    """Energy that the building takes: computers, cooling, conversion."""
-    return computing * pue
-
-
-@kernel(inputs={"energy": _ENERGY, "intensity": Arg("kgCO2e/kWh", 0.01, 1.5)}, outputs={"carbon": "kgCO2e"})
-def carbon_mass(energy: Any, intensity: Any) -> Any:
-    """Carbon emitted to generate an energy."""
-    return energy * intensity
-
-
-@kernel(inputs={"computing": _ENERGY, "wue": Arg("L/kWh", 0.01, 5.0)}, outputs={"water": "L"})
-def water_volume(computing: Any, wue: Any) -> Any:
-    """Water that a site spends on cooling, from the energy of the computers alone."""
-    return computing * wue
-
-
-@kernel(
-    inputs={"whole": Arg("kgCO2e", 1.0, 1e9), "duration": Arg("year", 0.01, 10.0), "lifetime": Arg("year", 1.0, 10.0)},
-    outputs={"share": "kgCO2e"},
-)
-def embodied_share(whole: Any, duration: Any, lifetime: Any) -> Any:
-    """Part of the carbon embodied in hardware that a run answers for; never more than all of it."""
-    return whole * minimum(duration, lifetime) / lifetime
-
+_HOURS_PER_DAY = conversion_factor("day", "h")
+_DAYS_PER_YEAR = conversion_factor("year", "day")
 
 FLEET_INPUT = Input(
     "the fleet: an entry of Systems.Clusters, its name, or a Fleet", kind="fleet", example="Frontier_8K"
@@ -155,68 +91,6 @@ MEMORY_UTILISATION = Input(
     high=1,
     default=None,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What a run needs to know about its place. Unknown values are None."""
-
-    name: str
-    pue: float
-    wue: float | None = None
-    carbon: float | None = None
-    """kgCO2e/kWh"""
-    price: float | None = None
-    """USD/kWh"""
-
-
-def site_of(place: GridProfile | Datacenter | None, fleet: Fleet, assumed: dict[str, str]) -> Site:
-    """The place that was given, else the fleet's own, else nowhere: PUE 1 and carbon unknown, which is noted."""
-    where = place if place is not None else (fleet.datacenter or fleet.region)
-    if where is None:
-        assumed["pue"] = "1.0 (no grid, datacenter or region is given, so carbon and water are unknown)"
-        return Site("not given", 1.0)
-    grid = where.grid if isinstance(where, Datacenter) else where
-    if place is None:
-        assumed["place"] = f"{grid.name}, the fleet's own"
-    price = None if grid.electricity_price is None else to_si(grid.electricity_price, "USD/kWh")
-    return Site(grid.name, where.pue, where.wue, grid.carbon_intensity_g_kwh / 1000, price)
-
-
-def fleet_draw(
-    fleet: Fleet,
-    utilisation: float,
-    include_host: bool,
-    average_power: float | None,
-    assumed: dict[str, str],
-    memory_utilisation: float | None = None,
-) -> tuple[float, float]:
-    """Power of one accelerator and of the whole fleet in kW, at a utilisation between 0 and 1."""
-    node, chip = fleet.node, fleet.node.accelerator
-    if average_power is not None:
-        device = average_power
-        assumed.pop("mfu", None)
-    elif chip.tdp is None:
-        raise InputError(
-            f"{chip.name} has no published TDP; pass average_power=... (power of one accelerator, such as '330 W').",
-            field="average_power",
-        )
-    elif memory_utilisation is not None:
-        assumed["power"] = "calibrated: waiting, running kernels, and what arithmetic and memory add"
-        device = power_of(chip, Activity(utilisation, memory_utilisation)) / 1000
-    else:
-        idle = constant("idle_power_fraction").number
-        assumed["power"] = f"TDP x ({idle:g} + {1 - idle:g} x MFU)"
-        device = proportional_power(to_si(chip.tdp, "kW"), idle, utilisation)
-    host = 0.0
-    if include_host:
-        if node.host_power is None:
-            raise InputError(
-                f"{node.name} does not state its host power; give the Node a host_power, or leave include_host off.",
-                field="include_host",
-            )
-        host = to_si(node.host_power, "kW")
-    return device, fleet_power(device, fleet.total_accelerators, host, fleet.count)
 
 
 EnergyKwh = Annotated[Any, Amount("kWh")]
@@ -321,55 +195,52 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         "Two regions differ by their carbon intensities alone: their buildings' PUE multiplies it.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> SustainabilityResult:
+    def _solve(self, x: SimpleNamespace, assumed: Assumptions) -> SustainabilityResult:
         """Energy, carbon and water of a run on a fleet."""
-        fleet, chip = x.fleet, x.fleet.node.accelerator
+        fleet, node, chip = x.fleet, x.fleet.node, x.fleet.node.accelerator
         site = site_of(x.datacenter, fleet, assumed)
-        device, power = fleet_draw(fleet, x.mfu, x.include_host, x.average_power, assumed, x.memory_utilisation)
-        hours, years = x.duration_days * HOURS_PER_DAY, x.duration_days / DAYS_PER_YEAR
-        computing = computing_energy(power, hours)
-        energy = facility_energy(computing, site.pue)
-        carbon = None if site.carbon is None else carbon_mass(energy, site.carbon)
-        water = None if site.wue is None else water_volume(computing, site.wue)
+        device = device_draw(chip, x.mfu, x.average_power, assumed, x.memory_utilisation)
+        host = host_draw(node, x.include_host)
+        run = Run(x.duration_days * _HOURS_PER_DAY, fleet.total_accelerators, device, fleet.count, host)
+        spent = spent_by(run, site, None)
+        taken, years = spent.footprint, x.duration_days / _DAYS_PER_YEAR
         if site.wue is None and site.carbon is not None:
-            assumed["water"] = f"unknown: no WUE is published for {site.name}"
+            assumed.say("water", None, INFERRED, f"unknown: no WUE is published for {site.name}")
         embodied = x.embodied_carbon_per_device
         if embodied is None:
             embodied = chip.embodied_carbon_kg
-            assumed["embodied_carbon_per_device"] = (
-                f"unknown: none is published for {chip.name}"
-                if embodied is None
-                else f"{embodied:g} kgCO2e ({chip.name})"
-            )
+            unknown = f"unknown: none is published for {chip.name}"
+            words = unknown if embodied is None else f"{embodied:g} kgCO2e ({chip.name})"
+            assumed.say("embodied_carbon_per_device", embodied, CHIP, words)
             if embodied is None:
                 assumed.pop("lifetime_years", None)
         purchase = None if embodied is None else embodied * fleet.total_accelerators
         share = None if purchase is None else embodied_share(purchase, years, x.lifetime_years)
         outcome = SustainabilityResult(
             assumptions=assumed,
-            binding=_binding(site, carbon, share, energy),
-            it_energy_kwh=quantity(computing, "kWh"),
-            total_energy_kwh=quantity(energy, "kWh"),
-            carbon_footprint_kg=carbon,
-            water_usage_liters=water,
+            binding=_binding(site, taken, share),
+            it_energy_kwh=quantity(taken.computing, "kWh"),
+            total_energy_kwh=quantity(taken.energy, "kWh"),
+            carbon_footprint_kg=taken.carbon,
+            water_usage_liters=taken.water,
             pue=site.pue,
             region_name=site.name,
-            power=quantity(power, "kW"),
+            power=quantity(spent.power, "kW"),
             power_per_accelerator=quantity(device * 1000, "W"),
             embodied_carbon_kg=share,
             embodied_carbon_purchase_kg=purchase,
-            total_carbon_kg=None if carbon is None or share is None else carbon + share,
+            total_carbon_kg=None if taken.carbon is None or share is None else taken.carbon + share,
         )
         outcome._context = {
             "devices": fleet.total_accelerators,
             "hosts": fleet.count if x.include_host else None,
-            "host_power": to_si(fleet.node.host_power, "kW") if x.include_host else None,
+            "host_power": host if x.include_host else None,
             "device_power": device,
-            "hours": hours,
+            "hours": run.hours,
             "years": years,
             "mfu": x.mfu if x.average_power is None else None,
-            "computing": computing,
-            "energy": energy,
+            "computing": taken.computing,
+            "energy": taken.energy,
             "pue": site.pue,
             "intensity": site.carbon,
             "wue": site.wue,
@@ -380,7 +251,8 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         return outcome
 
 
-def _binding(site: Site, carbon: float | None, share: float | None, energy: float) -> Binding:
+def _binding(site: Site, taken: Footprint, share: float | None) -> Binding:
+    energy, carbon = taken.energy, taken.carbon
     if carbon is None:
         sentence = f"Wall 18 (Sustainability): {energy:,.0f} kWh; carbon is unknown until a grid is given."
         return Binding(18, "Sustainability", None, sentence)

@@ -1,0 +1,125 @@
+"""A checkpoint: what is saved, and how long that takes.
+
+    size = P (b_weight + b_optimizer)                                           14 byte each for Adam in mixed precision
+    T_write = size / min(n B_writer, B_filesystem)
+
+P parameters that are trained, n writers that each send at B_writer, a file system that takes in B_filesystem. Gradients are not
+saved, nor are weights that do not change. The state is spread evenly over the writers and each byte is written once.
+
+The checkpoint of a run, where nobody gives its time: every accelerator writes its share, as fast as its port of the fabric and,
+where the chip states one, its storage allow, up to the file system's rate. The run stands still for all of the write. Left out: the
+time to open files (it counts where shares are small), compression, the state of the data loader, and writing in the background,
+which stalls for the copy to the host alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.models.base import Workload
+from mlsysim.models.footprint import adapter_parameters
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.training_memory import optimizer_bytes
+from mlsysim.systems.types import Fleet
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import minimum
+from mlsysim.units.registry import to_si
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "Checkpoint",
+    "checkpoint_size",
+    "run_checkpoint",
+    "saved_bytes",
+    "stall_share",
+    "storage_rate",
+    "write_time",
+    "writer_rate",
+]
+
+_SIZE = Arg("byte", 1e6, 1e14)
+_RATE = Arg("byte/s", 1e8, 1e13)
+_TRAINED_WEIGHT = 2.0
+"""Bytes of the narrowest weight that training keeps: 8-bit training holds 16-bit weights, as in wall 2."""
+
+
+@kernel(
+    inputs={"parameters": Arg("", 1e6, 1e13), "weight": Arg("byte", 1.0, 8.0), "optimizer": Arg("byte", 1.0, 12.0)},
+    outputs={"size": "byte"},
+)
+def checkpoint_size(parameters: Any, weight: Any, optimizer: Any) -> Any:
+    """Weights and optimizer state."""
+    return parameters * (weight + optimizer)
+
+
+@kernel(
+    inputs={"writers": Arg("", 1, 1e5, whole=True), "writer": _RATE, "filesystem": _RATE},
+    outputs={"rate": "byte/s"},
+)
+def storage_rate(writers: Any, writer: Any, filesystem: Any) -> Any:
+    """What writers send together, up to what the file system takes in."""
+    return minimum(writers * writer, filesystem)
+
+
+@kernel(inputs={"size": _SIZE, "rate": _RATE}, outputs={"time": "s"})
+def write_time(size: Any, rate: Any) -> Any:
+    """Time to write a checkpoint."""
+    return size / rate
+
+
+@kernel(inputs={"stall": Arg("s", 0.01, 1e3), "interval": Arg("s", 60.0, 1e5)}, outputs={"share": ""})
+def stall_share(stall: Any, interval: Any) -> Any:
+    """Part of the time that a run stands still to be saved."""
+    return stall / interval
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Bytes saved, by how many writers, at how many bytes a second each, into what takes how many."""
+
+    size: Any
+    writers: Any
+    writer: Any
+    filesystem: Any
+
+    @property
+    def burst(self) -> Any:
+        """What the writers send together."""
+        return self.writers * self.writer
+
+    @property
+    def rate(self) -> Any:
+        """Bytes a second that arrive."""
+        return storage_rate(self.writers, self.writer, self.filesystem)
+
+    @property
+    def write(self) -> Any:
+        """Seconds of the write."""
+        return write_time(self.size, self.rate)
+
+
+def saved_bytes(precision: str, optimizer: str) -> tuple[float, float]:
+    """Bytes of a weight and of its optimizer state; ``none`` saves weights alone."""
+    if optimizer == "none":
+        return bytes_per_element(precision), 0.0
+    weight = max(bytes_per_element(precision), _TRAINED_WEIGHT)
+    return weight, optimizer_bytes(optimizer, weight)
+
+
+def writer_rate(fleet: Fleet) -> float:
+    """Bytes a second that one accelerator of a fleet can write: its port, and its storage where the chip states one."""
+    port = float(to_si(fleet.bandwidth_per_accelerator, "byte/s"))
+    storage = fleet.node.accelerator.storage
+    return port if storage is None else min(port, float(to_si(storage.bandwidth, "byte/s")))
+
+
+def run_checkpoint(
+    model: Workload, fleet: Fleet, accelerators: Any, precision: str, optimizer: str, lora_rank: int | None = None
+) -> Checkpoint:
+    """The checkpoint of a training run on some accelerators of a fleet, which may be an array."""
+    trained = model.parameter_count if lora_rank is None else adapter_parameters(model, lora_rank)
+    size = checkpoint_size(trained, *saved_bytes(precision, optimizer))
+    return Checkpoint(
+        size, accelerators, writer_rate(fleet), to_si(constant("filesystem_bandwidth").quantity, "byte/s")
+    )

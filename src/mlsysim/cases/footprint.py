@@ -1,0 +1,113 @@
+"""Energy, carbon and water of computers that draw a power for a time, at a place.
+
+    E_IT = (N p + K h) t                                N accelerators of p, K hosts of h
+    E = E_IT x PUE
+    CO2 = E x CI                                                               (Patterson et al. 2021)
+    water = E_IT x WUE
+
+WUE is defined per unit of computing energy (The Green Grid 2011, ISO/IEC 30134-9), so water is not multiplied by PUE. Embodied
+carbon is written off in equal parts over the lifetime of the hardware, and kept apart from the carbon of operation. Carbon
+intensity is a yearly average: the hour of the day and the marginal plant are left out, and so is the water that power stations
+spend, which may exceed that of the site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import minimum
+
+__all__ = [
+    "Footprint",
+    "Site",
+    "carbon_mass",
+    "computing_energy",
+    "embodied_share",
+    "facility_energy",
+    "fleet_power",
+    "footprint",
+    "water_volume",
+]
+
+_ENERGY = Arg("kWh", 1.0, 1e9)
+
+
+@kernel(
+    inputs={
+        "device": Arg("kW", 1e-3, 20.0),
+        "devices": Arg("", 1, 1e6, whole=True),
+        "host": Arg("kW", 0.1, 20.0),
+        "nodes": Arg("", 1, 1e5, whole=True),
+    },
+    outputs={"power": "kW"},
+)
+def fleet_power(device: Any, devices: Any, host: Any, nodes: Any) -> Any:
+    """Power of all accelerators and of the hosts around them."""
+    return device * devices + host * nodes
+
+
+@kernel(inputs={"power": Arg("kW", 1e-3, 1e6), "duration": Arg("h", 1.0, 1e5)}, outputs={"energy": "kWh"})
+def computing_energy(power: Any, duration: Any) -> Any:
+    """Energy that the computers take."""
+    return power * duration
+
+
+@kernel(inputs={"computing": _ENERGY, "pue": Arg("", 1.0, 3.0)}, outputs={"energy": "kWh"})
+def facility_energy(computing: Any, pue: Any) -> Any:
+    """Energy that the building takes: computers, cooling, conversion."""
+    return computing * pue
+
+
+@kernel(inputs={"energy": _ENERGY, "intensity": Arg("kgCO2e/kWh", 0.01, 1.5)}, outputs={"carbon": "kgCO2e"})
+def carbon_mass(energy: Any, intensity: Any) -> Any:
+    """Carbon emitted to generate an energy."""
+    return energy * intensity
+
+
+@kernel(inputs={"computing": _ENERGY, "wue": Arg("L/kWh", 0.01, 5.0)}, outputs={"water": "L"})
+def water_volume(computing: Any, wue: Any) -> Any:
+    """Water that a site spends on cooling, from the energy of the computers alone."""
+    return computing * wue
+
+
+@kernel(
+    inputs={"whole": Arg("kgCO2e", 1.0, 1e9), "duration": Arg("year", 0.01, 10.0), "lifetime": Arg("year", 1.0, 10.0)},
+    outputs={"share": "kgCO2e"},
+)
+def embodied_share(whole: Any, duration: Any, lifetime: Any) -> Any:
+    """Part of the carbon embodied in hardware that a run answers for; never more than all of it."""
+    return whole * minimum(duration, lifetime) / lifetime
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a run needs to know about its place. Unknown values are None."""
+
+    name: str
+    pue: Any
+    wue: Any = None
+    carbon: Any = None
+    """kgCO2e/kWh"""
+    price: Any = None
+    """USD/kWh"""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """kWh of the computers and of the building, kgCO2e and litres; None where the place does not say."""
+
+    computing: Any
+    energy: Any
+    carbon: Any
+    water: Any
+
+
+def footprint(power: Any, hours: Any, site: Site) -> Footprint:
+    """What a power (kW) drawn for some hours takes at a place."""
+    computing = computing_energy(power, hours)
+    energy = facility_energy(computing, site.pue)
+    carbon = None if site.carbon is None else carbon_mass(energy, site.carbon)
+    water = None if site.wue is None else water_volume(computing, site.wue)
+    return Footprint(computing, energy, carbon, water)

@@ -1,0 +1,248 @@
+"""Where the inputs of a run come from: what was given, else the zoo, else one declared default for all faces.
+
+| input | rule |
+|---|---|
+| electricity | the price given; else that of the place; else that of :data:`FALLBACK_GRID` |
+| place | the one given, else the fleet's own; without any, PUE is 1 (computers alone) and carbon and water stay unknown |
+| failures | the fleet's own MTBF; else rates of the node's accelerators, adapters and supplies, added |
+| checkpoint | the time given; else the bytes of the state over what writers and file system take (:mod:`mlsysim.cases.checkpoint`) |
+| recovery, interval | ``recovery_time`` of ``data/constants.toml``; Young's interval |
+| power | the power given; else TDP (i + (1 - i) MFU); the calibrated form where the activity of memory is known |
+| purchase | the price given, else the chip's; never zero where it is unknown |
+| amortisation, upkeep | ``amortization_period`` and ``maintenance_rate`` of ``data/constants.toml`` |
+| duration | ``run_duration`` of ``data/constants.toml`` where neither it nor the work is given |
+
+Train, serve, plan, audit, sweeps, placement, scenarios, the report and the servers use these. Resolvers called by themselves keep the
+defaults of the documents: electricity at ``electricity_price``, 0.12 USD/kWh, and a checkpoint of ``checkpoint_time``, 60 s.
+Every value that nobody gave is noted with its origin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
+from mlsysim.cases.footprint import Site
+from mlsysim.cases.goodput import NodeParts
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.infra.registry import Grids
+from mlsysim.infra.registry import Prices as ListedPrices
+from mlsysim.infra.types import CloudPrice, Datacenter, GridProfile
+from mlsysim.physics.power import proportional_power
+from mlsysim.systems.types import Fleet, Node
+from mlsysim.timing.power import Activity, power_of
+from mlsysim.units.fields import quantity_from
+from mlsysim.units.registry import to_si
+from mlsysim.zoo.constants import constant
+
+__all__ = [
+    "FALLBACK_GRID",
+    "LOCAL",
+    "REGION",
+    "device_draw",
+    "electricity_price",
+    "host_draw",
+    "maintenance_rate",
+    "node_parts",
+    "node_price",
+    "rent_price",
+    "run_days",
+    "site_of",
+]
+
+REGION, LOCAL = "region", "local"
+"""Words for a price of electricity: that of the grid, which must have one; that of the grid, else the fallback's."""
+
+FALLBACK_GRID = "US_Avg"
+"""The grid whose price of electricity holds where no place is given, or the place publishes none."""
+
+_MOST = 1e9
+"""USD for a kWh or an hour beyond which nothing is a price."""
+
+
+def run_days() -> float:
+    """Days of a run where neither they nor its work are given."""
+    return float(to_si(constant("run_duration").quantity, "day"))
+
+
+def maintenance_rate(given: Any, assumed: Assumptions) -> Any:
+    """Upkeep in a year over the purchase."""
+    if given is not None:
+        return given
+    rate = to_si(constant("maintenance_rate").quantity, "1/year")
+    assumed.say("maintenance_fraction", rate, DEFAULT, f"{rate:g} per year")
+    return rate
+
+
+# --- the place --------------------------------------------------------------------------------------------------------
+
+
+def site_of(place: GridProfile | Datacenter | None, fleet: Fleet | None, assumed: Assumptions) -> Site:
+    """The place that was given, else the fleet's own, else nowhere: PUE 1 and carbon unknown, which is noted."""
+    where = place
+    if where is None and fleet is not None:
+        where = fleet.datacenter or fleet.region
+    if where is None:
+        words = "1.0 (no grid, datacenter or region is given, so carbon and water are unknown)"
+        assumed.say("pue", 1.0, DEFAULT, words)
+        return Site("not given", 1.0)
+    grid = where.grid if isinstance(where, Datacenter) else where
+    if place is None:
+        assumed.say("place", grid.name, INFERRED, f"{grid.name}, the fleet's own")
+    price = None if grid.electricity_price is None else to_si(grid.electricity_price, "USD/kWh")
+    return Site(grid.name, where.pue, where.wue, grid.carbon_intensity_g_kwh / 1000, price)
+
+
+def fallback_price() -> float:
+    """USD/kWh where no place says."""
+    return float(to_si(Grids.get(FALLBACK_GRID).electricity_price, "USD/kWh"))
+
+
+def electricity_price(resolver: str, value: Any, site: Site, assumed: Assumptions) -> float:
+    """USD/kWh: a number or quantity as given, the place's for 'region' and 'local', else the documents', which is noted."""
+    if value is None:
+        entry = constant("electricity_price")
+        price = to_si(entry.quantity, "USD/kWh")
+        assumed.say("kwh_price", price, DEFAULT, str(entry.value))
+        return price
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word in (REGION, LOCAL):
+        if site.price is not None:
+            assumed.say("kwh_price", site.price, INFERRED, f"{site.price:g} USD/kWh, the price of {site.name}")
+            return float(site.price)
+        if word == LOCAL:
+            price = fallback_price()
+            why = f"none is published for {site.name}" if site.carbon is not None else "no region is given"
+            words = f"{price:g} USD/kWh, the price of {Grids.get(FALLBACK_GRID).name}: {why}"
+            assumed.say("kwh_price", price, DEFAULT, words)
+            return price
+        raise InputError(
+            f"{resolver}: there is no electricity price for {site.name!r}; pass kwh_price=... in USD/kWh, "
+            "or a grid that has one.",
+            field="kwh_price",
+        )
+    if word and not any(ch.isdigit() for ch in word):
+        raise InputError(
+            f"The 'kwh_price' input of {resolver} must be a price such as '0.12 USD/kWh', or 'region', got {value[:40]!r}.",
+            field="kwh_price",
+        )
+    return _rate(resolver, "kwh_price", value, "USD/kWh", "0.12 USD/kWh")
+
+
+def _rate(resolver: str, name: str, value: Any, unit: str, example: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+    else:
+        number = to_si(quantity_from(value, unit, example, name), unit)
+    if not 0 <= number <= _MOST:
+        raise InputError(
+            f"The {name!r} input of {resolver} must be a number of at least 0 and at most {_MOST:g} {unit}, got {number:g}.",
+            field=name,
+        )
+    return number
+
+
+# --- the hardware -----------------------------------------------------------------------------------------------------
+
+
+def node_price(node: Node, unit_cost: Any, node_cost: Any, assumed: Assumptions) -> Any:
+    """USD of a node: its accelerators, or the whole of it where ``node_cost`` is given. Unknown is an error."""
+    chip = node.accelerator
+    if unit_cost is not None and node_cost is not None:
+        raise InputError("give the price of an accelerator (unit_cost) or of a node (node_cost), not both.")
+    if node_cost is not None:
+        return node_cost
+    listed = None if node.unit_cost is None else to_si(node.unit_cost, "USD")
+    if unit_cost is None:
+        if chip.unit_cost is None:
+            hint = "" if listed is None else f", or node_cost='{listed:g} USD' for whole nodes as listed"
+            raise InputError(
+                f"the price of {chip.name} is not known, and unknown is not free; pass unit_cost='... USD'{hint}.",
+                field="unit_cost",
+            )
+        unit_cost = to_si(chip.unit_cost, "USD")
+        when = f", {chip.cost_date}" if chip.cost_date else ""
+        assumed.say("unit_cost", unit_cost, CHIP, f"{unit_cost:g} USD ({chip.name}{when})")
+    if listed is not None:
+        words = f"not used: accelerators alone are priced, though the node is listed at {listed:g} USD; pass node_cost= to use it"
+        assumed.say("node_cost", listed, CHIP, words)
+    return unit_cost * node.accelerators_per_node
+
+
+def rent_price(value: Any, chip: HardwareNode, assumed: Assumptions) -> float | None:
+    """USD/h of one rented accelerator: a number or quantity as given, or that of an entry of Infra.Prices."""
+    if value is None:
+        return None
+    named = isinstance(value, str) and not value.strip()[:1].isdigit()
+    if named or isinstance(value, CloudPrice):
+        entry = ListedPrices.get(value)
+        note = f"{entry.name}, {entry.commitment}, {entry.date}"
+        if chip.metadata.key is not None and entry.accelerator != chip.metadata.key:
+            note += f"; it rents {entry.accelerator}, the fleet has {chip.metadata.key}"
+        price = to_si(entry.price_per_accelerator, "USD/h")
+        assumed.say("cloud_price", price, CHIP, note)
+        return price
+    return _rate("EconomicsModel", "cloud_price", value, "USD/h", "4 USD/h")
+
+
+def device_draw(
+    chip: HardwareNode,
+    utilisation: Any,
+    average_power: Any,
+    assumed: Assumptions,
+    memory_utilisation: Any = None,
+) -> Any:
+    """kW of one accelerator at a utilisation between 0 and 1."""
+    if average_power is not None:
+        assumed.pop("mfu", None)
+        return average_power
+    if chip.tdp is None:
+        raise InputError(
+            f"{chip.name} has no published TDP; pass average_power=... (power of one accelerator, such as '330 W').",
+            field="average_power",
+        )
+    if memory_utilisation is not None:
+        words = "calibrated: waiting, running kernels, and what arithmetic and memory add"
+        assumed.say("power", "calibrated", CHIP, words)
+        return power_of(chip, Activity(utilisation, memory_utilisation)) / 1000
+    idle = constant("idle_power_fraction").number
+    assumed.say("power", idle, DEFAULT, f"TDP x ({idle:g} + {1 - idle:g} x MFU)")
+    return proportional_power(to_si(chip.tdp, "kW"), idle, utilisation)
+
+
+def host_draw(node: Node, include_host: bool) -> float:
+    """kW of the rest of a node, where it is asked for."""
+    if not include_host:
+        return 0.0
+    if node.host_power is None:
+        raise InputError(
+            f"{node.name} does not state its host power; give the Node a host_power, or leave include_host off.",
+            field="include_host",
+        )
+    return to_si(node.host_power, "kW")
+
+
+def node_parts(
+    node: Node, assumed: Assumptions, *, accelerator: Any = None, nic: Any = None, psu: Any = None
+) -> tuple[NodeParts, dict[str, str]]:
+    """What of a node fails how often: as given (hours), as the chip states, else the constants; and their documents."""
+    own = node.accelerator.reliability
+    stated = None if own is None else to_si(own.mtbf, "h")
+    hours: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, found, fallback in (
+        ("accelerator_mtbf", stated if accelerator is None else accelerator, "gpu_mtbf"),
+        ("nic_mtbf", nic, "nic_mtbf"),
+        ("psu_mtbf", psu, "psu_mtbf"),
+    ):
+        hours[name] = found
+        if found is None:
+            entry = constant(fallback)
+            hours[name] = to_si(entry.quantity, "h")
+            assumed.say(name, hours[name], DEFAULT, f"{hours[name]:g} h")
+            sources[name] = entry.source.title
+    if not node.nics_given:
+        assumed.say("nics_per_node", node.nics_per_node, DEFAULT, f"{node.nics_per_node} (the node does not say)")
+    counts = {"accelerators": node.accelerators_per_node, "nics": node.nics_per_node, "psus": node.psus_per_node}
+    return NodeParts(**hours, **counts), sources
