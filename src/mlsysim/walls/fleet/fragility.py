@@ -21,7 +21,6 @@ where it is 30 %, and above 100 % (no progress) the exact form still has some.
 from __future__ import annotations
 
 from dataclasses import asdict
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
@@ -37,7 +36,7 @@ from mlsysim.cases.goodput import (
 )
 from mlsysim.cases.run_inputs import node_parts
 from mlsysim.units.registry import conversion_factor, quantity, to_si
-from mlsysim.walls.base import FLEET, Binding, Equation, Input, Resolver, Result, Time, Wall
+from mlsysim.walls.base import FLEET, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "ReliabilityModel", "ReliabilityResult"]
@@ -181,7 +180,7 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
         "A published MFU times scaling times goodput gives the useful rate: the MFU contains the scaling already.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: Assumptions) -> ReliabilityResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> ReliabilityResult:
         """Failure rate, checkpoint interval and goodput of a run on a fleet."""
         fleet, hours = x.fleet, x.job_duration_hours
         context: dict[str, Any] = {"nodes": fleet.count, "from_components": fleet.mtbf_hours is None}

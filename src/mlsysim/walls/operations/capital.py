@@ -18,7 +18,6 @@ unless they are in the multiplier (a node of 350,000 USD with eight GPUs of 30,0
 from __future__ import annotations
 
 import warnings
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
@@ -42,7 +41,7 @@ from mlsysim.cases.run_inputs import (
 )
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.units.registry import conversion_factor, quantity, to_si
-from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Resolver, Result, Wall
+from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Inputs, Resolver, Result, Wall
 from mlsysim.walls.operations.sustainability import (
     AVERAGE_POWER,
     DURATION_DAYS,
@@ -203,7 +202,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
         "A price that is not published is zero.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: Assumptions) -> EconomicsResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> EconomicsResult:
         """Cost of a run on a fleet."""
         fleet, node, chip = x.fleet, x.fleet.node, x.fleet.node.accelerator
         if x.grid is not None and x.datacenter is not None:

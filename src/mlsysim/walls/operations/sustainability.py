@@ -19,7 +19,6 @@ marginal plant, and the water that power stations spend, which may exceed that o
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
 from mlsysim.cases.assumptions import CHIP, INFERRED, Assumptions
@@ -27,7 +26,7 @@ from mlsysim.cases.footprint import Footprint, Site, embodied_share
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import device_draw, host_draw, site_of
 from mlsysim.units.registry import conversion_factor, quantity, to_si
-from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Power, Resolver, Result, Wall
+from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Inputs, Power, Resolver, Result, Wall
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -195,7 +194,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         "Two regions differ by their carbon intensities alone: their buildings' PUE multiplies it.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: Assumptions) -> SustainabilityResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> SustainabilityResult:
         """Energy, carbon and water of a run on a fleet."""
         fleet, node, chip = x.fleet, x.fleet.node, x.fleet.node.accelerator
         site = site_of(x.datacenter, fleet, assumed)
