@@ -8,7 +8,7 @@ The first-order parts stay what they are, bounds at the datasheet's rates; the t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.cases.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
@@ -49,10 +49,11 @@ def serving_step(model: TransformerWorkload, chip: Any, x: Any, assumed: dict[st
         assumed["cache_precision"] = "bf16"
     ranks = max(x.ep_size // x.tp_size, 1)
     mixture = getattr(model, "experts", 1) > 1
+    named = engine(x.engine)
     step = engine_step(
         model,
         chip,
-        engine(x.engine),
+        named if x.memory_fraction is None else replace(named, memory_utilisation=x.memory_fraction),
         precision=x.precision,
         cache_precision=cache,
         tp=x.tp_size,

@@ -29,6 +29,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.cases.cache import engine_memory
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table, table_bytes
 from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
@@ -108,7 +109,7 @@ def closed_loop(
     mixed = engine.policy == "mixed"
     poll: Any = max(poll_steps, 1.0)
 
-    limits = {"clients": clients.concurrency, "memory": maximum(step.capacity(prompt + answer), 1.0)}
+    limits = {"clients": clients.concurrency, "memory": maximum(engine_memory(step, prompt + answer).sequences, 1.0)}
     if slots:
         limits["slots"] = float(slots)
     at_once = minimum(
@@ -283,7 +284,7 @@ def disaggregated_loop(
 
     limits = {
         "clients": clients.concurrency,
-        "memory": maximum(decode.capacity(prompt + answer) * decode_workers, 1.0),
+        "memory": maximum(engine_memory(decode, prompt + answer).sequences * decode_workers, 1.0),
     }
     if slots:
         overflow = _overflow(clients.concurrency, slots, decode_workers) * serving_table("balance")["slots"]

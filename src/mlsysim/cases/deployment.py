@@ -41,6 +41,7 @@ def build_replica(
     pp: int = 1,
     ep: int = 1,
     fabric: Any = None,
+    memory_fraction: float | None = None,
 ) -> Replica:
     """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
     check_degrees(model, tp, pp, ep)
@@ -72,6 +73,7 @@ def build_replica(
         domain=domain,
         network=network,
         network_latency=network_latency,
+        memory_fraction=memory_fraction,
     )
 
 

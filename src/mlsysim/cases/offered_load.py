@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from mlsysim.cases.cache import engine_memory
 from mlsysim.timing.engine_step import EngineStep
 
 __all__ = ["Offered", "limited_rate", "offered_rate", "saturated", "static_batch", "step_with_prompts"]
@@ -63,7 +64,7 @@ def saturated(
     Of a finite number of ``requests`` with answers of one length, full batches follow each other and the last one is what
     is left.
     """
-    fits = float(step.capacity(prompt + answer))
+    fits = float(engine_memory(step, prompt + answer).sequences)
     n = max(min(fits, most * step.deployment.attention_dp, requests), 1.0)
     full = step_with_prompts(step, n, prompt, answer, budget)
     if not math.isfinite(requests):
@@ -125,7 +126,7 @@ def limited_rate(
     most: float = _MOST_SEQUENCES,
 ) -> tuple[float, float]:
     """Output tokens a second within limits on the time to the first token and per token, and the batch; 0 if impossible."""
-    high = max(min(float(step.capacity(prompt + answer)), most * step.deployment.attention_dp), 1.0)
+    high = max(min(float(engine_memory(step, prompt + answer).sequences), most * step.deployment.attention_dp), 1.0)
     alone = float(step.time(0.0, 0.0, 1.0, prompt).total)
 
     def within(n: float) -> bool:

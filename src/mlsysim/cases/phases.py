@@ -1,7 +1,4 @@
-"""The two phases of serving on a replica: prefill in one or more chunks, decode with or without a draft model.
-
-Also what a device has to hold for it, and the smallest changes that would make it fit.
-"""
+"""The two phases of serving on a replica: prefill in one or more chunks, decode with or without a draft model."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 from mlsysim.cases.replica import Passes, PassTime, Replica, pipelined_completion, pipelined_period
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import floor, maximum, power, where
+from mlsysim.units.ops import maximum, power, where
 
 __all__ = [
     "INNER_POINTS",
@@ -22,12 +19,8 @@ __all__ = [
     "ON_CHORD",
     "Decoder",
     "Prefill",
-    "cached_sequences",
-    "device_need",
-    "largest_batch",
     "prefill",
     "prefill_passes",
-    "remedies",
     "speculative_cycle",
     "speculative_tokens",
     "sum_over_steps",
@@ -171,67 +164,3 @@ def _stretch(time: Callable[[float], float], first: float, steps: int, start: fl
     half = steps // 2
     left, right = time(first + half - 1), time(first + half)
     return _stretch(time, first, half, start, left) + _stretch(time, first + half, steps - half, right, end)
-
-
-def device_need(replica: Replica, batch: Any, length: Any, draft: Replica | None = None) -> Any:
-    """Bytes on the fullest device: its weights, its part of the caches, and the draft model's."""
-    need = replica.device_weights + replica.device_cache(batch, length)
-    if draft is not None:
-        need = need + draft.device_weights + draft.device_cache(batch, length)
-    return need
-
-
-def cached_sequences(replica: Replica, length: Any, draft: Replica | None, capacity: Any) -> Any:
-    """Sequences of this length whose caches fit a replica; for models whose cache has a size."""
-    fixed = device_need(replica, 0, length, draft)
-    each = device_need(replica, 1, length, draft) - fixed
-    return floor(maximum(capacity - fixed, 0.0) / each) * replica.attention_groups
-
-
-def largest_batch(replica: Replica, length: int, draft: Replica | None, capacity: float) -> int | None:
-    """Sequences of this length that fit a replica; None where the cache's size is not known or nothing."""
-    fixed = device_need(replica, 0, length, draft)
-    if capacity < fixed:
-        return 0
-    return (
-        int(cached_sequences(replica, length, draft, capacity))
-        if device_need(replica, 1, length, draft) > fixed
-        else None
-    )
-
-
-def remedies(replica: Replica, batch: int, length: int, draft: Replica | None, capacity: float) -> tuple[str, ...]:
-    """The smallest changes that would make it fit into ``capacity`` bytes a device, cheapest first."""
-    fixed = device_need(replica, 0, length, draft)
-    caches = device_need(replica, batch, length, draft) - fixed
-    found = []
-    if draft is not None and device_need(replica, batch, length) <= capacity:
-        found.append("serve without the draft model")
-    room = largest_batch(replica, length, draft, capacity)
-    if room:
-        found.append(f"serve {room} sequences at once instead of {batch}")
-    if replica.cache_element > 1 and fixed + caches / replica.cache_element <= capacity:
-        found.append("keep the cache in fp8 (cache_precision='fp8')")
-    for name, size in (("fp8", 1.0), ("int4", 0.5)):
-        if size < replica.weight_element and fixed * size / replica.weight_element + caches <= capacity:
-            found.append(f"store the weights in {name}")
-            break
-    wider = _wider_group(replica, batch, length, draft, capacity)
-    if wider is not None:
-        found.append(f"split it over {wider} devices (tp_size={wider})")
-    if not found:
-        ratio = device_need(replica, batch, length, draft) / capacity
-        found.append(f"use at least {math.ceil(ratio * replica.devices)} devices (tp_size, pp_size)")
-    return tuple(found)
-
-
-def _wider_group(replica: Replica, batch: int, length: int, draft: Replica | None, capacity: float) -> int | None:
-    heads = replica.model.heads or 1
-    limit = min(heads, int(min(replica.domain, heads)))
-    extra = device_need(draft, batch, length) if draft is not None else 0.0
-    for degree in range(replica.tp + 1, limit + 1):
-        if heads % degree == 0 and replica.ep == 1:
-            need = device_need(replica.with_degree(degree), batch, length) + extra
-            if need <= capacity:
-                return degree
-    return None

@@ -18,7 +18,7 @@ Batches, lengths, degrees and rates may be arrays, which have one value for each
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -167,6 +167,7 @@ class Replica:
     domain: Any
     network: Any
     network_latency: Any
+    memory_fraction: Any = None
 
     # --- shape ------------------------------------------------------------------------------------------------
 
@@ -178,10 +179,6 @@ class Replica:
     @property
     def devices(self) -> Any:
         return self.width * self.pp
-
-    def with_degree(self, tp: int) -> Replica:
-        """The same replica, split over another number of devices."""
-        return replace(self, tp=tp)
 
     @property
     def attention_groups(self) -> Any:
@@ -217,6 +214,16 @@ class Replica:
         return to_si(self.chip.dispatch_tax, "s")
 
     # --- memory -----------------------------------------------------------------------------------------------
+
+    @property
+    def capacity(self) -> Any:
+        """Bytes that a device has."""
+        return to_si(self.chip.memory.capacity, "byte")
+
+    @property
+    def reserve(self) -> Any:
+        """Bytes of a device that weights and caches may not take."""
+        return 0.0 if self.memory_fraction is None else (1.0 - self.memory_fraction) * self.capacity
 
     @cached_property
     def weights(self) -> Any:

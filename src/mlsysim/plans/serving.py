@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mlsysim.cases.cache import CACHES
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
@@ -65,7 +66,7 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         "replicas": served.replicas,
         "concurrency": served.clients,
     }
-    sheet.memory = _memory(server, served)
+    sheet.memory = _memory(served)
     sheet.time_parts = _time_parts(served)
     bands = _bands(served)
     sheet.interval = (
@@ -122,17 +123,11 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     )
 
 
-def _memory(server: Server, served: Served) -> MemoryBar:
-    """What fills one device: caches grow with the batch, so a second batch tells them from the weights (and a draft's)."""
+def _memory(served: Served) -> MemoryBar:
+    """What fills the fullest device."""
     result = served.result
-    used = to_si(result.memory_per_device, "byte")
-    batch = max(1, round(served.clients / served.replicas))
-    other = server.first_order(served, 1 if batch > 1 else 2)
-    each = abs(used - to_si(other.memory_per_device, "byte")) / (batch - 1 if batch > 1 else 1)
-    caches = min(each * batch, used)
-    parts = [Part(label="weights", value=used - caches, wall=2)]
-    if caches > 0:
-        parts.append(Part(label="KV caches", value=caches, wall=5))
+    held = {name: to_si(size, "byte") for name, size in result.memory_breakdown.items()}
+    parts = (Part(label=name, value=size, wall=5 if name == CACHES else 2) for name, size in held.items())
     return MemoryBar(capacity=to_si(result.memory_available, "byte"), parts=tuple(parts))
 
 
@@ -292,6 +287,10 @@ def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
         f"{many(served.clients, 'request')} in flight of {served.prompt:,} + {served.output:,} tokens give "
         f"{rate:,.0f} output tokens and {requests:.3g} requests a second."
     ]
+    if served.waiting and served.result.feasible:
+        lines.append(
+            f"Caches of {served.places:,} of them fit at once, so {served.waiting:,} wait for a place before their first token."
+        )
     if server.calibrated:
         lines += _token_time(served)
     lines += _missed(server, served)

@@ -13,7 +13,6 @@ from typing import Any
 
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
-from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.open_choices import fidelity_of, precision_of
@@ -66,6 +65,17 @@ class Served:
     def devices(self) -> int:
         return self.result.devices
 
+    @property
+    def places(self) -> int | None:
+        """Requests that all replicas hold at once; None where the size of a cache is not known."""
+        most = self.result.max_batch_size
+        return None if most is None else most * self.replicas
+
+    @property
+    def waiting(self) -> int:
+        """Requests in flight that wait for a place: their caches do not fit beside those of the others."""
+        return 0 if self.places is None else max(0, self.clients - self.places)
+
 
 class Server:
     """Evaluates ways to serve a plan."""
@@ -73,7 +83,7 @@ class Server:
     def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet) -> None:
         self.plan, self.model, self.fleet = plan, model, fleet
         self.part = plan.serving or ServingPart()
-        self.chip = self._usable(fleet.node.accelerator)
+        self.chip = fleet.node.accelerator
         self.decode_fleet = self._decode_fleet()
         assumed = sheet.assumed
         self.prompt = self.part.prompt_tokens or plan.workload.seq_len or PROMPT
@@ -84,14 +94,6 @@ class Server:
             assumed["output_tokens"] = f"{OUTPUT:,}"
         self.calibrated = fidelity_of(plan) == "calibrated"
         self.options = self._options(assumed)
-
-    def _usable(self, chip: HardwareNode) -> HardwareNode:
-        """A chip with the share of its memory that the engine may use."""
-        share = self.part.memory_fraction
-        if share is None:
-            return chip
-        memory = chip.memory.model_copy(update={"capacity": chip.memory.capacity * share})
-        return chip.model_copy(update={"memory": memory})
 
     def _decode_fleet(self) -> Fleet | None:
         """The pool that writes answers, as many accelerators as read prompts."""
@@ -125,6 +127,7 @@ class Server:
             "draft_acceptance_rate": part.acceptance,
             "num_speculative_tokens": part.draft_tokens,
             "network_bandwidth": part.network,
+            "memory_fraction": part.memory_fraction,
             "engine": None if part.engine is None else engine(part.engine).name,
         }
         options |= {name: value for name, value in named.items() if value is not None}
@@ -135,7 +138,7 @@ class Server:
         if part.draft_model is not None:
             options["draft_model"] = find_model(part.draft_model)
         if self.decode_fleet is not None:
-            options["decode_hardware"] = self._usable(self.decode_fleet.node.accelerator)
+            options["decode_hardware"] = self.decode_fleet.node.accelerator
         if self.fleet.count > 1:
             options["fabric"] = self.fleet.fabric
         return options
@@ -145,11 +148,10 @@ class Server:
         batch = max(1, round(clients / replicas))
         options = {**self.options, "tp_size": tp, "pp_size": pp, "ep_size": ep, "num_replicas": replicas}
         looped = self.calibrated and "draft_model" not in options
+        options |= {"concurrency": clients} if looped else {"batch_size": batch}
+        result = ServingModel().solve(self.model, self.chip, **options)
         if looped:
-            options["concurrency"] = clients
-        result = ServingModel().solve(self.model, self.chip, batch_size=batch, **options)
-        if looped:
-            ttft, tpot, rate = self._loop(result, batch, options)
+            ttft, tpot, rate = self._loop(result, options)
             # A replica without a client answers nothing.
             rate *= min(1.0, clients / replicas)
         else:
@@ -157,7 +159,7 @@ class Server:
             rate = min(batch * replicas, clients) * self.output / (ttft + self.output * tpot)
         return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output)
 
-    def _loop(self, result: ServingResult, batch: int, options: dict[str, Any]) -> tuple[float, float, float]:
+    def _loop(self, result: ServingResult, options: dict[str, Any]) -> tuple[float, float, float]:
         """TTFT, TPOT and rate of clients in a closed loop. With a cached prefix only the rest of the prompt is read, while
         every token attends to all of it: the loop of the shorter prompt, and the longer cache's part of a step on top."""
         cached = self.part.cached_prefix or 0
@@ -167,25 +169,11 @@ class Server:
             return ttft, tpot, rate
         short = {**options, "seq_len": max(1, self.prompt - cached)}
         short.pop("cached_prefix_len", None)
-        fresh = ServingModel().solve(self.model, self.chip, batch_size=batch, **short)
+        fresh = ServingModel().solve(self.model, self.chip, **short)
         first, each = to_si(fresh.ttft_at_concurrency, "s"), to_si(fresh.tpot, "s")
         longer = each + max(0.0, to_si(result.itl, "s") - to_si(fresh.itl, "s"))
         cycle = (first + self.output * each) / (first + self.output * longer)
         return first, longer, to_si(fresh.output_tokens_per_sec, "1/s") * cycle
-
-    def first_order(self, served: Served, batch: int) -> ServingResult:
-        """The same layout at first order, for what does not depend on the fidelity: memory."""
-        options = {key: value for key, value in self.options.items() if key not in ("efficiency", "engine")}
-        return ServingModel().solve(
-            self.model,
-            self.chip,
-            batch_size=batch,
-            tp_size=served.tp,
-            pp_size=served.pp,
-            ep_size=served.ep,
-            num_replicas=served.replicas,
-            **options,
-        )
 
     def within(self, served: Served) -> bool:
         """Whether the limits hold."""
@@ -233,35 +221,39 @@ class Server:
         part, replicas = self.part, layout[3]
         if part.concurrency is not None:
             return self.at(*layout, part.concurrency)
-        most = _MOST_CLIENTS * replicas
+        alone = self.at(*layout, replicas)
+        most = _MOST_CLIENTS * replicas if alone.places is None else min(_MOST_CLIENTS * replicas, alone.places)
+        if not alone.result.feasible:
+            return alone
         if part.qps is not None:
-            return self._smallest(layout, lambda served: served.requests >= (part.qps or 0.0), most)
+            return self._smallest(layout, part.qps, most)
         if self.limited:
-            return self._largest(layout, most)
+            return self._largest(layout, alone, most)
         batch = self.plan.workload.batch_size
-        return self.at(*layout, batch * replicas if batch else _CLIENTS * self.fleet.total_accelerators)
+        if batch:
+            return self.at(*layout, batch * replicas)
+        return self.at(*layout, min(_CLIENTS * self.fleet.total_accelerators, most))
 
-    def _smallest(self, layout: tuple[int, int, int, int], enough: Any, most: int) -> Served:
-        """The fewest clients that are enough; the most that fit where none are."""
+    def _smallest(self, layout: tuple[int, int, int, int], qps: float, most: int) -> Served:
+        """The fewest clients whose answers come at that rate; the most that fit where none do."""
         low, high = 0, 1
         served = self.at(*layout, high)
-        while not enough(served):
-            if high >= most or not served.result.feasible:
-                return served if served.result.feasible or low == 0 else self.at(*layout, low)
+        while served.requests < qps:
+            if high >= most:
+                return served
             low, high = high, min(2 * high, most)
             served = self.at(*layout, high)
         while high - low > max(1, low // 32):
             middle = (low + high) // 2
             tried = self.at(*layout, middle)
-            if enough(tried):
+            if tried.requests >= qps:
                 high, served = middle, tried
             else:
                 low = middle
         return served
 
-    def _largest(self, layout: tuple[int, int, int, int], most: int) -> Served:
-        """The most clients within the limits; one client for each replica where not even they are."""
-        best = self.at(*layout, layout[3])
+    def _largest(self, layout: tuple[int, int, int, int], best: Served, most: int) -> Served:
+        """The most clients that fit at once and keep the limits; one client for each replica where not even they do."""
         low, high = layout[3], layout[3]
         if not self.within(best):
             return best

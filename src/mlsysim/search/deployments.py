@@ -60,6 +60,7 @@ _NUMBERS = (
     "longest_stage",
     "device_weights",
     "capacity",
+    "reserve",
     "unit_cost",
     "tdp",
 )
@@ -80,6 +81,7 @@ class Replicas(Replica):
     longest_stage: Any = None
     device_weights: Any = None
     capacity: Any = None
+    reserve: Any = None
     unit_cost: Any = None
     """USD of a device; not a number where unknown."""
     tdp: Any = None
@@ -204,8 +206,6 @@ def _key(value: Any) -> Any:
 
 def _number(replica: Replica, name: str) -> float:
     chip = replica.chip
-    if name == "capacity":
-        return to_si(chip.memory.capacity, "byte")
     if name == "unit_cost":
         return np.nan if chip.unit_cost is None else to_si(chip.unit_cost, "USD")
     if name == "tdp":
@@ -248,9 +248,10 @@ def _build(given: dict[str, Any], calibrated: bool) -> Deployment:
         return rejected(COMPUTE)
     options: dict[str, Any] = {
         "precision": x.precision,
-        "cache_precision": x.cache_precision,
+        "cache_precision": x.cache_precision or ("bf16" if calibrated else None),
         "efficiency": 1.0,
         "fabric": x.fabric,
+        "memory_fraction": x.memory_fraction,
     }
     degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size}
     split = 1 if drafter is None else math.gcd(drafter.heads or 1, x.tp_size)

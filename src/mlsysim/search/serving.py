@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.phases import MAX_CHUNKS, cached_sequences, device_need
+from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
+from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.errors import InputError
 from mlsysim.models.demand import sequence_demand
 from mlsysim.physics.precision import bytes_per_element
@@ -185,8 +186,9 @@ class ServingPoints:
         draft = None
         if first.draft_model is not None:
             draft = self.deployments.replicas(codes, present, "draft", first.draft_model, *rates)
-        self._batches(x, writer, draft)
-        needed, fits = _memory(x, reader, writer, draft)
+        memories = self._memories(first, reader, writer, draft, x)
+        self._batches(x, writer, memories[0])
+        needed, fits = _memory(x, memories)
         if self.calibrated:
             answers = self._calibrated(first, writer, x, size)
         else:
@@ -220,7 +222,19 @@ class ServingPoints:
         fabric = first.fabric
         return self.network if fabric is None else to_si(fabric.bandwidth, "byte/s")
 
-    def _batches(self, x: Any, writer: Replicas, draft: Replicas | None) -> None:
+    def _memories(
+        self, first: Deployment, reader: Replicas, writer: Replicas, draft: Replicas | None, x: Any
+    ) -> list[DeviceMemory]:
+        """The devices that write answers and, where they are others, those that read prompts."""
+        length = x.seq_len + x.output_len
+        if first.steps is not None:
+            prompts, answers, small = first.steps
+            found = [engine_memory(answers, length, small)]
+            return [*found, engine_memory(prompts, x.seq_len)] if first.disaggregated else found
+        found = [replica_memory(writer, length, draft)]
+        return [*found, replica_memory(reader, x.seq_len)] if first.disaggregated else found
+
+    def _batches(self, x: Any, writer: Replicas, memory: DeviceMemory) -> None:
         """Requests that a replica answers at once, over all replicas, and how many prompts are read together."""
         if x.concurrency is None:
             x.batch = 1.0 if x.batch_size is None else x.batch_size
@@ -231,8 +245,7 @@ class ServingPoints:
                 raise InputError(
                     f"concurrency needs the size of the cache of {writer.model.name}.", field="concurrency"
                 )
-            room = cached_sequences(writer, x.seq_len + x.output_len, draft, writer.capacity)
-            x.batch = np.maximum(np.minimum(np.ceil(x.concurrency / x.replicas), room), 1.0)
+            x.batch = np.maximum(np.minimum(np.ceil(x.concurrency / x.replicas), memory.sequences), 1.0)
             x.active = np.minimum(x.batch * x.replicas, x.concurrency)
             together = 1.0 if x.prefill_batch_size is None else x.prefill_batch_size
         x.prefill_batch = np.minimum(together, x.batch)
@@ -274,14 +287,16 @@ class ServingPoints:
         return Pool(devices, replica.unit_cost, replica.tdp, rate / (devices * replica.peak), rents, watts)
 
 
-def _memory(x: Any, reader: Replicas, writer: Replicas, draft: Replicas | None) -> tuple[Any, Any]:
+def _memory(x: Any, memories: list[DeviceMemory]) -> tuple[Any, Any]:
     """Bytes that the fullest device needs, and whether it has them."""
-    need, room = device_need(writer, x.batch, x.seq_len + x.output_len, draft), writer.capacity
-    if reader is writer:
-        return need, need <= room
-    reading, space = device_need(reader, x.prefill_batch, x.seq_len), reader.capacity
-    fuller = need / room >= reading / space
-    return np.where(fuller, need, reading), (need <= room) & (reading <= space)
+    writing = memories[0]
+    need = writing.used(x.batch)
+    if len(memories) == 1:
+        return need, need <= writing.capacity
+    reading = memories[1]
+    held = reading.used(x.prefill_batch)
+    fuller = need / writing.capacity >= held / reading.capacity
+    return np.where(fuller, need, held), (need <= writing.capacity) & (held <= reading.capacity)
 
 
 def _answers(x: Any, times: Times, disaggregated: bool) -> dict[str, Any]:

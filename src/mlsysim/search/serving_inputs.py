@@ -42,6 +42,7 @@ DEPLOYMENT = (
     "cache_precision",
     "fabric",
     "engine",
+    "memory_fraction",
     "tp_size",
     "pp_size",
     "ep_size",

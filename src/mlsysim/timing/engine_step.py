@@ -130,6 +130,7 @@ class EngineStep:
         self.engine = d.engine
         self.kernels: ServingKernels = kernels(d.chip, d.engine.kernels)
         self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
+        self.memory = to_si(d.chip.memory.capacity, "byte")
         self.stack = d.model.stack
         self.hidden = self.stack.hidden
         self.wide = "bf16" if d.chip.compute.supports("bf16") else "fp16"
@@ -249,8 +250,14 @@ class EngineStep:
     # --- memory ---------------------------------------------------------------------------------------------------
 
     @property
+    def longest_stage(self) -> float:
+        """The longest pipeline stage's share of the layers."""
+        layers = sum(block.count for block in self.stack.blocks)
+        return math.ceil(layers / self.deployment.pp) / layers
+
+    @property
     def device_weights(self) -> float:
-        """Bytes of weights on one device."""
+        """Bytes of weights on the fullest device."""
         d = self.deployment
         total = sum(p.count * p.weight_bytes for p in self.products if p.tokens != "prompt")
         for count, ffn in self.experts:
@@ -259,10 +266,10 @@ class EngineStep:
             total += count * ffn.experts / d.moe_ep * matrices * inner * ffn.width / self.moe_tp * self.weight
         if self.stack.vocab and not (self.stack.tied and self.stack.head):
             total += self.stack.vocab * (self.stack.embedding or self.hidden) * _HALF / d.tp
-        return total / d.pp
+        return total * self.longest_stage
 
     def sequence_bytes(self, tokens: Any) -> Any:
-        """Bytes of cache and state that a sequence of so many tokens keeps on one device of its rank."""
+        """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
         tp = self.deployment.tp
         total: Any = 0.0
         for count, mixer in self.mixers:
@@ -270,18 +277,7 @@ class EngineStep:
             split = 1 if latent else min(tp, getattr(mixer, "kv_heads", tp))
             total = total + count * mixer.cache_per_token * mixer.cache_tokens(tokens) / split * self.cache
             total = total + count * mixer.state / tp * _HALF
-        return total / self.deployment.pp
-
-    @property
-    def cache_bytes(self) -> float:
-        """Bytes of one device that are left for caches."""
-        usable, share = self.kernels.usable_memory, self.engine.memory_utilisation
-        taken = self.device_weights + table_bytes("workspace", "size")
-        return share * (usable - taken) if self.engine.memory_rule == "free" else share * usable - taken
-
-    def capacity(self, tokens: Any) -> Any:
-        """Sequences of so many tokens whose caches fit, over all attention ranks."""
-        return maximum(self.cache_bytes / self.sequence_bytes(tokens), 0.0) * self.deployment.attention_dp
+        return total * self.longest_stage
 
     # --- time -----------------------------------------------------------------------------------------------------
 

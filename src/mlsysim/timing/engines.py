@@ -18,6 +18,7 @@ from pydantic import Field
 
 from mlsysim.errors import unknown_name
 from mlsysim.hardware.profiles import profile
+from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.fields import Record, Seconds
 from mlsysim.units.registry import Q_, to_si
@@ -263,6 +264,15 @@ def _from_profile(chip: HardwareNode) -> tuple[dict[str, Products], dict[str, fl
     return products, shares, attention.ramp_tokens
 
 
+def _offered(chip: HardwareNode) -> float:
+    """Memory that the driver offers, over the datasheet's: as measured on the chip of that name, else as its profile has it."""
+    key = chip.metadata.key or ""
+    offered = serving_table("driver_memory").get(key)
+    if offered is None or key not in Hardware:
+        return profile(chip).usable_memory
+    return float(offered) / to_si(Hardware.get(key).memory.capacity, "byte")
+
+
 def kernels(chip: HardwareNode, of: str) -> ServingKernels:
     """What the kernels of an engine (``Engine.kernels``) reach on a chip."""
     family = chip_class(chip)
@@ -283,9 +293,7 @@ def kernels(chip: HardwareNode, of: str) -> ServingKernels:
     if measured is not None:
         prompt_attention, ramp = {"bf16": measured["bf16"], "fp8": measured["fp8"]}, measured["ramp_tokens"]
     small = serving_table("small_kernel")
-    memory = serving_table("driver_memory").get(chip.metadata.key or "")
-    if memory is None:
-        memory = to_si(chip.memory.capacity, "byte") * profile(chip).usable_memory
+    memory = to_si(chip.memory.capacity, "byte") * _offered(chip)
     return ServingKernels(
         family=family,
         products=products,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.memory import paged_cache_bytes
-from mlsysim.walls.node.batching import ContinuousBatchingModel, paged_tokens, requests_that_fit
+from mlsysim.walls.node.batching import ContinuousBatchingModel, paged_tokens
 from mlsysim.walls.node.serving import ServingModel
 
 CAPACITY = 80 * 2**30
@@ -23,8 +23,6 @@ def batch(model="Llama3_8B", hardware="H100", seq_len=2000, **given_):
 def test_pages_are_whole():
     assert paged_tokens(2000, 16) == 2000
     assert paged_tokens(2001, 16) == 2016
-    assert requests_that_fit(10.0, 4.0, 2.5) == 2
-    assert requests_that_fit(3.0, 4.0, 2.5) == 0
 
 
 def test_equation_8():

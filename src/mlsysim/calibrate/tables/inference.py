@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.offered_load import limited_rate, offered_rate, saturated, static_batch, step_with_prompts
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
@@ -285,7 +286,7 @@ def _mlperf(row: Mapping[str, str], inferred: list[str], with_engine: Engine | N
             moe_tp=tp if mixture else 1,
         )
         known = step.kernels.family != "other"
-        if float(step.capacity(prompt + answer)) < 1:
+        if engine_memory(step, prompt + answer).sequences < 1:
             continue
         if scenario == "offline":
             rate, _ = saturated(step, prompt, answer)

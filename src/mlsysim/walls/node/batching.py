@@ -18,18 +18,21 @@ spread evenly up to the maximum), so the speed-up given here is a lower bound.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from mlsysim.cases.calibrated_serving import batch_step, serving_step
+from mlsysim.cases.cache import DeviceMemory, engine_memory, remedies, replica_memory, wider_groups
+from mlsysim.cases.calibrated_serving import BatchStep, batch_step, serving_step
 from mlsysim.cases.deployment import build_replica, language_model
-from mlsysim.cases.phases import prefill, remedies
+from mlsysim.cases.phases import prefill
 from mlsysim.cases.replica import Replica
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import ceil, floor, maximum
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.ops import ceil
+from mlsysim.units.registry import quantity
 from mlsysim.walls.base import (
     CALIBRATED,
     CALIBRATED_EFFICIENCY,
@@ -47,10 +50,10 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE
+from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION
 from mlsysim.zoo.provenance import cite
 
-__all__ = ["CARDS", "BatchingResult", "ContinuousBatchingModel", "paged_tokens", "requests_that_fit"]
+__all__ = ["CARDS", "BatchingResult", "ContinuousBatchingModel", "paged_tokens"]
 
 CARDS = (
     Wall(
@@ -65,19 +68,11 @@ CARDS = (
     ),
 )
 
-_BYTES = Arg("byte", 1e3, 1e13)
-
 
 @kernel(inputs={"tokens": Arg("", 1, 1e6), "page": Arg("", 1, 256, whole=True)}, outputs={"held": ""})
 def paged_tokens(tokens: Any, page: Any) -> Any:
     """Tokens' worth of memory that a sequence holds in whole pages."""
     return ceil(tokens / page) * page
-
-
-@kernel(inputs={"capacity": _BYTES, "weights": _BYTES, "request": _BYTES}, outputs={"requests": ""})
-def requests_that_fit(capacity: Any, weights: Any, request: Any) -> Any:
-    """Requests whose caches fit beside the weights."""
-    return floor(maximum(capacity - weights, 0 * weights) / request)
 
 
 class BatchingResult(Result):
@@ -129,9 +124,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             high=0.99,
             default=0.5,
         ),
-        "memory_fraction": Input(
-            "fraction of the memory for weights and caches", low=0, low_open=True, high=1, default=1.0
-        ),
+        "memory_fraction": MEMORY_FRACTION,
         "bandwidth_efficiency": Input(
             "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
         ),
@@ -151,11 +144,12 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     equations = (
         Equation(
             "max_active_requests",
-            "N = floor((memory - weights) / KV of one request), on the fullest device",
-            r"N = \left\lfloor \frac{M - |W|}{KV_{\mathrm{paged}}} \right\rfloor",
+            "N = floor((memory - weights - reserve) / KV of one request), on the fullest device",
+            r"N = \left\lfloor \frac{M - |W| - R}{KV_{\mathrm{paged}}} \right\rfloor",
             {
                 "memory": ("capacity", "byte"),
                 "weights": ("weights", "byte"),
+                "reserve": ("reserve", "byte"),
                 "KV of one request": ("request", "byte"),
             },
         ),
@@ -189,9 +183,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         model = language_model(x.model, "ContinuousBatchingModel")
         timed = None
         if x.efficiency == CALIBRATED:
-            step = serving_step(model, x.hardware, x, assumed)
-            timed = batch_step(step, x, assumed)
-            x = SimpleNamespace(**{**vars(x), "efficiency": 1.0})
+            timed = batch_step(serving_step(model, x.hardware, x, assumed), x, assumed)
         else:
             assumed.pop("engine", None)
             if x.concurrency is not None or x.output_len is not None:
@@ -202,25 +194,13 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
                 "heads.",
                 field="model",
             )
-        replica = build_replica(
-            model,
-            x.hardware,
-            assumed,
-            precision=x.precision,
-            cache_precision=x.cache_precision,
-            efficiency=x.efficiency,
-            bandwidth_efficiency=x.bandwidth_efficiency,
-            tp=x.tp_size,
-            pp=x.pp_size,
-            ep=x.ep_size,
-            fabric=x.fabric,
-        )
+        replica = _replica(x, assumed)
         held = paged_tokens(x.seq_len, x.page_size)
-        capacity = to_si(x.hardware.memory.capacity, "byte") * x.memory_fraction
-        request = replica.device_cache(1, held)
-        limit = self._limit(replica, capacity, request)
-        reserved, waste = self._static_request(x, replica, assumed)
-        static_limit = self._limit(replica, capacity, reserved)
+        memory = _memory(replica, timed, held)
+        limit = int(memory.sequences)
+        used = _memory(replica, timed, x.seq_len).each
+        reserved, waste = self._static_request(x, lambda tokens: _memory(replica, timed, tokens).each, used, assumed)
+        static_limit = int(dataclasses.replace(memory, each=reserved).sequences)
         active, static = min(x.max_batch_size, limit), min(x.max_batch_size, static_limit)
         fits = limit >= 1
         if not fits:
@@ -233,12 +213,12 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             static_itl = timed.decode(static) if static else math.inf
         throughput = max(active, 1) / itl
         static_throughput = static / static_itl
-        found = () if fits else remedies(replica, 1, int(held), None, capacity)
+        found = () if fits else self._remedies(x, held)
         exact = replica.cache(x.seq_len)
         outcome = BatchingResult(
             feasible=fits,
             assumptions=assumed,
-            binding=self._binding(x, replica, fits, limit, parts, capacity, request, found),
+            binding=self._binding(x, memory, limit, parts, found),
             throughput_tokens_per_sec=quantity(throughput, "1/second"),
             max_active_requests=limit,
             active_requests=active,
@@ -251,15 +231,16 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             static_active_requests=static,
             static_throughput_tokens_per_sec=quantity(static_throughput, "1/second"),
             static_waste_pct=100 * waste,
-            memory_for_cache=quantity(max(capacity - replica.device_weights, 0.0) * replica.devices, "byte"),
+            memory_for_cache=quantity(max(memory.capacity - memory.fixed, 0.0) * replica.devices, "byte"),
             bottleneck=parts.bound,
             remedies=found,
             **(timed.loop_fields if timed is not None else {}),
         )
         outcome._context = {
-            "capacity": capacity,
-            "weights": replica.device_weights,
-            "request": request,
+            "capacity": memory.capacity,
+            "weights": memory.weights,
+            "reserve": memory.reserve + memory.workspace,
+            "request": memory.each,
             "tokens": x.seq_len,
             "page": x.page_size,
             "active": active,
@@ -270,17 +251,20 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         return outcome
 
     @staticmethod
-    def _limit(replica: Replica, capacity: float, request: float) -> int:
-        """Requests of a replica that fit; each attention group has its own."""
-        if capacity < replica.device_weights:
-            return 0
-        groups = replica.attention_groups
-        return int(requests_that_fit(capacity, replica.device_weights, request)) * groups
+    def _remedies(x: Any, held: Any) -> tuple[str, ...]:
+        """What would make one request fit."""
+
+        def memory(**changes: Any) -> DeviceMemory:
+            changed = SimpleNamespace(**{**vars(x), **changes})
+            if x.efficiency == CALIBRATED:
+                return engine_memory(serving_step(x.model, x.hardware, changed, {}), held)
+            return replica_memory(_replica(changed, {}), held)
+
+        return remedies(memory, 1, wider_groups(x.model, x.hardware, x.tp_size, x.ep_size), _replica(x, {}).devices)
 
     @staticmethod
-    def _static_request(x: Any, replica: Replica, assumed: dict[str, str]) -> tuple[float, float]:
+    def _static_request(x: Any, each: Callable[[Any], Any], used: Any, assumed: dict[str, str]) -> tuple[float, float]:
         """Bytes that a static reservation takes on the fullest device, and the fraction of it that stays empty."""
-        used = replica.device_cache(1, x.seq_len)
         if x.max_seq_len is None:
             return used / (1 - x.static_waste_fraction), x.static_waste_fraction
         if x.max_seq_len < x.seq_len:
@@ -289,27 +273,18 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
                 field="max_seq_len",
             )
         assumed.pop("static_waste_fraction", None)
-        reserved = replica.device_cache(1, x.max_seq_len)
+        reserved = each(x.max_seq_len)
         return reserved, 1 - used / reserved
 
     @staticmethod
-    def _binding(
-        x: Any,
-        replica: Replica,
-        fits: bool,
-        limit: int,
-        parts: Any,
-        capacity: float,
-        request: float,
-        found: tuple[str, ...],
-    ) -> Binding:
-        if not fits:
-            needed = replica.device_weights + request
+    def _binding(x: Any, memory: DeviceMemory, limit: int, parts: Any, found: tuple[str, ...]) -> Binding:
+        if limit < 1:
+            needed = memory.used(1)
             sentence = (
                 f"Wall 2 (Memory): {x.model.name} with one request of {x.seq_len} tokens needs {needed / 1e9:.1f} GB on "
-                f"each {x.hardware.name}, which gives {capacity / 1e9:.1f} GB; {found[0]}."
+                f"each {x.hardware.name}, which has {memory.capacity / 1e9:.1f} GB; {found[0]}."
             )
-            return Binding(2, "Memory", needed / capacity, sentence)
+            return Binding(2, "Memory", needed / memory.capacity, sentence)
         if limit < x.max_batch_size:
             sentence = f"Wall 5 (Batching) binds: caches leave room for {limit} of {x.max_batch_size} requests."
             return Binding(5, "Batching", x.max_batch_size / limit, sentence)
@@ -320,3 +295,27 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             f"memory would hold {limit / x.max_batch_size:.3g} times as many requests."
         )
         return Binding(number, parts.bound, longest / second, sentence)
+
+
+def _replica(x: Any, assumed: dict[str, str]) -> Replica:
+    """The replica at first order; calibrated, at the datasheet's rates, whose passes are bounds."""
+    calibrated = x.efficiency == CALIBRATED
+    return build_replica(
+        x.model,
+        x.hardware,
+        assumed,
+        precision=x.precision,
+        cache_precision=x.cache_precision or ("bf16" if calibrated else None),
+        efficiency=1.0 if calibrated else x.efficiency,
+        bandwidth_efficiency=x.bandwidth_efficiency,
+        tp=x.tp_size,
+        pp=x.pp_size,
+        ep=x.ep_size,
+        fabric=x.fabric,
+        memory_fraction=x.memory_fraction,
+    )
+
+
+def _memory(replica: Replica, timed: BatchStep | None, tokens: Any) -> DeviceMemory:
+    """The fullest device, with requests that hold so many tokens."""
+    return replica_memory(replica, tokens) if timed is None else engine_memory(timed.step, tokens)

@@ -29,9 +29,11 @@ import math
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.cache import DeviceMemory, engine_memory, fullest, remedies, replica_memory, wider_groups
 from mlsysim.cases.calibrated_serving import Calibrated, serve, serving_step
 from mlsysim.cases.deployment import build_replica, language_model
-from mlsysim.cases.phases import Decoder, device_need, largest_batch, prefill, remedies
+from mlsysim.cases.phases import Decoder, prefill
 from mlsysim.cases.replica import PassTime, Replica
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import Arg, kernel
@@ -53,7 +55,7 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE
+from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import cite
 
@@ -119,6 +121,7 @@ class ServingResult(Result):
     devices: int = 1
     memory_per_device: Memory
     memory_available: Memory
+    memory_breakdown: dict[str, Any]
     memory_missing: Memory = None
     max_batch_size: int | None = None
     remedies: tuple[str, ...] = ()
@@ -175,6 +178,7 @@ class ServingModel(Resolver[ServingResult]):
         ),
         "engine": ENGINE,
         "concurrency": CONCURRENCY,
+        "memory_fraction": MEMORY_FRACTION,
     }
     equations = (
         Equation(
@@ -241,9 +245,11 @@ class ServingModel(Resolver[ServingResult]):
         "Pipeline parallelism shortens latency: a token still passes through every stage.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ServingResult:
+    def _solve(self, x: SimpleNamespace, assumed: Any) -> ServingResult:
         """Serve a batch of prompts on replicas of one or more devices."""
         calibrated = x.efficiency == CALIBRATED
+        memory = _Memory(x)
+        self._batch(x, assumed, memory)
         timed = None
         if calibrated:
             x, timed = self._calibrated(x, assumed)
@@ -266,15 +272,16 @@ class ServingModel(Resolver[ServingResult]):
         writing, draft_step = decoder.model_pass(x.seq_len), decoder.draft_step(x.seq_len)
 
         length = x.seq_len + (x.output_len or 0)
-        needed, capacity, fullest = self._memory(x, reader, writer, draft, length)
+        room, chip = memory.fullest(x.batch_size)
+        needed, capacity = float(room.used(x.batch_size)), float(room.capacity)
         fits = needed <= capacity
-        found = () if fits else remedies(fullest, x.batch_size, length, draft if fullest is writer else None, capacity)
+        found = () if fits else memory.remedies(x.batch_size, chip)
         cache = writer.cache(length) * x.batch_size
         extra = draft.weights + draft.cache(length) * x.batch_size if draft is not None else 0.0
         outcome = ServingResult(
             feasible=fits,
             assumptions=assumed,
-            binding=self._binding(x, needed, capacity, fullest, reading.parts, writing, found),
+            binding=self._binding(x, room, chip, reading.parts, writing, found),
             ttft=quantity(ttft, "s"),
             itl=quantity(itl, "s"),
             kv_cache_size=quantity(cache, "byte") if writer.model.has_dimensions else None,
@@ -304,7 +311,8 @@ class ServingModel(Resolver[ServingResult]):
             memory_per_device=quantity(needed, "byte"),
             memory_available=quantity(capacity, "byte"),
             memory_missing=None if fits else quantity(needed - capacity, "byte"),
-            max_batch_size=largest_batch(writer, length, draft, to_si(writer.chip.memory.capacity, "byte")),
+            memory_breakdown={line.name: quantity(line.bytes, "byte") for line in room.held(x.batch_size)},
+            max_batch_size=memory.writing().most,
             remedies=found,
         )
         if timed is not None:
@@ -359,7 +367,8 @@ class ServingModel(Resolver[ServingResult]):
             draft = serving_step(drafter, writer.deployment.chip, alone, {})
         timed = serve(reader, writer, draft, x, self._new_tokens(x, {}), assumed)
         assumed["parts"] = "compute, memory and communication are bounds at the datasheet's rates"
-        return SimpleNamespace(**{**vars(x), "efficiency": 1.0}), timed
+        cache = x.cache_precision or "bf16"
+        return SimpleNamespace(**{**vars(x), "efficiency": 1.0, "cache_precision": cache}), timed
 
     @staticmethod
     def _engine_times(x: Any, timed: Calibrated, transfer: float, new: int) -> dict[str, Any]:
@@ -437,29 +446,23 @@ class ServingModel(Resolver[ServingResult]):
         return to_si(rate, "byte/s")
 
     @staticmethod
-    def _memory(
-        x: Any, reader: Replica, writer: Replica, draft: Replica | None, length: int
-    ) -> tuple[float, float, Replica]:
-        """Bytes that the fullest device needs and has, and the replica that it belongs to."""
-        need, room = device_need(writer, x.batch_size, length, draft), to_si(writer.chip.memory.capacity, "byte")
-        if reader is writer:
-            return need, room, writer
-        reading, space = device_need(reader, x.batch_size, x.seq_len), to_si(reader.chip.memory.capacity, "byte")
-        return (need, room, writer) if need / room >= reading / space else (reading, space, reader)
+    def _batch(x: Any, assumed: Assumptions, memory: _Memory) -> None:
+        """The batch of clients in a closed loop is as many of them as a replica holds; the others wait."""
+        if x.concurrency is None or "batch_size" in assumed.given:
+            return
+        each, most = math.ceil(x.concurrency / x.num_replicas), memory.writing().most
+        x.batch_size = each if most is None else max(1, min(each, most))
+        assumed.pop("batch_size", None)
 
     @staticmethod
     def _binding(
-        x: Any,
-        needed: float,
-        capacity: float,
-        fullest: Replica,
-        reading: PassTime,
-        writing: PassTime,
-        found: tuple[str, ...],
+        x: Any, room: DeviceMemory, chip: Any, reading: PassTime, writing: PassTime, found: tuple[str, ...]
     ) -> Binding:
+        needed, capacity = room.used(x.batch_size), room.capacity
         if needed > capacity:
+            kept = f", {room.reserve / 1e9:.1f} GB of it kept back by the engine," if room.reserve > 0 else ""
             sentence = (
-                f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB on each {fullest.chip.name}, which has "
+                f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB{kept} on each {chip.name}, which has "
                 f"{capacity / 1e9:.1f} GB ({(needed - capacity) / 1e9:.1f} GB are missing); {found[0]}."
             )
             return Binding(2, "Memory", needed / capacity, sentence)
@@ -470,3 +473,53 @@ class ServingModel(Resolver[ServingResult]):
             f"prefill is bound by {reading.bound.lower()} (wall {_WALL_OF[reading.bound]})."
         )
         return Binding(_WALL_OF[bound], bound, longest / second, sentence)
+
+
+class _Memory:
+    """The memory that the inputs describe, and what it would be with others."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+        self.given = dict(vars(x))
+
+    def writing(self, **changes: Any) -> DeviceMemory:
+        """The fullest device that writes answers."""
+        x = SimpleNamespace(**{**self.given, **changes})
+        chip = x.hardware if x.decode_hardware is None else x.decode_hardware
+        return self._device(x, chip, x.seq_len + (x.output_len or 0), x.draft_model)
+
+    def reading(self, **changes: Any) -> DeviceMemory:
+        """The fullest device that reads prompts, where others write the answers."""
+        x = SimpleNamespace(**{**self.given, **changes})
+        return self._device(x, x.hardware, x.seq_len, None)
+
+    def fullest(self, batch: int) -> tuple[DeviceMemory, Any]:
+        """The device that is fullest with so many sequences, and its chip."""
+        x = self.x
+        if x.decode_hardware is None:
+            return self.writing(), x.hardware
+        reading, writing = self.reading(), self.writing()
+        room, _ = fullest(((writing, batch), (reading, batch)))
+        return room, x.decode_hardware if room is writing else x.hardware
+
+    def remedies(self, batch: int, chip: Any) -> tuple[str, ...]:
+        """What would make the fullest device fit."""
+        x = self.x
+        writes = x.decode_hardware is None or chip is x.decode_hardware
+        wider = wider_groups(x.model, chip, x.tp_size, x.ep_size)
+        devices = max(x.tp_size, x.ep_size) * x.pp_size
+        memory = self.writing if writes else self.reading
+        return remedies(memory, batch, wider, devices, draft=writes and x.draft_model is not None)
+
+    @staticmethod
+    def _device(x: Any, chip: Any, length: int, drafter: Any) -> DeviceMemory:
+        model = language_model(x.model, "ServingModel")
+        split = 1 if drafter is None else math.gcd(drafter.heads or 1, x.tp_size)
+        if x.efficiency == CALIBRATED:
+            alone = SimpleNamespace(**{**vars(x), "tp_size": split, "ep_size": 1})
+            written = None if drafter is None else serving_step(drafter, chip, alone, {})
+            return engine_memory(serving_step(model, chip, x, {}), length, written)
+        options = {name: getattr(x, name) for name in ("precision", "cache_precision", "fabric", "memory_fraction")}
+        replica = build_replica(model, chip, {}, **options, tp=x.tp_size, pp=x.pp_size, ep=x.ep_size)
+        small = None if drafter is None else build_replica(drafter, chip, {}, **options, tp=split)
+        return replica_memory(replica, length, small)

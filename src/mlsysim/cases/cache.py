@@ -1,0 +1,191 @@
+"""The memory of a serving replica: what its fullest device holds, whether that fits, and how many sequences do.
+
+    weights + caches(N) + workspace + reserve <= capacity                  fits(N)
+    N = groups x floor( (capacity - weights - workspace - reserve) / cache of one sequence )          sequences
+
+One function for both fidelities and for every question about it: feasibility, "requests that fit", the bar of the memory, the
+mask of a sweep, and the batch that an engine lets in. ``sequences`` is the largest number for which ``fits`` holds.
+
+First order: all of the datasheet's memory, no workspace; the reserve is what a ``fraction`` below 1 keeps back. Calibrated: the
+engine's rule. The driver offers U bytes, of which the engine takes a share s,
+
+    "all"    weights, workspace and caches share s U:      reserve = capacity - s U
+    "free"   caches get s of what weights leave:           reserve = capacity - U + (1 - s) (U - weights - workspace)
+
+A sequence is held at its whole length, prompt and answer; requests beyond ``sequences`` wait for a place. Left out: blocks of
+the cache that are partly empty (half a block a sequence, under 1 % beyond 1,000 tokens; wall 5 counts them), and engines that
+let in more than they can finish and evict (more in flight by up to answer/2 over the length, at the price of recomputation).
+
+Every number may be an array, which has one value for each of many replicas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.cases.ledger import RESERVE, Held
+from mlsysim.cases.replica import Replica
+from mlsysim.timing.engine_step import EngineStep
+from mlsysim.timing.engines import table_bytes
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import ceil, floor, maximum, where
+
+__all__ = [
+    "CACHES",
+    "WEIGHTS",
+    "WORKSPACE",
+    "DeviceMemory",
+    "engine_memory",
+    "fullest",
+    "held_bytes",
+    "remedies",
+    "replica_memory",
+    "sequences_that_fit",
+    "wider_groups",
+]
+
+WEIGHTS, CACHES, WORKSPACE, DRAFT = "weights", "KV caches", "workspace", "draft model"
+
+_BYTES = Arg("byte", 1e6, 1e12)
+_COUNT = Arg("", 1, 1e5, whole=True)
+
+
+@kernel(inputs={"fixed": _BYTES, "each": _BYTES, "sequences": _COUNT, "groups": _COUNT}, outputs={"held": "byte"})
+def held_bytes(fixed: Any, each: Any, sequences: Any, groups: Any) -> Any:
+    """Bytes on the fullest device: what is there without requests, and the caches of the group with most of them."""
+    return fixed + each * ceil(sequences / groups)
+
+
+@kernel(inputs={"capacity": _BYTES, "fixed": _BYTES, "each": _BYTES, "groups": _COUNT}, outputs={"sequences": ""})
+def sequences_that_fit(capacity: Any, fixed: Any, each: Any, groups: Any) -> Any:
+    """The largest number of sequences for which :func:`held_bytes` is at most ``capacity``; 0 where not even one is."""
+    some = floor(maximum(capacity - fixed, 0 * capacity) / each)
+    # The quotient is rounded: one more may fit to the last byte, or the last one miss by it.
+    some = where(fixed + each * (some + 1.0) <= capacity, some + 1.0, some)
+    return groups * maximum(where(fixed + each * some <= capacity, some, some - 1.0), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The fullest device of a replica; bytes. ``each`` is what one sequence keeps there, zero where that is not known."""
+
+    capacity: Any
+    weights: Any
+    each: Any
+    groups: Any = 1
+    workspace: Any = 0.0
+    reserve: Any = 0.0
+    draft: Any = 0.0
+
+    @property
+    def fixed(self) -> Any:
+        """What is held before the first request."""
+        return self.weights + self.draft + self.workspace + self.reserve
+
+    def used(self, sequences: Any) -> Any:
+        """Bytes that are held with so many sequences, the reserve included."""
+        return held_bytes(self.fixed, self.each, sequences, self.groups)
+
+    def fits(self, sequences: Any) -> Any:
+        """Whether so many sequences fit."""
+        return self.used(sequences) <= self.capacity
+
+    @property
+    def sequences(self) -> Any:
+        """The most sequences that fit; for caches whose size is known."""
+        return sequences_that_fit(self.capacity, self.fixed, self.each, self.groups)
+
+    @property
+    def most(self) -> int | None:
+        """The most sequences that fit one replica, as a whole number; None where the cache's size is not known, or nothing."""
+        if self.fixed > self.capacity:
+            return 0
+        return int(self.sequences) if self.each > 0 else None
+
+    def held(self, sequences: Any) -> tuple[Held, ...]:
+        """What the device holds; adds up to ``used``."""
+        lines = (
+            Held(WEIGHTS, self.weights),
+            Held(DRAFT, self.draft),
+            Held(WORKSPACE, self.workspace),
+            Held(RESERVE, self.reserve),
+            Held(CACHES, self.each * ceil(sequences / self.groups)),
+        )
+        return tuple(line for line in lines if line.name == RESERVE or _some(line.bytes))
+
+
+def _some(value: Any) -> bool:
+    return bool(value > 0) if isinstance(value, (int, float)) else bool((value > 0).any())
+
+
+def replica_memory(replica: Replica, tokens: Any, draft: Replica | None = None) -> DeviceMemory:
+    """The device of a replica at first order: its memory, or a fraction of it, is for weights and caches of sequences of so
+    many tokens."""
+    each, drafter = replica.device_cache(1, tokens), 0.0
+    if draft is not None:
+        drafter, each = draft.device_weights, each + draft.device_cache(1, tokens)
+    weights, groups = replica.device_weights, replica.attention_groups
+    return DeviceMemory(replica.capacity, weights, each, groups, reserve=replica.reserve, draft=drafter)
+
+
+def engine_memory(step: EngineStep, tokens: Any, draft: EngineStep | None = None) -> DeviceMemory:
+    """The device of an engine's replica, whose sequences are of so many tokens; with a draft model's weights and caches."""
+    usable, share = step.kernels.usable_memory, step.engine.memory_utilisation
+    capacity = max(step.memory, usable)
+    weights, workspace, each = step.device_weights, table_bytes("workspace", "size"), step.sequence_bytes(tokens)
+    drafter = 0.0
+    if draft is not None:
+        drafter, each = draft.device_weights, each + draft.sequence_bytes(tokens)
+    reserve = capacity - share * usable
+    if step.engine.memory_rule == "free":
+        reserve = capacity - usable + (1 - share) * max(usable - weights - drafter - workspace, 0.0)
+    return DeviceMemory(capacity, weights, each, step.deployment.attention_dp, workspace, reserve, drafter)
+
+
+def fullest(memories: Iterable[tuple[DeviceMemory, Any]]) -> tuple[DeviceMemory, Any]:
+    """Of devices and their sequences the fuller: a pool that reads prompts beside one that writes answers."""
+    return max(memories, key=lambda pair: pair[0].used(pair[1]) / pair[0].capacity)
+
+
+def wider_groups(model: Any, chip: Any, tp: int, ep: int) -> list[int]:
+    """Tensor-parallel degrees beyond ``tp`` that divide the heads and that the chip's links reach."""
+    heads = getattr(model, "heads", None) or 1
+    reach = heads if chip.link is None else min(heads, chip.link.domain or heads)
+    return [degree for degree in range(tp + 1, reach + 1) if heads % degree == 0 and ep == 1]
+
+
+_NARROWER = ("fp8", "int4")
+
+
+def remedies(
+    memory: Callable[..., DeviceMemory], batch: int, degrees: Iterable[int], devices: int, *, draft: bool = False
+) -> tuple[str, ...]:
+    """The smallest changes that would make ``batch`` sequences fit, cheapest first.
+
+    ``memory(**changes)`` is the device with other inputs (``draft_model``, ``cache_precision``, ``precision``, ``tp_size``);
+    ``degrees`` are the wider groups that a replica may have.
+    """
+    now = memory()
+    found = []
+    if draft and memory(draft_model=None).fits(batch):
+        found.append("serve without the draft model")
+    if now.most:
+        found.append(f"serve {now.most} sequences at once instead of {batch}")
+    narrow = memory(cache_precision="fp8")
+    if narrow.each < now.each and narrow.fits(batch):
+        found.append("keep the cache in fp8 (cache_precision='fp8')")
+    for name in _NARROWER:
+        stored = memory(precision=name)
+        if stored.weights < now.weights and stored.fits(batch):
+            found.append(f"store the weights in {name}")
+            break
+    wider = next((degree for degree in degrees if memory(tp_size=degree).fits(batch)), None)
+    if wider is not None:
+        found.append(f"split it over {wider} devices (tp_size={wider})")
+    if not found:
+        least = math.ceil(now.used(batch) / now.capacity * devices)
+        found.append(f"use at least {least} devices (tp_size, pp_size)")
+    return tuple(found)

@@ -1,0 +1,129 @@
+"""One memory: what fits adds up to at most what there is, and the number that fits is the largest for which it does."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from mlsysim.cases.cache import CACHES, DeviceMemory, engine_memory, replica_memory, sequences_that_fit
+from mlsysim.cases.deployment import build_replica
+from mlsysim.cases.ledger import RESERVE, Ledger
+from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
+from mlsysim.timing.engine_step import engine_step
+from mlsysim.timing.engines import engine
+from mlsysim.units.registry import to_si
+from mlsysim.walls.node.serving import ServingModel
+
+GB = 1e9
+
+
+def some_memory(rng: random.Random) -> DeviceMemory:
+    return DeviceMemory(
+        capacity=rng.uniform(8, 300) * GB,
+        weights=rng.uniform(1, 200) * GB,
+        each=rng.choice([0.1, 1.0, 3.0, rng.uniform(0.01, 5)]) * GB,
+        groups=rng.choice([1, 1, 2, 8]),
+        workspace=rng.choice([0.0, 3 * GB]),
+        reserve=rng.uniform(0, 10) * GB,
+        draft=rng.choice([0.0, 2 * GB]),
+    )
+
+
+def test_the_most_that_fit_fit_and_one_more_does_not():
+    rng = random.Random(1)
+    for _ in range(2000):
+        memory = some_memory(rng)
+        most = int(memory.sequences)
+        assert most % memory.groups == 0
+        if most:
+            assert memory.fits(most)
+        assert not memory.fits(most + 1)
+
+
+@pytest.mark.parametrize("each", [0.1 * GB, 0.3 * GB, GB / 3])
+def test_to_the_last_byte(each):
+    """Where 7 sequences fill the memory exactly, 7 fit, whatever the quotient is rounded to."""
+    fixed = 16.06 * GB
+    assert sequences_that_fit(fixed + each * 7.0, fixed, each, 1) == 7
+
+
+def test_parts_add_up_to_what_is_used_and_fits_is_their_sum():
+    rng = random.Random(2)
+    for _ in range(500):
+        memory, batch = some_memory(rng), rng.randint(1, 64)
+        ledger = Ledger(0.0, ()).holding(memory.held(batch), memory.capacity)
+        assert ledger.memory == memory.used(batch)
+        assert ledger.fits == memory.fits(batch)
+
+
+def test_arrays_are_the_numbers():
+    rng = random.Random(3)
+    many = [some_memory(rng) for _ in range(200)]
+    arrays = {name: np.array([getattr(m, name) for m in many]) for name in DeviceMemory.__slots__}
+    together = DeviceMemory(**arrays)
+    assert together.sequences.tolist() == [m.sequences for m in many]
+    assert together.fits(4.0).tolist() == [m.fits(4.0) for m in many]
+
+
+def test_first_order_is_all_of_the_memory():
+    """80 GiB, 16.06 GB of weights, 2 x 32 x 8 x 128 x 2 bytes a token."""
+    replica = build_replica(Models.get("Llama3_8B"), Hardware.get("H100"), {}, precision="bf16")
+    memory = replica_memory(replica, 9216)
+    assert memory.reserve == 0.0
+    assert memory.sequences == (80 * 2**30 - 16.06e9) // (131_072 * 9216)
+
+
+def test_engines_take_a_share_of_all_or_of_what_is_free():
+    """vLLM: 0.9 of the driver's 85.5 GB holds all. SGLang: caches get 0.9 of what weights and workspace leave of them."""
+    usable, workspace = 85.5e9, 3e9
+    for name, rule in (("vLLM", "all"), ("SGLang", "free")):
+        step = engine_step(Models.get("Llama3_8B"), Hardware.get("H100"), engine(name))
+        memory = engine_memory(step, 9216)
+        left = (
+            0.9 * usable - memory.weights - workspace if rule == "all" else 0.9 * (usable - memory.weights - workspace)
+        )
+        assert memory.capacity - memory.fixed == pytest.approx(left)
+        assert memory.sequences == left // memory.each
+        assert {line.name for line in memory.held(1)} >= {"weights", CACHES, "workspace", RESERVE}
+
+
+def test_a_chip_with_more_memory_holds_more():
+    """What the driver offers follows the chip's memory, also that of a chip that somebody changed."""
+    chip = Hardware.get("H100")
+    larger = chip.model_copy(update={"memory": chip.memory.model_copy(update={"capacity": chip.memory.capacity * 2})})
+    both = [engine_memory(engine_step(Models.get("Llama3_8B"), c, engine("vLLM")), 2048) for c in (chip, larger)]
+    assert both[1].capacity == pytest.approx(2 * both[0].capacity)
+    assert both[1].sequences > 2 * both[0].sequences
+
+
+SAMPLE = [
+    (model, chip, fidelity, tp)
+    for model in ("Llama3_8B", "Llama3_70B", "Mixtral_8x7B", "DeepSeek_V3", "Gemma3_27B")
+    for chip in ("H100", "H200", "A100", "TPUv5e", "MI300X")
+    for fidelity in ("first order", "vLLM", "SGLang")
+    for tp in (1, 8)
+]
+
+
+@pytest.mark.parametrize("model, chip, fidelity, tp", random.Random(4).sample(SAMPLE, 40))
+def test_one_number_in_every_field(model, chip, fidelity, tp):
+    """Metric, parts, feasibility and the most that fit are one memory, at each fidelity."""
+    given = {"tp_size": tp, "precision": "fp8", "output_len": 256, "seq_len": 1024}
+    given |= {} if fidelity == "first order" else {"efficiency": "calibrated", "engine": fidelity}
+    if Models.get(model).heads % tp:
+        pytest.skip("does not divide")
+    for batch in (1, 64):
+        found = ServingModel().solve(model, chip, batch_size=batch, **given)
+        parts = [to_si(size, "byte") for size in found.memory_breakdown.values()]
+        used, capacity = to_si(found.memory_per_device, "byte"), to_si(found.memory_available, "byte")
+        assert sum(parts) == used
+        assert found.feasible is (used <= capacity) is (batch <= found.max_batch_size)
+        kept = to_si(found.memory_breakdown["reserve"], "byte")
+        assert kept == 0 if fidelity == "first order" else kept >= 0
+    most = found.max_batch_size
+    if most:
+        assert ServingModel().solve(model, chip, batch_size=most, **given).feasible
+    assert not ServingModel().solve(model, chip, batch_size=most + 1, **given).feasible
