@@ -8,7 +8,7 @@ import typer
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import busy, print_json, print_sentences, print_table, print_text
-from mlsysim.cli.plan_inputs import load, named_plan, plan_of
+from mlsysim.cli.plan_options import changed, load, named_plan, plan_of
 from mlsysim.errors import InputError
 
 __all__ = ["audit", "compare", "explain", "sensitivity"]
@@ -38,9 +38,10 @@ def audit(
     form = chosen_form(context, output, as_json)
     if scenario is not None and workload is not None:
         raise InputError("audit takes a scenario or -w with a model, one of them.", field="workload")
-    wanted = AUDITED if scenario is None else load(scenario)
     if workload is not None:
-        wanted = plan_of(task="inference", workload={"model": workload}, hardware={"on": _chip_here()})
+        wanted = plan_of(context, task="inference", model=workload, on=_chip_here())
+    else:
+        wanted = changed(context, AUDITED if scenario is None else load(scenario))
     with busy("evaluating ..."):
         found = audited(wanted)
     remember(wanted)
@@ -79,7 +80,6 @@ def compare(
     context: typer.Context,
     first: Annotated[str, typer.Argument(metavar="A", help="a plan file, or MODEL@FLEET such as Llama3_70B@512xH100")],
     second: Annotated[str, typer.Argument(metavar="B")],
-    task: Annotated[str | None, typer.Option(help="training, serving or inference, for MODEL@FLEET")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -93,7 +93,7 @@ def compare(
 
     form = chosen_form(context, output, as_json)
     with busy("evaluating ..."):
-        answers = [answer_to(named_plan(text, task), change=False) for text in (first, second)]
+        answers = [answer_to(named_plan(context, text), change=False) for text in (first, second)]
     found = compare_answers(*answers)
     if form == "json":
         print_json(found.to_dict())
@@ -114,7 +114,6 @@ def sensitivity(
     target: Annotated[
         str, typer.Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")
     ],
-    task: Annotated[str | None, typer.Option(help="training, serving or inference, for MODEL@FLEET")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,7 +126,7 @@ def sensitivity(
     from mlsysim.plans.evaluate import evaluate as answer_to
 
     form = chosen_form(context, output, as_json)
-    wanted = named_plan(target, task)
+    wanted = named_plan(context, target)
     with busy("evaluating ..."):
         answer = answer_to(wanted, change=False, sensitivity=True)
     remember(wanted)
@@ -170,7 +169,7 @@ def explain(
     from mlsysim.plans.evaluate import evaluate as answer_to
 
     form = chosen_form(context, output, as_json)
-    answer = answer_to(load(scenario) if scenario is not None else recall(), change=False)
+    answer = answer_to(changed(context, load(scenario) if scenario is not None else recall()), change=False)
     found = answer.equations if metric is None else answer.explain(metric)
     if form == "json":
         print_json(

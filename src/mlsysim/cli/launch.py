@@ -7,26 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlsysim.cli.options import (
-    FORMS,
-    AsJson,
-    Batch,
-    Efficiency,
-    Output,
-    Precision,
-    SeqLen,
-    chosen_form,
-    efficiency_of,
-    is_plan_file,
-    number_of,
-)
+from mlsysim.cli.options import FORMS, AsJson, Output, chosen_form, is_plan_file
 from mlsysim.cli.output import print_json, print_table, print_text
+from mlsysim.cli.plan_options import named_plan, settings_of
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
     from mlsysim.launch.reading import Reading
     from mlsysim.launch.review import Review
-    from mlsysim.plans.plan import Plan
 
 __all__ = ["export", "import_launch", "review"]
 
@@ -56,14 +44,6 @@ def export(
         str | None,
         typer.Option(help="what runs inside slurm or kubernetes: megatron, torchtitan, vllm, sglang, trtllm"),
     ] = None,
-    batch_size: Batch = None,
-    seq_len: SeqLen = None,
-    precision: Precision = None,
-    tokens: Annotated[str | None, typer.Option("--tokens", help="tokens to train on: 15e12 or 15T")] = None,
-    isl: Annotated[int | None, typer.Option("--isl", help="tokens of a prompt")] = None,
-    osl: Annotated[int | None, typer.Option("--osl", help="tokens of an answer")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="requests in flight")] = None,
-    efficiency: Efficiency = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the launch file of a plan, each value with its reason. It is written, never run.
@@ -79,10 +59,7 @@ def export(
     earlier = (context.find_root().obj or {}).get("output")
     name = target_named(target)
     form = "json" if as_json or "json" in (output, earlier) else "text"
-    wanted = _plan(
-        plan, _task(task, name, command), batch_size=batch_size, seq_len=seq_len, precision=precision, tokens=number_of(tokens, "tokens"),
-        isl=isl, osl=osl, concurrency=concurrency, efficiency=efficiency_of(efficiency),
-    )  # fmt: skip
+    wanted = named_plan(context, plan, _task(task, name, command, is_plan_file(plan)))
     answer = evaluate_plainly(wanted)
     text = written(name, answer, command=command)
     if output is not None and output not in FORMS:
@@ -97,7 +74,7 @@ def export(
         raise typer.Exit(2)
 
 
-def _task(task: str | None, target: str, command: str | None) -> str | None:
+def _task(task: str | None, target: str, command: str | None, in_file: bool) -> str | None:
     if task is not None:
         if task not in ("training", "serving"):
             raise InputError(f"--task is training or serving, got {task[:40]!r}.", field="task")
@@ -106,36 +83,9 @@ def _task(task: str | None, target: str, command: str | None) -> str | None:
         return "training"
     if target in ("vllm", "sglang", "trtllm") or command in ("vllm", "sglang", "trtllm"):
         return "serving"
-    return None
-
-
-def _plan(text: str, task: str | None, **given: Any) -> Plan:
-    """The plan of a file or of MODEL@FLEET."""
-    from mlsysim.plans.files import load_plan
-    from mlsysim.plans.plan import Plan
-
-    if is_plan_file(text):
-        return load_plan(text)
-    model, mark, fleet = text.partition("@")
-    if not mark or not model or not fleet:
-        raise InputError(f"{text[:60]!r} is neither a plan file nor MODEL@FLEET, such as Llama3_70B@512xH100.")
-    if task is None:
+    if not in_file:
         raise InputError("Say --task training or --task serving, as both can run there.", field="task")
-    work = {"model": model, "precision": given["precision"]}
-    work |= (
-        {"batch_size": given["batch_size"], "seq_len": given["seq_len"], "tokens": given["tokens"]}
-        if task == "training"
-        else {}
-    )
-    traffic = {"prompt_tokens": given["isl"], "output_tokens": given["osl"], "concurrency": given["concurrency"]}
-    document: dict[str, Any] = {
-        "task": task,
-        "workload": {key: value for key, value in work.items() if value is not None},
-        "hardware": {"on": fleet, **({} if given["efficiency"] is None else {"efficiency": given["efficiency"]})},
-    }
-    if task == "serving":
-        document["serving"] = {key: value for key, value in traffic.items() if value is not None}
-    return Plan.model_validate(document)
+    return None
 
 
 def _save(path: str, text: str) -> None:
@@ -155,13 +105,6 @@ def review(
     ] = None,
     model: Model = None,
     target: Target = None,
-    seq_len: SeqLen = None,
-    batch_size: Batch = None,
-    isl: Annotated[
-        int | None, typer.Option("--isl", help="tokens of a prompt, which serve commands do not say")
-    ] = None,
-    osl: Annotated[int | None, typer.Option("--osl", help="tokens of an answer")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="requests in flight")] = None,
     write: Annotated[
         str | None, typer.Option("--write", help="file for the launch file with the best settings")
     ] = None,
@@ -177,13 +120,13 @@ def review(
     from mlsysim.cli.last import remember
     from mlsysim.launch.review import review as reviewed
     from mlsysim.launch.targets import read_launch_file
+    from mlsysim.plans.plan import Plan
 
     form = chosen_form(context, output, as_json)
     reading = read_launch_file(path, target, on=on, model=model)
-    if reading.document.get("task") == "serving":
-        reading = reading.placed(serving={"prompt_tokens": isl, "output_tokens": osl, "concurrency": concurrency})
-    else:
-        reading = reading.placed(workload={"seq_len": seq_len, "batch_size": batch_size})
+    parts = Plan.in_parts({"task": reading.document.get("task"), **settings_of(context)})
+    given: dict[str, Any] = {part: fields for part, fields in parts.items() if isinstance(fields, dict)}
+    reading = reading.placed(**given)
     found = reviewed(reading)
     remember(found.answer.plan)
     if write is not None:

@@ -6,20 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlsysim.cli.options import (
-    AsJson,
-    Batch,
-    Efficiency,
-    Output,
-    Precision,
-    Region,
-    SeqLen,
-    chosen_form,
-    efficiency_of,
-    number_of,
-)
+from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import busy, print_answer, print_json, print_table, print_text
-from mlsysim.cli.plan_inputs import given, plan_of
+from mlsysim.cli.plan_options import plan_of
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,18 +22,11 @@ def plan(
     context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="a model of the zoo, or a path to a model file")],
     deadline: Annotated[str, typer.Option(help="such as 14d or '30 day'")],
-    tokens: Annotated[str | None, typer.Option(help="tokens to train on; 20 for each parameter where left out")] = None,
-    budget: Annotated[str | None, typer.Option(help="such as '5 MUSD'")] = None,
     chips: Annotated[str | None, typer.Option("--on", help="chips to compare, such as H100,B200")] = None,
-    batch_size: Batch = None,
-    seq_len: SeqLen = None,
-    precision: Precision = None,
-    region: Region = None,
-    efficiency: Efficiency = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The least fleet that trains a model by a deadline, for each chip.
+    """The least fleet that trains a model by a deadline, for each chip; on 20 tokens a parameter unless --tokens says more.
 
     mlsysim plan Llama3_70B --deadline 14d --budget 5MUSD
     mlsysim plan Llama3_8B --deadline 3d --tokens 1T --on H100,B200 --region Sweden
@@ -57,18 +39,13 @@ def plan(
     from mlsysim.plans.sheet import count_text
 
     form = chosen_form(context, output, as_json)
-    count = number_of(tokens, "tokens")
-    if count is None:
+    wanted = plan_of(context, task="training", model=model, on="8xH100", deadline=deadline)
+    if wanted.workload.tokens is None:
         workload = find_model(model)
         if workload.parameters is None:
             raise InputError(f"{model} states no parameters; give --tokens.", field="tokens")
-        count = 20 * float(workload.parameters.to("param").magnitude)
-    wanted = plan_of(
-        task="training",
-        workload=given(model=model, tokens=count, batch_size=batch_size, seq_len=seq_len, precision=precision),
-        hardware=given(on="8xH100", efficiency=efficiency_of(efficiency)),
-        ops=given(region=region, deadline=deadline, budget=budget),
-    )
+        wanted = wanted.with_settings({"tokens": 20 * float(workload.parameters.to("param").magnitude)})
+    count = wanted.workload.tokens or 0.0
     names = [chip.strip() for chip in chips.split(",")] if chips else list(CHIPS)
     with busy("searching fleets ...") as saying:
 

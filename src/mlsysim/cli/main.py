@@ -16,6 +16,7 @@ from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
 from mlsysim.cli.least_fleet import plan
 from mlsysim.cli.optimizers import optimize, synthesize
+from mlsysim.cli.plan_options import plan_command
 from mlsysim.cli.report import report
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
@@ -32,19 +33,21 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-app.command("eval")(plans.evaluate)
-app.command()(plans.train)
-app.command()(plans.serve)
-app.command()(plan)
-app.command()(analysis.audit)
-app.command()(analysis.compare)
-app.command()(analysis.sensitivity)
-app.command()(analysis.explain)
-app.command()(report)
-app.command()(export)
-app.command()(review)
+app.command("eval", cls=plan_command())(plans.evaluate)
+app.command(cls=plan_command("training"))(plans.train)
+app.command(cls=plan_command("serving"))(plans.serve)
+app.command(cls=plan_command("training"))(plan)
+app.command(cls=plan_command())(analysis.audit)
+app.command(cls=plan_command())(analysis.compare)
+app.command(cls=plan_command())(analysis.sensitivity)
+app.command(cls=plan_command())(analysis.explain)
+app.command(cls=plan_command())(report)
+app.command(cls=plan_command())(export)
+app.command(cls=plan_command())(review)
 app.add_typer(optimize)
-app.command()(synthesize)
+app.command(cls=plan_command(None, "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens"))(
+    synthesize
+)
 app.command()(zoo.zoo)
 app.command()(zoo.walls)
 app.command("import")(zoo.import_)

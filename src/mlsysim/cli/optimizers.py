@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from mlsysim.cli.options import (
-    AsJson,
-    Batch,
-    Efficiency,
-    Output,
-    Precision,
-    SeqLen,
-    chosen_form,
-    efficiency_of,
-    number_of,
-)
+from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import busy, print_json, print_table, print_text
-from mlsysim.cli.plan_inputs import named_plan
-
-if TYPE_CHECKING:
-    from mlsysim.plans.plan import Plan
+from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
 
 __all__ = ["optimize", "synthesize"]
 
 optimize = typer.Typer(name="optimize", help="The best layout, batch or place.", no_args_is_help=True)
 
 Target = Annotated[str, typer.Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")]
-
-
-def _with(plan: Plan, efficiency: str | None, **workload: Any) -> Plan:
-    """A plan with what the command line gives in place of its own."""
-    parts: dict[str, Any] = {"workload": {name: value for name, value in workload.items() if value is not None}}
-    if efficiency is not None:
-        parts["hardware"] = {"efficiency": efficiency_of(efficiency)}
-    return plan.replacing(**parts)
 
 
 Columns = dict[str, tuple[str, str]]
@@ -156,14 +135,10 @@ def _sensitivity(result: Any) -> list[str]:
     return ["A step away from the best:", *(f"  {line}" for line in lines)] if lines else []
 
 
-@optimize.command()
+@optimize.command(cls=plan_command("training"))
 def parallelism(
     context: typer.Context,
     target: Target,
-    batch_size: Batch = None,
-    seq_len: SeqLen = None,
-    precision: Precision = None,
-    efficiency: Efficiency = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -175,9 +150,7 @@ def parallelism(
     from mlsysim.plans.optimizing import best_parallelism
 
     form = chosen_form(context, output, as_json)
-    plan = _with(
-        named_plan(target, "training"), efficiency, batch_size=batch_size, seq_len=seq_len, precision=precision
-    )
+    plan = named_plan(context, target, "training")
     with busy("searching layouts ..."):
         result = best_parallelism(plan)
     best = result.best_config
@@ -191,7 +164,7 @@ def parallelism(
         raise typer.Exit(2)
 
 
-@optimize.command()
+@optimize.command(cls=plan_command("serving"))
 def batching(
     context: typer.Context,
     target: Target,
@@ -199,9 +172,6 @@ def batching(
         float, typer.Option("--sla-ms", help="limit on the P99 of a request, in milliseconds")
     ] = 10_000.0,
     qps: Annotated[float, typer.Option(help="requests a second")] = 1.0,
-    seq_len: SeqLen = None,
-    precision: Precision = None,
-    efficiency: Efficiency = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -212,7 +182,7 @@ def batching(
     from mlsysim.plans.optimizing import best_batching
 
     form = chosen_form(context, output, as_json)
-    plan = _with(named_plan(target, "serving"), efficiency, seq_len=seq_len, precision=precision)
+    plan = named_plan(context, target, "serving")
     with busy("searching batches ..."):
         result = best_batching(plan, sla_ms, qps)
     sentence = (
@@ -225,12 +195,11 @@ def batching(
         raise typer.Exit(2)
 
 
-@optimize.command()
+@optimize.command(cls=plan_command("training"))
 def placement(
     context: typer.Context,
     target: Target,
     carbon_tax: Annotated[float, typer.Option("--carbon-tax", help="USD for a tonne of CO2e")] = 100.0,
-    days: Annotated[float | None, typer.Option(help="days of the run")] = None,
     regions: Annotated[str, typer.Option(help="grids, such as Quebec,Poland; or all")] = "all",
     output: Output = None,
     as_json: AsJson = False,
@@ -242,9 +211,7 @@ def placement(
     from mlsysim.plans.optimizing import best_placement
 
     form = chosen_form(context, output, as_json)
-    plan = named_plan(target, "training")
-    if days is not None:
-        plan = plan.replacing(ops={"duration": None, "duration_days": days})
+    plan = named_plan(context, target, "training")
     names: Any = "all" if regions.strip() == "all" else [name.strip() for name in regions.split(",")]
     with busy("searching places ..."):
         result = best_placement(plan, carbon_tax, names)
@@ -258,11 +225,7 @@ def synthesize(
     latency: Annotated[str | None, typer.Option(help="target time of a pass, such as '50 ms'")] = None,
     throughput: Annotated[str | None, typer.Option(help="samples a second instead, such as '100 1/s'")] = None,
     deadline: Annotated[str | None, typer.Option(help="time for all --tokens instead, such as '14 day'")] = None,
-    tokens: Annotated[str | None, typer.Option(help="tokens to train on by the deadline")] = None,
     on: Annotated[str | None, typer.Option("--on", help="a chip to count")] = None,
-    batch_size: Batch = None,
-    seq_len: SeqLen = None,
-    precision: Precision = None,
     efficiency: Annotated[float, typer.Option("-e", "--efficiency", help="fraction of peak")] = 0.5,
     output: Output = None,
     as_json: AsJson = False,
@@ -271,23 +234,16 @@ def synthesize(
 
     mlsysim synthesize Llama3_70B --latency '50 ms' --on H100
     """
+    from mlsysim.plans.plan import amount
     from mlsysim.plans.resolve import find_model
     from mlsysim.units.text import format_value
     from mlsysim.walls.analysis.synthesis import SynthesisSolver
 
     form = chosen_form(context, output, as_json)
-    given = {
-        "target_latency": latency,
-        "target_throughput": throughput,
-        "deadline": deadline,
-        "training_tokens": number_of(tokens, "tokens"),
-        "hardware": on,
-        "batch_size": batch_size,
-        "seq_len": seq_len,
-        "precision": precision,
-        "efficiency": efficiency,
-    }
-    result = SynthesisSolver().solve(find_model(model), **{k: v for k, v in given.items() if v is not None})
+    given = settings_of(context, target_latency=latency, target_throughput=throughput, deadline=deadline, hardware=on)
+    if "tokens" in given:
+        given["training_tokens"] = amount(given.pop("tokens"))
+    result = SynthesisSolver().solve(find_model(model), efficiency=efficiency, **given)
     if form == "json":
         print_json(result.to_dict())
         return

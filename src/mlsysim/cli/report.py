@@ -14,6 +14,7 @@ __all__ = ["report"]
 
 
 def report(
+    context: typer.Context,
     scenario: Annotated[
         str | None,
         typer.Argument(
@@ -21,7 +22,6 @@ def report(
         ),
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="file to write, .html or .md")] = Path("report.html"),
-    task: Annotated[str | None, typer.Option(help="training, serving or inference, for MODEL@FLEET")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a report: verdict, walls, charts, cost, sensitivities, assumptions with sources, equations.
@@ -30,13 +30,13 @@ def report(
     mlsysim report Llama3_70B@512xH100 --task training -o report.md
     """
     from mlsysim.cli.last import remember
-    from mlsysim.cli.plan_inputs import named_plan
+    from mlsysim.cli.plan_options import changed, named_plan
     from mlsysim.plans.audit import AUDITED
     from mlsysim.report.build import build_report
     from mlsysim.report.write import format_of, write_report
 
     form = format_of(output)
-    plan = AUDITED if scenario is None else named_plan(scenario, task)
+    plan = changed(context, AUDITED) if scenario is None else named_plan(context, scenario)
     made = build_report(plan)
     written = write_report(made, output)
     remember(plan)

@@ -15,6 +15,7 @@ of :mod:`mlsysim.vocabulary`, in their parts or beside each other; unknown ones 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -289,11 +290,29 @@ class Assertion(Part):
 
 
 class Constraints(Part):
-    """What the answer must satisfy. In files the list is called ``assert``."""
+    """What the answer must satisfy. In files the list is called ``assert``; text such as ``mfu >= 0.4`` will do too."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "constraints.")
     assertions: tuple[Assertion, ...] = Field(default=(), alias="assert", description="limits on metrics of the answer")
     model_config: ClassVar[ConfigDict] = ConfigDict(populate_by_name=True)
+
+    @field_validator("assertions", mode="before")
+    @classmethod
+    def _written(cls, value: Any) -> Any:
+        return (
+            [_assertion(item) if isinstance(item, str) else item for item in value]
+            if isinstance(value, list)
+            else value
+        )
+
+
+def _assertion(text: str) -> dict[str, Any]:
+    """The assertion in a text such as ``mfu >= 0.4`` or ``performance.ttft <= 500 ms``."""
+    found = re.fullmatch(r"\s*([\w.]+)\s*(<=|>=)\s*(.+?)\s*", text[:_TEXT])
+    if found is None:
+        raise ValueError(f"an assertion is such as 'mfu >= 0.4', got {text[:40]!r}")
+    number = re.fullmatch(r"[-+\d.eE]+", found[3])
+    return {"metric": found[1], {"<=": "max", ">=": "min"}[found[2]]: float(found[3]) if number else found[3]}
 
 
 class Plan(Record):
@@ -312,7 +331,12 @@ class Plan(Record):
     @model_validator(mode="before")
     @classmethod
     def _in_parts(cls, value: Any) -> Any:
-        return gathered(cls, value, cls.leaves()) if isinstance(value, dict) else value
+        return cls.in_parts(value) if isinstance(value, dict) else value
+
+    @classmethod
+    def in_parts(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that may stand beside each other, under any of their names, as a document of parts."""
+        return gathered(cls, settings, cls.leaves())
 
     @classmethod
     @cache
@@ -370,11 +394,12 @@ class Plan(Record):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Plan:
         """A copy with other values for some keys, each by any of its names: ``plan.with_settings({"tp": 8, "isl": 2000})``."""
-        return (
-            self.replacing(**gathered(type(self), {"task": self.kind} | dict(settings), self.leaves()))
-            if settings
-            else self
-        )
+        if not settings:
+            return self
+        parts = self.in_parts({"task": self.kind} | dict(settings))
+        if "task" not in settings:
+            del parts["task"]
+        return self.replacing(**parts)
 
     def document(self) -> dict[str, Any]:
         """The plan as plain data, without what was left out; quantities as text. ``Plan(**plan.document())`` is equal."""

@@ -23,6 +23,7 @@ __all__ = ["ALL_TASKS", "Leaf", "Part", "gathered", "key_named", "leaves", "reco
 ALL_TASKS = ("training", "serving", "inference")
 
 _TASKS: dict[str, tuple[str, ...]] = {
+    "workload.seq_len": ("training", "inference"),
     "workload.tokens": ("training",),
     "workload.optimizer": ("training",),
     "workload.lora_rank": ("training",),
@@ -67,9 +68,9 @@ class Part(Record):
     @classmethod
     def field_named(cls, name: str) -> str:
         """The field that a name stands for."""
-        fields = {field.alias or own: own for own, field in cls.model_fields.items()}
-        if name in fields or name in cls.model_fields:
+        if name in cls.model_fields:
             return name
+        fields = [field.alias or own for own, field in cls.model_fields.items()]
         wanted = plain(name)
         for field in fields:
             if wanted in names_of(cls.part_of[1] + field):
@@ -102,7 +103,7 @@ class Leaf:
         """The path of the table that it stands in; empty for fields of the plan itself."""
         return self.key.rpartition(".")[0]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Every name that it answers to."""
         return tuple(dict.fromkeys((self.flat, *names_of(self.key)[1:])))
@@ -195,8 +196,9 @@ def gathered(record: type[Record], document: Mapping[str, Any], known: Mapping[s
     found: dict[str, Any] = {}
     for name, value in document.items():
         part = PARTS.get(str(name), str(name))
-        key = key_named(str(name), known, document.get("task"))
-        if part in record.model_fields and (key is None or not isinstance(value, str)):
+        is_part = part in record.model_fields
+        key = None if is_part and not isinstance(value, str) else key_named(str(name), known, document.get("task"))
+        if is_part and key is None:
             old = found.get(part)
             found[part] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
             continue

@@ -1,0 +1,251 @@
+"""Options made from the keys of a plan: a command that answers plans takes each key as an option, under any of its names.
+
+The options of a command are made when it is parsed or helped, so that ``mlsysim --help`` need not know plans at all. A command
+declares what is its own; what it declares is not made again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
+from typer.core import TyperCommand
+
+from mlsysim.cli.options import is_plan_file
+from mlsysim.errors import InputError
+
+if TYPE_CHECKING:
+    from mlsysim.plans.plan import Plan
+    from mlsysim.plans.schema import Leaf
+
+__all__ = ["changed", "load", "named_plan", "plan_command", "plan_of", "settings_of"]
+
+_GIVEN = "mlsysim.plan"
+_PREFIX = "plan_"
+_SHORT = {
+    "workload.batch_size": "-b",
+    "workload.seq_len": "-s",
+    "workload.precision": "-p",
+    "hardware.efficiency": "-e",
+}
+_PANELS = {
+    "": "The plan",
+    "workload": "What runs",
+    "hardware": "What it runs on",
+    "hardware.chip": "Other figures of the chip",
+    "parallelism": "How it is split",
+    "serving": "Traffic, engine and limits",
+    "ops": "Where, how long, for how much",
+    "constraints": "What must hold",
+}
+_SAID = ("task", "hardware.name", "hardware.nodes", "hardware.accelerators")
+"""Keys that the command itself says, where it is for one task and takes a fleet as --on."""
+_LAYOUT, _SLO = "--layout", "--slo"
+
+
+def option(key: str) -> str:
+    """How the command line writes a key of a plan."""
+    from mlsysim.plans.plan import Plan
+
+    return "--" + Plan.leaves()[key].flat.replace("_", "-")
+
+
+class PlanCommand(TyperCommand):
+    """A command with the options of a plan beside its own."""
+
+    task: ClassVar[str | None] = None
+    keys: ClassVar[tuple[str, ...]] = ()
+    _made: list[Any] | None = None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Own parameters, then those of the plan."""
+        own = super().get_params(ctx)
+        if self._made is None:
+            self._made = _options(self.task, self.keys, {"--" + opt.lstrip("-") for param in own for opt in param.opts})
+        return [*own, *self._made]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Other names of options become theirs, and what is given of the plan is put aside."""
+        rest: list[str] = super().parse_args(ctx, _in_our_words(args, self.get_params(ctx), self.task))
+        held = [name for name in ctx.params if name.startswith(_PREFIX)]
+        given = {name.removeprefix(_PREFIX): ctx.params.pop(name) for name in held}
+        ctx.meta[_GIVEN] = {name: value for name, value in given.items() if value not in (None, [], ())}
+        return rest
+
+
+def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:
+    """The class of a command that takes plans of a task, or any; or just some keys of them."""
+    return type("PlanCommand", (PlanCommand,), {"task": for_task, "keys": only})
+
+
+def _options(task: str | None, keys: tuple[str, ...], own: set[str]) -> list[Any]:
+    """Parameters for the keys of a plan, made by typer from a function that nobody calls."""
+    from mlsysim.plans.plan import Plan
+
+    parameters, hints = [], {}
+    leaves = [leaf for key, leaf in Plan.leaves().items() if not keys or key in keys]
+    offered = leaves if task is None else [leaf for leaf in leaves if task in leaf.tasks and leaf.key not in _SAID]
+    short = dict(_SHORT) if task != "serving" else {**_SHORT, "serving.prompt_tokens": "-s"}
+    made = [
+        (leaf.flat, _annotation(leaf, [o for o in (short.get(leaf.key),) if o and "-" + o not in own]))
+        for leaf in offered
+    ]
+    if not keys:
+        made += [("layout", _text(_LAYOUT, "auto, or such as tp=8,pp=4,zero=1,recompute=selective", "parallelism"))]
+    if not keys and task in (None, "serving"):
+        made += [("slo", _text(_SLO, "limits: ttft=500ms,tpot=30ms,latency=10s", "serving"))]
+    for name, annotation in made:
+        if "--" + name.replace("_", "-") not in own:
+            hints[_PREFIX + name] = annotation
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(_PREFIX + name, kind, default=None, annotation=annotation))
+
+    def nobody(**given: Any) -> None:
+        pass
+
+    nobody.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    nobody.__annotations__ = hints
+    app = typer.Typer(add_completion=False)
+    app.command()(nobody)
+    found = typer.main.get_command(app).params
+    return [param for param in found if str(param.name).startswith(_PREFIX)]
+
+
+def _text(name: str, words: str, part: str) -> Any:
+    return Annotated[str | None, typer.Option(name, help=words, rich_help_panel=_PANELS[part], show_default=False)]
+
+
+def _annotation(leaf: Leaf, short: list[str]) -> Any:
+    """The typer option of a key: its name, kind, meaning and other names."""
+    name = "--" + leaf.flat.replace("_", "-")
+    words = leaf.meaning
+    if leaf.quantity is not None:
+        words += f", such as '{leaf.quantity.example}'"
+    if leaf.choices:
+        words += f": {', '.join(leaf.choices)}" if not words.startswith(leaf.choices[0]) else ""
+    others = ["--" + other.replace("_", "-") for other in leaf.names[1:3]]
+    words += f" (also {', '.join(others)})" if others else ""
+    if leaf.type is bool:
+        name += f"/--no-{leaf.flat.replace('_', '-')}"
+    kind: Any = list[str] if leaf.key == "constraints.assert" else leaf.type or str
+    panel = _PANELS.get(leaf.part, leaf.part)
+    return Annotated[kind | None, typer.Option(*short, name, help=words, rich_help_panel=panel, show_default=False)]
+
+
+def _in_our_words(args: list[str], params: list[Any], task: str | None) -> list[str]:
+    """Arguments with other names of options, such as --tp_size or --parallelism.tp, as the options that they mean."""
+    from mlsysim.plans.plan import Plan
+    from mlsysim.plans.schema import key_named
+
+    known = {opt for param in params for opt in (*param.opts, *param.secondary_opts)}
+    found: list[str] = []
+    for place, arg in enumerate(args):
+        if arg == "--":
+            return found + args[place:]
+        name, mark, value = arg.partition("=")
+        if name.startswith("--") and name not in known:
+            key = key_named(name.removeprefix("--"), Plan.leaves(), task)
+            meant = None if key is None else option(key)
+            if meant in known:
+                arg = f"{meant}{mark}{value}"
+        found.append(arg)
+    return found
+
+
+# --- from what is given to plans ----------------------------------------------------------------------------------
+
+
+def settings_of(context: typer.Context, **more: Any) -> dict[str, Any]:
+    """What the command line gives of a plan, by name; pairs of --layout and --slo beside single options."""
+    from mlsysim.plans.plan import Plan
+
+    given = dict(context.meta.get(_GIVEN, {}))
+    leaves = Plan.leaves()
+    layout, slo = given.pop("layout", None), given.pop("slo", None)
+    pairs: dict[str, Any] = {}
+    if layout is not None and layout.strip() == "auto":
+        pairs["mode"] = "auto"
+    elif layout is not None:
+        pairs = _pairs(_LAYOUT, layout, [k for k in leaves if k.startswith("parallelism.") or k == "serving.replicas"])
+    if slo is not None:
+        limits = [
+            key for key, leaf in leaves.items() if key.startswith("serving.") and leaf.meaning.startswith("limit")
+        ]
+        pairs |= _pairs(_SLO, slo, limits)
+    for name in pairs:
+        if name in given:
+            raise InputError(f"--{name.replace('_', '-')} is given twice.", field=name)
+    return given | pairs | {name: value for name, value in more.items() if value is not None}
+
+
+def _pairs(option: str, text: str, keys: list[str]) -> dict[str, Any]:
+    """The value of an option that takes several keys, such as tp=8,zero=1."""
+    from mlsysim.errors import nearest
+    from mlsysim.plans.plan import Plan
+    from mlsysim.plans.schema import key_named
+
+    offered = {key: Plan.leaves()[key] for key in keys}
+    names = [leaf.flat for leaf in offered.values()]
+    found: dict[str, Any] = {}
+    for piece in text.split(","):
+        name, mark, value = piece.partition("=")
+        key = key_named(name, offered)
+        if not mark:
+            example = "tp=8,pp=4" if option == _LAYOUT else "ttft=500ms"
+            raise InputError(f"{option} takes pairs such as {example}, got {piece.strip()[:40]!r}.", field=option[2:])
+        if key is None:
+            close = nearest(name, names)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            raise InputError(f"{option} knows {', '.join(names)}, got {name.strip()[:40]!r}{hint}", field=option[2:])
+        found[offered[key].flat] = value.strip()
+    return found
+
+
+def plan_of(context: typer.Context, **more: Any) -> Plan:
+    """The plan that the options of a command make."""
+    from mlsysim.plans.plan import Plan
+
+    given = settings_of(context, **more)
+    try:
+        return Plan.model_validate(given)
+    except InputError as error:
+        raise _in_options(error) from None
+
+
+def changed(context: typer.Context, plan: Plan, **more: Any) -> Plan:
+    """A plan with what the command line gives in place of its own."""
+    try:
+        return plan.with_settings(settings_of(context, **more))
+    except InputError as error:
+        raise _in_options(error) from None
+
+
+def _in_options(error: InputError) -> InputError:
+    """An error about a key of a plan in the words of the command line."""
+    from mlsysim.plans.plan import Plan
+
+    def named(found: re.Match[str]) -> str:
+        return option(found[1]) if found[1] in Plan.leaves() else found[0]
+
+    text = re.sub(r"(?:Plan: )?[Tt]he '([\w.]+)' field", named, str(error))
+    return type(error)(text.removeprefix("Plan: "), **error.details)
+
+
+def load(path: str) -> Plan:
+    """The plan of a file."""
+    from mlsysim.plans.files import load_plan
+
+    return load_plan(path)
+
+
+def named_plan(context: typer.Context, text: str, task: str | None = None) -> Plan:
+    """The plan that a target means: a plan file, or MODEL@FLEET with a task; with what the options change."""
+    if is_plan_file(text):
+        return changed(context, load(text))
+    model, mark, fleet = text.partition("@")
+    if not mark:
+        raise InputError(f"{text[:60]!r} is neither a plan file nor MODEL@FLEET, such as Llama3_70B@512xH100.")
+    given = context.meta.get(_GIVEN, {})
+    return plan_of(context, task=given.get("task", task), model=model, on=given.get("on", fleet))
