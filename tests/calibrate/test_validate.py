@@ -62,9 +62,10 @@ def test_predictions_file(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     validate.write_predictions(validate.validate(table), out)
     rows = list(csv.DictReader(out.open()))
-    assert len(rows) == 7
-    assert rows[1]["error_pct"] == "5.00" and float(rows[1]["low"]) < 10.5 < float(rows[1]["high"])
-    assert {r["status"] for r in rows} == {"predicted", "excluded: listed twice", "skipped: no such chip"}
+    assert list(rows[0]) == ["id", "metric", "measured", "predicted", "low", "high", "error", "plan"]
+    assert [row["id"] for row in rows] == ["r0", "r1", "r2", "r3", "r4"]
+    assert float(rows[1]["error"]) == pytest.approx(0.05) and float(rows[1]["low"]) < 10.5 < float(rows[1]["high"])
+    assert rows[1]["plan"] == ""
 
 
 def test_bands_hold_nine_tenths(table: Path) -> None:

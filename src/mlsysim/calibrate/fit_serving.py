@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import predicted
 from mlsysim.calibrate.tables import inference, serving_runs
-from mlsysim.timing.engines import Engine, engine
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.timing.engines import Engine, engine, trying
 
 __all__ = ["errors", "fit", "main"]
 
@@ -74,17 +76,10 @@ def errors(rows: Sequence[Row], candidate: Engine) -> Any:
     found = []
     for row in rows:
         try:
-            if "tpot_ms" in row:
-                outcome = serving_runs.loop(row, [], candidate)
-                found.append(
-                    (
-                        math.log(outcome.tpot * 1e3 / float(row["tpot_ms"])),
-                        math.log(outcome.ttft * 1e3 / float(row["ttft_ms"])),
-                    )
-                )
-            else:
-                value = inference.predict(row, candidate)[0]
-                found.append((math.log(value.predicted / value.measured), 0.0))
+            reader = serving_runs if "tpot_ms" in row else inference
+            with trying(candidate):
+                values = [predicted(question, evaluate_plainly) for question in reader.questions(row)]
+            found.append(tuple([math.log(v.predicted / v.measured) for v in values] + [0.0])[:2])
         except (Skipped, Excluded):
             continue
     return np.array(found)

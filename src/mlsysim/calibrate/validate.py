@@ -1,4 +1,4 @@
-"""``validate``: predict every row of measurement tables and say how far off we are.
+"""``validate``: ask for every row of measurement tables what was measured, and say how far off the answers are.
 
     mlsysim.calibrate.validate.validate("training.csv", "serving_runs.csv")
 
@@ -192,8 +192,9 @@ def _score_row(report: FileReport, module: ModuleType, row: Mapping[str, str], k
         return
     report.predicted += 1
     for prediction in predictions:
-        band = interval(prediction.regime, prediction.chip_measured)
-        low, high = band.around(prediction.predicted)
+        low, high = prediction.low, prediction.high
+        if low is None or high is None:
+            low, high = interval(prediction.regime, prediction.chip_measured).around(prediction.predicted)
         report.scored.append(Scored(key, source, prediction, low, high))
 
 
@@ -203,43 +204,16 @@ def _skip(report: FileReport, key: str, reason: str) -> None:
     report.unscored.append((key, "skipped", reason))
 
 
+COLUMNS = ("id", "metric", "measured", "predicted", "low", "high", "error", "plan")
+"""Columns of the file of predictions; ``error`` is predicted over measured minus one, ``plan`` a TOML text or empty."""
+
+
 def write_predictions(reports: Iterable[FileReport], path: Path) -> None:
-    """Every row with prediction, interval and error, as CSV."""
-    columns = (
-        "file",
-        "row",
-        "source",
-        "metric",
-        "measured",
-        "predicted",
-        "low",
-        "high",
-        "error_pct",
-        "regime",
-        "inferred",
-        "status",
-    )
+    """Every scored value with its interval and its plan, as CSV."""
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(columns)
-        for report in reports:
-            for s in report.scored:
-                p = s.prediction
-                writer.writerow(
-                    [
-                        report.file,
-                        s.row,
-                        s.source,
-                        p.metric,
-                        repr(p.measured),
-                        repr(p.predicted),
-                        repr(s.low),
-                        repr(s.high),
-                        f"{p.error * 100:.2f}",
-                        p.regime,
-                        " ".join(p.inferred),
-                        "predicted",
-                    ]
-                )
-            for key, status, reason in report.unscored:
-                writer.writerow([report.file, key, "", "", "", "", "", "", "", "", "", f"{status}: {reason}"])
+        writer.writerow(COLUMNS)
+        for scored in (s for report in reports for s in report.scored):
+            p = scored.prediction
+            numbers = (p.measured, p.predicted, scored.low, scored.high, p.error)
+            writer.writerow([scored.row, p.metric, *map(repr, numbers), p.plan])

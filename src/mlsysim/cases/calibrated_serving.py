@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlsysim.cases.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.closed_loop import Clients, Loop, accepted_tokens, closed_loop, disaggregated_loop, draft_cost
 from mlsysim.cases.phases import MAX_CHUNKS, speculative_tokens, sum_over_steps
 from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
@@ -86,10 +87,16 @@ def serve(
     ]
     drafted = x.num_speculative_tokens if draft is not None else 0
     gain = speculative_tokens(x.draft_acceptance_rate, drafted)
+    cost = 1.0
+    if x.mtp_tokens:
+        if draft is not None:
+            raise InputError("mtp_tokens and draft_model cannot be given together.", field="mtp_tokens")
+        drafted = x.mtp_tokens
+        gain, cost = accepted_tokens(drafted, _acceptance(x, assumed)), draft_cost(drafted)
     share = x.batch_size / writing_ranks
 
     def cycle(context: float) -> float:
-        verify = float(writer.time(share, context, drafted=drafted).total)
+        verify = float(writer.time(share, context, drafted=drafted).total) * cost
         drafting = float(draft.time(x.batch_size, context).total) * drafted if draft is not None else 0.0
         return (verify + drafting) / gain
 
@@ -99,15 +106,23 @@ def serve(
     loop = None
     if x.concurrency is not None:
         loop = _loop(reader, writer, x, assumed)
-    kind = "serving" if writer is reader else "serving disaggregated"
+    # Pools of one layout on one chip are the same steps, and still two pools.
+    apart = x.decode_hardware is not None
+    kind = "serving disaggregated" if apart else "serving"
     measured = writer.kernels.family != "other"
     itl_band, ttft_band = interval(f"{kind} tpot", measured), interval(f"{kind} ttft", measured)
     assumed["interval"] = (
-        f"90 % of the times per token of {itl_band.rows} measured {'' if writer is reader else 'disaggregated '}serving runs"
+        f"90 % of the times per token of {itl_band.rows} measured {'disaggregated ' if apart else ''}serving runs"
         if not itl_band.extrapolating
         else "extrapolating: serving was not validated on such a chip"
     )
     return Calibrated(math.fsum(times), itl, max(times), draft_step, loop, itl_band, ttft_band)
+
+
+def _acceptance(x: Any, assumed: dict[str, str]) -> float | None:
+    """Share of the own heads' draft tokens that are accepted, where somebody said it."""
+    said = isinstance(assumed, Assumptions) and "draft_acceptance_rate" in assumed.given
+    return float(x.draft_acceptance_rate) if said else None
 
 
 def _loop(reader: EngineStep, writer: EngineStep, x: Any, assumed: dict[str, str]) -> Loop:
@@ -115,12 +130,35 @@ def _loop(reader: EngineStep, writer: EngineStep, x: Any, assumed: dict[str, str
         raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
     if x.draft_model is not None:
         raise InputError("concurrency and draft_model cannot be given together.", field="draft_model")
-    clients = Clients(float(x.concurrency), float(x.seq_len), float(x.output_len))
-    assumed["clients"] = f"{clients.rounds} requests each, prompts and answers all of the stated length"
-    if writer is not reader:
-        return disaggregated_loop(reader, x.num_replicas, writer, x.num_replicas, clients)
-    each = Clients(max(x.concurrency / x.num_replicas, 1.0), clients.prompt, clients.answer)
-    return closed_loop(reader, each, token_budget=x.prefill_chunk_tokens)
+    rounds = 10 if x.requests is None else max(1, round(x.requests / x.concurrency))
+    ratio = 1.0 if x.range_ratio is None else float(x.range_ratio)
+    apart = x.decode_hardware is not None
+    each = float(x.concurrency) if apart else max(x.concurrency / x.num_replicas, 1.0)
+    clients = Clients(each, float(x.seq_len), float(x.output_len), ratio, rounds, x.arrivals == "random")
+    lengths = "all of the stated length" if ratio == 1 else f"between {ratio:g} times the stated length and all of it"
+    how = "at random times" if clients.random else f"{rounds} {'requests' if rounds > 1 else 'request'} each"
+    assumed["clients"] = f"{how}, prompts and answers {lengths}"
+    common: dict[str, Any] = {
+        "drafted": x.mtp_tokens or 0,
+        "acceptance": _acceptance(x, assumed),
+        "server": not x.offline,
+    }
+    if apart:
+        workers = x.decode_replicas or x.num_replicas
+        slots = None if x.max_num_seqs is None else float(x.max_num_seqs) * workers
+        return disaggregated_loop(
+            reader, x.num_replicas, writer, workers, clients, slots=slots, token_budget=x.prefill_chunk_tokens, **common
+        )
+    return closed_loop(
+        reader,
+        clients,
+        token_budget=x.prefill_chunk_tokens,
+        poll_steps=float(x.poll_steps or 1),
+        wait_steps=float(x.wait_steps or 0.0),
+        slots=x.max_num_seqs,
+        warm=x.warm_up is not False,
+        **common,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ t_d, t_m, t_p are steps of decode, of decode with prompts and of prompts alone (
 tokens that a step gives a sequence (more than 1 with draft tokens). In the first round all prompts come at once; round r
 of answers ends within a window of sqrt(r) times the spread of lengths (and of the burst's own duration), and its prompts
 come that much closer together than on average. Benchmarks publish the mean over all rounds; ``ttft_steady`` is the last
-round's.
+round's. Requests that come at random (``random``) have no rounds: they come spread over the time of an answer, as many as the
+clients would send. One round (``rounds=1``) is a batch that begins together.
 
 Disaggregated: prompts queue for a pool of prefill workers, answers are written by a pool of decode workers with a limited
 number of slots; the cache crosses the network in between.
@@ -34,20 +35,24 @@ from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table, table_bytes
 from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
 
-__all__ = ["Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop"]
+__all__ = ["Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop", "draft_cost"]
 
 _FIXED_POINT = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Clients in a closed loop; ``rounds`` requests each, lengths between ``shortest`` times the nominal and all of it."""
+    """Clients in a closed loop; ``rounds`` requests each, lengths between ``shortest`` times the nominal and all of it.
+
+    ``random``: the same requests in flight, but coming one by one at random times instead of in rounds.
+    """
 
     concurrency: Any
     prompt: Any
     answer: Any
     shortest: float = 1.0
     rounds: int = 10
+    random: bool = False
 
     @property
     def mean_prompt(self) -> Any:
@@ -77,12 +82,14 @@ class Loop:
     bound: str | None
 
 
-def accepted_tokens(drafted: int, acceptance: float) -> float:
+def accepted_tokens(drafted: int, acceptance: float | None = None) -> float:
     """Tokens that a step with ``drafted`` draft tokens gives on average, each accepted if those before it were."""
+    acceptance = serving_table("draft")["acceptance"] if acceptance is None else acceptance
     return float(sum(acceptance**i for i in range(drafted + 1)))
 
 
-def _draft_cost(drafted: int) -> float:
+def draft_cost(drafted: int) -> float:
+    """Factor on a step in which the model's own heads draft tokens."""
     table = serving_table("draft")
     return float(table["base"] + table["per_token"] * drafted) if drafted else 1.0
 
@@ -98,11 +105,11 @@ def closed_loop(
     acceptance: float | None = None,
     slots: float | None = None,
     warm: bool = True,
+    server: bool = True,
 ) -> Loop:
-    """Prompts and answers on the same devices."""
+    """Prompts and answers on the same devices; without ``server`` the engine itself is asked, with no front end before it."""
     engine = step.engine
     ranks = step.deployment.attention_dp
-    acceptance = serving_table("draft")["acceptance"] if acceptance is None else acceptance
     gain = accepted_tokens(drafted, acceptance)
     prompt, answer = clients.mean_prompt, clients.mean_answer
     budget = engine.token_budget if token_budget is None else token_budget
@@ -122,7 +129,7 @@ def closed_loop(
     active, bound = _least(limits)
 
     def decode(n: Any) -> Any:
-        return step.time(n / ranks, prompt + answer / 2, drafted=drafted).total * _draft_cost(drafted)
+        return step.time(n / ranks, prompt + answer / 2, drafted=drafted).total * draft_cost(drafted)
 
     def reading(count: Any, n: Any) -> Any:
         """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
@@ -149,7 +156,8 @@ def closed_loop(
         cycle = step_time + (1 - none) / poll * steps * prompt_step
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each.
     rounds = clients.rounds
-    tpot = (step_time + (cycle - step_time) * (rounds - 0.5) / rounds) / gain
+    met = 1.0 if clients.random else (rounds - 0.5) / rounds
+    tpot = (step_time + (cycle - step_time) * met) / gain
 
     lone = reading(1.0, active)
     service = reading(full, active) * chunks / full
@@ -169,11 +177,9 @@ def closed_loop(
     )
     idle = (poll - 1) / 2 * step_time + wait_steps * cycle
     place = maximum(clients.concurrency - active, 0.0) / active * length
-    ttft = sum(firsts) / len(firsts) + idle + place + engine.front_end
-    ttft = ttft + (0.0 if warm else engine.cold_start / rounds)
-    return _result(
-        clients, tpot, ttft, firsts[-1] + idle + place + engine.front_end, active, step_time, prompt_step, bound
-    )
+    extra = idle + place + (engine.front_end if server else 0.0)
+    ttft = sum(firsts) / len(firsts) + extra + (0.0 if warm else engine.cold_start / rounds)
+    return _result(clients, tpot, ttft, firsts[-1] + extra, active, step_time, prompt_step, bound)
 
 
 def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
@@ -204,12 +210,12 @@ def _rounds(
     """
     started = active * burst
     queued = started / 2 + minimum(full, active) * burst / 2
-    firsts = [where(active > full, queued, reading(minimum(active, full)))]
+    firsts = [] if clients.random else [where(active > full, queued, reading(minimum(active, full)))]
     spread = (1 - clients.shortest) * clients.answer * token_time
     # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
-    different = clients.rounds if clients.shortest < 1 else min(clients.rounds, 2)
+    different = 2 if clients.random else clients.rounds if clients.shortest < 1 else min(clients.rounds, 2)
     for number in range(1, different):
-        window = minimum(sqrt(number * spread**2 + started**2), length)
+        window = length if clients.random else minimum(sqrt(number * spread**2 + started**2), length)
         window = maximum(window, step_time)
         rate = active / window
         load = rate * service
@@ -224,7 +230,7 @@ def _rounds(
         near = minimum(load, 0.98)
         random = where(load < 1, minimum(own * near / (2 * (1 - near)), most), 0.0)
         firsts.append(own + rest + minimum(queue + where(count >= full, random, 0.0), most))
-    return firsts + firsts[-1:] * (clients.rounds - different)
+    return firsts if clients.random else firsts + firsts[-1:] * (clients.rounds - different)
 
 
 def _result(
@@ -271,10 +277,10 @@ def disaggregated_loop(
     drafted: int = 0,
     acceptance: float | None = None,
     token_budget: float | None = None,
+    server: bool = True,
 ) -> Loop:
     """Prompts on one pool of devices, answers on another."""
     engine = decode.engine
-    acceptance = serving_table("draft")["acceptance"] if acceptance is None else acceptance
     gain = accepted_tokens(drafted, acceptance)
     prompt, answer = clients.mean_prompt, clients.mean_answer
     groups = decode_workers * decode.deployment.attention_dp
@@ -293,7 +299,7 @@ def disaggregated_loop(
 
     def writing(n: Any) -> Any:
         each = maximum(n / groups, minimum(1.0, n))
-        return decode.time(each, prompt + answer / 2, drafted=drafted).total * _draft_cost(drafted)
+        return decode.time(each, prompt + answer / 2, drafted=drafted).total * draft_cost(drafted)
 
     def reading(count: Any) -> Any:
         """A step of prefill workers with ``count`` prompts over all of them."""
@@ -336,6 +342,6 @@ def disaggregated_loop(
         bound = "prompts"
     waiting = maximum(clients.concurrency - active, 0.0)
     queued = where(limited, maximum(waiting / active * length - sum(firsts) / len(firsts) - move, 0.0), 0.0)
-    extra = queued + move + hand_over + engine.front_end + step_time
+    extra = queued + move + hand_over + (engine.front_end if server else 0.0) + step_time
     ttft = sum(firsts) / len(firsts) + extra
     return _result(clients, step_time / gain, ttft, firsts[-1] + extra, active, step_time, first, bound)

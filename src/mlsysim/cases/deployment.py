@@ -42,9 +42,10 @@ def build_replica(
     ep: int = 1,
     fabric: Any = None,
     memory_fraction: float | None = None,
+    redundant: int = 0,
 ) -> Replica:
     """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
-    check_degrees(model, tp, pp, ep)
+    check_degrees(model, tp, pp, ep, redundant)
     peak, note = arithmetic_peak(chip, precision)
     if note:
         assumed["arithmetic"] = note
@@ -103,8 +104,8 @@ def _network(fabric: Any, assumed: dict[str, str]) -> tuple[float, float]:
     return to_si(fabric.bandwidth, "byte/s"), to_si(latency, "s")
 
 
-def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int) -> None:
-    """Raise where a degree does not divide what it splits, with the nearest that do."""
+def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int, redundant: int = 0) -> None:
+    """Raise where a degree does not divide what it splits, with the nearest that do; ``redundant`` experts are held twice."""
     if model.heads:
         _divides("tp_size", tp, model.heads, f"the {model.heads} attention heads of {model.name}")
     layers = model.layers
@@ -117,6 +118,8 @@ def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int) -> None
     if ep == 1:
         return
     experts = getattr(model, "experts", 1)
+    if experts > 1 and redundant and (experts + redundant) % ep == 0:
+        experts += redundant
     if experts == 1:
         raise InputError(
             f"ep_size={ep} splits experts, and {model.name} has none; use tp_size or pp_size.", field="ep_size"

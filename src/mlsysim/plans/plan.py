@@ -221,14 +221,47 @@ class ServingPart(Part):
     chunk_tokens: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a prefill chunk")
     cached_prefix: int | None = Field(default=None, ge=0, le=10**8, description="tokens of the prompt in the cache")
     draft_model: str | None = Field(default=None, max_length=_TEXT, description="for speculative decoding")
-    draft_tokens: int | None = Field(default=None, ge=1, le=64, description="tokens drafted at a time")
+    draft_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="tokens drafted at a time, by the model's own heads without a draft_model",
+    )
     acceptance: float | None = Field(default=None, ge=0, le=1, description="share of draft tokens that are accepted")
     decode_on: str | None = Field(
-        default=None, max_length=_TEXT, description="chip of a decode pool (disaggregation), as many as for prefill"
+        default=None,
+        max_length=_TEXT,
+        description="decode pool (disaggregation): a fleet, or a chip, as many as for prefill",
     )
+    redundant_experts: int | None = Field(
+        default=None, ge=1, le=10**5, description="experts held twice, so that the expert-parallel degree divides"
+    )
+    decode_tp: int | None = Field(default=None, ge=1, le=65536, description="tensor-parallel degree of the decode pool")
+    decode_ep: int | None = Field(default=None, ge=1, le=65536, description="expert-parallel degree of the decode pool")
+    decode_replicas: int | None = Field(default=None, ge=1, le=10**7, description="replicas of the decode pool")
     network: Bandwidth | None = Field(default=None, description="between prefill and decode")
     memory_fraction: float | None = Field(
         default=None, gt=0, le=1, description="share of each accelerator's memory that the engine may use"
+    )
+    requests: int | None = Field(
+        default=None, ge=1, le=10**9, description="requests that are sent in all; as many as concurrency: one batch"
+    )
+    range_ratio: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="lengths are spread evenly from this share of prompt_tokens and output_tokens up to all of them",
+    )
+    max_num_seqs: int | None = Field(
+        default=None, ge=1, le=10**6, description="most requests that a replica answers at a time"
+    )
+    poll_steps: int | None = Field(default=None, ge=1, le=10**4, description="steps between two looks for new requests")
+    wait_steps: int | None = Field(
+        default=None, ge=0, le=10**4, description="steps that the engine waits for prompts to gather"
+    )
+    warm_up: bool | None = Field(default=None, description="false: the first requests meet a cold engine")
+    offline: bool | None = Field(
+        default=None, description="true: the engine itself is asked, without a server in front"
     )
     ttft: Short | None = Field(default=None, description="limit on the time to the first token")
     tpot: Short | None = Field(default=None, description="limit on the time of each further token")

@@ -89,8 +89,8 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         "performance", "tpot", "Time of each further token", quantity(served.tpot, "s").to("ms"), 4, bands["tpot"]
     )
     sheet.add("performance", "latency", "Time of a request", quantity(served.latency, "s"), 4)
-    requests = served.delivered(server.part.qps)
-    rate = requests * served.output
+    requests = served.delivered(server.part)
+    rate = requests * served.mean_output
     sheet.add("performance", "tokens_per_second", "Output tokens a second", quantity(rate, "1/s"), 4)
     sheet.add(
         "performance",
@@ -137,7 +137,7 @@ _ENGINE, _OTHERS = "decode: kernels and engine", "decode: prompts of others"
 def _time_parts(served: Served) -> tuple[Part, ...]:
     """Parts of a request: the first token, then the answer by what its tokens wait for."""
     result = served.result
-    answer = (served.output - 1) * served.tpot
+    answer = (served.mean_output - 1) * served.tpot
     bounds = {
         "decode: weights": (to_si(result.decode_weights, "s"), 2),
         "decode: caches": (to_si(result.decode_memory, "s") - to_si(result.decode_weights, "s"), 5),
@@ -150,12 +150,12 @@ def _time_parts(served: Served) -> tuple[Part, ...]:
     total = sum(value for value, _ in bounds.values())
     scale = min(1.0, served.tpot / total) if total else 0.0
     parts = [("first token", served.ttft, 4)]
-    parts += [(name, value * scale * (served.output - 1), wall) for name, (value, wall) in bounds.items()]
+    parts += [(name, value * scale * (served.mean_output - 1), wall) for name, (value, wall) in bounds.items()]
     # A batch alone takes the engine's time; what clients of a loop see beyond it is other requests' prompts.
     alone = min(max(to_si(result.itl, "s"), min(total, served.tpot)), served.tpot)
     if served.clients <= served.replicas:
         alone = served.tpot
-    parts.append((_OTHERS, (served.tpot - alone) * (served.output - 1), 4))
+    parts.append((_OTHERS, (served.tpot - alone) * (served.mean_output - 1), 4))
     parts.append((_ENGINE, answer - sum(v for _, v, _ in parts[1:]), 3))
     return tuple(Part(label=a, value=v, wall=w) for a, v, w in parts if v > 1e-6 * served.latency)
 
@@ -177,17 +177,17 @@ def _bands(served: Served) -> dict[str, Any]:
 def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     plan, fleet, chip = sheet.plan, server.fleet, server.chip
     days = plan.ops.days or _DAYS
-    busy = min(1.0, served.delivered(server.part.qps) / served.requests) if served.requests > 0 else 1.0
+    busy = min(1.0, served.delivered(server.part) / served.requests) if served.requests > 0 else 1.0
     power = _power(server, served, chip, busy)
-    pools = 1 if server.decode_fleet is None else 2
-    idle = fleet.total_accelerators * pools - served.devices
+    decoding = 0 if server.decode_fleet is None else server.decode_fleet.total_accelerators
+    idle = fleet.total_accelerators + decoding - served.devices
     if idle > 0:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
     more = []
     if server.decode_fleet is not None:
         more.append(Share(server.decode_fleet, 0.0, _power(server, served, server.decode_fleet.node.accelerator, busy)))
     spent = spend(sheet, fleet, days, 0.0, power, more)
-    made = served.delivered(server.part.qps) * served.output * days * 86400.0
+    made = served.delivered(server.part) * served.mean_output * days * 86400.0
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
     if spent.price is not None and made > 0:
@@ -281,8 +281,8 @@ def _headline(sheet: Sheet, server: Server, served: Served, bands: dict[str, Any
 
 
 def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
-    requests = served.delivered(server.part.qps)
-    rate = requests * served.output
+    requests = served.delivered(server.part)
+    rate = requests * served.mean_output
     lines = [
         f"{many(served.clients, 'request')} in flight of {served.prompt:,} + {served.output:,} tokens give "
         f"{rate:,.0f} output tokens and {requests:.3g} requests a second."
@@ -306,7 +306,7 @@ def _token_time(served: Served) -> list[str]:
     """What a token's time is made of, where the hardware's bound is not most of it."""
     parts = {part.label: part.value for part in _time_parts(served)}
     engine_, others = parts.get(_ENGINE, 0.0), parts.get(_OTHERS, 0.0)
-    tokens = served.output - 1
+    tokens = served.mean_output - 1
     if tokens < 1 or engine_ + others < 0.5 * tokens * served.tpot:
         return []
     bound = served.tpot - (engine_ + others) / tokens

@@ -2,8 +2,9 @@
 
 Devices are split into replicas of TP x PP. Without a degree, every one that divides a node and fits is tried; the
 cheapest that keeps the limits is taken, that is the one with most output for the same devices. Load is a number of
-clients in a closed loop (``concurrency``) or a rate (``qps``), from which the clients follow: the fewest whose answers come
-at that rate (Little's law, solved by bisection on the closed loop). With neither, the largest load that keeps the limits.
+clients in a closed loop (``concurrency``) or a rate (``qps``), from which the requests in flight follow: the fewest whose
+answers come at that rate (Little's law, solved by bisection) when they come at random. With neither, the largest load that
+keeps the limits.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from mlsysim.walls.node.serving import ServingModel, ServingResult
 __all__ = ["Served", "Server"]
 
 PROMPT, OUTPUT = 1024, 256
+_SETTINGS = ("requests", "range_ratio", "max_num_seqs", "poll_steps", "wait_steps", "warm_up", "offline")
+"""Fields of a plan's serving part that are inputs of ServingModel by the same name."""
 _CLIENTS = 8
 _MOST_CLIENTS = 4096
 
@@ -46,20 +49,29 @@ class Served:
     output_rate: float
     prompt: int
     output: int
+    range_ratio: float = 1.0
+
+    @property
+    def mean_output(self) -> float:
+        """Tokens of an answer on average."""
+        return self.output if self.range_ratio == 1 else max(self.output * (1 + self.range_ratio) / 2, 1.0)
 
     @property
     def latency(self) -> float:
         """Mean time of a whole request."""
-        return self.ttft + (self.output - 1) * self.tpot
+        return self.ttft + (self.mean_output - 1) * self.tpot
 
     @property
     def requests(self) -> float:
         """Requests a second that are answered while all clients keep asking."""
-        return self.output_rate / self.output
+        return self.output_rate / self.mean_output
 
-    def delivered(self, qps: float | None) -> float:
-        """Requests a second that are answered: no more than come."""
-        return self.requests if qps is None else min(self.requests, qps)
+    def delivered(self, part: ServingPart) -> float:
+        """Requests a second that are answered: no more than come; of a number of requests, until the last answer."""
+        if part.qps is None:
+            return self.requests
+        rate = min(self.requests, part.qps)
+        return rate if part.requests is None else part.requests / (part.requests / rate + self.latency)
 
     @property
     def devices(self) -> int:
@@ -96,18 +108,21 @@ class Server:
         self.options = self._options(assumed)
 
     def _decode_fleet(self) -> Fleet | None:
-        """The pool that writes answers, as many accelerators as read prompts."""
+        """The pool that writes answers: a fleet, or as many accelerators as read prompts."""
         text = self.part.decode_on
         if text is None:
             return None
         total = self.fleet.total_accelerators
         pool = parse_fleet(text).one
+        own = self.part.decode_tp or self.part.decode_ep or self.part.decode_replicas
+        if own:
+            return pool
         if pool.total_accelerators == 1 and total > 1:
             pool = parse_fleet(f"{total}x{text.strip().removeprefix('1x')}").one
         if pool.total_accelerators != total:
             raise InputError(
                 f"The decode pool has {pool.total_accelerators:,} accelerators and the prefill pool {total:,}; they are paired, "
-                "so give as many, or the chip's name alone.",
+                "so give as many, the chip's name alone, or the decode pool's own layout (decode_tp, decode_replicas).",
                 field="decode_on",
             )
         return pool
@@ -125,12 +140,18 @@ class Server:
             "prefill_chunk_tokens": part.chunk_tokens,
             "cached_prefix_len": part.cached_prefix,
             "draft_acceptance_rate": part.acceptance,
-            "num_speculative_tokens": part.draft_tokens,
+            "num_speculative_tokens" if part.draft_model is not None else "mtp_tokens": part.draft_tokens,
+            "decode_tp_size": part.decode_tp,
+            "decode_ep_size": part.decode_ep,
+            "decode_replicas": self._decode_replicas(),
+            "redundant_experts": part.redundant_experts,
+            "arrivals": None if part.qps is None else "random",
             "network_bandwidth": part.network,
             "memory_fraction": part.memory_fraction,
             "engine": None if part.engine is None else engine(part.engine).name,
         }
         options |= {name: value for name, value in named.items() if value is not None}
+        options |= {name: getattr(part, name) for name in _SETTINGS if getattr(part, name) is not None}
         if part.cache_precision is None and bytes_per_element(options["precision"]) < 2:
             # What engines do unless they are told otherwise.
             options["cache_precision"] = "bf16"
@@ -142,6 +163,13 @@ class Server:
         if self.fleet.count > 1:
             options["fabric"] = self.fleet.fabric
         return options
+
+    def _decode_replicas(self) -> int | None:
+        """Replicas of the decode pool: those given, or as many as its own layout leaves room for."""
+        part, pool = self.part, self.decode_fleet
+        if part.decode_replicas is not None or pool is None or not (part.decode_tp or part.decode_ep):
+            return part.decode_replicas
+        return max(1, pool.total_accelerators // max(part.decode_tp or 1, part.decode_ep or 1))
 
     def at(self, tp: int, pp: int, ep: int, replicas: int, clients: int) -> Served:
         """One layout under one load."""
@@ -157,7 +185,8 @@ class Server:
         else:
             ttft, tpot = to_si(result.ttft, "s"), to_si(result.itl, "s")
             rate = min(batch * replicas, clients) * self.output / (ttft + self.output * tpot)
-        return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output)
+        spread = 1.0 if self.part.range_ratio is None else self.part.range_ratio
+        return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output, spread)
 
     def _loop(self, result: ServingResult, options: dict[str, Any]) -> tuple[float, float, float]:
         """TTFT, TPOT and rate of clients in a closed loop. With a cached prefix only the rest of the prompt is read, while

@@ -8,7 +8,9 @@ measured serving kernels take the constants of their class, or of "other".
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -34,6 +36,7 @@ __all__ = [
     "engine_names",
     "kernels",
     "serving_table",
+    "trying",
 ]
 
 _ALIASES = {
@@ -184,9 +187,27 @@ ENGINES = (
 )
 
 
-@cache
+_trial: ContextVar[Engine | None] = ContextVar("trial", default=None)
+
+
+@contextmanager
+def trying(candidate: Engine) -> Iterator[None]:
+    """Within it the engine of the candidate's name is the candidate: for fits, which move constants and ask again."""
+    before = _trial.set(candidate)
+    try:
+        yield
+    finally:
+        _trial.reset(before)
+
+
 def engine(name: str) -> Engine:
     """The engine of that name; raises with the nearest one."""
+    found, trial = _engine(name), _trial.get()
+    return trial if trial is not None and trial.name == found.name else found
+
+
+@cache
+def _engine(name: str) -> Engine:
     table = _file("engines.toml")
     folded = name.lower().replace("-", "_").replace(" ", "_")
     key = next((k for k in table if k.lower() == folded), None) or _ALIASES.get(folded.replace("_", ""))

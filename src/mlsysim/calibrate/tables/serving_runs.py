@@ -1,4 +1,4 @@
-"""Runs of serving engines at a concurrency: TTFT and TPOT, aggregated and disaggregated.
+"""Runs of serving engines at a concurrency: TTFT and TPOT, aggregated and disaggregated, each asked as a serving plan.
 
 Rules for what a row does not say (each use is listed in ``Prediction.inferred``):
 
@@ -14,47 +14,50 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.cases.closed_loop import Clients, Loop, closed_loop, disaggregated_loop
+from mlsysim.calibrate.questions import Question, predicted, whole_nodes, without_none
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
-from mlsysim.timing.engine_step import EngineStep, engine_step
-from mlsysim.timing.engines import Engine, chip_class, engine
+from mlsysim.plans.plan import Plan
+from mlsysim.timing.engines import chip_class, engine
 
-__all__ = ["COLUMNS", "build", "loop", "predict"]
+__all__ = ["COLUMNS", "plan_of", "predict", "questions"]
 
 COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_tokens", "ttft_ms", "tpot_ms")
 
-_ROUNDS = 10
-_GATHER_STEPS = 20.0
+_GATHER_STEPS = 20
 _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
 
 
 def predict(row: Mapping[str, str]) -> list[Prediction]:
     """TPOT and TTFT of a run."""
+    return [predicted(question) for question in questions(row)]
+
+
+def questions(row: Mapping[str, str]) -> list[Question]:
+    """What to ask for a row."""
     if row.get("duplicate_of"):
         raise Excluded(f"the same run as {row['duplicate_of']}")
     if row.get("unusable"):
         raise Excluded(row["unusable"])
     inferred: list[str] = []
-    try:
-        outcome = loop(row, inferred)
-        measured = chip_class(_chip(row["gpu"])) in ("Hopper", "Blackwell", "Ampere")
-    except MLSysError as error:
-        raise Skipped(str(error)) from None
+    plan = plan_of(row, inferred)
+    measured = chip_class(_chip(row["gpu"])) in ("Hopper", "Blackwell", "Ampere")
     kind = "serving disaggregated" if row["mode"] == "disagg" else "serving"
-    notes = {"active": outcome.active, "waiting": outcome.waiting, "ttft_steady_ms": outcome.ttft_steady * 1e3}
-    found = []
-    for metric, value in (("tpot_ms", outcome.tpot), ("ttft_ms", outcome.ttft)):
-        if row.get(metric):
-            regime = f"{kind} {metric[:4]}"
-            found.append(Prediction(metric, float(row[metric]), value * 1e3, regime, measured, tuple(inferred), notes))
+    found = [
+        Question(
+            f"{name}_ms", float(row[f"{name}_ms"]), plan, name, "ms", 1.0, f"{kind} {name}", measured, tuple(inferred)
+        )
+        for name in ("tpot", "ttft")
+        if row.get(f"{name}_ms")
+    ]
     if not found:
         raise Excluded("no measured value")
     return found
@@ -97,62 +100,76 @@ def _format(row: Mapping[str, str]) -> str:
         raise Skipped(f"unknown precision: {row['precision']}") from None
 
 
-def build(row: Mapping[str, str], runner: Engine, prefix: str) -> EngineStep:
-    """The steps of a pool of workers ("prefill_", "decode_"), or of a service in one piece ("")."""
-    return engine_step(
-        _model(row["model"]),
-        _chip(row["gpu"]),
-        runner,
-        precision=_format(row),
-        cache_precision=row.get("kv_dtype") or "bf16",
-        tp=_whole(row, f"{prefix}tp"),
-        attention_dp=_whole(row, f"{prefix}attention_dp", 1),
-        moe_tp=_whole(row, f"{prefix}moe_tp", 1),
-        moe_ep=_whole(row, f"{prefix}moe_ep", 1),
-    )
+def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
+    """TP, EP and devices of a worker of a pool ("prefill_", "decode_"), or of a service in one piece ("")."""
+    tp, ranks = _whole(row, f"{pool}tp"), _whole(row, f"{pool}attention_dp", 1)
+    experts = _whole(row, f"{pool}moe_ep", 1)
+    mixed = _whole(row, f"{pool}moe_tp", 1) * experts
+    if ranks > 1 and experts != tp * ranks:
+        raise Skipped(f"attention in {ranks} copies beside experts on {experts} of {mixed} devices is not modelled")
+    return tp, experts, tp * ranks
 
 
-def loop(row: Mapping[str, str], inferred: list[str], with_engine: Engine | None = None) -> Loop:
-    """The closed loop that a row describes."""
-    runner = with_engine or engine(row["engine"])
-    shortest = row.get("length_min_fraction") or ""
-    if not shortest:
+def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
+    """The serving plan that a row describes."""
+    model, chip, runner = _model(row["model"]), _chip(row["gpu"]), engine(row["engine"])
+    ratio = row.get("length_min_fraction") or ""
+    if not ratio:
         inferred.append("lengths all equal")
-    clients = Clients(float(row["concurrency"]), float(row["isl"]), float(row["osl"]), float(shortest or 1.0), _ROUNDS)
     if not row.get("mtp_tokens"):
         inferred.append("no draft tokens")
-    drafted = _whole(row, "mtp_tokens", 0)
-
+    serving: dict[str, Any] = {
+        "prompt_tokens": _whole(row, "isl"),
+        "output_tokens": _whole(row, "osl"),
+        "concurrency": _whole(row, "concurrency"),
+        "engine": runner.name,
+        "cache_precision": row.get("kv_dtype") or "bf16",
+        "range_ratio": float(ratio) if ratio and float(ratio) != 1 else None,
+        "draft_tokens": _whole(row, "mtp_tokens", 0) or None,
+    }
+    name = chip.metadata.key or chip.name
     if row["mode"] == "disagg":
         inferred.append("prompts of up to 8192 tokens share a prefill step")
-        return disaggregated_loop(
-            build(row, runner, "prefill_"),
-            _whole(row, "prefill_workers"),
-            build(row, runner, "decode_"),
-            _whole(row, "decode_workers"),
-            clients,
-            slots=_whole(row, "decode_slots", 0) or None,
-            drafted=drafted,
-        )
-    step = build(row, runner, "")
-    if not row.get("token_budget"):
-        inferred.append(f"token budget {runner.token_budget}")
-    wait = 0.0
-    dense = not step.mixture
-    if (
-        runner.name.startswith("TensorRT_LLM")
-        and dense
-        and clients.prompt == clients.answer == 1024
-        and step.deployment.tp < 8
-    ):
-        inferred.append("20 steps until prompts have gathered")
-        wait = _GATHER_STEPS
-    return closed_loop(
-        step,
-        clients,
-        token_budget=float(row["token_budget"]) if row.get("token_budget") else None,
-        poll_steps=float(row.get("poll_steps") or 1),
-        wait_steps=wait,
-        drafted=drafted,
-        warm=(row.get("measured") or _WARMED) >= _WARMED,
+        tp, ep, each = _layout(row, "prefill_")
+        decode_tp, decode_ep, decode_each = _layout(row, "decode_")
+        workers, writers = _whole(row, "prefill_workers"), _whole(row, "decode_workers")
+        slots = _whole(row, "decode_slots", 0)
+        serving |= {
+            "replicas": workers,
+            "decode_on": whole_nodes(writers * decode_each, name),
+            "decode_tp": decode_tp,
+            "decode_ep": decode_ep,
+            "decode_replicas": writers,
+            "redundant_experts": -getattr(model, "experts", 1) % decode_ep or None,
+            "max_num_seqs": max(1, round(slots / writers)) if slots else None,
+        }
+        devices = workers * each
+    else:
+        tp, ep, devices = _layout(row, "")
+        if not row.get("token_budget"):
+            inferred.append(f"token budget {runner.token_budget}")
+        if _waits(row, model, runner.name, tp):
+            inferred.append(f"{_GATHER_STEPS} steps until prompts have gathered")
+            serving["wait_steps"] = _GATHER_STEPS
+        serving |= {
+            "replicas": 1,
+            "chunk_tokens": _whole(row, "token_budget", 0) or None,
+            "poll_steps": _whole(row, "poll_steps", 0) or None,
+            "warm_up": None if (row.get("measured") or _WARMED) >= _WARMED else False,
+        }
+    document = without_none(
+        task="serving",
+        workload={"model": model.metadata.key or row["model"], "precision": _format(row)},
+        hardware={"on": whole_nodes(devices, name), "efficiency": "calibrated"},
+        parallelism={"tp": tp, "ep": ep if ep > 1 else None},
+        serving=serving,
     )
+    try:
+        return Plan.model_validate(document)
+    except MLSysError as error:
+        raise Skipped(str(error)) from None
+
+
+def _waits(row: Mapping[str, str], model: TransformerWorkload, runner: str, tp: int) -> bool:
+    dense = getattr(model, "experts", 1) <= 1
+    return runner.startswith("TensorRT_LLM") and dense and row["isl"] == row["osl"] == "1024" and tp < 8

@@ -451,7 +451,6 @@ def predict(row: Mapping[str, str]) -> list[Prediction]:
             regime=_regime(run),
             chip_measured=run.chip().measured,
             inferred=run.inferred,
-            notes={"step_s": seconds},
         )
     ]
 

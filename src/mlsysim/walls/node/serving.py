@@ -55,7 +55,7 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION
+from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_FRACTION
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import cite
 
@@ -74,6 +74,8 @@ CARDS = (
     ),
 )
 
+_DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
+_BOTH_FIDELITIES = (*_DECODE_LAYOUT, "redundant_experts")
 _DRAFT_ONLY = ("draft_acceptance_rate", "num_speculative_tokens")
 _WALL_OF = {"Compute": 1, "Memory": 2, "Communication": 14}
 
@@ -82,6 +84,18 @@ _WALL_OF = {"Compute": 1, "Memory": 2, "Communication": 14}
 def transfer_time(size: Any, bandwidth: Any) -> Any:
     """Time to hand a cache from the devices that read the prompt to those that write the answer."""
     return size / bandwidth
+
+
+def _decode_pool(x: Any) -> SimpleNamespace:
+    """The inputs as the decode pool sees them: its own layout, which is that of prefill where it has none."""
+    if x.decode_hardware is None:
+        return SimpleNamespace(**vars(x))
+    own = {
+        "tp_size": x.decode_tp_size or x.tp_size,
+        "ep_size": x.decode_ep_size or (x.ep_size if x.decode_tp_size is None else 1),
+        "num_replicas": x.decode_replicas or x.num_replicas,
+    }
+    return SimpleNamespace(**{**vars(x), **own})
 
 
 class ServingResult(Result):
@@ -179,6 +193,7 @@ class ServingModel(Resolver[ServingResult]):
         "engine": ENGINE,
         "concurrency": CONCURRENCY,
         "memory_fraction": MEMORY_FRACTION,
+        **LOAD,
     }
     equations = (
         Equation(
@@ -248,6 +263,7 @@ class ServingModel(Resolver[ServingResult]):
     def _solve(self, x: SimpleNamespace, assumed: Any) -> ServingResult:
         """Serve a batch of prompts on replicas of one or more devices."""
         calibrated = x.efficiency == CALIBRATED
+        self._decode_pool_only(x)
         memory = _Memory(x)
         self._batch(x, assumed, memory)
         timed = None
@@ -307,7 +323,8 @@ class ServingModel(Resolver[ServingResult]):
             kv_transfer_time=quantity(transfer, "s") if disaggregated else None,
             draft_time=None if draft is None else quantity(draft_step * x.num_speculative_tokens, "s"),
             tokens_per_cycle=decoder.tokens_per_cycle,
-            devices=(reader.devices + (writer.devices if disaggregated else 0)) * x.num_replicas,
+            devices=reader.devices * x.num_replicas
+            + (writer.devices * _decode_pool(x).num_replicas if disaggregated else 0),
             memory_per_device=quantity(needed, "byte"),
             memory_available=quantity(capacity, "byte"),
             memory_missing=None if fits else quantity(needed - capacity, "byte"),
@@ -348,18 +365,26 @@ class ServingModel(Resolver[ServingResult]):
         return outcome
 
     @staticmethod
+    def _decode_pool_only(x: Any) -> None:
+        """Refuse a layout of a decode pool where there is none."""
+        for name in _DECODE_LAYOUT:
+            if x.decode_hardware is None and getattr(x, name) is not None:
+                raise InputError(f"{name} is for disaggregated serving; give decode_hardware.", field=name)
+
+    @staticmethod
     def _first_order_only(x: Any, assumed: dict[str, str]) -> None:
         """Refuse what only calibrated answers use."""
         assumed.pop("engine", None)
-        if x.concurrency is not None:
-            raise InputError("concurrency is for efficiency='calibrated'.", field="concurrency")
+        for name in ("concurrency", *(name for name in LOAD if name not in _BOTH_FIDELITIES)):
+            if getattr(x, name) is not None:
+                raise InputError(f"{name} is for efficiency='calibrated'.", field=name)
 
     def _calibrated(self, x: Any, assumed: dict[str, str]) -> tuple[Any, Calibrated]:
         """Times of the engine, and inputs whose first-order parts are bounds at the datasheet's rates."""
         model = language_model(x.model, "ServingModel")
         reader = writer = serving_step(model, x.hardware, x, assumed)
         if x.decode_hardware is not None:
-            writer = serving_step(model, x.decode_hardware, x, assumed)
+            writer = serving_step(model, x.decode_hardware, _decode_pool(x), assumed)
         draft = None
         if x.draft_model is not None:
             drafter = language_model(x.draft_model, "ServingModel")
@@ -410,10 +435,15 @@ class ServingModel(Resolver[ServingResult]):
             "efficiency": x.efficiency,
             "bandwidth_efficiency": x.bandwidth_efficiency,
             "fabric": x.fabric,
+            "redundant": x.redundant_experts or 0,
         }
+        if x.redundant_experts:
+            assumed["redundant_experts"] = f"{x.redundant_experts} experts held twice; their memory is not counted"
         degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size}
         reader = writer = build_replica(model, x.hardware, assumed, **options, **degrees)
         if x.decode_hardware is not None:
+            pool = _decode_pool(x)
+            degrees |= {"tp": pool.tp_size, "ep": pool.ep_size}
             writer = build_replica(model, x.decode_hardware, assumed, **options, **degrees)
         if x.draft_model is None:
             for name in _DRAFT_ONLY:
@@ -450,7 +480,8 @@ class ServingModel(Resolver[ServingResult]):
         """The batch of clients in a closed loop is as many of them as a replica holds; the others wait."""
         if x.concurrency is None or "batch_size" in assumed.given:
             return
-        each, most = math.ceil(x.concurrency / x.num_replicas), memory.writing().most
+        each, most = math.ceil(x.concurrency / _decode_pool(x).num_replicas), memory.writing().most
+        each = each if x.max_num_seqs is None else min(each, x.max_num_seqs)
         x.batch_size = each if most is None else max(1, min(each, most))
         assumed.pop("batch_size", None)
 
@@ -484,7 +515,7 @@ class _Memory:
 
     def writing(self, **changes: Any) -> DeviceMemory:
         """The fullest device that writes answers."""
-        x = SimpleNamespace(**{**self.given, **changes})
+        x = _decode_pool(SimpleNamespace(**{**self.given, **changes}))
         chip = x.hardware if x.decode_hardware is None else x.decode_hardware
         return self._device(x, chip, x.seq_len + (x.output_len or 0), x.draft_model)
 
@@ -520,6 +551,7 @@ class _Memory:
             written = None if drafter is None else serving_step(drafter, chip, alone, {})
             return engine_memory(serving_step(model, chip, x, {}), length, written)
         options = {name: getattr(x, name) for name in ("precision", "cache_precision", "fabric", "memory_fraction")}
+        options["redundant"] = x.redundant_experts or 0
         replica = build_replica(model, chip, {}, **options, tp=x.tp_size, pp=x.pp_size, ep=x.ep_size)
         small = None if drafter is None else build_replica(drafter, chip, {}, **options, tp=split)
         return replica_memory(replica, length, small)

@@ -1,0 +1,113 @@
+"""A measured value as a question: the plan that describes the run, and the metric of the plan's answer that was measured.
+
+    row -> Question -> TOML of its plan -> public answer -> Prediction
+
+The answer is that of the plan's own text, so that ``mlsysim eval`` of what ``validate --out`` writes gives the scored number: the
+metric ``asked`` in ``unit``, times ``factor``, which turns it into the row's unit (devices, milliseconds, per cent, the row's
+convention of counting operations). The text says so in its ``description``. The interval is the answer's, times the same factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mlsysim.calibrate.prediction import Prediction, Skipped
+from mlsysim.errors import MLSysError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.files import plan_from_text, plan_to_toml
+from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import Quantity
+
+__all__ = ["Question", "answer_to", "predicted", "whole_nodes", "without_none"]
+
+_LARGEST_NODE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One measured value of a row, and what to ask for it.
+
+    ``regime`` and ``chip_measured`` group values in reports and in refits of intervals; ``inferred`` lists settings that the
+    row did not give.
+    """
+
+    metric: str
+    measured: float
+    plan: Plan
+    asked: str
+    unit: str = ""
+    factor: float = 1.0
+    regime: str = ""
+    chip_measured: bool = True
+    inferred: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The plan as TOML, with a description of how its answer gives the value."""
+        of = f"{self.asked} ({self.unit})" if self.unit else self.asked
+        scale = "" if self.factor == 1 else f"{self.factor!r} x "
+        return plan_to_toml(self.plan.model_copy(update={"description": f"{self.metric}: {scale}{of}"}))
+
+
+def without_none(**parts: Any) -> dict[str, Any]:
+    """A document of a plan without what is not given: parts that are empty, fields that are None."""
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        value = {k: v for k, v in part.items() if v is not None} if isinstance(part, dict) else part
+        if value not in (None, {}):
+            found[name] = value
+    return found
+
+
+@lru_cache(maxsize=1024)
+def whole_nodes(devices: int, chip: str) -> str:
+    """So many chips as a fleet: the fewest whole nodes that hold them, where they are more than a node."""
+    for count in range(devices, devices + _LARGEST_NODE):
+        try:
+            parse_fleet(f"{count}x{chip}")
+        except MLSysError:
+            continue
+        return f"{count}x{chip}"
+    return f"{devices}x{chip}"
+
+
+@lru_cache(maxsize=256)
+def _answer(text: str) -> Answer:
+    return evaluate_plainly(plan_from_text(text))
+
+
+def answer_to(plan: Plan) -> Answer:
+    """The public answer of a plan, asked from its text; rows of one run share it."""
+    return _answer(plan_to_toml(plan))
+
+
+def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) -> Prediction:
+    """The answer's value beside the measured one. A plan that is refused is a row that cannot be predicted."""
+    try:
+        found = answer(question.plan).metric(question.asked)
+    except MLSysError as error:
+        raise Skipped(str(error)) from None
+
+    def plain(value: Any) -> float | None:
+        if value is None:
+            return None
+        number = value.to(question.unit).magnitude if isinstance(value, Quantity) else value
+        return float(number) * question.factor
+
+    value = plain(found.value)
+    assert value is not None
+    return Prediction(
+        metric=question.metric,
+        measured=question.measured,
+        predicted=value,
+        regime=question.regime,
+        chip_measured=question.chip_measured,
+        inferred=question.inferred,
+        low=plain(found.low),
+        high=plain(found.high),
+        plan=question.text(),
+    )
