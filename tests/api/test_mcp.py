@@ -15,8 +15,11 @@ from jsonschema import Draft202012Validator  # noqa: E402
 from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
 
 from mlsysim.api.limits import Limits  # noqa: E402
-from mlsysim.api.mcp_server import create_server  # noqa: E402
+from mlsysim.api.mcp_server import _tool, create_server  # noqa: E402
 from mlsysim.api.service import OPERATIONS, call  # noqa: E402
+from mlsysim.api.tool_schemas import tool_schema  # noqa: E402
+from mlsysim.plans.plan import Plan  # noqa: E402
+from mlsysim.plans.schema import SAID  # noqa: E402
 
 
 def spoken(conversation, *arguments):
@@ -94,3 +97,20 @@ def test_limits_are_errors_of_the_tool():
             pool.close()
 
     anyio.run(main)
+
+
+def test_the_tools_are_short_enough_to_be_read_first():
+    """All tools together, with their descriptions and examples: what a model reads before it asks anything."""
+    tools = [_tool(operation).model_dump_json(by_alias=True, exclude_none=True) for operation in OPERATIONS.values()]
+    assert sum(map(len, tools)) < 25_000
+
+
+@pytest.mark.parametrize(("name", "task"), [("train", "training"), ("serve", "serving")])
+def test_a_short_schema_still_has_every_key(name, task):
+    schema = tool_schema(OPERATIONS[name])
+    left_out = {*SAID, "name", "description"}
+    keys = {leaf.flat for leaf in Plan.leaves().values() if task in leaf.tasks and leaf.key not in left_out}
+    assert keys <= set(schema["properties"])
+    assert all(part.get("description") or part.get("enum") for part in schema["properties"].values())
+    for example in OPERATIONS[name].examples.values():
+        Draft202012Validator(schema).validate(example)

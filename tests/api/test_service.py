@@ -13,6 +13,8 @@ from mlsysim.api.limits import Limits
 from mlsysim.api.service import OPERATIONS, call
 from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.plan import Plan, ServingPart
+from mlsysim.plans.schema import SAID
 from mlsysim.units.registry import Q_
 
 EXAMPLES = [(op.name, words) for op in OPERATIONS.values() for words in op.examples]
@@ -229,3 +231,41 @@ def test_what_is_not_finite_is_null():
         "a": None,
         "b": [None, {"magnitude": 3, "unit": "GB"}],
     }
+
+
+@pytest.mark.parametrize("name", ["train", "serve"])
+def test_a_flat_request_takes_every_name_of_every_key(name):
+    request = OPERATIONS[name].request
+    schema = request.model_json_schema(by_alias=True)
+    for leaf in Plan.leaves().values():
+        if request.task not in leaf.tasks or leaf.key in SAID:
+            continue
+        assert schema["properties"][leaf.flat]["description"], leaf.key
+        for alias in (*leaf.names, leaf.key):
+            with pytest.raises(InputError) as caught:
+                # No key takes a list of lists, so that each says its own name.
+                request.model_validate({"model": "Llama3_8B", "on": "8xH100", alias: [[]]})
+            assert caught.value.details["field"].startswith((leaf.flat, leaf.key)), (alias, str(caught.value))
+
+
+def test_a_limit_means_the_same_everywhere():
+    meaning = ServingPart.model_fields["latency"].description
+    assert OPERATIONS["serve"].request.model_json_schema()["properties"]["latency"]["description"] == meaning
+    assert "mean" in meaning
+    served = {"model": "Llama3_8B", "on": "8xH100", "isl": 1000, "osl": 100, "concurrency": 8, "change": False}
+    answer = call("serve", served).document
+    took = answer["metrics"]["performance.latency"]["value"]
+    checked = call("serve", {**served, "latency": f"{took['magnitude'] * 1.001} {took['unit']}"}).document
+    assert checked["checks"][0]["passed"]
+    assert not call("serve", {**served, "latency": f"{took['magnitude'] * 0.999} {took['unit']}"}).document["checks"][
+        0
+    ]["passed"]
+
+
+def test_flat_and_in_parts_are_one_request():
+    flat = call(
+        "train", {"model": "Llama3_8B", "fleet": "8xH100", "tp_size": 2, "zero_stage": 1, "batch": 64, "change": False}
+    )
+    parts = {"model": "Llama3_8B", "on": "8xH100", "layout": {"tp": 2, "zero": 1}, "batch_size": 64, "change": False}
+    assert flat.kind is None and flat.document == call("train", parts).document
+    assert error("train", {**parts, "task": "serving"})["field"] == "task"

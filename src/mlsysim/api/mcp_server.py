@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mlsysim.api.documents import Malformed, check
 from mlsysim.api.limits import Limits
 from mlsysim.api.service import OPERATIONS, Operation
+from mlsysim.api.tool_schemas import tool_schema
 from mlsysim.api.workers import Pool
 from mlsysim.errors import nearest
 
@@ -83,7 +84,7 @@ def _tool(operation: Operation) -> types.Tool:
     return types.Tool(
         name=operation.name,
         description=f"{operation.summary}\n\nExamples:\n" + "\n".join(shown),
-        input_schema=operation.request.model_json_schema(by_alias=True),
+        input_schema=tool_schema(operation),
         annotations=types.ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         ),

@@ -1,13 +1,19 @@
-"""What each operation takes. The classes check requests, and the JSON Schemas of both faces are made from them."""
+"""What each operation takes. The classes check requests, and the JSON Schemas of both faces are made from them.
+
+``train`` and ``serve`` take the keys of a plan that matter to their task, beside each other; which those are, and what they mean,
+is the plan's own schema.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, WithJsonSchema
 
-from mlsysim.plans.plan import ParallelismPart, Plan
-from mlsysim.units.fields import Bandwidth, Dollars, EnergyPrice, HourlyPrice, Record, Seconds
+from mlsysim.errors import InputError
+from mlsysim.plans.plan import Plan, Short
+from mlsysim.plans.schema import SAID, in_words, record_of
+from mlsysim.units.fields import Record
 
 __all__ = [
     "CompareRequest",
@@ -16,6 +22,7 @@ __all__ = [
     "ExplainRequest",
     "ExportRequest",
     "Filter",
+    "FlatRequest",
     "OptimizeRequest",
     "SchemaRequest",
     "ServeRequest",
@@ -36,19 +43,6 @@ HowMuch = Annotated[
     Detail | None,
     Field(description="full: everything; summary: without scorecard, roofline, equations and sources"),
 ]
-Model = Annotated[
-    str, Field(min_length=1, max_length=_NAME, description="a name of the zoo, such as Llama3_70B; no path")
-]
-Fleet = Annotated[
-    str,
-    Field(min_length=1, max_length=_NAME, description="such as 512xH100, 64xDGX_H100@NDR, 8xB200 + 8xH100 or Meta_16K"),
-]
-Efficiency = Annotated[
-    float | Literal["calibrated"] | None,
-    Field(description="a fraction of peak (first order) or 'calibrated' (default)"),
-]
-Precision = Annotated[str | None, Field(max_length=40, description="number format, such as bf16 or fp8")]
-Region = Annotated[str | None, Field(max_length=_NAME, description="a grid of the zoo, such as Quebec")]
 Filter = Annotated[str, Field(max_length=200, description="field, comparison, value: memory.capacity>=80GB")]
 SpaceTable = Annotated[
     dict[str, Any],
@@ -98,66 +92,81 @@ class EvaluateRequest(Record):
     detail: HowMuch = None
 
 
-class TrainRequest(Record):
+class FlatRequest(Record):
+    """A plan of one task, its keys beside each other under any of their names."""
+
+    task: ClassVar[str]
+    plan: Plan
+    change: Change = True
+    sensitivity: Sensitivity = False
+    detail: HowMuch = None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        """The request in a document, its errors in the words of the flat document."""
+        own = {name: value for name, value in obj.items() if name in cls.model_fields and name != "plan"}
+        flat = {name: value for name, value in obj.items() if name not in own}
+        if flat.setdefault("task", cls.task) != cls.task:
+            raise InputError(f"This operation is for {cls.task}; evaluate takes plans of every task.", field="task")
+        try:
+            parts = Plan.in_parts(flat)
+            for key in _NEEDED:
+                part, _, name = key.partition(".")
+                if name not in (parts.get(part) or ()) and not (
+                    part == "hardware" and "name" in (parts.get(part) or ())
+                ):
+                    raise InputError(f"{cls.__name__} needs the {name!r} field, which was not given.", field=name)
+            plan = Plan.model_validate(parts)
+        except InputError as error:
+            raise in_words(error, lambda leaf: f"the {leaf.flat!r} field", Plan.leaves()) from None
+        return super().model_validate({**own, "plan": plan}, **kwargs)
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The keys of the plan that matter to the task, and what goes beside them."""
+        whole = super().model_json_schema(*args, **kwargs)
+        kinds = whole["$defs"]
+        found: dict[str, Any] = {}
+        for leaf in Plan.leaves().values():
+            if cls.task in leaf.tasks and leaf.key not in SAID:
+                found[leaf.flat] = _property(kinds, leaf.key)
+        found["model"] = {**found["model"], "description": "a name of the zoo, such as Llama3_70B; no path"}
+        own = {name: schema for name, schema in whole["properties"].items() if name != "plan"}
+        layout = {**kinds["Plan"]["properties"]["parallelism"], "description": "the keys of parallelism together"}
+        schema = {
+            **whole,
+            "properties": {**found, "layout": layout, **own},
+            "required": [k.partition(".")[2] for k in _NEEDED],
+        }
+        return {
+            **schema,
+            "$defs": {name: kind for name, kind in kinds.items() if name in ("Assertion", "ParallelismPart")},
+        }
+
+
+_NEEDED = ("workload.model", "hardware.on")
+
+
+def _property(kinds: dict[str, Any], key: str) -> dict[str, Any]:
+    """The schema of a key of a plan, found through the parts that it stands in."""
+    record: Any = Plan
+    *path, last = key.split(".")
+    for step in path:
+        record = record_of(record.model_fields[step].annotation)
+    found: dict[str, Any] = kinds[record.__name__]["properties"][last]
+    return found
+
+
+class TrainRequest(FlatRequest):
     """A training run."""
 
-    model: Model
-    on: Fleet
-    batch_size: int | None = Field(default=None, ge=1, le=10**9, description="sequences of a step")
-    seq_len: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a sequence")
-    precision: Precision = None
-    tokens: float | None = Field(default=None, gt=0, le=1e18, description="tokens to train on, such as 15e12")
-    optimizer: str | None = Field(default=None, max_length=40)
-    lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
-    layout: ParallelismPart | None = Field(
-        default=None, description='degrees such as {"tp": 8, "pp": 4, "zero": 1}; searched where left out'
-    )
-    efficiency: Efficiency = None
-    stack: str | None = Field(default=None, max_length=40, description="training software of the calibrated fidelity")
-    region: Region = None
-    duration: Seconds | None = None
-    deadline: Seconds | None = None
-    budget: Dollars | None = None
-    electricity: EnergyPrice | None = None
-    cloud_price: HourlyPrice | None = Field(default=None, description="rent of one accelerator for an hour")
-    change: Change = True
-    sensitivity: Sensitivity = False
-    detail: HowMuch = None
+    task: ClassVar[str] = "training"
 
 
-class ServeRequest(Record):
+class ServeRequest(FlatRequest):
     """A served language model."""
 
-    model: Model
-    on: Fleet
-    prompt_tokens: int = Field(default=1024, ge=1, le=10**8, description="mean tokens of a prompt (ISL)")
-    output_tokens: int | None = Field(default=None, ge=1, le=10**8, description="mean tokens of an answer (OSL)")
-    qps: float | None = Field(default=None, gt=0, le=1e9, description="requests a second; or concurrency")
-    concurrency: int | None = Field(default=None, ge=1, le=10**6, description="requests in flight; or qps")
-    ttft: Seconds | None = Field(default=None, description="limit on the time to the first token")
-    tpot: Seconds | None = Field(default=None, description="limit on the time of each further token")
-    latency: Seconds | None = Field(default=None, description="limit on the 99th percentile of a whole request")
-    batch_size: int | None = Field(default=None, ge=1, le=10**9)
-    precision: Precision = None
-    cache_precision: Precision = None
-    tp: int | None = Field(default=None, ge=1, le=65536, description="tensor-parallel degree")
-    pp: int | None = Field(default=None, ge=1, le=4096, description="pipeline stages")
-    ep: int | None = Field(default=None, ge=1, le=65536, description="expert-parallel degree")
-    replicas: int | None = Field(default=None, ge=1, le=10**7)
-    engine: str | None = Field(default=None, max_length=40, description="vLLM, SGLang, TRT-LLM ...")
-    chunk_tokens: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a prefill chunk")
-    cached_prefix: int | None = Field(default=None, ge=0, le=10**8, description="tokens of the prompt in the cache")
-    draft_model: str | None = Field(default=None, max_length=_NAME, description="a model of the zoo that drafts tokens")
-    draft_tokens: int | None = Field(default=None, ge=1, le=64)
-    acceptance: float | None = Field(default=None, ge=0, le=1, description="share of draft tokens that are accepted")
-    decode_on: str | None = Field(default=None, max_length=_NAME, description="other chip for decode (disaggregation)")
-    network: Bandwidth | None = Field(default=None, description="between prefill and decode")
-    memory_fraction: float | None = Field(default=None, gt=0, le=1)
-    efficiency: Efficiency = None
-    region: Region = None
-    change: Change = True
-    sensitivity: Sensitivity = False
-    detail: HowMuch = None
+    task: ClassVar[str] = "serving"
 
 
 class ExplainRequest(Record):
@@ -185,8 +194,8 @@ class OptimizeRequest(Record):
         "grid for a run; fleet: fewest accelerators that train by a deadline; space: best point of a design space"
     )
     plan: Plan | None = Field(default=None, description="for all but space")
-    space: SpaceTable | None = Field(default=None, description="for space: what sweep takes")
-    sla: Seconds | None = Field(default=None, description="batching: limit on the 99th percentile of a request; 10 s")
+    space: SpaceTable | None = Field(default=None, description="for space: a table as")
+    sla: Short | None = Field(default=None, description="batching: limit on the 99th percentile of a request; 10 s")
     qps: float | None = Field(default=None, gt=0, le=1e9, description="batching: requests a second; 1")
     carbon_tax: float | None = Field(default=None, ge=0, le=1e9, description="placement: USD for a tonne of CO2e; 100")
     regions: tuple[str, ...] | None = Field(

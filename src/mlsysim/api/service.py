@@ -132,40 +132,8 @@ def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
     return whole if detail != "summary" else {key: value for key, value in whole.items() if key not in _LEFT_OUT}
 
 
-def _evaluate(request: ask.EvaluateRequest, limits: Limits) -> dict[str, Any]:
+def _evaluate(request: ask.EvaluateRequest | ask.FlatRequest, limits: Limits) -> dict[str, Any]:
     return _answered(request.plan, request)
-
-
-_NOT_OF_A_PLAN = ("change", "sensitivity", "detail")
-_WORKLOAD = ("model", "batch_size", "seq_len", "precision", "tokens", "optimizer", "lora_rank")
-_HARDWARE = ("on", "efficiency", "stack")
-_SPLIT = ("tp", "pp", "ep")
-_OPS = ("region", "duration", "deadline", "budget", "electricity", "cloud_price")
-_APART = {*_NOT_OF_A_PLAN, *_WORKLOAD, *_HARDWARE, *_SPLIT, *_OPS}
-
-
-def _train(request: ask.TrainRequest, limits: Limits) -> dict[str, Any]:
-    return _answered(_plan("training", request, parallelism=request.layout), request)
-
-
-def _serve(request: ask.ServeRequest, limits: Limits) -> dict[str, Any]:
-    traffic = _given(request, [name for name in type(request).model_fields if name not in _APART])
-    return _answered(_plan("serving", request, parallelism=_given(request, _SPLIT), serving=traffic), request)
-
-
-def _plan(task: str, request: Any, **parts: Any) -> Plan:
-    """The plan of a flat request."""
-    parts |= {
-        "workload": _given(request, _WORKLOAD),
-        "hardware": _given(request, _HARDWARE),
-        "ops": _given(request, _OPS),
-    }
-    return Plan.model_validate({"task": task} | {name: part for name, part in parts.items() if part not in (None, {})})
-
-
-def _given(request: Any, names: Any) -> dict[str, Any]:
-    found = {name: getattr(request, name, None) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _explain(request: ask.ExplainRequest, limits: Limits) -> dict[str, Any]:
@@ -297,8 +265,8 @@ OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for operation in (
         Operation("evaluate", ask.EvaluateRequest, _evaluate, "Answer a plan: does it fit, how fast, what does it cost and emit, what binds."),
-        Operation("train", ask.TrainRequest, _train, "Train a model on a fleet: fits, time, cost, carbon, what binds, what to change."),
-        Operation("serve", ask.ServeRequest, _serve, "Serve a language model: first token, time per token, throughput, cost of a million tokens."),
+        Operation("train", ask.TrainRequest, _evaluate, "Train a model on a fleet: fits, time, cost, carbon, what binds, what to change."),
+        Operation("serve", ask.ServeRequest, _evaluate, "Serve a language model: first token, time per token, throughput, cost of a million tokens."),
         Operation("optimize", ask.OptimizeRequest, lambda r, limits: optimize(r, limits.max_points), "The best layout, batch, place, fleet or point of a space."),
         Operation("sweep", ask.SweepRequest, lambda r, limits: sweep(r, limits.max_points), "Every point of a design space, the best, the trade-offs, and what rejected the rest."),
         Operation("explain", ask.ExplainRequest, _explain, "Where a number comes from: equations with values, assumptions, sources."),

@@ -7,7 +7,6 @@ declares what is its own; what it declares is not made again.
 from __future__ import annotations
 
 import inspect
-import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -40,8 +39,6 @@ _PANELS = {
     "ops": "Where, how long, for how much",
     "constraints": "What must hold",
 }
-_SAID = ("task", "hardware.name", "hardware.nodes", "hardware.accelerators")
-"""Keys that the command itself says, where it is for one task and takes a fleet as --on."""
 _LAYOUT, _SLO = "--layout", "--slo"
 
 
@@ -83,10 +80,11 @@ def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:
 def _options(task: str | None, keys: tuple[str, ...], own: set[str]) -> list[Any]:
     """Parameters for the keys of a plan, made by typer from a function that nobody calls."""
     from mlsysim.plans.plan import Plan
+    from mlsysim.plans.schema import SAID
 
     parameters, hints = [], {}
     leaves = [leaf for key, leaf in Plan.leaves().items() if not keys or key in keys]
-    offered = leaves if task is None else [leaf for leaf in leaves if task in leaf.tasks and leaf.key not in _SAID]
+    offered = leaves if task is None else [leaf for leaf in leaves if task in leaf.tasks and leaf.key not in SAID]
     short = dict(_SHORT) if task != "serving" else {**_SHORT, "serving.prompt_tokens": "-s"}
     made = [
         (leaf.flat, _annotation(leaf, [o for o in (short.get(leaf.key),) if o and "-" + o not in own]))
@@ -225,12 +223,9 @@ def changed(context: typer.Context, plan: Plan, **more: Any) -> Plan:
 def _in_options(error: InputError) -> InputError:
     """An error about a key of a plan in the words of the command line."""
     from mlsysim.plans.plan import Plan
+    from mlsysim.plans.schema import in_words
 
-    def named(found: re.Match[str]) -> str:
-        return option(found[1]) if found[1] in Plan.leaves() else found[0]
-
-    text = re.sub(r"(?:Plan: )?[Tt]he '([\w.]+)' field", named, str(error))
-    return type(error)(text.removeprefix("Plan: "), **error.details)
+    return in_words(error, lambda leaf: option(leaf.key), Plan.leaves())
 
 
 def load(path: str) -> Plan:

@@ -135,7 +135,6 @@ def _from_original(document: dict[str, Any]) -> dict[str, Any]:
 def plan_schema() -> dict[str, Any]:
     """JSON Schema of a plan file, for editors."""
     schema = Plan.model_json_schema(by_alias=True)
-    schema["properties"]["parallelism"] = {"anyOf": [{"const": "auto"}, schema["properties"]["parallelism"]]}
     schema["properties"]["version"] = {"type": ["integer", "string"]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "mlsysim plan", **schema}
 

@@ -48,6 +48,7 @@ __all__ = [
     "ParallelismPart",
     "Plan",
     "ServingPart",
+    "Short",
     "Task",
     "WorkloadPart",
 ]
@@ -78,7 +79,9 @@ def amount(value: Any) -> Any:
         raise ValueError(f"expected a positive number such as 15e12 or 15T, got {value[:40]!r}") from None
 
 
-Amount = Annotated[float, BeforeValidator(amount), Field(allow_inf_nan=False)]
+Amount = Annotated[
+    float, Field(gt=0, le=1e18, allow_inf_nan=False), BeforeValidator(amount, json_schema_input_type=float | str)
+]
 Long = Annotated[Any, QuantityField("s", "30 day")]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -93,7 +96,7 @@ class WorkloadPart(Part):
     batch_size: int | None = Field(default=None, ge=1, le=_MOST, description="sequences or samples of a step or pass")
     seq_len: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a sequence")
     precision: str | None = Field(default=None, max_length=40, description="number format, such as bf16 or fp8")
-    tokens: Amount | None = Field(default=None, gt=0, le=1e18, description="tokens to train on, such as 15e12 or 15T")
+    tokens: Amount | None = Field(default=None, description="tokens to train on, such as 15e12 or 15T")
     optimizer: str | None = Field(default=None, max_length=40, description="such as adam, sgd or muon")
     lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
     phase: Literal["prefill", "decode", "inference"] | None = Field(
@@ -348,6 +351,10 @@ def _assertion(text: str) -> dict[str, Any]:
     return {"metric": found[1], {"<=": "max", ">=": "min"}[found[2]]: float(found[3]) if number else found[3]}
 
 
+def _or_auto(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"const": "auto"}, {"$ref": schema.pop("$ref")}]
+
+
 class Plan(Record):
     """A whole plan."""
 
@@ -356,7 +363,7 @@ class Plan(Record):
     task: Task | None = Field(default=None, description="training, serving or inference; found where it is not said")
     workload: WorkloadPart
     hardware: HardwarePart
-    parallelism: ParallelismPart = Field(default_factory=ParallelismPart)
+    parallelism: ParallelismPart = Field(default_factory=ParallelismPart, json_schema_extra=_or_auto)
     serving: ServingPart | None = None
     ops: OpsPart = Field(default_factory=OpsPart)
     constraints: Constraints = Field(default_factory=Constraints)

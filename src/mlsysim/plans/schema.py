@@ -7,7 +7,8 @@ field that is added to the plan is an option, a property and a control at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args, get_origin
@@ -18,7 +19,7 @@ from mlsysim.errors import InputError, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.vocabulary import PARTS, names_of, plain
 
-__all__ = ["ALL_TASKS", "Leaf", "Part", "gathered", "key_named", "leaves", "record_of"]
+__all__ = ["ALL_TASKS", "SAID", "Leaf", "Part", "gathered", "in_words", "key_named", "leaves", "record_of"]
 
 ALL_TASKS = ("training", "serving", "inference")
 
@@ -43,6 +44,9 @@ _TASKS: dict[str, tuple[str, ...]] = {
     "ops.mtbf": ("training",),
 }
 """Tasks that a part or a key matters to, where it is not all of them."""
+
+SAID = ("task", "hardware.name", "hardware.nodes", "hardware.accelerators")
+"""Keys that a command or request for one task, on a fleet in one string, says already."""
 
 
 class Part(Record):
@@ -227,3 +231,15 @@ def key_named(name: str, known: Mapping[str, Leaf], task: Any = None) -> str | N
     own = [key for key in meant if known[key].flat == wanted]
     serving = [key for key in meant if key.startswith("serving.")] if task == "serving" else []
     return next(iter(serving or own or meant), None)
+
+
+def in_words(error: InputError, say: Callable[[Leaf], str], known: Mapping[str, Leaf]) -> InputError:
+    """An error about keys of a plan in the words of a face, whose name for a field is what ``say`` makes of it."""
+
+    def spoken(found: re.Match[str]) -> str:
+        return say(known[found[1]]) if found[1] in known else found[0]
+
+    text = re.sub(r"(?:Plan: )?[Tt]he '([\w.]+)' field", spoken, str(error)).removeprefix("Plan: ")
+    field = known.get(str(error.details.get("field")))
+    details = {**error.details, "field": field.flat} if field is not None else error.details
+    return type(error)(text[:1].upper() + text[1:], **details)
