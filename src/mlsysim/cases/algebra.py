@@ -36,7 +36,10 @@ class Algebra(Protocol):
     """How a case puts times together. Kernels and ``ops.maximum`` do the rest on what ``tag`` gives."""
 
     def tag(self, name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
-        """Seconds with a name, a leaf of the ledger; ``amounts`` are its flop, bytes moved and bytes sent."""
+        """Seconds with a name, a leaf of the ledger; ``amounts`` are its flop, bytes moved and bytes sent.
+
+        An amount that only the ledger needs may be a function, which plain numbers do not call.
+        """
 
     def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Any:
         """The longer of arithmetic (wall 1) and traffic (wall 2)."""
@@ -187,7 +190,8 @@ class Tape:
         self.nodes: list[Seconds] = []
 
     def tag(self, name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Seconds:
-        return Seconds(self.nodes, seconds, line=_Line(name, wall, resource, equation, **amounts))
+        found = {key: amount() if callable(amount) else amount for key, amount in amounts.items()}
+        return Seconds(self.nodes, seconds, line=_Line(name, wall, resource, equation, **found))
 
     def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Seconds:
         return Seconds.__maximum__(

@@ -11,9 +11,10 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
-from mlsysim.units.ops import ceil, floor, maximum, minimum
+from mlsysim.timing.network import Group, Network
+from mlsysim.units.ops import maximum
 
-__all__ = ["Layout", "Placement", "choose_micro_batches", "divisors", "place", "plan_layout"]
+__all__ = ["Groups", "Layout", "choose_micro_batches", "divisors", "plan_layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +34,33 @@ class Layout:
     def micro_batch(self) -> float:
         return self.local_batch / self.micro_batches
 
+    def groups(self, net: Network) -> Groups:
+        """Where the ranks of each group sit."""
+        same = self.dp * self.cp
+        experts = maximum(same * self.tp / self.ep, 1.0)
+        return Groups(
+            tensor=net.group(self.tp),
+            expert=net.group(self.ep),
+            data=net.group(same, self.tp),
+            expert_data=net.group(experts, self.ep),
+            context_near=self.tp * self.cp <= net.domain,
+            stage_near=self.tp * self.cp * self.dp * self.pp <= net.domain,
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """For each group: how many of its ranks share a node, and how many nodes it spans."""
+class Groups:
+    """Who talks to whom: ranks of each group, and whether neighbours in a ring of contexts or stages share a domain.
 
-    tp_per_node: Any
-    tp_nodes: Any
-    cp_inside: Any
-    dp_per_node: Any
-    dp_nodes: Any
-    ep_per_node: Any
-    pp_inside: Any
+    ``data`` are the ranks that hold the same weights (of all data and context ranks), ``expert_data`` the same experts.
+    """
+
+    tensor: Group
+    expert: Group
+    data: Group
+    expert_data: Group
+    context_near: Any
+    stage_near: Any
 
 
 def divisors(number: int) -> list[int]:
@@ -134,19 +150,3 @@ def plan_layout(
             field="microbatch_count",
         )
     return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages)
-
-
-def place(per_node: Any, tp: Any, pp: Any, ep: Any, cp: Any, dp: Any) -> Placement:
-    """Where the ranks of each group sit when nodes hold ``per_node`` accelerators."""
-    tp_per_node = minimum(tp, per_node)
-    dp_per_node = maximum(minimum(floor(per_node / (tp * cp)), dp), 1)
-    stage = tp * cp * dp
-    return Placement(
-        tp_per_node=tp_per_node,
-        tp_nodes=ceil(tp / tp_per_node),
-        cp_inside=tp * cp <= per_node,
-        dp_per_node=dp_per_node,
-        dp_nodes=ceil(dp / dp_per_node),
-        ep_per_node=minimum(ep, per_node),
-        pp_inside=stage * pp <= per_node,
-    )

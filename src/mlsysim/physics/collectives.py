@@ -7,7 +7,8 @@ over N ranks is a reduce-scatter and an all-gather of N - 1 steps each, moving M
 
 A tree sends the whole message up and down log2 N levels; it wins for small messages. With fast links inside nodes of G
 ranks and slow ones between K nodes, the hierarchical all-reduce scatters inside the node, reduces 1/G of the message
-across nodes (each rank on its own adapter), and gathers inside the node. With one rank everything takes no time.
+across nodes (each rank on its own adapter), and gathers inside the node. A pipelined ring runs through all ranks in chunks, so
+that its start-up is paid once. With one rank everything takes no time.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import log2, maximum
+from mlsysim.units.ops import log2, maximum, minimum
 
-__all__ = ["all_gather", "all_to_all", "hierarchical_all_reduce", "ring_all_reduce", "send", "tree_all_reduce"]
+__all__ = [
+    "all_gather",
+    "all_to_all",
+    "distinct_domains",
+    "hierarchical_all_reduce",
+    "ring_all_reduce",
+    "ring_time",
+    "send",
+    "tree_all_reduce",
+]
 
 _MESSAGE = Arg("byte", 1.0, 1e12)
 _RANKS = Arg("", 1, 1e5, whole=True)
@@ -103,3 +113,33 @@ def ring_tree_crossover(ranks: Any, bandwidth: Any, latency: Any) -> Any:
     """
     levels = log2(ranks)
     return (ranks - 1 - levels) / maximum(levels - (ranks - 1) / ranks, 1e-12) * latency * bandwidth
+
+
+@kernel(
+    inputs={
+        "message": _MESSAGE,
+        "ranks": Arg("", 1, 1e4, whole=True),
+        "inside": Arg("", 1, 72, whole=True),
+        "link": _BANDWIDTH,
+        "adapter": _BANDWIDTH,
+        "start": _LATENCY,
+        "hop": _LATENCY,
+    },
+    outputs={"time": "s"},
+)
+def ring_time(message: Any, ranks: Any, inside: Any, link: Any, adapter: Any, start: Any, hop: Any) -> Any:
+    """An all-gather (or reduce-scatter) of a message over a ring of ``ranks``, ``inside`` of which share a domain.
+
+    The ring leaves a domain over as many adapters as it has ranks there. One rank alone takes no time.
+    """
+    domains = maximum(ranks / inside, 1.0)
+    across = minimum(domains - 1, 1.0)
+    crossing = (1 / link) * (1 - across) + maximum(1 / link, 1 / (inside * adapter)) * across
+    some = minimum(ranks - 1, 1.0)
+    return some * (start + across * domains * hop) + (ranks - 1) / ranks * message * crossing
+
+
+@kernel(inputs={"domains": Arg("", 1, 100), "choices": Arg("", 1, 64)}, outputs={"others": ""})
+def distinct_domains(domains: Any, choices: Any) -> Any:
+    """Expected number of other link domains that a token with ``choices`` uniform experts must visit."""
+    return (domains - 1) * (1 - (1 - 1 / domains) ** choices)

@@ -1,10 +1,8 @@
-"""Kernels of a calibrated training step: what a product, a stream of bytes, a ring and a pipeline take.
+"""Kernels of a calibrated training step: what a product, attention, a stream of bytes and an overlap take.
 
     product        t0 + max(F / R, B / (e W))                     R the rate that long products sustain
     attention      t0 + F (1 + S0/S) / A
     stream         B / (e W)                                       norms, activations, conversions, the optimizer
-    ring           start + hops x latency + (n - 1)/n M / B        all-gather and reduce-scatter; twice the volume for an all-reduce
-    exchange       (n - 1)/n M / B inside a link domain; one copy per distinct domain across them
     overlap        max(a, b) + kappa min(a, b)                     kappa 0: hidden for free; 1: nothing is gained
     pipeline       m t_longest + (p - 1)/v (t_mean + t_send)
 
@@ -21,11 +19,9 @@ from mlsysim.units.ops import maximum, minimum
 __all__ = [
     "attention_time",
     "capped_rate",
-    "distinct_domains",
     "overlapped",
     "pipelined",
     "product_time",
-    "ring_time",
     "stream_time",
 ]
 
@@ -73,36 +69,6 @@ def attention_time(operations: Any, tokens: Any, rate: Any, ramp: Any, start: An
 def stream_time(moved: Any, bandwidth: Any, share: Any) -> Any:
     """Bytes at a share of the memory bandwidth."""
     return moved / (share * bandwidth)
-
-
-@kernel(
-    inputs={
-        "message": _BYTES,
-        "ranks": Arg("", 1, 1e4, whole=True),
-        "inside": Arg("", 1, 72, whole=True),
-        "link": _BANDWIDTH,
-        "adapter": _BANDWIDTH,
-        "start": _START,
-        "hop": _START,
-    },
-    outputs={"time": "s"},
-)
-def ring_time(message: Any, ranks: Any, inside: Any, link: Any, adapter: Any, start: Any, hop: Any) -> Any:
-    """An all-gather (or reduce-scatter) of a message over a ring of ``ranks``, ``inside`` of which share a domain.
-
-    The ring leaves a domain over as many adapters as it has ranks there. One rank alone takes no time.
-    """
-    domains = maximum(ranks / inside, 1.0)
-    across = minimum(domains - 1, 1.0)
-    crossing = (1 / link) * (1 - across) + maximum(1 / link, 1 / (inside * adapter)) * across
-    some = minimum(ranks - 1, 1.0)
-    return some * (start + across * domains * hop) + (ranks - 1) / ranks * message * crossing
-
-
-@kernel(inputs={"domains": Arg("", 1, 100), "choices": Arg("", 1, 64)}, outputs={"others": ""})
-def distinct_domains(domains: Any, choices: Any) -> Any:
-    """Expected number of other link domains that a token with ``choices`` uniform experts must visit."""
-    return (domains - 1) * (1 - (1 - 1 / domains) ** choices)
 
 
 @kernel(inputs={"a": _TIME, "b": _TIME, "kappa": Arg("", 0.01, 1.0)}, outputs={"time": "s"})

@@ -54,10 +54,46 @@ class Stack:
     context_loss: float = 0.0
     sources: tuple[str, ...] = ()
 
+    @property
+    def fusion(self) -> Fusion:
+        """What its elementwise kernels move."""
+        return _fusion(self.elementwise)
+
+    @property
+    def schedule(self) -> str | None:
+        """The pipeline schedule that it runs where nothing is said; None for 1F1B, interleaved with virtual stages."""
+        return "dualpipe" if self.virtual_stages == "dualpipe" else None
+
+    @property
+    def selective(self) -> str:
+        """What it recomputes under the name "selective"."""
+        return {"half": "half", "modules": "light"}.get(self.recompute, "attention")
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Elements that norms, residuals, position embedding and activation move, for each element of a width."""
+
+    hidden: float
+    rotary: float
+    plain: float
+    gated: float
+    ungated: float
+
+
+@cache
+def _file() -> dict[str, Any]:
+    return tomllib.loads(files("mlsysim.data").joinpath("stacks.toml").read_text(encoding="utf-8"))
+
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(files("mlsysim.data").joinpath("stacks.toml").read_text(encoding="utf-8"))
+    return {name: table for name, table in _file().items() if name != "fusion"}
+
+
+@cache
+def _fusion(name: str) -> Fusion:
+    return Fusion(**{key: value for key, value in _file()["fusion"][name].items() if key != "source"})
 
 
 def stack_names() -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_step import capped_rate
+from mlsysim.timing.network import Pipelined
 from mlsysim.units.registry import to_si
 
 __all__ = ["Constants", "TrainingChip", "constants", "training_chip"]
@@ -31,6 +32,7 @@ class Constants:
     """Constants that hold for every run; see ``data/training.toml``."""
 
     gemm_memory_share: float
+    gradient_traffic: float
     attention_start: float
     attention_backward_rate: float
     attention_backward_work: float
@@ -80,11 +82,7 @@ class TrainingChip:
     flash2: float
     bandwidth: float
     capacity: float
-    latency: float
-    ring: float
-    all_reduce: float
-    adapter: float
-    domain: int
+    network: Pipelined
 
 
 @cache
@@ -188,11 +186,15 @@ def training_chip(
         flash2=entry["flash2"],
         bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
         capacity=to_si(chip.memory.capacity, "byte"),
-        latency=entry["latency"],
-        ring=direct,
-        all_reduce=reduce,
-        adapter=network * k.adapter_share,
-        domain=size,
+        network=Pipelined(
+            link=direct,
+            link_latency=entry["latency"],
+            fabric=network * k.adapter_share,
+            fabric_latency=k.hop_latency,
+            domain=size,
+            reduce=reduce,
+            exchange_rate=direct * k.exchange_share,
+        ),
     )
 
 

@@ -1,0 +1,62 @@
+"""A training job as a case takes it: what is trained and under which rules, whatever the layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.cases.recompute import Again
+from mlsysim.models.base import Workload
+
+__all__ = ["Job", "Overlap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Shares of communication that may hide, and of the computing that it may hide behind (``room``).
+
+    ``gathers`` are the exchanges of sharded weights and gradients beside the layers of each micro-batch, ``data`` what is
+    synchronised once a step.
+    """
+
+    tensor: Any = 0.0
+    expert: Any = 0.0
+    context: Any = 0.85
+    context_room: Any = 1.0
+    pipeline: Any = 0.85
+    data: Any = 0.0
+    data_room: Any = 1.0
+    gathers: Any = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Numbers may be arrays, one value for each of many points; names are one for all of them.
+
+    ``recompute`` is a mode by name (or an array of modes that compares with names), ``again`` the same as numbers.
+    ``accumulation`` micro-steps of the layout's micro-batches make a step. ``frozen`` weights train adapters of ``lora_rank``.
+    """
+
+    model: Workload
+    precision: str
+    seq_len: Any
+    recompute: Any = "none"
+    again: Again = Again()
+    zero: Any = 0
+    accumulation: Any = 1
+    optimizer: Any = "adam"
+    offload: Any = 0.0
+    lora_rank: int | None = None
+    sequence_parallel: bool = True
+    overlap: Overlap = Overlap()
+    straggler: Any = 1.0
+    imbalance: Any = 1.0
+    headroom: Any = 0.0
+    gathered: bool = False
+    fp8_attention: bool = False
+    deduplicated: bool = False
+    predicted_tokens: int = 0
+
+    @property
+    def frozen(self) -> bool:
+        return self.lora_rank is not None

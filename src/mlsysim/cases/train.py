@@ -1,0 +1,288 @@
+"""One training step of a model laid out over a fleet: the arithmetic of wall 14, at both fidelities.
+
+    device      what one device computes in a micro-batch: one operator (first order, :func:`first_order`) or all of them
+                (:mod:`mlsysim.cases.train_layers`)
+    network     what it says to others, in full (:mod:`mlsysim.timing.network`)
+    composed    T = jitter [ m t_longest + phi (t_mean + t_send) + data not hidden + update ] + fixed + host round trip
+
+Only :func:`composed` adds the times of a step; what is hidden, lost or waited for is named there.
+
+Per micro-batch and layer, forward and backward together, tensor parallelism sums activations four times (two forward, two
+backward; six with full recomputation), as all-reduces or, with sequence parallelism, as reduce-scatters and all-gathers of the
+same volume. Experts exchange tokens four times. Context parallelism passes keys and values around a ring three times (forward
+once, backward with their gradients twice). A pipeline sends one activation forward and one gradient backward for each
+micro-batch and chunk.
+
+Gradients (P/(TP PP) elements a rank) are summed over the DP x CP ranks that hold the same weights once a step; ZeRO 1 replaces
+the all-reduce by a reduce-scatter of gradients and an all-gather of weights (the same volume); ZeRO 2 scatters gradients for
+every micro-batch, since it keeps no whole ones; ZeRO 3 also gathers the weights for every forward and backward pass: 1.5 times
+the volume.
+
+Degrees, sizes and factors may be arrays: a point of a sweep is this case on an array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.cases.algebra import PLAIN, Algebra
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout
+from mlsysim.models.demand import Demand
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.timing.network import Hierarchical
+from mlsysim.units.ops import ceil, maximum, minimum, where
+
+__all__ = ["Amounts", "Device", "Step", "composed", "first_order", "first_order_amounts"]
+
+BACKWARD_SHARE = 2 / 3
+"""Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Seconds of a step, numbers or times of a tape; communication in full, hidden or not.
+
+    ``compute`` is what a device computes; ``ideal`` what it would if stages were even and nobody straggled.
+    """
+
+    seconds: Any
+    compute: Any
+    ideal: Any
+    tensor: Any
+    expert: Any
+    context: Any
+    pipeline: Any
+    data: Any
+    exposed_data: Any
+    bubble: Any
+
+
+def composed(
+    a: Algebra,
+    *,
+    m: Any,
+    mean: Any,
+    longest: Any,
+    idle: Any,
+    waited: Any,
+    data: Any,
+    hides: Any,
+    window: Any,
+    update: Any,
+    jitter: Any,
+    fixed: Any,
+    offload: Any,
+) -> tuple[Any, Any, Any]:
+    """The step, what of the synchronisation shows, and the bubble. One form for both fidelities.
+
+    ``hides`` is the share of the synchronisation that may run beside computing, ``window`` the computing that it may run beside.
+    """
+    busy = a.grown("uneven stages", 14, "uneven", m * mean, m * longest)
+    bubble = a.loss("pipeline bubble", 14, "bubble", idle * (mean + waited))
+    shown = data - minimum(hides * data, window)
+    step = busy + bubble + shown + update
+    return a.grown("jitter at scale", 14, "jitter", step, jitter * step) + fixed + offload, shown, bubble
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A chip by its datasheet: rates in flop/s and byte/s, seconds to dispatch a pass."""
+
+    peak: Any
+    efficiency: Any
+    bandwidth: Any
+    dispatch: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What goes into a first-order step: operations and bytes of one device and micro-batch, messages of each group."""
+
+    flops: Any
+    moved: Any
+    balance: Any
+    stage_layers: Any
+    tensor_message: Any
+    tensor_sums: Any
+    expert_token: Any
+    expert_choices: Any
+    expert_layers: Any
+    context_message: Any
+    boundary_message: Any
+    boundaries: Any
+    gradient_bytes: Any
+
+
+def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
+    """From the demand of one micro-batch to what the device with the longest stage has of it."""
+    model = job.model
+    # Operations and tokens are proportional to the samples; the bytes of weights are not.
+    layers = getattr(model, "layers", None) or 1
+    stage_layers = ceil(layers / (layout.pp * layout.virtual_stages)) * layout.virtual_stages
+    balance = layers / (stage_layers * layout.pp)
+    shards = layout.tp * layout.pp * layout.cp * balance
+    imbalance = 1 + expert_share(model) * (job.imbalance - 1)
+    element = bytes_per_element(job.precision)
+    activation = element if element >= 1 else 2.0
+    hidden = getattr(model, "hidden_dim", None) or 0
+    tokens = layout.micro_batch * (1 if model.fixed_shape else job.seq_len) / layout.cp
+    cache = getattr(model, "kv_elements_per_token", 0.0) if _some(layout.cp > 1) else 0.0
+    trained = 0.0 if job.frozen else model.parameter_count
+    return Amounts(
+        flops=micro.hardware_flops / shards * imbalance,
+        moved=micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards,
+        balance=balance,
+        stage_layers=stage_layers,
+        tensor_message=tokens * hidden * activation,
+        tensor_sums=where(job.recompute == "full", 6, 4),
+        expert_token=tokens * hidden * activation / layout.tp,
+        expert_choices=getattr(model, "active_experts_per_token", 0),
+        expert_layers=stage_layers * moe_fraction(model),
+        context_message=tokens * cache / layers * activation / layout.tp,
+        boundary_message=tokens * hidden * activation / (layout.tp if job.sequence_parallel else 1),
+        boundaries=where(layout.pp > 1, layout.virtual_stages, 0),
+        gradient_bytes=trained * (element if element >= 2 else 2.0) / (layout.tp * layout.pp * balance),
+    )
+
+
+def first_order(
+    job: Job,
+    layout: Layout,
+    amounts: Amounts,
+    device: Device,
+    net: Hierarchical,
+    idle: Any,
+    offload: Any = 0.0,
+    a: Algebra = PLAIN,
+) -> Step:
+    """The whole phase as one operator at one efficiency; ``offload`` is the time of state over the host link."""
+    x, hide, g = amounts, job.overlap, layout.groups(net)
+    m = layout.micro_batches * job.accumulation
+    even = maximum(
+        a.tag(
+            "arithmetic",
+            1,
+            "peak",
+            "roofline",
+            x.balance * compute_time(x.flops, device.peak, device.efficiency),
+            flop=x.flops,
+        ),
+        a.tag(
+            "memory traffic",
+            2,
+            "bandwidth",
+            "roofline",
+            x.balance * memory_time(x.moved, device.bandwidth),
+            moved=x.moved,
+        ),
+    )
+    work = a.grown("uneven stages", 14, "uneven", even, even / x.balance)
+    compute = a.grown("stragglers", 14, "stragglers", work, job.straggler * work)
+    sums = x.stage_layers * x.tensor_sums * net.all_reduce(x.tensor_message, g.tensor)
+    exchanges = 4 * x.expert_layers * net.exchange(x.expert_token, x.expert_choices, g.expert, job.deduplicated)
+    ring = 3 * x.stage_layers * (layout.cp - 1) * net.send(x.context_message, g.context_near)
+    sends = 2 * x.boundaries * net.send(x.boundary_message, g.stage_near)
+    tensor = a.tag(
+        "tensor parallelism",
+        14,
+        "link",
+        "ring",
+        _where_split(layout.tp, sums),
+        sent=lambda: _sent(2 * x.stage_layers * x.tensor_sums, x.tensor_message, layout.tp),
+    )
+    expert = a.tag(
+        "expert parallelism",
+        14,
+        "fabric",
+        "exchange",
+        _where_split(layout.ep, exchanges),
+        sent=lambda: _sent(4 * x.expert_layers, x.expert_token * x.expert_choices, layout.ep),
+    )
+    context = a.tag(
+        "context parallelism",
+        14,
+        "fabric",
+        "ring of keys",
+        _where_split(layout.cp, ring),
+        sent=lambda: 3 * x.stage_layers * (layout.cp - 1) * x.context_message,
+    )
+    pipeline = a.tag(
+        "pipeline sends",
+        14,
+        "fabric",
+        "send",
+        _where_split(layout.pp, sends),
+        sent=lambda: 2 * x.boundaries * x.boundary_message,
+    )
+    around = context - minimum(hide.context * context, hide.context_room * compute)
+    inside = a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + a.shown(pipeline, 1 - hide.pipeline)
+    dispatch = a.tag("dispatch", 3, "host", "dispatch", device.dispatch)
+    micro = compute + inside + around + dispatch
+    whole = net.all_reduce(x.gradient_bytes, g.data)
+    part = net.gather(x.gradient_bytes, g.data)
+    scatters = where(job.zero >= 2, m, 1.0)
+    gathers = where(job.zero >= 3, 2.0 * m, 1.0)
+    times = where(job.zero >= 1, scatters + gathers, 2.0)
+    synchronised = where(job.zero >= 1, part * times, whole)
+    data = a.tag(
+        "gradient synchronisation",
+        14,
+        "fabric",
+        "all-reduce",
+        synchronised,
+        sent=lambda: _sent(times, x.gradient_bytes, g.data.ranks),
+    )
+    window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * compute
+    step, shown, bubble = composed(
+        a,
+        m=m,
+        mean=micro,
+        longest=micro,
+        idle=idle,
+        waited=0.0,
+        data=data,
+        hides=hide.data,
+        window=window,
+        update=0.0,
+        jitter=1.0,
+        fixed=0.0,
+        offload=a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload),
+    )
+    return Step(step, m * compute, m * even, m * tensor, m * expert, m * context, m * pipeline, data, shown, bubble)
+
+
+def _where_split(ranks: Any, time: Any) -> Any:
+    """Nothing where a group has one rank."""
+    return where(ranks > 1, time, 0.0 * time)
+
+
+def _sent(times: Any, message: Any, ranks: Any) -> Any:
+    """Bytes that one rank sends in rings: of each message all but its own share."""
+    return times * (ranks - 1) / ranks * message
+
+
+def _some(condition: Any) -> bool:
+    return bool(condition.any()) if hasattr(condition, "any") else bool(condition)
+
+
+def expert_share(model: Any) -> float:
+    """Share of the active parameters that sit in routed experts."""
+    experts, per_token = getattr(model, "experts", 1), getattr(model, "active_experts_per_token", 1)
+    if experts <= per_token:
+        return 0.0
+    pool = (model.parameter_count - model.active_parameter_count) / (1 - per_token / experts)
+    return float(pool * per_token / experts / model.active_parameter_count)
+
+
+def moe_fraction(model: Any) -> float:
+    """Share of the layers that route tokens to experts."""
+    layers = getattr(model, "layers", None)
+    if getattr(model, "experts", 1) <= 1 or not layers:
+        return 0.0
+    blocks = getattr(model, "blocks", None)
+    if blocks:
+        return float(sum(b.count for b in blocks if b.ffn == "moe") / sum(b.count for b in blocks))
+    return float((layers - model.dense_layers) // model.moe_every / layers)
