@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-
 from mlsysim.cases.calibrated_step import Job, calibrated_step
+
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_shape

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mlsysim.cases.calibrated_step import CalibratedStep, Job, calibrated_step
 
 from mlsysim.cases import calibrated_distributed
-from mlsysim.cases.calibrated_step import CalibratedStep, Job, calibrated_step
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from mlsysim.cases.step import Network, step_terms
 
 from mlsysim.cases.layout import choose_micro_batches, divisors, place
-from mlsysim.cases.step import Network, step_terms
 
 NET = Network(450e9, 0.5e-6, 50e9, 5e-6)
 

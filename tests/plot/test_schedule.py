@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mlsysim.cases.memory import in_flight
+
 from mlsysim.physics.pipeline import bubble_fraction, idle_slots
 from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, simulate
 

@@ -20,7 +20,6 @@ from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.tables import training
-from mlsysim.cases import calibrated_distributed
 from mlsysim.timing import stacks, training_chip
 
 __all__ = ["FREE", "Row", "fit", "main", "read_rows", "score"]
@@ -115,7 +114,6 @@ def put(path: str, value: float) -> None:
     table[key] = value
     for cached in (training_chip.constants, training_chip._entry, stacks.stack, training._chip_cached):
         cached.cache_clear()
-    calibrated_distributed.forget()
 
 
 def _place(path: str) -> tuple[dict[str, Any], str]:

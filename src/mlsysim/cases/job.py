@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.cases.recompute import Again
+from mlsysim.cases.recompute import NOTHING, Again
 from mlsysim.models.base import Workload
 
 __all__ = ["Job", "Overlap"]
@@ -29,6 +29,9 @@ class Overlap:
     gathers: Any = 0.0
 
 
+DEFAULT_OVERLAP = Overlap()
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Numbers may be arrays, one value for each of many points; names are one for all of them.
@@ -41,14 +44,14 @@ class Job:
     precision: str
     seq_len: Any
     recompute: Any = "none"
-    again: Again = Again()
+    again: Again = NOTHING
     zero: Any = 0
     accumulation: Any = 1
     optimizer: Any = "adam"
     offload: Any = 0.0
     lora_rank: int | None = None
     sequence_parallel: bool = True
-    overlap: Overlap = Overlap()
+    overlap: Overlap = DEFAULT_OVERLAP
     straggler: Any = 1.0
     imbalance: Any = 1.0
     headroom: Any = 0.0

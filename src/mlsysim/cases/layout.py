@@ -6,15 +6,17 @@ chattiest group shares a node. Experts are spread over the tensor and data ranks
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.timing.network import Group, Network
-from mlsysim.units.ops import maximum
+from mlsysim.units.ops import floor, maximum
 
-__all__ = ["Groups", "Layout", "choose_micro_batches", "divisors", "plan_layout"]
+__all__ = ["Groups", "Layout", "Rule", "choose_micro_batches", "divides", "divisors", "plan_layout", "rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Layout:
     micro_batches: int
     local_batch: int
     virtual_stages: int = 1
+    schedule: str | None = None
+    """None for 1F1B, interleaved with virtual stages."""
 
     @property
     def micro_batch(self) -> float:
@@ -81,6 +85,104 @@ def choose_micro_batches(local_batch: int, pp: int) -> int:
     return max(d for d in divisors(local_batch) if d <= 4 * pp)
 
 
+class Rule(NamedTuple):
+    """One thing that has to divide: whether it does, the input to blame, and one sentence with what would."""
+
+    holds: Any
+    field: str
+    words: Callable[[], str]
+
+
+def divides(part: Any, whole: Any) -> Any:
+    """Whether ``whole`` is a multiple of ``part``."""
+    times = whole / part
+    return times == floor(times)
+
+
+def rules(
+    model: Workload,
+    accelerators: Any,
+    batch: Any,
+    seq_len: Any,
+    tp: Any,
+    pp: Any,
+    ep: Any,
+    cp: Any,
+    virtual_stages: Any,
+    micro_batches: Any,
+    schedule: str | None,
+) -> Iterator[Rule]:
+    """All that has to hold of a layout, for one or for arrays of them; a rule may rest on those before it."""
+    yield Rule(divides(tp * pp * cp, accelerators), "tp_size", lambda: _not_divided(accelerators, tp, pp, cp))
+    dp = accelerators / (tp * pp * cp)
+    heads, layers, experts = getattr(model, "heads", None), getattr(model, "layers", None), getattr(model, "experts", 1)
+    if heads:
+        yield Rule(
+            divides(tp, heads),
+            "tp_size",
+            lambda: f"{heads} attention heads of {model.name} do not divide over TP {tp}; use {_near(heads, tp)}.",
+        )
+    if layers:
+        yield Rule(
+            (pp <= layers) & (pp * (virtual_stages - 1) < layers),
+            "pp_size",
+            lambda: (
+                f"{model.name} has {layers} layers, too few for PP {pp} x {virtual_stages} virtual stages; use fewer stages."
+            ),
+        )
+    if _some(ep > 1):
+        yield Rule(
+            divides(ep, experts) | (ep <= 1),
+            "ep_size",
+            lambda: f"{experts} experts of {model.name} do not divide over EP {ep}; use {_near(experts, ep)}.",
+        )
+        yield Rule(
+            divides(ep, dp * tp * cp) | (ep <= 1),
+            "ep_size",
+            lambda: (
+                f"EP {ep} does not divide the {int(dp * tp * cp)} ranks of a stage (DP {int(dp)} x TP {tp} x CP {cp}); "
+                f"use {_near(int(dp * tp * cp), ep)}."
+            ),
+        )
+    if _some(cp > 1):
+        yield Rule(
+            divides(cp, seq_len),
+            "cp_size",
+            lambda: f"{seq_len} tokens do not divide over CP {cp}; use {_near(seq_len, cp)}.",
+        )
+    if schedule == "dualpipe":
+        yield Rule(
+            (pp % 2 == 0) | (pp == 1),
+            "schedule",
+            lambda: f"DualPipe needs an even number of stages, got PP {pp}.",
+        )
+    if schedule not in (None, "interleaved"):
+        yield Rule(
+            virtual_stages <= 1,
+            "v_stages",
+            lambda: f"Virtual stages belong to the interleaved schedule, not to {schedule}.",
+        )
+    yield Rule(divides(dp, batch), "batch_size", lambda: _batch_not_divided(int(batch), int(dp)))
+    local = batch / dp
+    if micro_batches is not None:
+        yield Rule(
+            micro_batches <= local,
+            "microbatch_count",
+            lambda: (
+                f"{micro_batches} micro-batches are more than the {int(local)} samples of each replica "
+                f"(batch {batch} / DP {int(dp)})."
+            ),
+        )
+        yield Rule(
+            divides(micro_batches, local),
+            "microbatch_count",
+            lambda: (
+                f"{int(local)} samples of each replica do not divide into {micro_batches} micro-batches; "
+                f"use {_near(int(local), micro_batches)}."
+            ),
+        )
+
+
 def plan_layout(
     model: Workload,
     accelerators: int,
@@ -93,60 +195,34 @@ def plan_layout(
     cp: int,
     virtual_stages: int,
     micro_batches: int | None,
-    assumed: dict[str, str],
+    schedule: str | None,
+    assumed: Assumptions,
 ) -> Layout:
     """A layout in which everything divides; one sentence with the nearest degrees where it does not."""
-    if accelerators % (tp * pp * cp):
-        whole = accelerators // (pp * cp) if accelerators % (pp * cp) == 0 else accelerators
-        raise InputError(
-            f"TP {tp} x PP {pp} x CP {cp} = {tp * pp * cp} does not divide {accelerators} accelerators; "
-            f"with these PP and CP, TP may be {_near(whole, tp)}.",
-            field="tp_size",
-        )
+    for rule in rules(model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule):
+        if not rule.holds:
+            raise InputError(rule.words(), field=rule.field)
     dp = accelerators // (tp * pp * cp)
-    heads = getattr(model, "heads", None)
-    if heads and heads % tp:
-        raise InputError(
-            f"{heads} attention heads of {model.name} do not divide over TP {tp}; use {_near(heads, tp)}.",
-            field="tp_size",
-        )
-    layers = getattr(model, "layers", None)
-    if layers and (pp > layers or pp * (virtual_stages - 1) >= layers):
-        raise InputError(
-            f"{model.name} has {layers} layers, too few for PP {pp} x {virtual_stages} virtual stages; use fewer stages.",
-            field="pp_size",
-        )
-    experts = getattr(model, "experts", 1)
-    if ep > 1:
-        if experts % ep:
-            raise InputError(
-                f"{experts} experts of {model.name} do not divide over EP {ep}; use {_near(experts, ep)}.",
-                field="ep_size",
-            )
-        if (dp * tp * cp) % ep:
-            raise InputError(
-                f"EP {ep} does not divide the {dp * tp * cp} ranks of a stage (DP {dp} x TP {tp} x CP {cp}); "
-                f"use {_near(dp * tp * cp, ep)}.",
-                field="ep_size",
-            )
-    if seq_len % cp:
-        raise InputError(f"{seq_len} tokens do not divide over CP {cp}; use {_near(seq_len, cp)}.", field="cp_size")
-    if batch % dp:
-        lower, upper = batch // dp * dp, (batch // dp + 1) * dp
-        options = f"{lower} or {upper}" if lower else str(upper)
-        raise InputError(f"A batch of {batch} does not divide over DP {dp}; use {options}.", field="batch_size")
     local = batch // dp
     if micro_batches is None:
         micro_batches = choose_micro_batches(local, pp)
-        assumed["microbatch_count"] = f"{micro_batches} micro-batches of {local // micro_batches}"
-    if micro_batches > local:
-        raise InputError(
-            f"{micro_batches} micro-batches are more than the {local} samples of each replica (batch {batch} / DP {dp}).",
-            field="microbatch_count",
-        )
-    if local % micro_batches:
-        raise InputError(
-            f"{local} samples of each replica do not divide into {micro_batches} micro-batches; use {_near(local, micro_batches)}.",
-            field="microbatch_count",
-        )
-    return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages)
+        words = f"{micro_batches} micro-batches of {local // micro_batches}"
+        assumed.say("microbatch_count", micro_batches, INFERRED, words)
+    return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages, schedule)
+
+
+def _not_divided(accelerators: int, tp: int, pp: int, cp: int) -> str:
+    whole = accelerators // (pp * cp) if accelerators % (pp * cp) == 0 else accelerators
+    return (
+        f"TP {tp} x PP {pp} x CP {cp} = {tp * pp * cp} does not divide {accelerators} accelerators; "
+        f"with these PP and CP, TP may be {_near(whole, tp)}."
+    )
+
+
+def _batch_not_divided(batch: int, dp: int) -> str:
+    lower, upper = batch // dp * dp, (batch // dp + 1) * dp
+    return f"A batch of {batch} does not divide over DP {dp}; use {f'{lower} or {upper}' if lower else upper}."
+
+
+def _some(condition: Any) -> bool:
+    return bool(condition.any()) if hasattr(condition, "any") else bool(condition)

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlsysim.errors import unknown_name
 
-__all__ = ["MODES", "PARTS", "Again", "again"]
+__all__ = ["MODES", "NOTHING", "PARTS", "Again", "again"]
 
 MODES: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -34,6 +34,9 @@ class Again:
     light: Any = 0.0
     up: Any = 0.0
     moe: Any = 0.0
+
+
+NOTHING = Again()
 
 
 def again(mode: Any, selective: str = "attention") -> Again:

@@ -23,6 +23,7 @@ Degrees, sizes and factors may be arrays: a point of a sweep is this case on an 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,7 @@ class Step:
     data: Any
     exposed_data: Any
     bubble: Any
+    offload: Any
 
 
 def composed(
@@ -70,7 +72,7 @@ def composed(
     waited: Any,
     data: Any,
     hides: Any,
-    window: Any,
+    window: Callable[[Any], Any],
     update: Any,
     jitter: Any,
     fixed: Any,
@@ -78,11 +80,12 @@ def composed(
 ) -> tuple[Any, Any, Any]:
     """The step, what of the synchronisation shows, and the bubble. One form for both fidelities.
 
-    ``hides`` is the share of the synchronisation that may run beside computing, ``window`` the computing that it may run beside.
+    ``hides`` is the share of the synchronisation that may run beside computing; ``window`` gives the computing that it may run
+    beside, from the time that stages are busy.
     """
     busy = a.grown("uneven stages", 14, "uneven", m * mean, m * longest)
     bubble = a.loss("pipeline bubble", 14, "bubble", idle * (mean + waited))
-    shown = data - minimum(hides * data, window)
+    shown = data - minimum(hides * data, window(busy))
     step = busy + bubble + shown + update
     return a.grown("jitter at scale", 14, "jitter", step, jitter * step) + fixed + offload, shown, bubble
 
@@ -217,7 +220,8 @@ def first_order(
         _where_split(layout.pp, sends),
         sent=lambda: 2 * x.boundaries * x.boundary_message,
     )
-    around = context - minimum(hide.context * context, hide.context_room * compute)
+    covered = minimum(hide.context * context, hide.context_room * compute)
+    around = context - covered
     inside = a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + a.shown(pipeline, 1 - hide.pipeline)
     dispatch = a.tag("dispatch", 3, "host", "dispatch", device.dispatch)
     micro = compute + inside + around + dispatch
@@ -235,7 +239,9 @@ def first_order(
         synchronised,
         sent=lambda: _sent(times, x.gradient_bytes, g.data.ranks),
     )
-    window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * compute
+    # Computing that hides one thing does not hide another.
+    window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * (compute - covered)
+    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
     step, shown, bubble = composed(
         a,
         m=m,
@@ -245,13 +251,15 @@ def first_order(
         waited=0.0,
         data=data,
         hides=hide.data,
-        window=window,
+        window=lambda busy: window,
         update=0.0,
         jitter=1.0,
         fixed=0.0,
-        offload=a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload),
+        offload=host,
     )
-    return Step(step, m * compute, m * even, m * tensor, m * expert, m * context, m * pipeline, data, shown, bubble)
+    return Step(
+        step, m * compute, m * even, m * tensor, m * expert, m * context, m * pipeline, data, shown, bubble, host
+    )
 
 
 def _where_split(ranks: Any, time: Any) -> Any:

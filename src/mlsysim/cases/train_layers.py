@@ -26,7 +26,23 @@ from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import ceil, log2, maximum, minimum, where
 
-__all__ = ["calibrated"]
+__all__ = ["PARTS", "calibrated"]
+
+PARTS = (
+    *("products", "starts of products", "attention", "attention scores", "elementwise", "conversion", "experts"),
+    *("permutation", "scan", "output head", "loss", "optimizer update", "host launches", "stalls of the software"),
+    *("step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state"),
+    *(
+        "pipeline sends",
+        "gradient synchronisation",
+        "uneven stages",
+        "pipeline bubble",
+        "stragglers",
+        "jitter at scale",
+    ),
+    "optimizer state over the host link",
+)
+"""Names of the parts of a calibrated step."""
 
 _BF16 = 2.0
 _HEAD_DIM = 128.0
@@ -112,6 +128,7 @@ def calibrated(
     moved = 0.0 * moved if job.frozen else moved
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
+    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
     step, shown, bubble = composed(
         a,
         m=m,
@@ -121,14 +138,14 @@ def calibrated(
         waited=send,
         data=data,
         hides=hide.data,
-        window=hide.data_room * BACKWARD_SHARE * m * job.straggler * longest,
+        window=lambda busy: hide.data_room * BACKWARD_SHARE * busy,
         update=a.tag(
             "optimizer", 2, "bandwidth", "update", stream_time(moved, chip.bandwidth, k.optimizer_share), moved=moved
         ),
         jitter=jitter,
         fixed=a.tag("step overhead", 3, "host", "fixed", minimum(ranks - 1.0, 1.0) * stack.step_overhead)
         + a.shown(sends, 1 - hide.pipeline),
-        offload=a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload),
+        offload=host,
     )
     share = m / pp
     return Step(
@@ -142,6 +159,7 @@ def calibrated(
         data=data + share * gathers,
         exposed_data=jitter * (shown + share * (layers - inside)),
         bubble=bubble,
+        offload=host,
     )
 
 

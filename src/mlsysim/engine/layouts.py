@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.capacity import training_state
+from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, choose_micro_batches, divisors
-from mlsysim.cases.memory import in_flight
+from mlsysim.cases.training_memory import MODES, on_device, training_held
 from mlsysim.models.base import Workload
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
@@ -25,12 +25,12 @@ def first_fitting_layout(
     """Keyword arguments for DistributedModel of the first layout that fits, or None."""
     accelerators, per_node = fleet.total_accelerators, fleet.node.accelerators_per_node
     capacity = to_si(fleet.node.accelerator.memory.capacity, "byte")
-    usable = capacity / (1 + constant("allocator_overhead_fraction").number)
+    headroom = constant("allocator_overhead_fraction").number
     heads = getattr(model, "heads", None) or 1
     layers = getattr(model, "layers", None) or 1
     tps = [t for t in divisors(per_node) if heads % t == 0]
     for pp in (p for p in divisors(accelerators) if p <= layers):
-        for mode in ("none", "selective", "full"):
+        for mode in MODES:
             for zero in (0, 1, 2, 3):
                 for tp in tps:
                     if accelerators % (tp * pp) or batch % (accelerators // (tp * pp)):
@@ -39,19 +39,8 @@ def first_fitting_layout(
                     local = batch // dp
                     count = choose_micro_batches(local, pp) if pp > 1 else local
                     layout = Layout(dp, tp, pp, 1, 1, count, local)
-                    state = training_state(
-                        model,
-                        layout.micro_batch,
-                        seq_len,
-                        precision,
-                        recompute=mode,
-                        zero_stage=zero,
-                        dp=dp,
-                        tp=tp,
-                        pp=pp,
-                        stages_in_flight=in_flight("1f1b", layout),
-                    )
-                    if state.total <= usable:
+                    job = Job(model, precision, seq_len, recompute=mode, zero=zero, headroom=headroom)
+                    if on_device(training_held(job, layout)) <= capacity:
                         return {
                             "tp_size": tp,
                             "pp_size": pp,

@@ -1,12 +1,10 @@
-"""Kernels of a calibrated training step: what a product, attention, a stream of bytes and an overlap take.
+"""Kernels of a calibrated training step: what attention, a stream of bytes and an overlap take.
 
-    product        t0 + max(F / R, B / (e W))                     R the rate that long products sustain
     attention      t0 + F (1 + S0/S) / A
     stream         B / (e W)                                       norms, activations, conversions, the optimizer
     overlap        max(a, b) + kappa min(a, b)                     kappa 0: hidden for free; 1: nothing is gained
-    pipeline       m t_longest + (p - 1)/v (t_mean + t_send)
 
-All are pure, closed and array-capable; :mod:`mlsysim.cases.calibrated_step` puts them together.
+All are pure, closed and array-capable; :mod:`mlsysim.cases.train_layers` puts them together.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ __all__ = [
     "attention_time",
     "capped_rate",
     "overlapped",
-    "pipelined",
-    "product_time",
     "stream_time",
 ]
 
@@ -32,22 +28,6 @@ _BANDWIDTH = Arg("byte/s", 1e10, 1e13)
 _TIME = Arg("s", 1e-5, 10)
 _START = Arg("s", 1e-7, 1e-4)
 _SHARE = Arg("", 0.05, 1.0)
-
-
-@kernel(
-    inputs={
-        "operations": _FLOPS,
-        "moved": _BYTES,
-        "rate": _RATE,
-        "bandwidth": _BANDWIDTH,
-        "share": _SHARE,
-        "start": _START,
-    },
-    outputs={"time": "s"},
-)
-def product_time(operations: Any, moved: Any, rate: Any, bandwidth: Any, share: Any, start: Any) -> Any:
-    """A matrix product: arithmetic or memory, whichever is longer."""
-    return start + maximum(operations / rate, moved / (share * bandwidth))
 
 
 @kernel(
@@ -75,22 +55,6 @@ def stream_time(moved: Any, bandwidth: Any, share: Any) -> Any:
 def overlapped(a: Any, b: Any, kappa: Any) -> Any:
     """Two activities at the same time, each of which slows the other: the longer, and a part of the shorter."""
     return maximum(a, b) + kappa * minimum(a, b)
-
-
-@kernel(
-    inputs={
-        "longest": _TIME,
-        "mean": _TIME,
-        "send": _TIME,
-        "micro_batches": Arg("", 1, 1e4),
-        "stages": Arg("", 1, 128),
-        "chunks": Arg("", 1, 32),
-    },
-    outputs={"busy": "s", "bubble": "s"},
-)
-def pipelined(longest: Any, mean: Any, send: Any, micro_batches: Any, stages: Any, chunks: Any) -> Any:
-    """Micro-batches at the pace of the longest stage, and what the first waits for the last; ``chunks`` per stage."""
-    return micro_batches * longest, (stages - 1) / chunks * (mean + send)
 
 
 @kernel(

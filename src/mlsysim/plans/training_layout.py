@@ -62,8 +62,10 @@ def step_options(
         "seq_len": seq_len,
         "precision": precision_of(plan, assumed, fleet.node.accelerator),
         "efficiency": _fidelity(plan, model, assumed),
-        "overlap_comm": True if split.overlap is None else split.overlap,
     }
+    if split.overlap is None and not isinstance(options["efficiency"], str):
+        # At first order everything that can hide does; a stack says itself what it hides.
+        options["overlap_comm"] = True
     if work.optimizer is not None:
         options["optimizer"] = work.optimizer
     if work.lora_rank is not None:
@@ -121,14 +123,12 @@ def _best_layout(
     """The best layout that fits, with what the plan has fixed kept."""
     split = plan.parallelism
     limits: dict[str, Any] = {"max_cp": 16 if options["seq_len"] >= 32768 else 1}
-    search = {
-        key: options[key]
-        for key in ("batch_size", "seq_len", "precision", "efficiency", "overlap_comm", "optimizer")
-        if key in options
-    }
+    for name in ("sequence_parallel", "overlap"):
+        if getattr(split, name) is not None:
+            options[_NAMES[name]] = getattr(split, name)
     if split.schedule is not None:
         limits["schedule"] = split.schedule
-    found = ParallelismOptimizer().solve(model=model, fleet=fleet, **search, **limits)
+    found = ParallelismOptimizer().solve(model=model, fleet=fleet, **options, **limits)
     best = found.best_config
     if not found.feasible:
         raise InputError(found.binding.sentence, field="parallelism")

@@ -7,27 +7,32 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
-from mlsysim.cases.capacity import training_state
-from mlsysim.cases.first_order_step import distributed_step, network
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.memory import in_flight
-from mlsysim.cases.offload import host_link, host_round_trip
-from mlsysim.cases.step import Network
+from mlsysim.cases.training_memory import on_device, on_host, training_held
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search.layouts import RECOMPUTE, Split
 from mlsysim.search.steps import best_by_value
-from mlsysim.units.registry import to_si
-from mlsysim.walls.base import CALIBRATED
 from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.step_inputs import job_of, trainer_of
 
-__all__ = ["SETTINGS", "RankedLayouts", "arrays_available", "evaluate", "split_of", "timed"]
+__all__ = ["PASSED", "SETTINGS", "LayoutTimes", "RankedLayouts", "arrays_available", "evaluate", "split_of"]
+
+PASSED = tuple(
+    name
+    for name in DistributedModel.inputs
+    if name
+    not in (
+        *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "zero_stage", "schedule"),
+        *("activation_recomputation", "optimizer_offload"),
+    )
+)
+"""Inputs of wall 14 that are no part of a layout, and so are one for all layouts of a search."""
 
 SETTINGS = (
     *("tp", "pp", "dp", "ep", "cp", "v_stages", "microbatch_count", "zero_stage", "recompute", "schedule"),
@@ -44,10 +49,10 @@ _TILE = 8192
 
 
 def evaluate(
-    x: Any, groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
+    shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
 ) -> tuple[RankedLayouts, int]:
-    """The layouts that fit, and how many were looked at."""
-    return (_evaluate_together if arrays_available() else _evaluate_singly)(x, groups, modes, fractions)
+    """The layouts that fit, and how many were looked at; ``shared`` are the inputs of wall 14 that all have in common."""
+    return (_evaluate_together if arrays_available() else _evaluate_singly)(shared, groups, modes, fractions)
 
 
 def arrays_available() -> bool:
@@ -108,7 +113,7 @@ class RankedLayouts:
 
 
 def _evaluate_together(
-    x: Any, groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
+    shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
 ) -> tuple[RankedLayouts, int]:
     """All layouts on arrays, a schedule at a time."""
     import numpy as np
@@ -132,7 +137,7 @@ def _evaluate_together(
             continue
         rows = dict(zip(names, np.concatenate(blocks, axis=1), strict=True))
         rows["optimizer_offload"] = np.array(fractions)[rows.pop("place")]
-        points = TrainingPoints({**_shared(x), "schedule": schedule, "memory_headroom": x.memory_headroom})
+        points = TrainingPoints({**shared, "schedule": schedule})
         # A column of zeros would ask a chip without a host for its link.
         left_out = {"dp"} if any(fractions) else {"dp", "optimizer_offload"}
         given = {name: column for name, column in rows.items() if name not in left_out}
@@ -168,14 +173,42 @@ def _in_tiles(points: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
+class LayoutTimes:
+    """Layouts one by one: the case of a training step with what all of them share read once."""
+
+    def __init__(self, shared: Mapping[str, Any], offloads: bool) -> None:
+        self.given = frozenset(shared)
+        defaults = {name: spec.default for name, spec in DistributedModel.inputs.items()}
+        self.values = {**defaults, **shared}
+        # Asked for once, so that a chip without a host is refused where state may rest there.
+        self.trainer = trainer_of(self._inputs(optimizer_offload=float(offloads)), Assumptions(self.given)).congested(
+            self.values["congestion_factor"]
+        )
+
+    def _inputs(self, **settings: Any) -> SimpleNamespace:
+        return SimpleNamespace(**{**self.values, **settings})
+
+    def evaluate(self, layout: Layout, zero: int, mode: str, offload: float) -> tuple[float, float, float, bool]:
+        """MFU, seconds, bytes and whether it fits and can be."""
+        x = self._inputs(zero_stage=zero, activation_recomputation=mode, optimizer_offload=offload)
+        job = job_of(x, self.trainer, Assumptions(self.given | {"zero_stage"}))
+        held = training_held(job, layout)
+        memory = on_device(held)
+        if memory > self.trainer.capacity:
+            return 0.0, 0.0, memory, False
+        micro = self.trainer.demand(job, layout)
+        seconds = self.trainer.step(job, layout, micro, on_host(held)).seconds
+        shares = layout.dp * layout.micro_batches * job.accumulation
+        ranks = layout.dp * layout.tp * layout.pp * layout.cp
+        mfu = micro.flops * shares / (seconds * ranks * self.trainer.device.peak)
+        return mfu, seconds, memory, self.trainer.software is None or mfu <= 1
+
+
 def _evaluate_singly(
-    x: Any, groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
+    shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
 ) -> tuple[RankedLayouts, int]:
     """The same one by one, where there is no NumPy."""
-    chip = x.fleet.node.accelerator
-    capacity = to_si(chip.memory.capacity, "byte")
-    peak, _ = arithmetic_peak(chip, x.precision)
-    net = network(x.fleet, None, {})
+    times = LayoutTimes(shared, any(fractions))
     searched = 0
     rows: list[tuple[Any, ...]] = []
     for split in groups:
@@ -184,33 +217,11 @@ def _evaluate_singly(
         ):
             for m in split.counts(schedule):
                 searched += 1
-                layout = Layout(split.dp, split.tp, split.pp, ep, split.cp, m, split.local, v)
-                state = training_state(
-                    x.model,
-                    layout.micro_batch,
-                    x.seq_len,
-                    x.precision,
-                    optimizer=x.optimizer,
-                    recompute=mode,
-                    zero_stage=zero,
-                    dp=layout.dp,
-                    tp=layout.tp,
-                    pp=layout.pp,
-                    ep=ep,
-                    cp=layout.cp,
-                    stages_in_flight=in_flight(schedule, layout),
-                    optimizer_offload=offload,
-                    weights_gathered=x.efficiency == CALIBRATED and layout.pp > 1,
-                )
-                if state.total * (1 + x.memory_headroom) <= capacity:
-                    mfu, seconds = timed(x, layout, schedule, zero, mode, peak, net)
-                    if x.efficiency == CALIBRATED and mfu > 1:
-                        continue
-                    if offload:
-                        whole = seconds + host_round_trip(state.host, host_link(chip))
-                        mfu, seconds = mfu * seconds / whole, whole
+                layout = Layout(split.dp, split.tp, split.pp, ep, split.cp, m, split.local, v, schedule)
+                mfu, seconds, memory, fits = times.evaluate(layout, zero, mode, offload)
+                if fits:
                     settings = (layout.tp, layout.pp, layout.dp, ep, layout.cp, v, m, zero, mode, schedule, offload)
-                    rows.append((*settings, mfu, seconds, state.total))
+                    rows.append((*settings, mfu, seconds, memory))
     names = (*SETTINGS, "mfu", "step_time_s", "memory_bytes")
     codes = {"recompute": RECOMPUTE.index, "schedule": SCHEDULES.index}
     simpler = [(names.index(name), codes.get(name)) for name in _SIMPLER]
@@ -229,49 +240,6 @@ def _described(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     found = {name: columns[name] for name in (*SETTINGS, "mfu", "step_time_s")}
     found["memory_gb"] = [memory / 1e9 for memory in columns["memory_bytes"]]
     return found
-
-
-def timed(
-    x: Any, layout: Layout, schedule: str, zero: int, mode: str, peak: float, net: Network
-) -> tuple[float, float]:
-    """MFU and step time of a layout, at the fidelity that was asked for."""
-    if x.efficiency != CALIBRATED:
-        inputs = SimpleNamespace(**(_defaults() | _shared(x)), zero_stage=zero, activation_recomputation=mode)
-        terms, context = distributed_step(inputs, layout, schedule, peak, net)
-        return context["model_flops"] / (terms.step * x.fleet.total_accelerators * peak), terms.step
-    answer = DistributedModel().solve(
-        **_shared(x),
-        tp_size=layout.tp,
-        pp_size=layout.pp,
-        ep_size=layout.ep,
-        cp_size=layout.cp,
-        v_stages=layout.virtual_stages,
-        microbatch_count=layout.micro_batches,
-        schedule=schedule,
-        zero_stage=zero,
-        activation_recomputation=mode,
-    )
-    return answer.mfu, answer.step_latency_total.magnitude
-
-
-def _shared(x: Any) -> dict[str, Any]:
-    """What all layouts have in common, under the names of wall 14."""
-    names = ["model", "fleet", "batch_size", "precision", "efficiency", "seq_len", "optimizer", "overlap_comm"]
-    if x.efficiency != CALIBRATED:
-        # A calibrated step has the overlap of its software.
-        names.append("overlap_efficiency")
-    return {name: getattr(x, name) for name in names}
-
-
-@lru_cache(maxsize=1)
-def _defaults() -> dict[str, Any]:
-    """What wall 14 takes where nothing is said."""
-    left_out = ("zero_stage", "activation_recomputation")
-    return {
-        name: spec.default
-        for name, spec in DistributedModel.inputs.items()
-        if not spec.required and name not in left_out
-    }
 
 
 def split_of(config: Mapping[str, Any]) -> tuple[int, ...]:

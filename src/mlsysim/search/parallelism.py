@@ -12,16 +12,14 @@ so the best is where it is allowed, and ``sensitivity`` says what it is worth.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from mlsysim.cases.first_order_step import network
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import host_link
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.pipeline import SCHEDULES
-from mlsysim.search.layout_times import SETTINGS, RankedLayouts, evaluate, split_of, timed
+from mlsysim.search.layout_times import PASSED, SETTINGS, LayoutTimes, RankedLayouts, evaluate, split_of
 from mlsysim.search.layouts import RECOMPUTE, offload_fractions, recompute_modes, splits
 from mlsysim.search.steps import best_by_value, neighbours, step
 from mlsysim.units.registry import quantity
@@ -37,13 +35,14 @@ from mlsysim.walls.base import (
     Result,
     Time,
 )
-from mlsysim.zoo.constants import constant
+from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.zoo.provenance import cite
 
 __all__ = ["ParallelismOptimizer", "ParallelismResult"]
 
 _KEPT = 10
 _MEMORY = "Wall 2 (Memory)"
+_OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")
 _SEARCHED = tuple(name for name in SETTINGS if name != "dp")
 
 
@@ -101,9 +100,6 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             default=RECOMPUTE,
             assumed="none, selective, full",
         ),
-        "overlap_comm": Input("hide gradient synchronisation behind the backward pass", kind="flag", default=True),
-        "overlap_efficiency": Input("fraction of it that can hide", low=0, high=1, default=0.85),
-        "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
         "schedule": Input(
             "pipeline schedule, or 'all' to try each",
             kind="choice",
@@ -111,22 +107,17 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             default=None,
             assumed="1f1b, interleaved with virtual stages",
         ),
-        "optimizer": Input("optimizer", kind="object", default="adam"),
         "optimizer_offload": Input(
             "fractions of the optimizer state on the host to try, such as [0, 0.5, 1]",
             kind="object",
             default=(0.0,),
             assumed="0: all of it on the devices",
         ),
-        "memory_headroom": Input(
-            "memory that allocator and libraries take beyond what is counted, as a fraction of it",
-            low=0,
-            high=1,
-            default=constant("allocator_overhead_fraction").number,
-        ),
         "compare_to": Input(
             "a layout to rank among the others, such as {'tp': 8, 'pp': 16}", kind="object", default=None
         ),
+        **{name: DistributedModel.inputs[name] for name in PASSED if name not in _OWN},
+        "overlap_comm": replace(DistributedModel.inputs["overlap_comm"], default=True),
     }
     equations = (
         Equation(
@@ -140,7 +131,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         "A published layout is optimal: it is near the best of many that differ by a few per cent.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ParallelismResult:
+    def _solve(self, x: Any, assumed: Assumptions) -> ParallelismResult:
         """Evaluate every layout that divides and keep the best that fit."""
         if x.compare_to is not None and not isinstance(x.compare_to, dict):
             raise InputError(
@@ -149,22 +140,26 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             )
         modes, fractions = recompute_modes(x.recompute), offload_fractions(x.optimizer_offload)
         chip = x.fleet.node.accelerator
-        _, note = arithmetic_peak(chip, x.precision)
-        if note:
-            assumed["arithmetic"] = note
-        network(x.fleet, None, assumed)
-        if any(fractions):
-            host_link(chip)
-        table, searched = evaluate(x, list(splits(x)), modes, fractions)
+        shared = self._shared(x, assumed)
+        table, searched = evaluate(shared, list(splits(x)), modes, fractions)
         if not len(table):
             raise InputError(
                 f"None of {searched} layouts of {x.model.name} on {x.fleet.total_accelerators} x {chip.name} fits: "
                 "use more accelerators, a batch that divides, or allow ZeRO 3 and full recomputation."
             )
-        return self._answer(x, assumed, table, searched)
+        return self._answer(x, assumed, shared, table, searched)
 
     @staticmethod
-    def _answer(x: Any, assumed: dict[str, str], table: RankedLayouts, searched: int) -> ParallelismResult:
+    def _shared(x: Any, assumed: Assumptions) -> dict[str, Any]:
+        """Inputs that all layouts have in common: what was given, and at first order the defaults of the search."""
+        calibrated = isinstance(x.efficiency, str)
+        names = [name for name in PASSED if name in _OWN[:5] or name in assumed.given or not calibrated]
+        return {name: getattr(x, name) for name in names if getattr(x, name) is not None}
+
+    @staticmethod
+    def _answer(
+        x: Any, assumed: Assumptions, shared: dict[str, Any], table: RankedLayouts, searched: int
+    ) -> ParallelismResult:
         best = table.row(0)
         ranks = table.splits()
         second = next((place for split, place in ranks.items() if split != split_of(best)), None)
@@ -192,14 +187,14 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             ties=table.ties(),
             runner_up=runner_up,
             runner_up_behind_fraction=behind,
-            sensitivity=_sensitivity(x, table, best),
+            sensitivity=_sensitivity(x, shared, table, best),
             compared=table.rank(x.compare_to) if x.compare_to else None,
         )
         outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.fleet.node.accelerator.metadata)}
         return outcome
 
 
-def _sensitivity(x: Any, table: RankedLayouts, best: dict[str, Any]) -> dict[str, Any]:
+def _sensitivity(x: Any, shared: dict[str, Any], table: RankedLayouts, best: dict[str, Any]) -> dict[str, Any]:
     """What the next value of each setting is worth, with all the others free, and what overlap is."""
     found: dict[str, Any] = {}
     orders = {"recompute": RECOMPUTE, "schedule": SCHEDULES}
@@ -213,23 +208,15 @@ def _sensitivity(x: Any, table: RankedLayouts, best: dict[str, Any]) -> dict[str
             entry[direction] = step(order[place], mfu, best["mfu"], larger=True)
         if len(entry) > 1:
             found[name] = entry
-    peak, _ = arithmetic_peak(x.fleet.node.accelerator, x.precision)
     layout = Layout(
-        best["dp"],
-        best["tp"],
-        best["pp"],
-        best["ep"],
-        best["cp"],
-        best["microbatch_count"],
-        x.batch_size // best["dp"],
-        best["v_stages"],
+        **{name: best[name] for name in ("dp", "tp", "pp", "ep", "cp", "schedule")},
+        micro_batches=best["microbatch_count"],
+        local_batch=x.batch_size // best["dp"],
+        virtual_stages=best["v_stages"],
     )
-    other = SimpleNamespace(**{**vars(x), "overlap_comm": not x.overlap_comm})
-    net = network(x.fleet, None, {})
-    settings = (layout, best["schedule"], best["zero_stage"], best["recompute"], peak, net)
-    (mfu, seconds), (_, before) = timed(other, *settings), timed(x, *settings)
-    offloaded = best["step_time_s"] - before
-    mfu *= seconds / (seconds + offloaded)
+    settings = (layout, best["zero_stage"], best["recompute"], best["optimizer_offload"])
+    other = {**shared, "overlap_comm": not x.overlap_comm}
+    mfu = LayoutTimes(other, bool(best["optimizer_offload"])).evaluate(*settings)[0]
     found["overlap_comm"] = {
         "at": x.overlap_comm,
         "down" if x.overlap_comm else "up": step(not x.overlap_comm, mfu, best["mfu"], larger=True),

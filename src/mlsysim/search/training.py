@@ -2,11 +2,10 @@
 
 A point is a layout of one model on one fleet: degrees of parallelism, virtual stages, micro-batches, ZeRO stage,
 recomputation, offload, batch, sequence length, number of nodes. Each may be a column (an array with one value for each
-point) or fixed. The arithmetic is that of walls 2, 14, 15, 17 and 18, called with arrays; nothing is derived a second
-time, so that a point gives what ``solve()`` gives for it. With ``efficiency = "calibrated"`` the step is the calibrated one
-(:mod:`mlsysim.search.calibrated_training`) under a ``stack``, whose settings hold where a space leaves them out.
+point) or fixed. A point is the case of a training step (:mod:`mlsysim.cases.trainer`) on an array, so that it gives what ``solve()``
+gives for it, at either fidelity.
 
-A layout that does not divide (what ``plan_layout`` refuses) is no design: ``valid`` is False there, ``feasible`` too,
+A layout that breaks a rule of :mod:`mlsysim.cases.layout` is no design: ``valid`` is False there, ``feasible`` too,
 ``wall`` is 0 and the numbers are not a number. Only valid layouts are evaluated. A layout that does not fit into memory
 keeps its times and is rejected by wall 2; a fleet that fails faster than it recovers is rejected by wall 15.
 
@@ -17,20 +16,20 @@ into groups. A group whose chip cannot compute in its precision holds no designs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from mlsysim.cases.capacity import training_state
-from mlsysim.cases.first_order_step import demanded_step, network
-from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import host_link, host_round_trip
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
+from mlsysim.cases.offload import host_link
+from mlsysim.cases.trainer import Trainer
+from mlsysim.cases.training_memory import on_device, on_host, training_held
 from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.search.calibrated_training import CalibratedTiming
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.run_costs import RunCosts
 from mlsysim.search.training_inputs import (
@@ -45,11 +44,9 @@ from mlsysim.search.training_inputs import (
     fleet_named,
     taken,
 )
-from mlsysim.search.training_layouts import divided, waiting_and_held
 from mlsysim.units.ops import where
-from mlsysim.units.registry import to_si
-from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED, read_input
 
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "evaluate"]
@@ -90,20 +87,18 @@ class TrainingPoints:
                 raise InputError(f"a training space needs {name!r}: {spec.meaning}.", field=name)
             else:
                 values[name] = spec.default
+        if "efficiency" not in given and getattr(values["model"], "has_dimensions", False):
+            values["efficiency"] = CALIBRATED
         self.model, self.fleet = values["model"], values["fleet"]
         self.costs = RunCosts(self.fleet, given)
-        chip = self.fleet.node.accelerator
-        try:
-            self.peak = arithmetic_peak(chip, values["precision"])[0]
-        except UnknownNameError as error:
-            raise InputError(f"{chip.name}: {error}", field="precision") from None
-        self.capacity = to_si(chip.memory.capacity, "byte")
-        self.net = network(self.fleet, topology_share(self.fleet, values["topology_override"], {}), {})
-        self.calibrated: CalibratedTiming | None = None
-        if values["efficiency"] == CALIBRATED:
-            self.calibrated = CalibratedTiming(values, given, self.net)
-            values = self.calibrated.settings
+        self.given = frozenset(name for name, value in given.items() if value is not None)
         self.values = values
+        x = SimpleNamespace(**values)
+        self.schedule = schedule_given(x)
+        try:
+            self.trainer = trainer_of(x, Assumptions(self.given))
+        except UnknownNameError as error:
+            raise InputError(f"{self.fleet.node.accelerator.name}: {error}", field="precision") from None
 
     @property
     def unknown(self) -> dict[str, str]:
@@ -129,7 +124,7 @@ class TrainingPoints:
                 raise InputError(f"{name!r} is one for all points of a tile; use evaluate().", field=name)
         self._check_counts(numbers)
         x = self._inputs(numbers)
-        dp, local, parts, valid = divided(self.model, x, size)
+        dp, local, parts, valid = self._divided(x, size)
         if valid.all():
             return {"valid": valid, **_full(self._answers(x, numbers, dp, local, parts, size), size)}
         index = np.flatnonzero(valid)
@@ -146,10 +141,8 @@ class TrainingPoints:
         decided = sizes or (not self.counted and ("dp" in numbers or self.dp is not None))
         if decided and self.values["topology_override"] is not None:
             raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
-        if "efficiency" in numbers and self.calibrated is not None:
+        if "efficiency" in numbers and self.values["efficiency"] == CALIBRATED and "efficiency" in self.given:
             raise InputError("an axis of efficiencies is first order; leave 'calibrated' out.", field="efficiency")
-        if "optimizer_offload" in numbers and numbers["optimizer_offload"].any():
-            host_link(self.fleet.node.accelerator)
 
     def _inputs(self, numbers: Mapping[str, Any]) -> SimpleNamespace:
         """Inputs of the step with the columns in place; whole numbers as floats, as the columns are."""
@@ -166,67 +159,67 @@ class TrainingPoints:
             x.nodes = x.accelerators / per_node
         return x
 
+    def _divided(self, x: Any, size: int) -> tuple[Any, Any, Any, np.ndarray]:
+        """Data-parallel degree, samples and micro-batches of each replica, and which layouts divide."""
+        dp = x.accelerators / (x.tp_size * x.pp_size * x.cp_size)
+        local = x.batch_size / dp
+        parts = x.microbatch_count if x.micro_batch is None else local / x.micro_batch
+        seq_len = 1 if self.model.fixed_shape else x.seq_len
+        degrees = (x.tp_size, x.pp_size, x.ep_size, x.cp_size, x.v_stages)
+        valid = np.ones(size, dtype=bool)
+        valid &= divides(1, x.nodes)
+        if x.dp is not None:
+            valid &= dp == x.dp
+        if x.micro_batch is not None:
+            valid &= divides(x.micro_batch, local)
+        for rule in rules(self.model, x.accelerators, x.batch_size, seq_len, *degrees, parts, self.schedule):
+            valid &= rule.holds
+        return dp, local, _chosen(local, x.pp_size, valid) if parts is None else parts, valid
+
+    def _trainer(self, x: Any) -> Trainer:
+        """The fleet's, with the efficiencies and slow-downs of the points."""
+        trainer = self.trainer
+        if isinstance(x.efficiency, np.ndarray):
+            trainer = replace(trainer, device=replace(trainer.device, efficiency=x.efficiency), software=None)
+        if np.any(x.optimizer_offload):
+            trainer = replace(trainer, host_link=host_link(self.fleet.node.accelerator))
+        return (
+            trainer
+            if np.ndim(x.congestion_factor) == 0 and x.congestion_factor == 1
+            else trainer.congested(x.congestion_factor)
+        )
+
     def _answers(
         self, x: Any, numbers: Mapping[str, Any], dp: Any, local: Any, parts: Any, size: int
     ) -> dict[str, Any]:
         """Outputs of layouts that divide."""
-        layout = Layout(dp, x.tp_size, x.pp_size, x.ep_size, x.cp_size, parts, local, x.v_stages)
-        idle, held = waiting_and_held(x.schedule, layout)
-        state = training_state(
-            x.model,
-            layout.micro_batch,
-            x.seq_len,
-            x.precision,
-            optimizer=x.optimizer,
-            recompute=x.activation_recomputation,
-            zero_stage=x.zero_stage,
-            dp=dp,
-            tp=x.tp_size,
-            pp=x.pp_size,
-            ep=x.ep_size,
-            cp=x.cp_size,
-            lora_rank=x.lora_rank if x.is_lora else None,
-            sequence_parallel=x.sequence_parallel,
-            stages_in_flight=held,
-            optimizer_offload=x.optimizer_offload,
-            weights_gathered=self.calibrated is not None and x.pp_size > 1,
-        )
-        memory = state.total
-        fits = memory * (1 + x.memory_headroom) <= self.capacity
+        trainer = self._trainer(x)
+        layout = Layout(dp, x.tp_size, x.pp_size, x.ep_size, x.cp_size, parts, local, x.v_stages, self.schedule)
+        job = job_of(x, trainer, Assumptions(self.given | numbers.keys()))
+        held = training_held(job, layout)
+        memory = on_device(held)
+        fits = memory <= trainer.capacity
         demand = self._demand(x, layout)
-        if self.calibrated is not None:
-            whole, synchronised, compute = self.calibrated(x, layout, size)
-        else:
-            terms, context = demanded_step(x, layout, demand, idle, self.peak, self.net)
-            whole, synchronised, compute = terms.step, terms.exposed_data, terms.compute * context["balance"]
-        steps = x.gradient_accumulation_steps
-        # Micro-steps repeat everything but the synchronisation and the update.
-        step = steps * (whole - synchronised) + synchronised
-        if isinstance(x.optimizer_offload, np.ndarray) or x.optimizer_offload:
-            step = step + host_round_trip(state.host, self._host_link(x.optimizer_offload))
+        step = trainer.step(job, layout, demand, on_host(held))
         # Each replica has as many parts, of which every one has the demand of a micro-batch.
-        shares = dp * parts * steps / step
-        mfu = demand.flops * shares / (x.accelerators * self.peak)
+        shares = dp * parts * job.accumulation / step.seconds
+        mfu = demand.flops * shares / (x.accelerators * trainer.device.peak)
         rate = demand.tokens * shares
         own = {name: numbers[name] for name in numbers if name in COST_NUMBERS or name == "datacenter"}
         goodput, lasting = self.costs.goodput(own, x.nodes)
         # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
-        possible = mfu <= 1 if self.calibrated is not None else True
+        possible = mfu <= 1 if trainer.software is not None else True
         return {
             "feasible": fits & lasting & possible,
             "wall": where(fits, where(lasting, where(possible, 0, COMPUTE), FRAGILITY), MEMORY),
-            "step_time_s": step,
+            "step_time_s": step.seconds,
             "mfu": mfu,
             "tokens_per_second": rate,
             "memory_bytes": memory,
-            "scaling_efficiency": steps * compute / x.straggler_factor / step,
+            "scaling_efficiency": step.ideal / step.seconds,
             "goodput_ratio": goodput,
             **self.costs.of_run(own, x.nodes, mfu, rate, goodput),
         }
-
-    def _host_link(self, offload: Any) -> float:
-        """The link to the host; without one nothing is offloaded, and it has no time to give."""
-        return host_link(self.fleet.node.accelerator) if np.any(offload) else np.inf
 
     def _demand(self, x: Any, layout: Layout) -> Demand:
         """Demand of one micro-batch; where a model has no closed form for many modes at once, mode by mode."""
@@ -253,6 +246,17 @@ class TrainingPoints:
                 *(where(here, getattr(other, field), getattr(found, field)) for field in Demand.__dataclass_fields__)
             )
         return found
+
+
+def _chosen(local: Any, pp: Any, valid: np.ndarray) -> np.ndarray:
+    """Micro-batches where none are given, chosen as for one layout; each pair of samples and stages once."""
+    parts = np.ones(valid.shape)
+    pairs = np.stack(np.broadcast_arrays(local, pp, parts)[:2])[:, valid]
+    if pairs.size:
+        unique, which = np.unique(pairs, axis=1, return_inverse=True)
+        counts = [choose_micro_batches(int(samples), int(stages)) for samples, stages in unique.T]
+        parts[valid] = np.array(counts, dtype=float)[which.ravel()]
+    return parts
 
 
 def evaluate(space: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -27,9 +27,12 @@ from mlsysim.physics.collectives import (
     send,
     tree_all_reduce,
 )
+from mlsysim.systems.types import Fleet
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+from mlsysim.units.registry import to_si
+from mlsysim.zoo.constants import constant
 
-__all__ = ["Group", "Hierarchical", "Network", "Pipelined"]
+__all__ = ["Group", "Hierarchical", "Network", "Pipelined", "datasheet_network"]
 
 
 class Group(NamedTuple):
@@ -126,3 +129,27 @@ def _copies(g: Group, choices: Any, deduplicated: bool) -> Any:
     """How often a token crosses the fabric: once for each expert elsewhere, or once for each domain that has one."""
     domains = maximum(g.ranks / g.inside, 1.0)
     return distinct_domains(domains, choices) if deduplicated else choices * (1 - 1 / domains)
+
+
+def datasheet_network(fleet: Fleet, share: float | None = None, assumed: dict[str, str] | None = None) -> Hierarchical:
+    """What one accelerator has of the links inside its node and of the fabric, as the zoo states them.
+
+    ``share`` is that of its port which the topology leaves across the fabric, where it is not the fabric's own.
+    """
+    fabric = fleet.fabric
+    latency = fabric.latency
+    if latency is None:
+        latency = constant("fabric_latency").quantity
+        if assumed is not None:
+            assumed["fabric latency"] = f"{latency:~P}"
+    link = fleet.node.accelerator.link
+    inside = link.latency if link is not None and link.latency is not None else constant("intra_node_latency").quantity
+    return Hierarchical(
+        # What is sold as a link's bandwidth is the sum of both directions.
+        link=to_si(fleet.node.intra_node_bw, "byte/s") / 2,
+        link_latency=to_si(inside, "s"),
+        fabric=to_si(fleet.bandwidth_per_accelerator, "byte/s")
+        * (1.0 / fabric.oversubscription_ratio if share is None else share),
+        fabric_latency=to_si(latency, "s"),
+        domain=fleet.node.accelerators_per_node,
+    )

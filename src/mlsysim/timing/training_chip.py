@@ -7,7 +7,7 @@ power cap and link domain are facts of a cluster: the values here are those of t
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -19,10 +19,11 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_step import capped_rate
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import Pipelined
 from mlsysim.units.registry import to_si
 
-__all__ = ["Constants", "TrainingChip", "constants", "training_chip"]
+__all__ = ["Constants", "TrainingChip", "chip_in_fleet", "constants", "training_chip"]
 
 _TERA, _GIGA = 1e12, 1e9
 
@@ -196,6 +197,34 @@ def training_chip(
             exchange_rate=direct * k.exchange_share,
         ),
     )
+
+
+_FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "fp16": "bf16"}
+_KNOWN = ("bf16", "fp8", "nvfp4", "tf32", "fp32")
+_NODE = 8
+"""Chips of the usual node; a larger link domain is a rack of them."""
+
+
+def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, power_cap: float | None = None) -> TrainingChip:
+    """The chip's constants in this fleet: ``fabric`` byte/s of network for each, its link domain, a power cap."""
+    hardware = fleet.node.accelerator
+    precision = _FORMATS.get(precision, precision)
+    if precision not in _KNOWN:
+        raise InputError(
+            f"a calibrated training step knows bf16, fp16, fp8, nvfp4, tf32 and fp32, not {precision}.",
+            field="precision",
+        )
+    link, domain = hardware.link, fleet.node.accelerators_per_node
+    if link is not None and link.domain is not None and link.domain > max(domain, _NODE):
+        domain = link.domain
+    found = training_chip(hardware, precision, adapter=fabric, power_cap=power_cap, domain=domain)
+    if link is None:
+        return found
+    # A node with less (or more) of the link than the chip's own keeps the same share of it.
+    ratio = to_si(fleet.node.intra_node_bw, "byte/s") / 2 / to_si(link.bandwidth_per_direction, "byte/s")
+    net = found.network
+    scaled = replace(net, link=net.link * ratio, reduce=net.reduce * ratio, exchange_rate=net.exchange_rate * ratio)
+    return replace(found, network=scaled)
 
 
 def _against_zoo(chip: HardwareNode) -> tuple[float, float]:

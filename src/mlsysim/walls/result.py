@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
@@ -21,6 +21,7 @@ from pydantic_core import core_schema
 from mlsysim.cases.assumptions import Assumption, Assumptions
 from mlsysim.cases.ledger import Ledger
 from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
+from mlsysim.walls.binding import Binding, LazyBinding, binding_of
 from mlsysim.walls.inputs import Input
 from mlsysim.zoo.provenance import cite
 
@@ -97,19 +98,6 @@ class Equation:
     latex: str
     symbols: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     when: str | None = None
-
-
-@dataclass(frozen=True)
-class Binding:
-    """What binds: the wall, by how much it leads over the next (a factor), and a sentence."""
-
-    wall: int
-    name: str
-    margin: float | None
-    sentence: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"wall": self.wall, "name": self.name, "margin": self.margin, "sentence": self.sentence}
 
 
 class Amount:
@@ -221,12 +209,15 @@ class Result(BaseModel):
         *,
         shown: Mapping[str, Any] | None = None,
         cited: Mapping[str, Any] | None = None,
+        case: Callable[[], Ledger] | None = None,
+        noun: str = "time",
         **values: Any,
     ) -> Self:
         """The result of plain numbers: each is packed in the unit that its field declares.
 
         ``shown`` has what equations show beside fields and inputs, in the unit that the symbol says; ``cited`` the
-        entries of the zoo, or titles, that speak for the numbers.
+        entries of the zoo, or titles, that speak for the numbers. ``case`` gives the ledger, from which what binds is read
+        when somebody asks, as a share of the ``noun``; a limit that stopped it is given as ``binding``.
         """
         for name, pack in _packers(cls).items():
             if name in values:
@@ -238,6 +229,10 @@ class Result(BaseModel):
             outcome._sources = {
                 name: entry if isinstance(entry, str) else cite(entry.metadata) for name, entry in cited.items()
             }
+        if case is not None:
+            outcome._case = case
+            if outcome.binding is None:
+                object.__setattr__(outcome, "binding", LazyBinding(partial(_read_binding, outcome, noun)))
         return outcome
 
     def named(self, name: str, unit: str = "") -> Any:
@@ -255,7 +250,7 @@ class Result(BaseModel):
             value, spec = self._given[name], self._inputs_declared[name]
             return value if value is None or spec.kind != "quantity" else value * conversion_factor(spec.unit, unit)
         ledger = self.ledger
-        return ledger.exposed(name) if ledger is not None and any(part.name == name for part in ledger.parts) else None
+        return None if ledger is None else ledger.exposed(name) or None
 
     @property
     def ledger(self) -> Ledger | None:
@@ -294,6 +289,11 @@ class Result(BaseModel):
             shown = _shown(value.sentence if isinstance(value, Binding) else value)
             rows.append(f"<tr><th>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>")
         return f"<table><caption>{html.escape(self._resolver or type(self).__name__)}</caption>{''.join(rows)}</table>"
+
+
+def _read_binding(outcome: Result, noun: str) -> Binding:
+    assert outcome.ledger is not None
+    return binding_of(outcome.ledger, noun)
 
 
 def _finite(value: Any) -> Any:

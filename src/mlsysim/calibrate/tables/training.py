@@ -1,6 +1,6 @@
 """Published training runs: what a row of the table means, and which settings it leaves to be inferred.
 
-The physics is :mod:`mlsysim.cases.calibrated_step`; this module finds model, chip, software and layout in the row.
+The physics is :mod:`mlsysim.cases.train_layers`; this module finds model, chip, software and layout in the row.
 Settings that a row does not give follow the rules of ``docs/accuracy.md`` and are listed with the prediction.
 """
 
@@ -13,8 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.cases.calibrated_step import CalibratedStep, Job, calibrated_step, chosen_recompute
+from mlsysim.cases.job import Job, Overlap
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.recompute import again
+from mlsysim.cases.schedule import idle_time
 from mlsysim.cases.stage_memory import layer_activations, stage_layers_in_flight, stage_state
+from mlsysim.cases.train import Step
+from mlsysim.cases.train_layers import calibrated
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
@@ -39,16 +44,46 @@ _NOT_MEASURED = ("chinchilla_optimal_params", "mfu_range")
 _CAUSAL_SOURCES = ("llama3", "llama-3")
 
 
+_ADAPTERS = 16
+"""Rank of adapters where a row trains them; it has no effect on the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a row says of its layout and of its software beyond the stack."""
+
+    seq_len: Any
+    micro_batch: Any
+    micro_batches: Any
+    tp: Any = 1
+    pp: Any = 1
+    cp: Any = 1
+    ep: Any = 1
+    dp: Any = 1
+    virtual_stages: Any = 1
+    zero: int = 1
+    recompute: str = "none"
+    frozen: bool = False
+    sequence_parallel: bool | None = None
+    tensor_exposed: float | None = None
+    exchange_exposed: float | None = None
+    fp8_attention: bool = False
+    deduplicated: bool = True
+    predicted_tokens: int = 0
+    imbalance: Any = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A row understood: everything that the step needs, and what was inferred."""
 
     row: Mapping[str, str]
+    model: TransformerWorkload
     shape: TrainingShape
     hardware: HardwareNode
     precision: str
     stack: Stack
-    job: Job
+    job: Settings
     accelerators: int
     global_batch: float
     adapter: float | None
@@ -273,7 +308,7 @@ def read_run(row: Mapping[str, str]) -> Run:
         micro = infer_micro_batch(software, local, seq_len, pp, virtual)
         inferred.append(f"micro-batch {micro}")
     count = max(local / micro, 1.0)
-    job = Job(
+    job = Settings(
         seq_len=seq_len,
         micro_batch=micro,
         micro_batches=count,
@@ -304,7 +339,9 @@ def read_run(row: Mapping[str, str]) -> Run:
         mode = chosen_recompute(software, needed, capacity, pp, constants())
         inferred.append(f"recompute {mode}")
     job = replace(job, recompute=mode, sequence_parallel=parallel)
-    return Run(row, shape, hardware, precision, software, job, accelerators, batch, adapter, cap, tuple(inferred))
+    return Run(
+        row, model, shape, hardware, precision, software, job, accelerators, batch, adapter, cap, tuple(inferred)
+    )
 
 
 def read_zero(row: Mapping[str, str], software: Stack) -> int:
@@ -374,7 +411,7 @@ def infer_micro_batch(software: Stack, local: float, seq_len: int, pp: int, virt
     return max(min(local, _MICRO_TOKENS // seq_len), 1)
 
 
-def state_and_activations(model: TransformerWorkload, shape: TrainingShape, software: Stack, job: Job) -> float:
+def state_and_activations(model: TransformerWorkload, shape: TrainingShape, software: Stack, job: Settings) -> float:
     """Bytes on the fullest device without recomputation: 16-bit weights, fp32 gradients, sharded Adam, activations."""
     dense = (shape.dense_parameters + shape.embedding) / (job.tp * job.pp)
     experts = shape.expert_parameters / (job.ep * job.pp)
@@ -392,9 +429,44 @@ def state_and_activations(model: TransformerWorkload, shape: TrainingShape, soft
 # --- predicting --------------------------------------------------------------------------------------------------------
 
 
-def step_of(run: Run, k: Constants | None = None) -> CalibratedStep:
+def step_of(run: Run, k: Constants | None = None) -> Step:
     """The predicted step of a run."""
-    return calibrated_step(run.shape, run.chip(), run.stack, run.job, k or constants())
+    j, software = run.job, run.stack
+    hides = 1 - software.kappa
+    layout = Layout(
+        j.dp,
+        j.tp,
+        j.pp,
+        j.ep,
+        j.cp,
+        j.micro_batches,
+        j.micro_batch * j.micro_batches,
+        j.virtual_stages,
+        software.schedule,
+    )
+    job = Job(
+        model=run.model,
+        precision=run.precision,
+        seq_len=j.seq_len,
+        again=again(j.recompute),
+        zero=j.zero,
+        lora_rank=_ADAPTERS if j.frozen else None,
+        sequence_parallel=software.sequence_parallel if j.sequence_parallel is None else j.sequence_parallel,
+        overlap=Overlap(
+            tensor=1 - (software.tensor_exposed if j.tensor_exposed is None else j.tensor_exposed),
+            expert=1 - (software.exchange_exposed if j.exchange_exposed is None else j.exchange_exposed),
+            context=hides,
+            context_room=hides,
+            pipeline=1.0,
+            data=hides if software.data_overlap else 0.0,
+            data_room=hides,
+            gathers=hides,
+        ),
+        fp8_attention=j.fp8_attention,
+        deduplicated=j.deduplicated,
+        predicted_tokens=j.predicted_tokens,
+    )
+    return calibrated(job, layout, run.shape, run.chip(), software, k or constants(), idle_time(layout))
 
 
 def run_value(run: Run, seconds: float) -> float:
@@ -441,7 +513,7 @@ def predict(row: Mapping[str, str]) -> list[Prediction]:
     if "memory" in metric:
         return [_memory(row, metric, measured)]
     run = read_run(row)
-    seconds = float(step_of(run).step)
+    seconds = float(step_of(run).seconds)
     value = run_value(run, seconds)
     return [
         Prediction(
@@ -493,3 +565,12 @@ def _memory(row: Mapping[str, str], metric: str, measured: float) -> Prediction:
     else:
         raise Skipped(f"the metric {metric!r} is unknown")
     return Prediction(metric, measured, float(value), "training memory", True, run.inferred)
+
+
+def chosen_recompute(stack: Stack, needed: float, capacity: float, pp: int, k: Constants) -> str:
+    """What a stack recomputes when nobody says: its default, or the least that makes the state fit."""
+    if stack.recompute_in_pipeline and pp > 1:
+        return stack.recompute_in_pipeline
+    if stack.recompute != "fit":
+        return stack.recompute
+    return "none" if needed < k.usable_memory * capacity - k.state_bytes_reserve else "modules"

@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.cases.first_order_step import network
-from mlsysim.cases.layout import place
-from mlsysim.cases.step import all_reduce_time
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.registry import Models
@@ -24,6 +21,7 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
 from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.network import datasheet_network
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.network_roofline import NetworkRooflineModel
 from mlsysim.walls.node.compute_memory import PerformanceProfile
@@ -59,10 +57,8 @@ def distributed_roofline(
     ranks = cluster.total_accelerators
     if ranks < 2:
         raise InputError("A distributed roofline needs a fleet of at least two accelerators.", field="fleet")
-    where_ranks_sit = place(cluster.node.accelerators_per_node, 1, 1, 1, 1, ranks)
-    slowest = all_reduce_time(
-        _LARGE_MESSAGE, where_ranks_sit.dp_per_node, where_ranks_sit.dp_nodes, network(cluster, None, {})
-    )
+    net = datasheet_network(cluster)
+    slowest = net.all_reduce(_LARGE_MESSAGE, net.group(ranks))
     roofs = (
         Roof(f"All-reduce over {ranks:,} accelerators", peak, _LARGE_MESSAGE / slowest),
         Roof(f"Memory of {chip.name}", peak, to_si(chip.memory.bandwidth, "byte/s")),

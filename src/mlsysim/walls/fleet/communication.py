@@ -13,32 +13,32 @@ where their number is stated. Layers may split unevenly; the longest stage sets 
 
 A layout that does not fit into memory still gets its times, marked infeasible, with the smallest change that would make
 it fit. With ``efficiency="calibrated"`` the step is the sum of its operators on measured silicon, under a named software
-stack (:mod:`mlsysim.cases.calibrated_step`). Optimizer state may rest on the host
+stack (:mod:`mlsysim.cases.train_layers`). Optimizer state may rest on the host
 (:mod:`mlsysim.cases.offload`). Left out of the first order: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
 given, memory fragmentation (2 to 10 %), and communication that slows the computing it hides behind.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from functools import partial
 from typing import Any, ClassVar
 
-from mlsysim.cases.calibrated_distributed import adopt_stack, calibrated_terms
-from mlsysim.cases.calibrated_step import CalibratedStep
-from mlsysim.cases.capacity import TrainingState, training_state
-from mlsysim.cases.first_order_step import distributed_step, network
+from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, plan_layout
-from mlsysim.cases.memory import fitting_change, in_flight
-from mlsysim.cases.offload import host_link, host_round_trip
-from mlsysim.cases.step import StepTerms
+from mlsysim.cases.ledger import Held
+from mlsysim.cases.schedule import idle_time, schedule_of
+from mlsysim.cases.train import Step, first_order_amounts
+from mlsysim.cases.train_layers import PARTS
+from mlsysim.cases.trainer import Trainer
+from mlsysim.cases.training_memory import fitting_change, on_device, on_host, training_held
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.training_shape import training_regime, training_shape
+from mlsysim.models.demand import Demand
+from mlsysim.models.training_shape import training_regime
 from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
-from mlsysim.timing.stacks import DEFAULT_STACK, Stack, stack_names
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.timing.stacks import DEFAULT_STACK, stack_names
+from mlsysim.units.registry import to_si
 from mlsysim.walls.base import (
-    CALIBRATED,
     CALIBRATED_EFFICIENCY,
     FLEET,
     MODEL,
@@ -46,6 +46,7 @@ from mlsysim.walls.base import (
     Binding,
     Equation,
     Input,
+    Inputs,
     Memory,
     Rate,
     Resolver,
@@ -53,11 +54,10 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
-from mlsysim.walls.data.locality import topology_share
+from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import Interval, interval
-from mlsysim.zoo.provenance import cite
+from mlsysim.zoo.intervals import interval
 
 __all__ = ["CARDS", "DistributedModel", "DistributedResult"]
 
@@ -98,41 +98,50 @@ class DistributedResult(Result):
     parallelism: dict[str, int]
     microbatch_count: int
     memory_per_accelerator: Memory
-    memory_breakdown: dict[str, Any]
+    memory_breakdown: dict[str, Memory]
     memory_capacity: Memory
-    step_interval: Any = None
+    step_interval: tuple[Time, Time] | None = None
     constraint_trace: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
 
     @property
     def node_profile(self) -> PerformanceProfile:
         """What one device computes in a step, without communication."""
-        c = self._context
-        parts, latency = c["micro_batches"], c["compute"]
-        flops = c["device_flops"] * parts
-        bound = "Compute" if self.feasible and c["compute_micro"] >= c["memory_micro"] else "Memory"
-        profile = PerformanceProfile(
+        ledger, c = self.ledger, self._context
+        assert ledger is not None
+        compute = to_si(self.compute_latency, "s")
+        seconds = {
+            wall: sum(p.exposed + p.hidden for p in ledger.parts if p.wall == wall and p.resource) for wall in (1, 2, 3)
+        }
+        moved, flops = ledger.total("moved") or c["device_bytes"], c["device_flops"]
+        profile = PerformanceProfile.of(
+            self._assumed,
             feasible=self.feasible,
-            assumptions=self.assumptions,
             binding=self.binding,
-            latency=quantity(latency, "s"),
-            latency_compute=quantity(c["compute_micro"] * parts, "s"),
-            latency_memory=quantity(c["memory_micro"] * parts, "s"),
-            latency_overhead=quantity(c["dispatch"], "s"),
-            throughput=quantity(c["local_batch"] / latency, "1/second"),
-            bottleneck=bound,
-            arithmetic_intensity=quantity(c["device_flops"] / c["device_bytes"], "flop/byte"),
+            latency=compute,
+            latency_compute=seconds[1],
+            latency_memory=seconds[2],
+            latency_overhead=seconds[3],
+            throughput=c["local_batch"] / compute,
+            bottleneck="Compute" if self.feasible and seconds[1] >= seconds[2] else "Memory",
+            arithmetic_intensity=flops / moved,
             energy=None,
             memory_footprint=self.memory_per_accelerator,
             memory_capacity=self.memory_capacity,
-            peak_flops_actual=quantity(c["peak"] * c["efficiency"], "flop/s"),
-            peak_bw_actual=quantity(c["bandwidth"], "byte/s"),
-            mfu=c["model_flops"] / c["accelerators"] / (latency * c["peak"]),
-            hfu=flops / (latency * c["peak"]),
+            peak_flops_actual=flops / compute,
+            peak_bw_actual=c["bandwidth"],
+            mfu=c["model_flops"] / self.accelerators / (compute * c["peak"]),
+            hfu=flops / (compute * c["peak"]),
             phase="training",
+            shown={"samples": c["local_batch"]},
         )
-        profile._context = {"samples": c["local_batch"]}
         return profile
+
+    @property
+    def accelerators(self) -> int:
+        """How many take part."""
+        degrees = self.parallelism
+        return degrees["dp"] * degrees["tp"] * degrees["pp"] * degrees["cp"]
 
 
 class DistributedModel(Resolver[DistributedResult]):
@@ -204,6 +213,24 @@ class DistributedModel(Resolver[DistributedResult]):
             default=None,
             example="500 W",
         ),
+        "fp8_attention": Input("attention in fp8, for efficiency='calibrated'", kind="flag", default=False),
+        "deduplicated_exchange": Input(
+            "send a token once to each node that has experts for it", kind="flag", default=None, assumed="no"
+        ),
+        "predicted_tokens": Input(
+            "tokens beyond the next that modules predict, for efficiency='calibrated'",
+            low=0,
+            high=16,
+            whole=True,
+            default=0,
+        ),
+        "target_share": Input(
+            "tokens of the decoder over those of the encoder, for efficiency='calibrated'",
+            low=0,
+            low_open=True,
+            high=1e3,
+            default=1.0,
+        ),
         "memory_headroom": Input(
             "memory that allocator and libraries take beyond what is counted, as a fraction of it",
             low=0,
@@ -250,9 +277,9 @@ class DistributedModel(Resolver[DistributedResult]):
             "T = (m + phi) (T_compute + T_comm) / m + exposed T_dp",
             r"T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{dp}}^{\mathrm{exposed}}",
             {
-                "T_compute": ("compute", "s"),
+                "T_compute": ("compute_latency", "s"),
                 "T_comm": ("inside", "s"),
-                "exposed T_dp": ("exposed_data", "s"),
+                "exposed T_dp": ("dp_exposed_latency", "s"),
                 "phi": ("idle", ""),
                 "m": ("micro_batches", ""),
             },
@@ -260,16 +287,9 @@ class DistributedModel(Resolver[DistributedResult]):
         ),
         Equation(
             "step_latency_total",
-            "T = s (T_stage + T_bubble + exposed T_dp + T_optimizer) + T_fixed",
-            r"T = s\left(T_{\mathrm{stage}} + T_{\mathrm{bubble}} + T_{\mathrm{dp}}^{\mathrm{exposed}} + T_{\mathrm{opt}}\right) + T_0",
-            {
-                "s": ("scale", ""),
-                "T_stage": ("busy", "s"),
-                "T_bubble": ("bubble_time", "s"),
-                "exposed T_dp": ("exposed_calibrated", "s"),
-                "T_optimizer": ("optimizer_time", "s"),
-                "T_fixed": ("fixed", "s"),
-            },
+            "T = sum of the parts on the critical path",
+            r"T = \sum_i t_i\,\frac{\partial T}{\partial t_i}",
+            {name: (name, "s") for name in PARTS},
             when="calibrated",
         ),
         Equation(
@@ -293,243 +313,141 @@ class DistributedModel(Resolver[DistributedResult]):
         "A pipeline bubble is paid once: it is paid in micro-batch times, communication included.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> DistributedResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> DistributedResult:
         """Evaluate one optimizer step."""
         model, fleet = x.model, x.fleet
-        chip = fleet.node.accelerator
-        sequence = not model.fixed_shape
-        if not sequence and "seq_len" in assumed:
-            del assumed["seq_len"]
+        if model.fixed_shape:
+            assumed.pop("seq_len", None)
         layout = plan_layout(
             model,
             fleet.total_accelerators,
             x.batch_size,
-            x.seq_len if sequence else 1,
+            1 if model.fixed_shape else x.seq_len,
             tp=x.tp_size,
             pp=x.pp_size,
             ep=x.ep_size,
             cp=x.cp_size,
             virtual_stages=x.v_stages,
             micro_batches=x.microbatch_count,
+            schedule=schedule_given(x),
             assumed=assumed,
         )
-        schedule = x.schedule or ("interleaved" if x.v_stages > 1 else "1f1b")
-        if schedule == "dualpipe" and layout.pp % 2:
-            raise InputError(f"DualPipe needs an even number of stages, got PP {layout.pp}.", field="schedule")
-        if schedule != "interleaved" and x.v_stages > 1:
-            raise InputError(f"Virtual stages belong to the interleaved schedule, not to {schedule}.", field="v_stages")
-        if layout.pp == 1:
-            schedule = "1f1b"
-        assumed.setdefault("schedule", schedule)
-        peak, note = arithmetic_peak(chip, x.precision)
-        if note:
-            assumed["arithmetic"] = note
-        net = network(fleet, topology_share(fleet, x.topology_override, assumed), assumed)
-        calibrated = x.efficiency == CALIBRATED
-        if not calibrated:
-            assumed.pop("stack", None)
-        software = adopt_stack(x, assumed) if calibrated else None
-        # Stacks that join ZeRO 3 and a pipeline gather a stage once a step and keep it.
-        x.weights_gathered = calibrated and layout.pp > 1
-        if x.weights_gathered and x.zero_stage == 3:
+        trainer = trainer_of(x, assumed).congested(x.congestion_factor)
+        if x.schedule is None:
+            assumed.say("schedule", schedule_of(layout), INFERRED)
+        job = job_of(x, trainer, assumed)
+        if job.gathered and layout.pp > 1 and job.zero == 3:
             assumed["weights"] = "gathered for the whole step, as ZeRO 3 in a pipeline is run"
-        terms, context = distributed_step(x, layout, schedule, peak, net)
-        context |= {"first_order": not calibrated, "calibrated": calibrated}
-        if software is not None:
-            share = net.inter_bandwidth / to_si(fleet.bandwidth_per_accelerator, "byte/s")
-            terms, timed = calibrated_terms(x, layout, software, share, x.moe_routing_imbalance_factor, assumed)
-            x.efficiency = calibrated_context(context, timed, layout, peak, software)
-            band = interval(training_regime(training_shape(x.model), x.is_lora), "extrapolating" not in assumed)
-            context["band"] = band
+        return self._answer(x, assumed, trainer, job, layout)
+
+    def _answer(self, x: Any, assumed: Assumptions, trainer: Trainer, job: Job, layout: Layout) -> DistributedResult:
+        held = training_held(job, layout)
+        micro = trainer.demand(job, layout)
+        step = trainer.step(job, layout, micro, on_host(held))
+        memory = on_device(held)
+        fits = bool(memory <= trainer.capacity)
+        shares = layout.dp * layout.micro_batches * job.accumulation
+        accelerators, peak = x.fleet.total_accelerators, trainer.device.peak
+        possible = step.seconds * accelerators * peak
+        band = None
+        if trainer.software is not None:
+            if micro.flops * shares > possible:
+                raise InputError(
+                    f"The calibrated step of {job.model.name} in {job.precision} would be faster than the chip's peak allows: its "
+                    "form does not hold for such a model or format; give efficiency as a number.",
+                    field="efficiency",
+                )
+            band = interval(training_regime(trainer.software.shape, job.frozen), trainer.software.chip.measured)
             if band.extrapolating:
                 assumed["interval"] = "extrapolating: no measurement of this kind is near"
-        state = self._state(x, layout, schedule)
-        outcome = self._answer(x, assumed, layout, schedule, peak, terms, context, state)
-        if calibrated and outcome.mfu > 1:
-            raise InputError(
-                f"The calibrated step of {model.name} in {x.precision} would be faster than the chip's peak allows: its form "
-                "does not hold for such a model or format; give efficiency as a number.",
-                field="efficiency",
-            )
-        return outcome
-
-    @staticmethod
-    def _state(x: Any, layout: Layout, schedule: str) -> TrainingState:
-        return training_state(
-            x.model,
-            layout.micro_batch,
-            x.seq_len,
-            x.precision,
-            optimizer=x.optimizer,
-            recompute=x.activation_recomputation,
-            zero_stage=x.zero_stage,
-            dp=layout.dp,
-            tp=layout.tp,
-            pp=layout.pp,
-            ep=layout.ep,
-            cp=layout.cp,
-            lora_rank=x.lora_rank if x.is_lora else None,
-            sequence_parallel=x.sequence_parallel,
-            stages_in_flight=in_flight(schedule, layout),
-            optimizer_offload=x.optimizer_offload,
-            weights_gathered=x.weights_gathered,
-        )
-
-    def _answer(
-        self,
-        x: Any,
-        assumed: dict[str, str],
-        layout: Layout,
-        schedule: str,
-        peak: float,
-        terms: StepTerms,
-        context: dict[str, Any],
-        state: TrainingState,
-    ) -> DistributedResult:
-        chip = x.fleet.node.accelerator
-        capacity = to_si(chip.memory.capacity, "byte")
-        steps = x.gradient_accumulation_steps
-        # Micro-steps repeat everything but the synchronisation.
-        pipeline_time = terms.step - terms.exposed_data
-        link = host_link(chip) if x.optimizer_offload else None
-        offload = 0.0 if link is None else host_round_trip(state.host, link)
-        step = steps * pipeline_time + terms.exposed_data + offload
-        compute = steps * terms.compute
-        ideal = compute * context["balance"] / x.straggler_factor
-        fits = state.total * (1 + x.memory_headroom) <= capacity
-        accelerators = x.fleet.total_accelerators
-        model_flops = context["model_flops"] * steps
-        mfu = model_flops / (step * accelerators * peak)
-        hfu = context["hardware_flops"] * steps / (step * accelerators * peak)
-        binding, trace, remedies = self._binding(
-            x, layout, schedule, terms, step, compute, offload, state, capacity, fits
-        )
-        outcome = DistributedResult(
+        binding, trace, remedies = _fitting(job, layout, memory, trainer.capacity, fits)
+        outcome = DistributedResult.of(
+            assumed,
             feasible=fits,
-            assumptions=assumed,
             binding=binding,
-            step_latency_total=quantity(step, "s"),
-            compute_latency=quantity(compute, "s"),
-            dp_communication_latency=quantity(terms.data, "s"),
-            dp_exposed_latency=quantity(terms.exposed_data, "s"),
-            tp_communication_latency=quantity(steps * terms.tensor, "s"),
-            ep_communication_latency=quantity(steps * terms.expert, "s"),
-            cp_communication_latency=quantity(steps * terms.context, "s"),
-            pp_communication_latency=quantity(steps * terms.pipeline, "s"),
-            communication_latency=quantity(
-                terms.data + steps * (terms.tensor + terms.expert + terms.context + terms.pipeline), "s"
-            ),
-            pipeline_bubble_latency=quantity(steps * terms.bubble, "s"),
-            offload_latency=quantity(offload, "s"),
-            bubble_fraction=float(bubble_fraction(context["idle"], layout.micro_batches))
-            if context["first_order"]
-            else steps * terms.bubble / step,
-            scaling_efficiency=ideal / step,
-            effective_throughput=quantity(x.batch_size * steps / step, "1/second"),
-            tokens_per_second=quantity(context["tokens"] * steps / step, "1/second"),
-            mfu=mfu,
-            hfu=hfu,
+            step_latency_total=step.seconds,
+            compute_latency=step.compute,
+            dp_communication_latency=step.data,
+            dp_exposed_latency=step.exposed_data,
+            tp_communication_latency=step.tensor,
+            ep_communication_latency=step.expert,
+            cp_communication_latency=step.context,
+            pp_communication_latency=step.pipeline,
+            communication_latency=step.data + step.tensor + step.expert + step.context + step.pipeline,
+            pipeline_bubble_latency=step.bubble,
+            offload_latency=step.offload,
+            bubble_fraction=float(step.bubble / step.seconds)
+            if trainer.software
+            else float(bubble_fraction(idle_time(layout), layout.micro_batches * job.accumulation)),
+            scaling_efficiency=step.ideal / step.seconds,
+            effective_throughput=layout.dp * layout.local_batch * job.accumulation / step.seconds,
+            tokens_per_second=micro.tokens * shares / step.seconds,
+            mfu=micro.flops * shares / possible,
+            hfu=micro.hardware_flops * shares / possible,
             parallelism={"dp": layout.dp, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "cp": layout.cp},
             microbatch_count=layout.micro_batches,
-            memory_per_accelerator=quantity(state.total, "byte"),
-            memory_breakdown={
-                "weights": quantity(state.weights, "byte"),
-                "gradients": quantity(state.gradients, "byte"),
-                "optimizer_state": quantity(state.optimizer, "byte"),
-                "activations": quantity(state.activations, "byte"),
-                "buffers": quantity(state.buffers, "byte"),
-            },
-            memory_capacity=quantity(capacity, "byte"),
-            step_interval=time_band(context.get("band"), step),
+            memory_per_accelerator=memory,
+            memory_breakdown={each.name.replace(" ", "_"): each.bytes for each in held if each.where == "device"},
+            memory_capacity=trainer.capacity,
+            # Bands are of rates, so a time is divided by them.
+            step_interval=None if band is None else (step.seconds / band.high, step.seconds / band.low),
             constraint_trace=trace,
             remedies=remedies,
+            shown=_shown(trainer, job, layout, micro, step, held) | {"band": band},
+            cited={"model": x.model, "hardware": x.fleet.node.accelerator},
+            case=partial(trainer.ledger, job, layout),
+            noun="step",
         )
-        inside = step - offload - terms.exposed_data - steps * terms.bubble - compute
-        outcome._context = {
-            **context,
-            "step": step,
-            "compute": compute,
-            "ideal": ideal,
-            "inside": inside,
-            "exposed_data": terms.exposed_data,
-            "host_state": state.host,
-            "host_link": link,
-            "local_batch": layout.local_batch * steps,
-            "accelerators": accelerators,
-            "peak": peak,
-            "efficiency": x.efficiency,
-            "dispatch": to_si(chip.dispatch_tax, "s"),
-        }
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(chip.metadata)}
         return outcome
 
-    @staticmethod
-    def _binding(
-        x: Any,
-        layout: Layout,
-        schedule: str,
-        terms: StepTerms,
-        step: float,
-        compute: float,
-        offload: float,
-        state: TrainingState,
-        capacity: float,
-        fits: bool,
-    ) -> tuple[Binding, tuple[str, ...], tuple[str, ...]]:
-        if not fits:
-            change = fitting_change(x, layout, schedule, capacity / (1 + x.memory_headroom))
-            sentence = (
-                f"Wall 2 (Memory): each accelerator needs {state.total * (1 + x.memory_headroom) / 1e9:.1f} GB and has {capacity / 1e9:.1f} GB; "
-                f"{change or 'no smaller change than more accelerators or a smaller batch helps'}. Times are given as if it fitted."
-            )
-            return Binding(2, "Memory", state.total / capacity, sentence), (sentence,), (change,) if change else ()
-        steps = x.gradient_accumulation_steps
-        lost = {
-            "tensor parallelism": steps * (1 - x.overlap_tp) * terms.tensor,
-            "expert parallelism": steps * (1 - x.overlap_ep) * terms.expert,
-            "context parallelism": steps * terms.exposed_context,
-            "pipeline sends": steps * (1 - x.overlap_pp) * terms.pipeline,
-            "the pipeline bubble": steps * terms.bubble,
-            "gradient synchronisation": terms.exposed_data,
-            "optimizer state over the host link": offload,
-        }
-        cause = max(lost, key=lambda name: lost[name])
-        total = sum(lost.values())
-        if total > compute:
-            sentence = f"Wall 14 (Communication) binds: {total / step:.1%} of the step, most of it {cause}."
-            return Binding(14, "Communication", total / compute, sentence), (sentence,), ()
-        share = (
-            f"; the next wall is 14 (Communication): {total / step:.1%} of the step, most of it {cause}"
-            if total
-            else ""
-        )
-        sentence = f"Wall 1 (Compute) binds: {compute / step:.1%} of the step{share}."
-        return Binding(1, "Compute", compute / total if total else None, sentence), (sentence,), ()
+
+def _fitting(
+    job: Job, layout: Layout, memory: float, capacity: float, fits: bool
+) -> tuple[Binding | None, tuple[str, ...], tuple[str, ...]]:
+    """What binds where it does not fit, and the smallest change that would help."""
+    if fits:
+        return None, (), ()
+    change = fitting_change(job, layout, capacity)
+    words = (
+        "" if change is None else "it fits with " + " and ".join(f"{key}={value!r}" for key, value in change.items())
+    )
+    sentence = (
+        f"Wall 2 (Memory): each accelerator needs {memory / 1e9:.1f} GB and has {capacity / 1e9:.1f} GB; "
+        f"{words or 'no smaller change than more accelerators or a smaller batch helps'}. Times are given as if it fitted."
+    )
+    return Binding(2, "Memory", memory / capacity, sentence), (sentence,), (words,) if words else ()
 
 
-def time_band(band: Interval | None, seconds: float) -> tuple[Any, Any] | None:
-    """90 % interval of a step; the bands are of rates, so a time is divided by them."""
-    if band is None:
-        return None
-    return quantity(seconds / band.high, "s"), quantity(seconds / band.low, "s")
-
-
-def calibrated_context(
-    context: dict[str, Any], timed: CalibratedStep, layout: Layout, peak: float, software: Stack
-) -> float:
-    """Puts a calibrated step's numbers into the context; gives the efficiency that it amounts to."""
-    context |= {
-        "balance": 1.0,
-        "bubble_time": timed.bubble,
-        "optimizer_time": timed.optimizer,
-        "scale": timed.scale,
-        "fixed": software.step_overhead,
-        "busy": (timed.step - software.step_overhead) / timed.scale
-        - timed.bubble
-        - timed.optimizer
-        - timed.exposed_data,
-        "exposed_calibrated": timed.exposed_data,
+def _shown(
+    trainer: Trainer, job: Job, layout: Layout, micro: Demand, step: Step, held: tuple[Held, ...]
+) -> dict[str, Any]:
+    """What the equations show beside the fields of the result."""
+    amounts = first_order_amounts(job, layout, micro)
+    m = layout.micro_batches * job.accumulation
+    first_order = trainer.software is None
+    return {
+        "first_order": first_order,
+        "calibrated": not first_order,
+        "micro_batches": m,
+        "stage_layers": amounts.stage_layers,
+        "tensor_sums": amounts.tensor_sums,
+        "tensor_message": amounts.tensor_message,
+        "gradient_bytes": amounts.gradient_bytes,
+        "device_flops": amounts.flops * m,
+        "device_bytes": amounts.moved * m,
+        "model_flops": micro.flops * layout.dp * m,
+        "intra_bandwidth": trainer.net.link,
+        "inter_bandwidth": trainer.net.fabric,
+        "inter_latency": trainer.net.fabric_latency,
+        "bandwidth": trainer.device.bandwidth,
+        "peak": trainer.device.peak,
+        "tp": layout.tp,
+        "dp": layout.dp * layout.cp,
+        "idle": idle_time(layout),
+        "inside": step.seconds - step.compute - step.exposed_data - step.bubble - step.offload,
+        "ideal": step.ideal,
+        "step": step.seconds,
+        "host_state": on_host(held),
+        "host_link": trainer.host_link,
+        "local_batch": layout.local_batch * job.accumulation,
     }
-    reached = context["device_flops"] * layout.micro_batches / (timed.compute * peak)
-    context["compute_micro"] = timed.compute / layout.micro_batches
-    return min(float(reached), 1.0)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.first_order_step import moe_fraction, network
-from mlsysim.cases.step import exchange_time
+from mlsysim.cases.train import moe_fraction
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import experts_hit
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.network import datasheet_network
 from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Inputs, Memory, Resolver, Result, Time
 
 __all__ = ["MoERoutingModel", "MoERoutingResult"]
@@ -82,9 +82,10 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
         message = tokens * model.active_experts_per_token * hidden * element
         latency = None
         if x.fleet is not None:
-            net = network(x.fleet, None, assumed)
+            net = datasheet_network(x.fleet, assumed=assumed)
             layers = (model.layers or 1) * moe_fraction(model)
-            once = exchange_time(message, x.ep_size, min(x.ep_size, x.fleet.node.accelerators_per_node), net)
+            token = message / model.active_experts_per_token
+            once = net.exchange(token, model.active_experts_per_token, net.group(x.ep_size), deduplicated=False)
             latency = 2 * layers * once * x.routing_imbalance_factor if x.ep_size > 1 else 0.0
         share = hit / model.experts
         sentence = (

@@ -11,12 +11,10 @@ from typing import ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import training_state
-from mlsysim.cases.first_order_step import network
-from mlsysim.cases.layout import place
-from mlsysim.cases.step import all_reduce_time
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time
+from mlsysim.timing.network import datasheet_network
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Inputs, Resolver
 from mlsysim.walls.node.compute_memory import PerformanceProfile, node_time
@@ -65,12 +63,10 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
         if note:
             assumed["arithmetic"] = note
         ranks = fleet.total_accelerators
-        where_ranks_sit = place(fleet.node.accelerators_per_node, 1, 1, 1, 1, ranks)
+        net = datasheet_network(fleet, assumed=assumed)
         gradient = model.parameter_count * max(bytes_per_element(x.precision), 2.0)
         t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
-        t_network = all_reduce_time(
-            gradient, where_ranks_sit.dp_per_node, where_ranks_sit.dp_nodes, network(fleet, None, assumed)
-        )
+        t_network = net.all_reduce(gradient, net.group(ranks))
         dispatch = to_si(chip.dispatch_tax, "s")
         latency = node_time(t_compute, t_network, dispatch)
         footprint = training_state(model, x.batch_size, x.seq_len, x.precision).total

@@ -1,0 +1,82 @@
+"""A fleet under a software: what a training step is asked of, for one layout or for an array of them.
+
+At first order a device is its datasheet at one efficiency and the network hierarchical; at calibrated fidelity a device is its
+measured rates under a stack and the network a pipelined ring. Everything else is the same case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlsysim.cases.algebra import PLAIN, Algebra, ledger_of
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.offload import host_round_trip
+from mlsysim.cases.schedule import idle_time
+from mlsysim.cases.train import Device, Step, first_order, first_order_amounts
+from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.training_memory import on_host, training_held
+from mlsysim.models.demand import Demand
+from mlsysim.models.training_shape import TrainingShape
+from mlsysim.timing.network import Hierarchical
+from mlsysim.timing.stacks import Stack
+from mlsysim.timing.training_chip import TrainingChip, constants
+
+__all__ = ["Software", "Trainer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What calibrated fidelity adds: the model's layers, the chip's measured rates, and the stack."""
+
+    shape: TrainingShape
+    chip: TrainingChip
+    stack: Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """``software`` is None at first order. ``host_link`` is byte/s to the host, None where there is none."""
+
+    device: Device
+    net: Hierarchical
+    capacity: float
+    host_link: float | None
+    software: Software | None = None
+
+    def congested(self, factor: Any) -> Trainer:
+        """The same with a slower fabric."""
+        if self.software is None:
+            return replace(self, net=self.net.congested(factor))
+        chip = replace(self.software.chip, network=self.software.chip.network.congested(factor))
+        return replace(self, software=replace(self.software, chip=chip))
+
+    def demand(self, job: Job, layout: Layout) -> Demand:
+        """Operations, bytes and tokens of one micro-batch of a replica, counted as models are."""
+        found: Demand = job.model.demand(
+            "training",
+            batch_size=layout.micro_batch,
+            seq_len=None if job.model.fixed_shape else job.seq_len,
+            precision=job.precision,
+            recompute=job.recompute,
+            frozen=job.frozen,
+        )
+        return found
+
+    def step(self, job: Job, layout: Layout, micro: Demand, host: Any = 0.0, a: Algebra = PLAIN) -> Step:
+        """One optimizer step; ``micro`` is the demand of a micro-batch, ``host`` are bytes of state with the host."""
+        idle = idle_time(layout)
+        offload = 0.0 if self.host_link is None else host_round_trip(host, self.host_link)
+        if self.software is None:
+            amounts = first_order_amounts(job, layout, micro)
+            return first_order(job, layout, amounts, self.device, self.net, idle, offload, a)
+        s = self.software
+        return calibrated(job, layout, s.shape, s.chip, s.stack, constants(), idle, offload, a)
+
+    def ledger(self, job: Job, layout: Layout) -> Ledger:
+        """Parts of a step and bytes held."""
+        held = training_held(job, layout)
+        micro = self.demand(job, layout)
+        return ledger_of(lambda a: self.step(job, layout, micro, on_host(held), a).seconds, held, self.capacity)

@@ -1,0 +1,96 @@
+"""What binds, read off a ledger: the wall with most of the critical path, and the one after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.cases.ledger import Ledger, Part
+
+__all__ = ["NAMES", "Binding", "LazyBinding", "binding_of", "lead", "share_text"]
+
+NAMES = {1: "Compute", 2: "Memory", 3: "Software", 4: "Serving", 5: "Batching", 6: "Streaming", 14: "Communication"}
+"""Walls that hold time, as their cards call them."""
+
+_MADE_OF = {
+    "peak": "arithmetic",
+    "bandwidth": "memory traffic",
+    "link": "the links inside a node",
+    "fabric": "the fabric",
+    "host": "the host",
+    "start": "starts of kernels",
+    "host link": "the host link",
+}
+
+NEGLIGIBLE = 0.001
+"""Share of the time below which a wall is no next wall."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What binds: the wall, by how much it leads over the next (a factor), and a sentence."""
+
+    wall: int
+    name: str
+    margin: float | None
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"wall": self.wall, "name": self.name, "margin": self.margin, "sentence": self.sentence}
+
+
+class LazyBinding(Binding):
+    """A binding that is worked out when somebody asks, as a tape takes longer than the time that it explains."""
+
+    def __init__(self, find: Callable[[], Binding]) -> None:
+        object.__setattr__(self, "_find", find)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Binding.__dataclass_fields__:
+            raise AttributeError(name)
+        found = self._find()
+        for field in Binding.__dataclass_fields__:
+            object.__setattr__(self, field, getattr(found, field))
+        return getattr(found, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Binding, (self.wall, self.name, self.margin, self.sentence)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Binding) and self.to_dict() == other.to_dict()
+
+    __hash__ = Binding.__hash__
+
+
+def cause(part: Part, ledger: Ledger) -> str:
+    """A part in words; a loss says what it is made of."""
+    if part.is_loss:
+        return f"{part.name} (made of {_MADE_OF.get(ledger.made_of(), 'other parts')})"
+    return part.name
+
+
+def share_text(ledger: Ledger, wall: int, noun: str) -> str:
+    """How much of the time a wall has, and the largest part of it."""
+    share = ledger.walls()[wall] / ledger.seconds
+    parts = [part for part in ledger.parts if part.wall == wall and part.exposed > NEGLIGIBLE * ledger.seconds]
+    most = f", most of it {cause(ledger.largest(wall), ledger)}" if len(parts) > 1 or wall > 3 else ""
+    return f"{share:.1%} of the {noun}{most}"
+
+
+def lead(ledger: Ledger) -> tuple[int, int | None, float | None]:
+    """The binding wall, the next one (None where it has no time to speak of), and by what factor the first leads."""
+    walls = ledger.walls()
+    order = list(walls)
+    following = order[1] if len(order) > 1 and walls[order[1]] > NEGLIGIBLE * ledger.seconds else None
+    return order[0], following, None if following is None else float(walls[order[0]] / walls[following])
+
+
+def binding_of(ledger: Ledger, noun: str) -> Binding:
+    """The binding wall of a time that fits and holds its limits."""
+    wall, following, margin = lead(ledger)
+    more = ""
+    if following is not None:
+        more = f"; the next wall is {following} ({NAMES[following]}): {share_text(ledger, following, noun)}"
+    sentence = f"Wall {wall} ({NAMES[wall]}) binds: {share_text(ledger, wall, noun)}{more}."
+    return Binding(wall, NAMES[wall], margin, sentence)

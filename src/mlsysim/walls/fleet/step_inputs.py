@@ -1,0 +1,146 @@
+"""From the inputs of :class:`DistributedModel` to the case of a training step, for one layout or an array of them.
+
+At calibrated fidelity what the caller leaves open (ZeRO stage, sequence parallelism, what overlaps) is the stack's, and is said
+with that origin; what the caller gives holds at either fidelity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.cases.assumptions import CHIP, SOFTWARE, Assumptions, shown
+from mlsysim.cases.job import Job, Overlap
+from mlsysim.cases.offload import host_link
+from mlsysim.cases.recompute import again
+from mlsysim.cases.train import Device
+from mlsysim.cases.trainer import Software, Trainer
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.models.training_shape import training_shape
+from mlsysim.timing.network import datasheet_network
+from mlsysim.timing.stacks import Stack, stack
+from mlsysim.timing.training_chip import chip_in_fleet
+from mlsysim.units.registry import to_si
+from mlsysim.walls.data.locality import topology_share
+from mlsysim.walls.inputs import CALIBRATED
+
+__all__ = ["job_of", "schedule_given", "trainer_of"]
+
+
+def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
+    """The fleet and its software. The efficiency may be an array, congestion is that of the job's points."""
+    fleet, chip = x.fleet, x.fleet.node.accelerator
+    peak, note = arithmetic_peak(chip, x.precision)
+    if note:
+        assumed.say("arithmetic", note, CHIP)
+    net = datasheet_network(fleet, topology_share(fleet, x.topology_override, assumed), assumed)
+    software = None
+    if isinstance(x.efficiency, str) and x.efficiency == CALIBRATED:
+        shape = training_shape(x.model, x.target_share)
+        found = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap)
+        software = Software(shape, found, stack(x.stack))
+        assumed.say(
+            "stack", x.stack, SOFTWARE, f"{software.stack.name}: {software.stack.title} ({software.stack.year})"
+        )
+        if not found.measured:
+            text = f"{chip.name} has no measured training constants; those of its class are used"
+            assumed.say("extrapolating", True, CHIP, text)
+    else:
+        assumed.pop("stack", None)
+    return Trainer(
+        device=Device(
+            peak=peak,
+            efficiency=1.0 if software is not None else x.efficiency,
+            bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
+            dispatch=to_si(chip.dispatch_tax, "s"),
+        ),
+        net=net,
+        capacity=to_si(chip.memory.capacity, "byte"),
+        host_link=None
+        if isinstance(x.optimizer_offload, (int, float)) and not x.optimizer_offload
+        else host_link(chip),
+        software=software,
+    )
+
+
+def schedule_given(x: Any) -> str | None:
+    """The schedule that was asked for, else the stack's own; None for 1F1B, interleaved with virtual stages."""
+    if x.schedule is not None or not isinstance(x.efficiency, str):
+        return x.schedule
+    return stack(x.stack).schedule
+
+
+def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
+    """What is trained, and under which rules."""
+    software = None if trainer.software is None else trainer.software.stack
+    settings = _first_order(x) if software is None else _of_stack(x, software, assumed)
+    zero, parallel, overlap, deduplicated = settings
+    mode = x.activation_recomputation
+    return Job(
+        model=x.model,
+        precision=x.precision,
+        seq_len=1 if x.model.fixed_shape else x.seq_len,
+        recompute=mode,
+        again=again(mode, "attention" if software is None else software.selective),
+        zero=zero,
+        accumulation=x.gradient_accumulation_steps,
+        optimizer=x.optimizer,
+        offload=x.optimizer_offload,
+        lora_rank=x.lora_rank if x.is_lora else None,
+        sequence_parallel=parallel,
+        overlap=overlap,
+        straggler=x.straggler_factor,
+        imbalance=x.moe_routing_imbalance_factor,
+        headroom=x.memory_headroom,
+        # Stacks that join ZeRO 3 and a pipeline gather a stage once a step and keep it.
+        gathered=software is not None,
+        fp8_attention=x.fp8_attention,
+        deduplicated=deduplicated,
+        predicted_tokens=x.predicted_tokens,
+    )
+
+
+def _first_order(x: Any) -> tuple[Any, bool, Overlap, bool]:
+    overlap = Overlap(
+        tensor=x.overlap_tp,
+        expert=x.overlap_ep,
+        context=x.overlap_cp,
+        pipeline=x.overlap_pp,
+        data=x.overlap_efficiency if x.overlap_comm else 0.0,
+    )
+    return x.zero_stage, x.sequence_parallel, overlap, bool(x.deduplicated_exchange)
+
+
+def _of_stack(x: Any, software: Stack, assumed: Assumptions) -> tuple[Any, bool, Overlap, bool]:
+    """The caller's settings, and the stack's where the caller says nothing.
+
+    Two activities at once slow each other: a share kappa of the shorter is not hidden.
+    """
+    hides = 1 - software.kappa
+    own: dict[str, Any] = {
+        "zero_stage": software.zero,
+        "sequence_parallel": software.sequence_parallel,
+        "overlap_comm": software.data_overlap,
+        "overlap_efficiency": hides,
+        "overlap_tp": 1 - software.tensor_exposed,
+        "overlap_ep": 1 - software.exchange_exposed,
+        "overlap_cp": hides,
+        "overlap_pp": 1.0,
+        "deduplicated_exchange": True,
+    }
+    chosen = {name: getattr(x, name) if name in assumed.given else value for name, value in own.items()}
+    for name, value in chosen.items():
+        if name not in assumed.given:
+            assumed.say(name, value, SOFTWARE, f"{shown(value)} (stack {software.name})")
+    data = chosen["overlap_efficiency"] if chosen["overlap_comm"] else 0.0
+    off = "overlap_comm" in assumed.given and not chosen["overlap_comm"]
+    overlap = Overlap(
+        tensor=chosen["overlap_tp"],
+        expert=chosen["overlap_ep"],
+        context=chosen["overlap_cp"],
+        context_room=chosen["overlap_cp"],
+        pipeline=chosen["overlap_pp"],
+        data=data,
+        data_room=1.0 if "overlap_efficiency" in assumed.given else hides,
+        gathers=0.0 if off else chosen["overlap_efficiency"],
+    )
+    return chosen["zero_stage"], chosen["sequence_parallel"], overlap, bool(chosen["deduplicated_exchange"])
