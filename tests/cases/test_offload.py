@@ -36,7 +36,8 @@ def test_by_hand() -> None:
     added = answer.step_latency_total - without.step_latency_total
     assert added.to("s").magnitude == pytest.approx(state / 64e9, rel=1e-9)
     freed = without.memory_per_accelerator - answer.memory_per_accelerator
-    assert freed.to("byte").magnitude == pytest.approx(state, rel=1e-12)
+    # The allocator's reserve is 7 % of what is held.
+    assert freed.to("byte").magnitude == pytest.approx(1.07 * state, rel=1e-12)
     assert answer.memory_breakdown["optimizer_state"].to("byte").magnitude == 0
     assert "T_host" in answer.explain() and "T_host" not in without.explain()
 
@@ -63,7 +64,7 @@ def test_it_makes_a_model_fit() -> None:
 
 def test_a_slow_link_binds() -> None:
     answer = solve(fleet=fleet("0.05 GB/s"), optimizer_offload=1.0, microbatch_count=16)
-    assert answer.binding.wall == 14
+    assert answer.binding.wall == 2
     assert "optimizer state over the host link" in answer.binding.sentence
 
 

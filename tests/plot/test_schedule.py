@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlsysim.cases.memory import in_flight
 
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.schedule import in_flight
 from mlsysim.physics.pipeline import bubble_fraction, idle_slots
 from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, simulate
 
@@ -52,8 +52,8 @@ def test_activations_that_are_held_are_those_of_the_memory_model(schedule):
     if name == "gpipe":
         assert most == micro_batches
     else:
-        layout = SimpleNamespace(pp=stages, virtual_stages=virtual, micro_batches=micro_batches)
-        assert most == pytest.approx(in_flight(name, layout))
+        layout = Layout(1, 1, stages, 1, 1, micro_batches, micro_batches, virtual, name)
+        assert most == pytest.approx(in_flight(layout))
     for device in range(stages):
         assert line.held(device)[-1][1] == 0
 

@@ -105,7 +105,7 @@ def test_an_explanation_says_what_binds_and_where_time_and_memory_go():
     assert "weights" in told["sentences"][1] and "optimizer state" in told["sentences"][1]
     result = answer(space, space.point(1))
     assert sum(told["seconds"].values()) == pytest.approx(result.step_latency_total.to("s").magnitude, rel=1e-12)
-    assert "compute" in told["sentences"][2] and "%" in told["sentences"][2]
+    assert "products" in told["sentences"][2] and "%" in told["sentences"][2]
     one = explanation(Space.from_dict(CHIPS), Space.from_dict(CHIPS).point(20))
     assert (
         one["sentences"][2].startswith("Each alone: compute")

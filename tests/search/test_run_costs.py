@@ -25,8 +25,13 @@ BASE = {"model": "Llama3_8B", "fleet": FLEET, "batch_size": 4096, "tp": 2}
 AMOUNTS = ("usd", "kwh", "kgco2e", "litres")
 
 
+def solve(*args, **given):
+    """What a space answers: calibrated where it does not say."""
+    return DistributedModel().solve(*args, **{"efficiency": "calibrated", **given})
+
+
 def step(**layout: object):
-    return DistributedModel().solve("Llama3_8B", FLEET, 4096, tp_size=2, **layout)
+    return solve("Llama3_8B", FLEET, 4096, tp_size=2, **layout)
 
 
 def goodput() -> float:

@@ -22,6 +22,11 @@ TOLERANCE = 1e-12
 SEED = 20240607
 
 
+def solve(*args, **given):
+    """What a space answers: calibrated where it does not say."""
+    return DistributedModel().solve(*args, **{"efficiency": "calibrated", **given})
+
+
 def fleet(node: str, fabric: str, count: int) -> Fleet:
     return Fleet(name=node, node=Nodes[node], count=count, fabric=Fabrics[fabric])
 
@@ -50,6 +55,7 @@ CASES = {
     "no micro-batches given": {"model": "Llama3_8B", "fleet": H100},
     "state on the host": {"model": "Llama3_70B", "fleet": H100, "optimizer_offload": 0.75},
 }
+CASES = {name: {"efficiency": 0.5, **fixed} for name, fixed in CASES.items()}
 POINTS = 520
 SHORT = {
     "tp": "tp_size",
@@ -94,7 +100,7 @@ def test_points_are_what_solve_gives(case):
     seen = 0
     for place in range(POINTS):
         try:
-            answer = DistributedModel().solve(**own, **inputs_of(columns, place))
+            answer = solve(**own, **inputs_of(columns, place))
         except InputError:
             assert not found["valid"][place] and not found["feasible"][place] and found["wall"][place] == 0
             continue
@@ -124,11 +130,11 @@ def test_stages_and_virtual_stages_need_layers():
         place = int(np.flatnonzero((pp == stages) & (v == chunks))[0])
         given = {"batch_size": 512, "pp_size": stages, "v_stages": chunks}
         if found["valid"][place]:
-            answer = DistributedModel().solve("BERT_Large", A100, **given)
+            answer = solve("BERT_Large", A100, **given)
             assert found["step_time_s"][place] == pytest.approx(answer.step_latency_total.magnitude, rel=TOLERANCE)
         else:
             with pytest.raises(InputError):
-                DistributedModel().solve("BERT_Large", A100, **given)
+                solve("BERT_Large", A100, **given)
 
 
 def test_goodput_cost_energy_and_carbon_are_those_of_their_resolvers():
@@ -149,7 +155,7 @@ def test_goodput_cost_energy_and_carbon_are_those_of_their_resolvers():
     for place in range(size):
         here = A100.model_copy(update={"count": int(columns["nodes"][place])})
         layout = {SHORT.get(n, n): columns[n][place].item() for n in ("tp", "pp", "micro_batches", "batch_size")}
-        step = DistributedModel().solve(model="Llama3_8B", fleet=here, **layout)
+        step = solve(model="Llama3_8B", fleet=here, **layout)
         goodput = ReliabilityModel().solve(fleet=here, job_duration_hours=45 * 24, checkpoint_time_s=90).goodput_ratio
         utilization = columns["utilization"][place].item()
         grid = Grids[columns["grid"][place].item()]
@@ -195,7 +201,7 @@ def test_columns_of_names_are_evaluated_in_groups():
     found = evaluate({"fleet": H100, "batch_size": 192}, columns)
     assert found["valid"].tolist() == [True, True, True, False]
     for place in range(3):
-        answer = DistributedModel().solve(fleet=H100, batch_size=192, **inputs_of(columns, place))
+        answer = solve(fleet=H100, batch_size=192, **inputs_of(columns, place))
         assert found["mfu"][place] == pytest.approx(answer.mfu, rel=TOLERANCE)
     alone = evaluate({"model": "Llama3_8B", "fleet": H100, "batch_size": 192}, {"precision": columns["precision"]})
     assert alone["mfu"][0] == alone["mfu"][2] != alone["mfu"][1]
@@ -306,5 +312,5 @@ def test_a_goal_that_is_not_known_is_refused_with_the_reason():
 
 def test_clusters_of_the_zoo_by_name():
     found = evaluate({"model": "Llama3_70B", "fleet": "Frontier_8K", "batch_size": 8192}, {"tp": np.array([8])})
-    answer = DistributedModel().solve("Llama3_70B", Clusters["Frontier_8K"], 8192, tp_size=8)
+    answer = solve("Llama3_70B", Clusters["Frontier_8K"], 8192, tp_size=8)
     assert found["mfu"][0] == pytest.approx(answer.mfu, rel=TOLERANCE)

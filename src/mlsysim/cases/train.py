@@ -92,12 +92,11 @@ def composed(
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A chip by its datasheet: rates in flop/s and byte/s, seconds to dispatch a pass."""
+    """A chip by its datasheet: rates in flop/s and byte/s. Its dispatch of a pass (10 us) is left out of a step."""
 
     peak: Any
     efficiency: Any
     bandwidth: Any
-    dispatch: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +222,7 @@ def first_order(
     covered = minimum(hide.context * context, hide.context_room * compute)
     around = context - covered
     inside = a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + a.shown(pipeline, 1 - hide.pipeline)
-    dispatch = a.tag("dispatch", 3, "host", "dispatch", device.dispatch)
-    micro = compute + inside + around + dispatch
+    micro = compute + inside + around
     whole = net.all_reduce(x.gradient_bytes, g.data)
     part = net.gather(x.gradient_bytes, g.data)
     scatters = where(job.zero >= 2, m, 1.0)

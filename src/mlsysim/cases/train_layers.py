@@ -140,7 +140,12 @@ def calibrated(
         hides=hide.data,
         window=lambda busy: hide.data_room * BACKWARD_SHARE * busy,
         update=a.tag(
-            "optimizer", 2, "bandwidth", "update", stream_time(moved, chip.bandwidth, k.optimizer_share), moved=moved
+            "optimizer update",
+            2,
+            "bandwidth",
+            "update",
+            stream_time(moved, chip.bandwidth, k.optimizer_share),
+            moved=moved,
         ),
         jitter=jitter,
         fixed=a.tag("step overhead", 3, "host", "fixed", minimum(ranks - 1.0, 1.0) * stack.step_overhead)

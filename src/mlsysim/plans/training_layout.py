@@ -125,7 +125,7 @@ def _best_layout(
     limits: dict[str, Any] = {"max_cp": 16 if options["seq_len"] >= 32768 else 1}
     for name in ("sequence_parallel", "overlap"):
         if getattr(split, name) is not None:
-            options[_NAMES[name]] = getattr(split, name)
+            options[python_name(f"parallelism.{name}")] = getattr(split, name)
     if split.schedule is not None:
         limits["schedule"] = split.schedule
     found = ParallelismOptimizer().solve(model=model, fleet=fleet, **options, **limits)

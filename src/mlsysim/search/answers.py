@@ -14,7 +14,7 @@ from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, Me
 from mlsysim.physics.precision import compute_precision
 from mlsysim.search import training_inputs
 from mlsysim.search.space import Space
-from mlsysim.units.registry import Q_, to_si
+from mlsysim.units.registry import Q_, Quantity, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionResult
 from mlsysim.walls.base import Result
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
@@ -27,20 +27,23 @@ __all__ = ["answer", "explanation"]
 _GB = 1e9
 
 
-def answer(space: Space, inputs: Mapping[str, Any]) -> Result:
-    """The resolver's result for the point with these inputs on its axes."""
-    return _ANSWERS[space.kind](_given(space, inputs))
+def answer(space: Space, inputs: Mapping[str, Any]) -> Result | None:
+    """The resolver's result for the point with these inputs on its axes; None for a bare kernel."""
+    ask = _ANSWERS.get(space.kind)
+    return None if ask is None else ask(_given(space, inputs))
 
 
 def explanation(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
     """What binds at a point and where its memory and time go, with sentences that say so; nothing for a bare kernel."""
-    if space.kind not in _ANSWERS:
-        return None
     result = answer(space, inputs)
+    if result is None:
+        return None
     binding = result.binding
     assert binding is not None
     needed, available, held = _memory(result, _given(space, inputs))
-    seconds = {name: to_si(value, "s") for name, value in _times(result).items()}
+    seconds = {
+        name: to_si(value, "s") if isinstance(value, Quantity) else value for name, value in _times(result).items()
+    }
     detail = f": {held}" if held else ""
     return {
         **binding.to_dict(),
@@ -114,7 +117,7 @@ def _training(given: dict[str, Any]) -> Result:
     given = {training_inputs.canonical(name): value for name, value in given.items()}
     fleet, counted = training_inputs.fleet_named(given)
     micro_batch, dp = given.pop("micro_batch", None), given.pop("dp", None)
-    settings = _taken(DistributedModel, training_inputs.INPUTS, given)
+    settings = training_inputs.with_fidelity(_taken(DistributedModel, training_inputs.INPUTS, given))
     if fleet is not None:
         settings["fleet"] = fleet
         model_parallel = 1
@@ -188,15 +191,11 @@ def _memory(result: Result, given: Mapping[str, Any]) -> tuple[float, float, str
 def _times(result: Result) -> dict[str, Any]:
     """What the time goes to. The parts of a step add up; those of a pass are what each would take alone."""
     if isinstance(result, DistributedResult):
-        compute, bubble, exposed = result.compute_latency, result.pipeline_bubble_latency, result.dp_exposed_latency
-        inside = result.step_latency_total - compute - bubble - exposed - result.offload_latency
-        return {
-            "compute": compute,
-            "exchange between layers and stages": inside,
-            "pipeline bubble": bubble,
-            "gradient synchronisation": exposed,
-            "offload": result.offload_latency,
-        }
+        assert result.ledger is not None
+        parts: dict[str, float] = {}
+        for part in result.ledger.parts:
+            parts[part.name] = parts.get(part.name, 0.0) + part.exposed
+        return {name: seconds for name, seconds in parts.items() if seconds}
     if isinstance(result, ServingResult):
         return {
             "decode compute": result.decode_compute,

@@ -76,7 +76,7 @@ _TRAINING: dict[str, dict[str, int]] = {
     "step_time_s": _STEP_ALONE,
     "mfu": _turned(_STEP_ALONE),
     "tokens_per_second": _turned(_STEP_ALONE),
-    "memory_bytes": {**_NO_STEP, **_NO_FAILURES, **_NO_PRICES, **_NO_ROOM},
+    "memory_bytes": {**_NO_STEP, **_NO_FAILURES, **_NO_PRICES, "memory_headroom": 1},
     "goodput_ratio": {**_NO_STEP, **_turned(_LOST), **_NO_PRICES, **_NO_ROOM},
     "usd_per_mtoken": {**_PER_TOKEN, **dict.fromkeys(_PRICES, 1), "amortization_years": -1},
     "kwh_per_mtoken": _PER_TOKEN,

@@ -43,6 +43,7 @@ from mlsysim.search.training_inputs import (
     checked,
     fleet_named,
     taken,
+    with_fidelity,
 )
 from mlsysim.units.ops import where
 from mlsysim.walls.fleet.communication import DistributedModel
@@ -79,6 +80,8 @@ class TrainingPoints:
         fleet, self.counted = fleet_named(given)
         if fleet is not None:
             given["fleet"] = fleet
+        self.given = frozenset(given)
+        given = with_fidelity(given)
         values: dict[str, Any] = {}
         for name, spec in DistributedModel.inputs.items():
             if name in given:
@@ -87,11 +90,8 @@ class TrainingPoints:
                 raise InputError(f"a training space needs {name!r}: {spec.meaning}.", field=name)
             else:
                 values[name] = spec.default
-        if "efficiency" not in given and getattr(values["model"], "has_dimensions", False):
-            values["efficiency"] = CALIBRATED
         self.model, self.fleet = values["model"], values["fleet"]
         self.costs = RunCosts(self.fleet, given)
-        self.given = frozenset(name for name, value in given.items() if value is not None)
         self.values = values
         x = SimpleNamespace(**values)
         self.schedule = schedule_given(x)
@@ -143,6 +143,8 @@ class TrainingPoints:
             raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
         if "efficiency" in numbers and self.values["efficiency"] == CALIBRATED and "efficiency" in self.given:
             raise InputError("an axis of efficiencies is first order; leave 'calibrated' out.", field="efficiency")
+        if "optimizer_offload" in numbers and numbers["optimizer_offload"].any():
+            host_link(self.fleet.node.accelerator)
 
     def _inputs(self, numbers: Mapping[str, Any]) -> SimpleNamespace:
         """Inputs of the step with the columns in place; whole numbers as floats, as the columns are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
-from mlsysim.walls.inputs import Input
+from mlsysim.walls.inputs import CALIBRATED, Input
 from mlsysim.walls.operations.capital import EconomicsModel
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "checked",
     "fleet_named",
     "taken",
+    "with_fidelity",
 ]
 
 ALIASES = {
@@ -187,6 +189,17 @@ class Modes:
     def take(self, index: Any) -> Modes:
         """The modes of some of the points."""
         return Modes(self.codes.take(index))
+
+
+def with_fidelity(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with their fidelity: calibrated where a space does not say and the model has layers to sum over."""
+    if (
+        "efficiency" in given
+        or "model" not in given
+        or not getattr(Models.get(given["model"]), "has_dimensions", False)
+    ):
+        return dict(given)
+    return {**given, "efficiency": CALIBRATED}
 
 
 def canonical(name: str) -> str:

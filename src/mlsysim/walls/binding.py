@@ -23,6 +23,9 @@ _MADE_OF = {
     "host link": "the host link",
 }
 
+_WHOLE = ("arithmetic", "memory traffic")
+"""Parts that are all of their wall at first order."""
+
 NEGLIGIBLE = 0.001
 """Share of the time below which a wall is no next wall."""
 
@@ -73,9 +76,9 @@ def cause(part: Part, ledger: Ledger) -> str:
 def share_text(ledger: Ledger, wall: int, noun: str) -> str:
     """How much of the time a wall has, and the largest part of it."""
     share = ledger.walls()[wall] / ledger.seconds
-    parts = [part for part in ledger.parts if part.wall == wall and part.exposed > NEGLIGIBLE * ledger.seconds]
-    most = f", most of it {cause(ledger.largest(wall), ledger)}" if len(parts) > 1 or wall > 3 else ""
-    return f"{share:.1%} of the {noun}{most}"
+    most = ledger.largest(wall)
+    words = "" if most.name in _WHOLE else f", most of it {cause(most, ledger)}"
+    return f"{share:.1%} of the {noun}{words}"
 
 
 def lead(ledger: Ledger) -> tuple[int, int | None, float | None]:

@@ -14,6 +14,7 @@ from mlsysim.cases.offload import host_link
 from mlsysim.cases.recompute import again
 from mlsysim.cases.train import Device
 from mlsysim.cases.trainer import Software, Trainer
+from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.training_shape import training_shape
 from mlsysim.timing.network import datasheet_network
@@ -24,6 +25,10 @@ from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.inputs import CALIBRATED
 
 __all__ = ["job_of", "schedule_given", "trainer_of"]
+
+
+_OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0}
+"""Inputs that speak of single operators, and what leaves them alone."""
 
 
 def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
@@ -46,12 +51,17 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
             assumed.say("extrapolating", True, CHIP, text)
     else:
         assumed.pop("stack", None)
+        for name, plain in _OF_OPERATORS.items():
+            assumed.pop(name, None)
+            if getattr(x, name) != plain:
+                raise InputError(
+                    f"{name} needs efficiency='calibrated': a first-order step is one operator.", field=name
+                )
     return Trainer(
         device=Device(
             peak=peak,
             efficiency=1.0 if software is not None else x.efficiency,
             bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
-            dispatch=to_si(chip.dispatch_tax, "s"),
         ),
         net=net,
         capacity=to_si(chip.memory.capacity, "byte"),
