@@ -101,7 +101,7 @@ def test_settings_that_a_row_lacks_are_inferred_and_listed():
 def test_cluster_facts_come_from_the_row():
     run = read_run({**ROW, "notes": "400Gb/s RDMA per GPU", "gpu": "A100-80GB"})
     assert run.adapter == pytest.approx(50e9)
-    assert run.chip().adapter == pytest.approx(0.8 * 50e9)
+    assert run.chip().network.fabric == pytest.approx(0.8 * 50e9)
 
 
 def test_an_unlisted_model_is_built_from_its_row():
