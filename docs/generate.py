@@ -13,7 +13,7 @@ from typing import Any
 from mlsysim import Hardware, Infra, Models, Systems
 from mlsysim.search import OPTIMIZERS
 from mlsysim.units.registry import Quantity, format_unit
-from mlsysim.walls.catalog import DOMAINS, RESOLVERS, resolver, walls
+from mlsysim.walls.catalog import DOMAINS, RESOLVERS, resolver, walls, walls_in_domain
 from mlsysim.zoo.provenance import KINDS
 from mlsysim.zoo.registry import Registry
 
@@ -206,7 +206,25 @@ def _belief(text: str) -> str:
     return f"**{belief}**: {answer}" if colon else text
 
 
-PAGES: dict[str, Callable[[], str]] = {"zoo.md": zoo_page, "fallacies.md": fallacies_page}
+def walls_page() -> str:
+    """The index of the walls: its own words, with tables from the cards."""
+    text = (FOLDER / "walls" / "index.md").read_text(encoding="utf-8")
+    before, after = text[: text.index("## Node")], text[text.index("## Companions") :]
+    lines = []
+    for domain in DOMAINS:
+        lines += [f"## {domain.name}: {domain.title}", "", "| wall | resolver | question |", "|---|---|---|"]
+        for card in walls_in_domain(domain):
+            (page,) = (FOLDER / "walls").glob(f"{card.number:02}-*.md")
+            lines.append(f"| [{card.number} {card.name}]({page.name}) | `{card.resolver}` | {card.question} |")
+        lines.append("")
+    return before + "\n".join(lines) + "\n" + after
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "zoo.md": zoo_page,
+    "fallacies.md": fallacies_page,
+    "walls/index.md": walls_page,
+}
 """Generated pages that lie in the tree, and what writes each."""
 
 

@@ -20,7 +20,7 @@ from mkdocs.structure.files import File, Files
 
 from sitetools.explorer_links import invitation
 from sitetools.formulas import with_mathml
-from sitetools.reference import PAGES, render
+from sitetools.reference import PAGES, render, wall_pages
 
 _WALL = re.compile(r"walls/(\d\d)-")
 _SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(README|CONTRIBUTING|CHANGELOG)\.md(?:#[\w-]*)?\)")
@@ -34,6 +34,15 @@ _EXPLORER = '<p><a class="md-button md-button--primary" href="labs/index.html">T
 def _labs() -> Path | None:
     folder = os.environ.get("MLSYSIM_LABS")
     return Path(folder) if folder else None
+
+
+def on_config(config: Any) -> Any:
+    """Put the pages of the walls behind their index."""
+    for section in config["nav"]:
+        pages = section.get("Walls")
+        if pages:
+            pages[1:1] = [{title: page} for title, page in wall_pages().items()]
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -21,7 +21,7 @@ from mlsysim.walls.base import Resolver, Result
 from mlsysim.walls.catalog import DOMAINS, RESOLVERS, resolver, walls
 from mlsysim.zoo.registry import Registry
 
-__all__ = ["PAGES", "Page", "render", "resolver_section", "sentence"]
+__all__ = ["PAGES", "Page", "render", "resolver_section", "sentence", "wall_pages"]
 
 
 @dataclass(frozen=True)
@@ -422,6 +422,11 @@ def resolver_section(cls: type[Resolver[Any]]) -> list[str]:
         for equation in cls.equations:
             lines += [f"`{equation.gives}`", "", f"$${equation.latex}$$", ""]
     return lines
+
+
+def wall_pages() -> dict[str, str]:
+    """Titles in the navigation and paths of the walls' pages, in order; every wall has one."""
+    return {f"{card.number} {card.name}": f"walls/{_wall_page(card.number)}" for card in walls()}
 
 
 def _wall_page(number: int) -> str:

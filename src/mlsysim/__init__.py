@@ -87,6 +87,9 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.systems.types": ("Fleet", "NetworkFabric", "Node"),
 }
 
+# Resolvers of walls beyond those above are found by the catalogue.
+_CATALOGUE = "mlsysim.core.solver"
+
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, "__version__"])
@@ -94,6 +97,8 @@ __all__ = sorted([*_HOME_OF, "__version__"])
 
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
+    if home is None and name.endswith(("Model", "Solver", "Optimizer")):
+        home = _CATALOGUE if name in import_module(_CATALOGUE).__all__ else None
     if home is None:
         raise AttributeError(f"module 'mlsysim' has no attribute {name!r}")
     value = getattr(import_module(home), name)

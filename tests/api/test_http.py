@@ -90,7 +90,7 @@ def test_unknown_names_in_addresses(client, url):
     assert answer.status_code == 404 and answer.json()["error"]["kind"] == "unknown_name"
 
 
-@pytest.mark.parametrize("url", ["/v1/zoo/chips", "/v1/walls/23", "/v1/walls/x", "/v1/walls?x=1", "/v1/zoo/hardware?limit=x",
+@pytest.mark.parametrize("url", ["/v1/zoo/chips", "/v1/walls/99", "/v1/walls/x", "/v1/walls?x=1", "/v1/zoo/hardware?limit=x",
                                  "/v1/zoo/hardware?sort=a&sort=b", "/v1/zoo?other=1", "/v1/zoo/hardware?limit=0"])  # fmt: skip
 def test_bad_values_in_addresses(client, url):
     sentence(client.get(url), 422, "input")
@@ -192,7 +192,7 @@ def test_an_operation_that_takes_too_long_is_ended_and_the_next_is_answered(clie
     async def both():
         slow = asyncio.create_task(one.http.post("/v1/sweep", content=json.dumps(SLOW), headers=headers))
         await asyncio.sleep(0.01)
-        return await one.http.post("/v1/walls", content=b"{}", headers=headers), await slow
+        return await one.http.post("/v1/sweep", content=json.dumps(SLOW), headers=headers), await slow
 
     behind, slow = one.loop.run_until_complete(both())
     assert slow.status_code == 504

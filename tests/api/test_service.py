@@ -16,6 +16,7 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan, ServingPart
 from mlsysim.plans.schema import SAID
 from mlsysim.units.registry import Q_
+from mlsysim.walls.catalog import TITLES
 
 EXAMPLES = [(op.name, words) for op in OPERATIONS.values() for words in op.examples]
 
@@ -121,7 +122,7 @@ def test_filters_reach_declared_fields_alone(text):
 
 
 def test_walls_and_schema():
-    assert [wall["number"] for wall in call("walls", {}).document["walls"]] == list(range(1, 23))
+    assert [wall["number"] for wall in call("walls", {}).document["walls"]] == list(TITLES)
     assert call("walls", {"number": 14}).document["name"]
     assert "workload" in call("schema", {"type": "plan"}).document["properties"]
     assert call("schema", {"type": "space.node"}).document["properties"]["kind"] == {"const": "node"}

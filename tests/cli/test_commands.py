@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from mlsysim.cli.main import app
+from mlsysim.walls.catalog import walls
 
 SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
 TUTORIAL = str(SCENARIOS / "llama3-70b-512-h100.toml")
@@ -123,6 +124,12 @@ def test_quantities_are_magnitude_and_unit(arguments: tuple[str, ...], field: st
     assert code == 0 and field in _quantities(json.loads(out))
 
 
+def test_the_table_of_walls_has_every_card(fuzz: ModuleType) -> None:
+    code, out, _ = fuzz.run_command(["walls", "-o", "csv"])
+    rows = out.strip().splitlines()[1:]
+    assert code == 0 and [row.split(",")[:2] for row in rows] == [[str(w.number), w.name] for w in walls()]
+
+
 @pytest.mark.parametrize("form", ["markdown", "csv"])
 @pytest.mark.parametrize(
     "arguments",
@@ -175,7 +182,7 @@ def test_exit_codes(arguments: tuple[str, ...], code: int, fuzz: ModuleType) -> 
         (("serve", "Llama3_8B"), "one of them"),
         (("serve", "Llama3_8B", "H100", "--slo", "ttf=3ms"), "--slo knows"),
         (("serve", "ResNet50", "H100"), "inference"),
-        (("walls", "23"), "1 to 22"),
+        (("walls", "99"), "1 to 2"),
         (("zoo", "nothing"), "hardware"),
         (("zoo", "hardware", "--sort", "memory.bandwith"), "bandwidth"),
         (("zoo", "hardware", "--filter", "memory.capacity>=80kg"), "kg"),

@@ -37,7 +37,6 @@ COMMANDS = {
     "synthesize": ["synthesize", "Llama3_70B", "--latency", "50 ms", "--on", "H100"],
     "optimize-placement": ["optimize", "placement", "Llama3_70B@512xH100", "--days", "30"],
     "zoo": ["zoo", "hardware", "--filter", "generation=Blackwell"],
-    "walls": ["walls"],
     "wall-1": ["walls", "1"],
     "mixed": ["eval", str(SCENARIOS / "mixed-generations-serving.toml")],
     "microcontroller": ["eval", str(SCENARIOS / "keyword-spotting-microcontroller.toml")],

@@ -36,7 +36,8 @@ def headings(text: str) -> list[tuple[int, str]]:
 
 
 def in_navigation() -> list[str]:
-    return re.findall(r"^\s+- (?:[^:#\n]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    listed = re.findall(r"^\s+- (?:[^:#\n]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    return [*listed, *reference.wall_pages().values()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)

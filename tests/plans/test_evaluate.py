@@ -14,7 +14,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
-from mlsysim.walls.catalog import TITLES, walls
 
 
 def answered(**parts: Any) -> Answer:
@@ -29,10 +28,6 @@ def trained(on: str = "64xH100", model: str = "Llama3_8B", **workload: Any) -> A
 def served(on: str = "8xH100", model: str = "Llama3_8B", precision: str | None = None, **serving: Any) -> Answer:
     work = {"model": model} | ({} if precision is None else {"precision": precision})
     return answered(task="serving", workload=work, hardware={"on": on}, serving={"prompt_tokens": 1000, **serving})
-
-
-def test_titles_are_those_of_the_cards() -> None:
-    assert {card.number: (card.name, card.domain.name) for card in walls()} == TITLES
 
 
 def test_first_order_training_by_hand() -> None:

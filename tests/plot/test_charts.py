@@ -202,7 +202,7 @@ TITLES = {"x_title": "x", "y_title": "y"}
         (lambda: plot.memory_bar([("weights", "1 GB")]), "must be in bytes|result with memory|capacity"),
         (lambda: plot.memory_bar([("weights", "1 s")], "80 GB"), "in bytes"),
         (lambda: plot.memory_bar([("weights", "1 GB")], "0 GB"), "greater than zero"),
-        (lambda: plot.scorecard([(23, 0.1, "")]), "no wall 23"),
+        (lambda: plot.scorecard([(99, 0.1, "")]), "no wall 99"),
         (lambda: plot.scorecard([(1, 0.1, ""), (1, 0.1, "")]), "two rows"),
         (lambda: plot.scorecard([(1, NAN, "")]), "finite"),
         (lambda: plot.scorecard([(1, 0.5, "")], binding=0), "no wall 0"),

@@ -1,4 +1,4 @@
-"""One good call for every resolver, shared by the conformance suite."""
+"""One good call for every resolver, shared by the conformance suite; without an entry here, of its declared examples."""
 
 from __future__ import annotations
 
@@ -60,6 +60,22 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
+_ENTRIES = {"model": "Llama3_8B", "hardware": "H100", "fleet": "Research_256", "grid": "Quebec"}
+
+
 def resolver(name: str) -> Any:
     """An instance of the resolver."""
     return getattr(import_module(HOMES[name]), name)()
+
+
+def _declared(name: str) -> dict[str, Any]:
+    """What a resolver must be given, as its inputs' examples and least values say."""
+    call = {}
+    for key, spec in resolver(name).inputs.items():
+        if spec.required:
+            least = 1 if spec.whole or not spec.low else 2 * spec.low
+            call[key] = spec.example or _ENTRIES.get(spec.kind, least)
+    return call
+
+
+CALLS |= {name: _declared(name) for name in HOMES if name not in CALLS}

@@ -31,7 +31,7 @@ TOOLS = tuple(OPERATIONS)
 
 _INSTRUCTIONS = (
     "Plans machine-learning systems from first principles: whether a model fits on a fleet, how fast it trains or serves, what it "
-    "costs and emits, and which of 22 walls binds. Names mean entries of the zoo: look them up with `zoo` first. Quantities are "
+    "costs and emits, and which wall binds. Names mean entries of the zoo: look them up with `zoo` first. Quantities are "
     "text with a unit, such as '30 ms' or '5 MUSD'. Start with `train` or `serve`; `evaluate` takes a whole plan, `explain` shows the "
     "equations behind a number, `compare` puts two plans side by side. Files are neither read nor written."
 )

@@ -60,12 +60,12 @@ def openapi(limits: Limits) -> dict[str, Any]:
     paths["/v1/zoo/{kind}/{name}"] = {
         "get": _get("zoo_entry", "One entry with its sources.", [_KIND, _path("name", "Llama3_70B")])
     }
-    paths["/v1/walls"]["get"] = _get("walls_list", "The 22 walls.", [])
+    paths["/v1/walls"]["get"] = _get("walls_list", "All walls.", [])
     number = {
         "name": "number",
         "in": "path",
         "required": True,
-        "schema": {"type": "integer", "minimum": 1, "maximum": 22},
+        "schema": {"type": "integer", "minimum": 1},
     }
     paths["/v1/walls/{number}"] = {"get": _get("wall", "The card of one wall.", [number | {"example": 14}])}
     paths["/v1/schema/{type}"] = {"get": _get("schema_of", OPERATIONS["schema"].summary, [_path("type", "plan")])}

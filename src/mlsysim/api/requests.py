@@ -224,9 +224,9 @@ class ZooRequest(Record):
 
 
 class WallsRequest(Record):
-    """The 22 walls, or the card of one."""
+    """All walls, or the card of one."""
 
-    number: int | None = Field(default=None, ge=1, le=22)
+    number: int | None = Field(default=None, ge=1)
 
 
 class SchemaRequest(Record):

@@ -273,7 +273,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation("compare", ask.CompareRequest, _compare, "Two plans side by side: every metric, the factor between them, which wall binds."),
         Operation("export", ask.ExportRequest, _export, "A plan as launch arguments or files; as text, nothing is written or run."),
         Operation("zoo", ask.ZooRequest, _zoo, "What the zoo has: hardware, models, systems, grids; or one entry with its sources."),
-        Operation("walls", ask.WallsRequest, _walls, "The 22 walls, or the card of one: equation, reference, inputs, fallacies."),
+        Operation("walls", ask.WallsRequest, _walls, "All walls, or the card of one: equation, reference, inputs, fallacies."),
         Operation("schema", ask.SchemaRequest, _schema, "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),
     )
 }  # fmt: skip

@@ -174,11 +174,11 @@ def _check(form: str) -> None:
 
 def walls(
     context: typer.Context,
-    number: Annotated[int | None, typer.Argument(help="1 to 22: the card of one wall")] = None,
+    number: Annotated[int | None, typer.Argument(help="a number: the card of one wall")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The 22 walls, or the card of one: equation, reference, resolver, fallacies.
+    """All walls, or the card of one: equation, reference, resolver, fallacies.
 
     mlsysim walls
     mlsysim walls 14

@@ -97,7 +97,7 @@ class Value(Record):
     of: str
     unit: str = ""
     label: str = ""
-    wall: int | None = Field(default=None, ge=1, le=22)
+    wall: int | None = Field(default=None, ge=1)
     changed: dict[str, str] = Field(default_factory=dict, description="parameters that differ, as expressions")
 
     _of = field_validator("of")(_expression)

@@ -87,7 +87,7 @@ class Sheet:
         )
 
     def scorecard(self, binding: int) -> tuple[Score, ...]:
-        """All 22 walls; the binding one is marked."""
+        """All walls; the binding one is marked."""
         found = []
         for number, (name, domain) in TITLES.items():
             score = self.scores.get(number)

@@ -4,7 +4,7 @@
     waterfall, tornado                  what a time consists of, and what moves it
     heat_map, regime_map, pareto        many designs at once
     timeline, memory_timeline           a pipeline schedule, slot by slot and byte by byte
-    memory_bar, scorecard               does it fit, and which of the 22 walls binds
+    memory_bar, scorecard               does it fit, and which of the walls binds
 
 A figure shows itself in a notebook, has ``svg()``, ``html()`` (wide and phone), ``save()`` and, with the extra ``plot``,
 ``matplotlib()``. Names are resolved when first used.

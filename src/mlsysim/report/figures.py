@@ -27,7 +27,7 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
     """The charts by the name of their place in the report."""
     whole = WHOLES[answer.task]
     found = {
-        "scorecard": scorecard_of(answer, title="The 22 walls: what was found at each"),
+        "scorecard": scorecard_of(answer, title="The walls: what was found at each"),
         "roofline": roofline_of([("", answer)]),
         "time": time_of(answer, whole=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes"),
         "memory": memory_of([("Per accelerator", answer)]),

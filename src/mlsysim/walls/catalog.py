@@ -1,16 +1,24 @@
-"""The 22 walls, collected from their modules, and the resolvers that answer them."""
+"""The walls, collected from their modules, and the resolvers that answer them.
+
+A module of a domain's folder (``walls/node``, ``walls/data`` ...) that defines ``CARDS`` has walls, and each class
+``X(Resolver[...])`` in it is a resolver: nothing else has to be told of a new one. Cards are read off the source, so that
+the name of a wall costs no import of the module that answers it.
+"""
 
 from __future__ import annotations
 
+import ast
+import re
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.walls.base import ALGORITHM, ANALYSIS, DATA, FLEET, NODE, OPERATIONS, Domain, Wall
+from mlsysim.walls.result import ALGORITHM, ANALYSIS, DATA, FLEET, NODE, OPERATIONS, Domain, Wall
 
 __all__ = [
     "DOMAINS",
-    "MODULES",
     "RESOLVERS",
     "TITLES",
     "resolver",
@@ -23,90 +31,54 @@ __all__ = [
 
 DOMAINS: tuple[Domain, ...] = (NODE, DATA, ALGORITHM, FLEET, OPERATIONS, ANALYSIS)
 
-MODULES = (
-    "node.compute_memory",
-    "node.software",
-    "node.serving",
-    "node.batching",
-    "node.streaming",
-    "node.tail",
-    "data.ingestion",
-    "data.transform",
-    "data.locality",
-    "algorithm.complexity",
-    "algorithm.reasoning",
-    "algorithm.fidelity",
-    "fleet.communication",
-    "fleet.fragility",
-    "fleet.tenancy",
-    "operations.capital",
-    "operations.sustainability",
-    "operations.checkpoint",
-    "operations.safety",
-    "analysis.sensitivity",
-    "analysis.synthesis",
-)
+_NAMES = {domain.name.upper(): domain for domain in DOMAINS}
+_CARDS = re.compile(r"\nCARDS = (\(.*?\n\))\n", re.DOTALL)
+_RESOLVER = re.compile(r"\nclass (\w+)\(Resolver\[.*?\n    walls = \((\d+)", re.DOTALL)
 
-TITLES: dict[int, tuple[str, str]] = {
-    1: ("Compute", "Node"),
-    2: ("Memory", "Node"),
-    3: ("Software", "Node"),
-    4: ("Serving", "Node"),
-    5: ("Batching", "Node"),
-    6: ("Streaming", "Node"),
-    7: ("Tail Latency", "Node"),
-    8: ("Ingestion", "Data"),
-    9: ("Transformation", "Data"),
-    10: ("Locality", "Data"),
-    11: ("Complexity", "Algorithm"),
-    12: ("Reasoning", "Algorithm"),
-    13: ("Fidelity", "Algorithm"),
-    14: ("Communication", "Fleet"),
-    15: ("Fragility", "Fleet"),
-    16: ("Multi-tenant", "Fleet"),
-    17: ("Capital", "Operations"),
-    18: ("Sustainability", "Operations"),
-    19: ("Checkpoint", "Operations"),
-    20: ("Safety", "Operations"),
-    21: ("Sensitivity", "Analysis"),
-    22: ("Synthesis", "Analysis"),
-}
-"""Name and domain of each wall, for those who need no more of a card: its module is then not imported."""
 
-RESOLVERS: dict[str, str] = {
-    "SingleNodeModel": "mlsysim.walls.node.compute_memory",
-    "EfficiencyModel": "mlsysim.walls.node.software",
-    "ServingModel": "mlsysim.walls.node.serving",
-    "ContinuousBatchingModel": "mlsysim.walls.node.batching",
-    "WeightStreamingModel": "mlsysim.walls.node.streaming",
-    "TailLatencyModel": "mlsysim.walls.node.tail",
-    "DataModel": "mlsysim.walls.data.ingestion",
-    "TransformationModel": "mlsysim.walls.data.transform",
-    "TopologyModel": "mlsysim.walls.data.locality",
-    "ScalingModel": "mlsysim.walls.algorithm.complexity",
-    "InferenceScalingModel": "mlsysim.walls.algorithm.reasoning",
-    "CompressionModel": "mlsysim.walls.algorithm.fidelity",
-    "DistributedModel": "mlsysim.walls.fleet.communication",
-    "ReliabilityModel": "mlsysim.walls.fleet.fragility",
-    "OrchestrationModel": "mlsysim.walls.fleet.tenancy",
-    "EconomicsModel": "mlsysim.walls.operations.capital",
-    "SustainabilityModel": "mlsysim.walls.operations.sustainability",
-    "CheckpointModel": "mlsysim.walls.operations.checkpoint",
-    "ResponsibleEngineeringModel": "mlsysim.walls.operations.safety",
-    "SensitivitySolver": "mlsysim.walls.analysis.sensitivity",
-    "SynthesisSolver": "mlsysim.walls.analysis.synthesis",
-    "TrainingMemoryModel": "mlsysim.walls.node.training_memory",
-    "ServingCapacityModel": "mlsysim.walls.node.serving_capacity",
-    "MoERoutingModel": "mlsysim.walls.fleet.moe_routing",
-    "NetworkRooflineModel": "mlsysim.walls.fleet.network_roofline",
-}
-"""Models, solvers and companions, and the module of each. The three optimizers live in ``mlsysim.search``."""
+def _cards(text: str) -> list[Wall]:
+    """The cards of a module: ``CARDS = (Wall(number, "name", DOMAIN, ...), ...)``."""
+    found = _CARDS.search(text)
+    if found is None:
+        return []
+    calls = ast.parse(found[1], mode="eval").body
+    assert isinstance(calls, ast.Tuple)
+    return [Wall(*map(_argument, call.args)) for call in calls.elts if isinstance(call, ast.Call)]
+
+
+def _argument(node: Any) -> Any:
+    return _NAMES[node.id] if isinstance(node, ast.Name) else node.value
+
+
+@cache
+def _read() -> tuple[tuple[Wall, ...], dict[str, str]]:
+    """Cards by number, and the module of each resolver: those on a card first, companions after them."""
+    cards: list[Wall] = []
+    modules: dict[tuple[int, str], str] = {}
+    for domain in DOMAINS:
+        folder = domain.name.lower()
+        for path in files("mlsysim.walls").joinpath(folder).iterdir():
+            if path.name.endswith(".py"):
+                text = path.read_text(encoding="utf-8")
+                cards += _cards(text)
+                for name, first in _RESOLVER.findall(text):
+                    modules[int(first), name] = f"mlsysim.walls.{folder}.{path.name.removesuffix('.py')}"
+    cards.sort(key=lambda card: card.number)
+    main = {card.resolver for card in cards}
+    order = sorted(modules, key=lambda key: (key[1] not in main, key))
+    return tuple(cards), {key[1]: modules[key] for key in order}
 
 
 def walls() -> tuple[Wall, ...]:
     """The cards of all walls, by number."""
-    cards = [card for module in MODULES for card in import_module(f"mlsysim.walls.{module}").CARDS]
-    return tuple(sorted(cards, key=lambda card: card.number))
+    return _read()[0]
+
+
+RESOLVERS: dict[str, str] = _read()[1]
+"""Models, solvers and companions, and the module of each. The three optimizers live in ``mlsysim.search``."""
+
+TITLES: dict[int, tuple[str, str]] = {card.number: (card.name, card.domain.name) for card in walls()}
+"""Name and domain of each wall."""
 
 
 def wall(number: int) -> Wall:
@@ -114,7 +86,7 @@ def wall(number: int) -> Wall:
     for card in walls():
         if card.number == number:
             return card
-    raise InputError(f"There is no wall {number!r}; they are numbered 1 to 22.")
+    raise InputError(f"There is no wall {number!r}; they are numbered 1 to {len(walls())}.")
 
 
 def walls_for_resolver(name: str) -> tuple[Wall, ...]:

@@ -1,4 +1,4 @@
-"""Scorecard: the 22 walls by domain, what is known at each, how much of its limit is used, and which one binds.
+"""Scorecard: the walls by domain, what is known at each, how much of its limit is used, and which one binds.
 
 The bar of a wall is a share of its limit: memory needed over memory there is, arithmetic reached over the peak, data rate
 over what the storage gives, and at the walls of coordination and failures the share of the time that is lost to them.
