@@ -16,6 +16,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.operations.capital import EconomicsModel
+from mlsysim.walls.operations.checkpoint import CheckpointModel
 
 TOLERANCE = 1e-12
 SEED = 20250317
@@ -164,9 +165,11 @@ def test_full_stack_of_a_calibrated_run():
     step = DistributedModel().solve(
         "Llama3_70B", H100, 768, efficiency="calibrated", tp_size=8, pp_size=2, zero_stage=1
     )
-    goodput = ReliabilityModel().solve(fleet=H100, job_duration_hours=1.0).goodput_ratio
+    saved = CheckpointModel().solve("Llama3_70B", H100.node.accelerator, n_writers=H100.total_accelerators)
+    goodput = ReliabilityModel().solve(H100, 1.0, checkpoint_time_s=saved.write_time_seconds).goodput_ratio
     days = 1e12 / (step.tokens_per_second.magnitude * goodput) / 86400
-    cost = EconomicsModel().solve(fleet=H100, duration_days=days, grid="Iowa", mfu=step.mfu, tokens=1e12)
+    bill = {"grid": "Iowa", "kwh_price": "region", "mfu": step.mfu, "tokens": 1e12}
+    cost = EconomicsModel().solve(fleet=H100, duration_days=days, **bill)
     expected = {
         "run_days": days,
         "usd_per_run": cost.tco_usd,

@@ -25,8 +25,9 @@ def test_three_regions_by_default():
     result = solve()
     assert result.best_region == "Quebec"
     assert result.best_region_name == "Quebec (Hydro)"
-    # 502,983 USD and 100 USD for each of 3.173 t
-    assert result.lowest_tco.to("USD").magnitude == pytest.approx(502_983 + 317.3, abs=0.5)
+    # 502,983 USD at 0.12 USD/kWh, 158,648 kWh of it at Quebec's 0.041 instead, and 100 USD for each of 3.173 t
+    expected = 502_983 - 158_648 * (0.12 - 0.041) + 317.3
+    assert result.lowest_tco.to("USD").magnitude == pytest.approx(expected, abs=1)
     assert result.carbon_footprint.to("kgCO2e").magnitude == pytest.approx(3173, abs=0.5)
     assert result.pue == 1.06
     assert [found["region"] for found in result.top_candidates] == ["Quebec", "Iowa", "US_Avg"]
@@ -37,14 +38,22 @@ def test_three_regions_by_default():
 
 def test_each_candidate_is_a_solve_of_wall_17():
     for found in solve().top_candidates:
-        alone = EconomicsModel().solve(fleet(), 30, grid=found["region"], mfu=0.4)
+        alone = EconomicsModel().solve(fleet(), 30, grid=found["region"], mfu=0.4, kwh_price="region")
         assert found["tco_usd"] == pytest.approx(alone.tco_usd)
         assert found["carbon_footprint_kg"] == pytest.approx(alone.carbon_footprint_kg)
         assert found["total_usd"] == pytest.approx(alone.tco_usd + alone.carbon_footprint_kg / 10)
 
 
+def test_grids_without_a_price_pay_that_of_the_default_grid():
+    result = solve(regions=["Norway", "Quebec"])
+    prices = {found["region"]: found["kwh_price_usd"] for found in result.top_candidates}
+    assert prices == {"Quebec": 0.041, "Norway": Grids.US_Avg.electricity_price.magnitude}
+    assert "Norway" in result.assumptions["unpublished_prices"]
+
+
 def test_all_grids_at_one_price():
-    result = solve(regions="all")
+    result = solve(regions="all", kwh_price=0.1)
+    assert {found["kwh_price_usd"] for found in result.top_candidates} == {0.1}
     assert result.total_searched == len(Grids)
     totals = [found["total_usd"] for found in result.top_candidates]
     assert totals == sorted(totals)

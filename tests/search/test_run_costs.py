@@ -16,6 +16,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.operations.capital import EconomicsModel
+from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 from mlsysim.zoo.constants import constant
 
@@ -35,7 +36,14 @@ def step(**layout: object):
 
 
 def goodput() -> float:
-    return ReliabilityModel().solve(fleet=FLEET, job_duration_hours=1.0).goodput_ratio
+    return ReliabilityModel().solve(FLEET, job_duration_hours=1.0, checkpoint_time_s=write_time(FLEET)).goodput_ratio
+
+
+def write_time(fleet: Fleet) -> object:
+    """A checkpoint of the state, written by every accelerator through its port."""
+    port = fleet.bandwidth_per_accelerator
+    chip, writers = fleet.node.accelerator, fleet.total_accelerators
+    return CheckpointModel().solve("Llama3_8B", chip, n_writers=writers, writer_bandwidth=port).write_time_seconds
 
 
 @pytest.mark.parametrize("length", ["tokens", "duration_days"])
@@ -49,7 +57,7 @@ def test_a_run_costs_what_the_resolvers_say(length):
         "utilization": rng.choice([0.6, 1.0], size),
         length: rng.choice(lengths[length], size),
     }
-    found = evaluate({**BASE, "kwh_price": "region"}, columns)
+    found = evaluate(BASE, columns)
     useful = goodput()
     for place in range(size):
         here = {name: column[place].item() for name, column in columns.items()}

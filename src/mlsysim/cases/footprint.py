@@ -104,9 +104,8 @@ class Footprint:
     water: Any
 
 
-def footprint(power: Any, hours: Any, site: Site) -> Footprint:
-    """What a power (kW) drawn for some hours takes at a place."""
-    computing = computing_energy(power, hours)
+def footprint(computing: Any, site: Site) -> Footprint:
+    """What computers that take an energy (kWh) take at a place."""
     energy = facility_energy(computing, site.pue)
     carbon = None if site.carbon is None else carbon_mass(energy, site.carbon)
     water = None if site.wue is None else water_volume(computing, site.wue)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.cases.footprint import Footprint, Site, fleet_power, footprint
+from mlsysim.cases.footprint import Footprint, Site, computing_energy, fleet_power, footprint
 from mlsysim.cases.money import Bill, Prices, owning, token_cost
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import conversion_factor
@@ -54,7 +54,7 @@ class Spent:
 def spent_by(run: Run, site: Site, prices: Prices | None) -> Spent:
     """Energy, carbon, water and money of a run."""
     power = run.power
-    taken = footprint(power, run.hours, site)
+    taken = footprint(computing_energy(power, run.hours), site)
     return Spent(power, taken, None if prices is None else owning(prices, taken.energy, run.hours))
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
+from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.goodput import NodeParts
 from mlsysim.errors import InputError
@@ -40,8 +41,10 @@ __all__ = [
     "FALLBACK_GRID",
     "LOCAL",
     "REGION",
+    "checkpoint_seconds",
     "device_draw",
     "electricity_price",
+    "fallback_price",
     "host_draw",
     "maintenance_rate",
     "node_parts",
@@ -64,6 +67,16 @@ _MOST = 1e9
 def run_days() -> float:
     """Days of a run where neither they nor its work are given."""
     return float(to_si(constant("run_duration").quantity, "day"))
+
+
+def checkpoint_seconds(given: Any, saved: Checkpoint, assumed: Assumptions) -> float:
+    """Seconds that one checkpoint stops a run: as given, else those of the write."""
+    if given is not None:
+        return float(to_si(given, "s"))
+    write = float(saved.write)
+    words = f"{write:.3g} s: {saved.size / 1e9:,.4g} GB at {saved.rate / 1e9:,.4g} GB/s"
+    assumed.say("checkpoint_time", write, INFERRED, words)
+    return write
 
 
 def maintenance_rate(given: Any, assumed: Assumptions) -> Any:

@@ -16,6 +16,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.checkpoint import run_checkpoint
+from mlsysim.cases.footprint import footprint
+from mlsysim.cases.run import run_work
+from mlsysim.cases.run_inputs import LOCAL, checkpoint_seconds, run_days, site_of
 from mlsysim.engine.layouts import first_fitting_layout
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
@@ -27,7 +32,7 @@ from mlsysim.models.registry import Models
 from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
 from mlsysim.units.fields import Record, Seconds, Watts
-from mlsysim.units.registry import quantity
+from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import format_value
 from mlsysim.walls.base import as_plain
 from mlsysim.walls.data.ingestion import DataModel
@@ -255,9 +260,9 @@ class Scenario(Record):
             out.add("energy_per_sample", per_sample, 18)
             if per_sample is None:
                 out.notes.append(f"The power of {chip.name} is not published, so energy is not known.")
-            grid = self.region.grid if isinstance(self.region, Datacenter) else self.region
-            if grid is not None and per_sample is not None:
-                out.add("carbon_per_million_samples_kg", grid.carbon_kg(per_sample.to("kWh") * 1e6 * grid.pue), 18)
+            if self.region is not None and per_sample is not None:
+                place = site_of(self.region, None, Assumptions())
+                out.add("carbon_per_million_samples_kg", footprint(to_si(per_sample, "kWh") * 1e6, place).carbon, 18)
             if chip.unit_cost is not None:
                 out.add("purchase_price", chip.unit_cost, 17)
             if per_sample is not None:
@@ -324,9 +329,17 @@ class Scenario(Record):
         assumed.update({k: v for k, v in step.assumptions.items() if k not in assumed})
         days = self.duration_days
         if days is None:
-            days = 30.0
-            assumed["duration_days"] = "30"
+            days = run_days()
+            assumed["duration_days"] = f"{days:g}"
         region = self.region or fleet.datacenter or fleet.region
+        notes = Assumptions()
+        rank = options.get("lora_rank") if options.get("is_lora") else None
+        optimizer = options.get("optimizer", "adam")
+        saved = run_checkpoint(self.workload, fleet, fleet.total_accelerators, precision, optimizer, rank)
+        write = checkpoint_seconds(None, saved, notes)
+        reliability = ReliabilityModel().solve(fleet, days * 24, checkpoint_time_s=write)
+        run = {"duration_days": days, "mfu": min(step.mfu, 1.0)}
+        assumed.update({k: v for k, v in (notes | reliability.assumptions).items() if k not in assumed})
 
         def feasibility(out: _Collector) -> None:
             out.add("memory_per_accelerator", step.memory_per_accelerator.to("GB"), 2)
@@ -342,7 +355,6 @@ class Scenario(Record):
             out.add("mfu", step.mfu, 1)
             out.add("scaling_efficiency", step.scaling_efficiency, 14)
             out.add("tokens_per_second", step.tokens_per_second, 14)
-            reliability = ReliabilityModel().solve(fleet=fleet, job_duration_hours=days * 24)
             out.add("fleet_mtbf", reliability.fleet_mtbf.to("hour"), 15)
             out.add("goodput_ratio", reliability.goodput_ratio, 15)
             out.add("checkpoint_interval", reliability.optimal_checkpoint_interval.to("minute"), 19)
@@ -350,18 +362,18 @@ class Scenario(Record):
             self._check_latency(step.step_latency_total, step.binding, out)
 
         def macro(out: _Collector) -> None:
-            costs = EconomicsModel().solve(fleet, duration_days=days, grid=region, mfu=min(step.mfu, 1.0))
+            costs = EconomicsModel().solve(fleet, grid=region, kwh_price=LOCAL, **run)
+            assumed.update({k: v for k, v in costs.assumptions.items() if k not in assumed})
             out.add("tco_usd", costs.tco_usd, 17)
-            out.add("tokens", quantity(step.tokens_per_second.magnitude * days * 86400.0, "token"), 17)
+            work = run_work(days * 86400.0, to_si(step.tokens_per_second, "1/s"), reliability.goodput_ratio, 1.0)
+            out.add("tokens", quantity(work, "token"), 17)
             if region is None:
                 out.notes.append("No region is given, so carbon and water are not known.")
                 return
-            footprint = SustainabilityModel().solve(
-                fleet, duration_days=days, datacenter=region, mfu=min(step.mfu, 1.0)
-            )
-            out.add("energy", footprint.total_energy_kwh.to("MWh"), 18)
-            out.add("carbon_kg", footprint.carbon_footprint_kg, 18)
-            out.add("water_liters", footprint.water_usage_liters, 18)
+            taken = SustainabilityModel().solve(fleet, datacenter=region, **run)
+            out.add("energy", taken.total_energy_kwh.to("MWh"), 18)
+            out.add("carbon_kg", taken.carbon_footprint_kg, 18)
+            out.add("water_liters", taken.water_usage_liters, 18)
             name = region.name
             out.notes.append(f"{days:g} days in {name}.")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.footprint import footprint
+from mlsysim.cases.run_inputs import site_of
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
@@ -173,8 +176,8 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
             18,
         )
         if region is not None:
-            grid = getattr(region, "grid", region)
-            kilograms = grid.carbon_kg(sample.to("kWh") * 1e6 * grid.pue)
+            place = site_of(region, None, Assumptions())
+            kilograms = footprint(to_si(sample, "kWh") * 1e6, place).carbon
             sheet.add("macro", "carbon_per_million", "Carbon of a million samples", quantity(kilograms, "kgCO2e"), 18)
         if chip.battery_capacity is not None:
             passes = to_si(chip.battery_capacity, "J") / to_si(sample, "J")

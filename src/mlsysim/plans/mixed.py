@@ -17,6 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.cases.goodput import Goodput, Saving, expected_failures, goodput_of
+from mlsysim.cases.run import run_time
+from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.plans.answer import Answer, Limit, Metric, Part
@@ -28,6 +31,7 @@ from mlsysim.plans.sheet import compact_time, count_text, many
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.zoo.constants import constant
 
 __all__ = ["evaluate_mixed"]
 
@@ -175,12 +179,12 @@ def _joint_training(
     names = [fleet.name for fleet in groups.fleets]
     slow = joint.answer(joint.slowest)
     rate = tokens / joint.step
-    # Losses of the groups add up: a failure of any stops all.
-    goodput = max(0.0, 1.0 - sum(1.0 - joint.answer(index).value("goodput") for index in joint.active))
+    kept = _joint_goodput(plan, [joint.answer(index) for index in joint.active])
+    goodput = float(kept.ratio)
     days, wanted = plan.ops.days, plan.workload.tokens
     if wanted is not None and goodput > 0:
-        days = wanted / (rate * goodput) / 86400.0
-    days = days if days is not None else 30.0
+        days = run_time(wanted, rate, goodput, 1.0) / 86400.0
+    days = days if days is not None else run_days()
     # A group that is left out is paid for as the rest.
     costs = [paid(index, days) for index in joint.active]
     samples = find_model(plan.workload.model).fixed_shape
@@ -192,7 +196,10 @@ def _joint_training(
         _metric("mfu", "Model FLOP utilisation", _joint_mfu(groups, joint, plan), 3),
         _metric("tokens_per_second", "Samples a second" if samples else "Tokens a second", quantity(rate, "1/s"), 14),
         *([_metric("run_time", "Time of the run", quantity(days, "day"), 15)] if wanted is not None else []),
+        _metric("mtbf", "Time between failures", quantity(kept.mtbf, "h"), 15),
+        _metric("expected_failures", "Failures to expect", float(expected_failures(days * 24.0, kept.mtbf)), 15),
         _metric("goodput", "Goodput", goodput, 15),
+        _metric("checkpoint_interval", "Checkpoint every", quantity(kept.best_interval, "s").to("min"), 19),
         *_sums(costs),
     ]
     parts = [*slow.time_parts, Part(label="sum between groups", value=joint.exchange, wall=14)]
@@ -237,10 +244,20 @@ def _joint_training(
             "assumptions": {
                 **{name: text for name, text in slow.assumptions.items() if name not in ("duration", "batch_size")},
                 "groups": "data parallel between groups",
-                **({} if wanted is not None or plan.ops.days is not None else {"duration": "30 days"}),
+                **({} if wanted is not None or plan.ops.days is not None else {"duration": f"{run_days():g} days"}),
             },
         }
     )
+
+
+def _joint_goodput(plan: Plan, answers: list[Answer]) -> Goodput:
+    """A failure of any group stops all, so that their rates add up; the group that writes fastest saves, for all have the state."""
+    if plan.ops.mtbf is not None:
+        mtbf = to_si(plan.ops.mtbf, "h")
+    else:
+        mtbf = 1.0 / sum(1.0 / to_si(answer.value("mtbf"), "h") for answer in answers)
+    write = min(to_si(answer.value("checkpoint_time"), "s") for answer in answers)
+    return goodput_of(mtbf, Saving(write, to_si(constant("recovery_time").quantity, "s")))
 
 
 def _metric(name: str, label: str, value: Any, wall: int) -> Metric:

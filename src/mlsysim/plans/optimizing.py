@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mlsysim.cases.run_inputs import run_days
+from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 from mlsysim.plans.training_layout import training_batch
@@ -16,7 +18,6 @@ __all__ = ["best_batching", "best_parallelism", "best_placement"]
 
 _PRECISION, _FIDELITY = "bf16", "calibrated"
 _PROMPT_TOKENS = 1024
-_DAYS, _MFU = 30.0, 0.4
 
 
 def best_parallelism(plan: Plan) -> Any:
@@ -51,11 +52,19 @@ def best_batching(plan: Plan, sla_ms: float, qps: float) -> Any:
 
 
 def best_placement(plan: Plan, carbon_tax: float, regions: Sequence[str] | str = "all") -> Any:
-    """The grid on which a run costs least, its carbon taxed."""
+    """The grid on which the run of a plan costs least, its carbon taxed: for the time and at the power that the plan's answer has."""
+    fleet, answer = find_fleets(plan.hardware).one, evaluate_plainly(plan)
+    found = {metric.name: metric.value for metric in answer.metrics}
+    options: dict[str, Any] = {} if plan.ops.electricity is None else {"kwh_price": plan.ops.electricity}
+    if answer.task == "training":
+        options["mfu"] = min(found["mfu"], 1.0)
+    elif "power" in found:
+        options["average_power"] = found["power"] / fleet.total_accelerators
+    days = found["run_time"] if "run_time" in found else plan.ops.days or run_days()
     return PlacementOptimizer().solve(
-        fleet=find_fleets(plan.hardware).one,
-        duration_days=plan.ops.days or _DAYS,
+        fleet=fleet,
+        duration_days=days,
         regions=regions if isinstance(regions, str) else list(regions),
         carbon_tax_per_ton=carbon_tax,
-        mfu=_MFU,
+        **options,
     )

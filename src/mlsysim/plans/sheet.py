@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mlsysim.cases.money import rental_cost
+from mlsysim.cases.run_inputs import LOCAL
 from mlsysim.errors import DataWarning, InputError
-from mlsysim.infra.types import Datacenter
 from mlsysim.plans.answer import Answer, Level, Limit, MemoryBar, Metric, Part, Score, equations_of
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.resolve import find_region
@@ -225,9 +225,7 @@ def _spent_by(
     options: dict[str, Any] = {"duration_days": days, "mfu": min(max(mfu, 0.0), 1.0)}
     if power is not None:
         options["average_power"] = quantity(power, "W")
-    price: Any = ops.electricity
-    if price is None and region is not None and _grid(region).electricity_price is not None:
-        price = "region"
+    price: Any = LOCAL if ops.electricity is None else ops.electricity
     costs: EconomicsResult | None = None
     footprint: SustainabilityResult | None = None
     try:
@@ -264,10 +262,6 @@ def _unknown(error: InputError) -> str:
     """A resolver's complaint about a figure that is missing, without the argument of Python that would give it."""
     sentence = str(error).split("; pass ")[0].rstrip(".")
     return sentence[:1].upper() + sentence[1:] + "."
-
-
-def _grid(region: Any) -> Any:
-    return region.grid if isinstance(region, Datacenter) else region
 
 
 def _report(sheet: Sheet, spent: Spent, region: Any) -> None:

@@ -1,8 +1,6 @@
 """A training plan: one optimizer step on a fleet, the run that it makes up, and what the run costs.
 
-    days = tokens / (tokens/s x goodput) / 86,400            goodput: what failures and checkpoints leave (wall 15)
-
-The layout is that of :mod:`mlsysim.plans.training_layout`.
+The layout is that of :mod:`mlsysim.plans.training_layout`, the run that of :mod:`mlsysim.plans.training_run`.
 """
 
 from __future__ import annotations
@@ -16,16 +14,15 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, count_text, limit_of, spend
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
+from mlsysim.plans.training_run import training_run
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
-from mlsysim.walls.fleet.fragility import ReliabilityModel
 
 __all__ = ["evaluate_training"]
 
 _SECONDS_PER_DAY = 86400.0
-_DAYS = 30.0
 
 
 def evaluate_training(plan: Plan) -> Answer:
@@ -72,9 +69,9 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     lost = 1 - sheet.time_parts[0].value / seconds
     sheet.score(14, f"{lost:.1%} of the step", lost, note=f"scaling efficiency {step.scaling_efficiency:.1%}")
 
-    days, goodput = _reliability(sheet, fleet, tokens_per_second)
+    run = training_run(sheet, model, fleet, options, tokens_per_second)
+    days, tokens, goodput = run.days, run.tokens, run.goodput
     spent = spend(sheet, fleet, days, step.mfu)
-    tokens = plan.workload.tokens or tokens_per_second * goodput * days * _SECONDS_PER_DAY
     if spent.price is not None and goodput > 0:
         each = "samples" if model.fixed_shape else "tokens"
         cost = quantity(spent.price / tokens * 1e6, "USD")
@@ -163,35 +160,6 @@ def _rate_band(rate: float, band: Any, seconds: float) -> tuple[float, float] | 
         return None
     low, high = (to_si(side, "s") for side in band)
     return rate * seconds / high, min(1.0, rate * seconds / low)
-
-
-def _reliability(sheet: Sheet, fleet: Fleet, rate: float) -> tuple[float, float]:
-    """Days of the run and goodput; metrics of walls 15 and 19."""
-    plan = sheet.plan
-    given = {}
-    if plan.ops.checkpoint_time is not None:
-        given["checkpoint_time_s"] = plan.ops.checkpoint_time
-    days, tokens = plan.ops.days, plan.workload.tokens
-    goodput = ReliabilityModel().solve(fleet=fleet, job_duration_hours=24.0, **given).goodput_ratio
-    if tokens is not None:
-        days = tokens / (rate * goodput) / _SECONDS_PER_DAY if goodput > 0 else None
-    if days is None:
-        days = _DAYS
-        sheet.assumed["duration"] = f"{_DAYS:g} days"
-    result = sheet.keep(ReliabilityModel().solve(fleet=fleet, job_duration_hours=days * 24.0, **given))
-    if tokens is not None:
-        sheet.add("performance", "run_time", "Time of the run", quantity(days, "day"), 15)
-    sheet.add("performance", "mtbf", "Time between failures", result.fleet_mtbf.to("h"), 15)
-    sheet.add("performance", "expected_failures", "Failures to expect", float(result.expected_failures), 15)
-    sheet.add("performance", "goodput", "Goodput", float(result.goodput_ratio), 15)
-    interval = result.optimal_checkpoint_interval.to("min")
-    sheet.add("performance", "checkpoint_interval", "Checkpoint every", interval, 19)
-    sheet.score(
-        15, f"goodput {result.goodput_ratio:.1%}", result.total_overhead_fraction, fails=result.goodput_ratio <= 0
-    )
-    overhead = result.checkpoint_overhead_fraction
-    sheet.score(19, f"every {compact_time(to_si(interval, 's'))}", overhead, note=f"{overhead:.1%} of the time")
-    return days, float(result.goodput_ratio)
 
 
 def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:

@@ -27,7 +27,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.money import Prices
 from mlsysim.cases.run import Run, per_million, spent_by
-from mlsysim.cases.run_inputs import electricity_price, site_of
+from mlsysim.cases.run_inputs import LOCAL, electricity_price, site_of
 from mlsysim.physics.power import proportional_power
 from mlsysim.search.tables import Table
 from mlsysim.units.registry import conversion_factor, to_si
@@ -114,10 +114,11 @@ def _pass(given: dict[str, Any]) -> list[float]:
 
 
 def _place(given: dict[str, Any]) -> list[float]:
-    """PUE, carbon and price of electricity of a grid; without one, PUE 1 and no carbon."""
+    """PUE, carbon and price of electricity of a grid; without one, PUE 1, no carbon and the default price."""
     grid = None if given["grid"] is None else read_input("a sweep", "grid", INPUTS["grid"], given["grid"])
     site = site_of(grid, None, Assumptions())
-    return [np.nan if value is None else value for value in (site.pue, site.carbon)]
+    price = electricity_price("a sweep", LOCAL, site, Assumptions())
+    return [site.pue, np.nan if site.carbon is None else site.carbon, price]
 
 
 def _table(space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any, what: str) -> Table:
@@ -131,7 +132,7 @@ def _table(space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compu
 def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     """Outputs at these points."""
     work = _table(space, _PASS, _FIELDS, _pass, "passes").take(columns)
-    place = _table(space, ("grid",), ("pue", "carbon"), _place, "grids").take(columns)
+    place = _table(space, ("grid",), ("pue", "carbon", "price"), _place, "grids").take(columns)
 
     def given(name: str, otherwise: Any) -> Any:
         value = columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
@@ -140,7 +141,7 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     latency, tokens = work["latency"], work["tokens"]
     fits = work["fits"] > 0
     watts = proportional_power(work["tdp"], constant("idle_power_fraction").number, np.minimum(work["mfu"], 1.0))
-    tariff = given("kwh_price", electricity_price("a sweep", None, Site("not given", 1.0), Assumptions()))
+    tariff = given("kwh_price", place["price"])
     prices = Prices(given("price", work["price"]), given("amortization_years", None), 0.0, tariff)
     site = Site("", place["pue"], None, place["carbon"])
     spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), site, prices)

@@ -3,8 +3,8 @@
     total = TCO + carbon tax x CO2
 
 Each grid is one solve of wall 17 (cost, with the PUE of the grid's facility) and wall 18 (carbon); the cheapest total wins, or
-the least carbon with ``objective="carbon"``. All grids pay the same price of electricity unless ``kwh_price="region"`` asks
-for each grid's own; grids whose price is not published are then rejected by name, never taken to be free.
+the least carbon with ``objective="carbon"``. Each grid pays its own price of electricity where one is published, else the default
+of every face; ``kwh_price="region"`` rejects grids without a published price by name, and a number is paid by all.
 
 The sensitivity says what the next place is worth and what one per cent more of the carbon tax and of the price of electricity
 do to the best; ``deciding_carbon_tax`` is the tax at which the runner-up on cost would draw level.
@@ -16,16 +16,18 @@ carbon is that of operation; embodied carbon is the same everywhere and does not
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
+from mlsysim.cases.assumptions import DEFAULT, Assumptions
+from mlsysim.cases.run_inputs import FALLBACK_GRID, LOCAL, REGION
 from mlsysim.errors import InputError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.search.steps import step, worth
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import conversion_factor, quantity, to_si
-from mlsysim.walls.base import Amount, Binding, Equation, Input, Resolver, Result
+from mlsysim.walls.base import Amount, Binding, Equation, Input, Inputs, Resolver, Result
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import AVERAGE_POWER, DURATION_DAYS, FLEET_INPUT, HOST, MFU
 from mlsysim.zoo.constants import constant
@@ -105,7 +107,7 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             example="100 USD/tCO2e",
         ),
         "mfu": MFU,
-        "kwh_price": EconomicsModel.inputs["kwh_price"],
+        "kwh_price": replace(EconomicsModel.inputs["kwh_price"], default=LOCAL, assumed="that of each region"),
         "objective": Input("what to make least", kind="choice", choices=("cost", "carbon"), default="cost"),
         **{name: EconomicsModel.inputs[name] for name in _PASSED_ON if name not in ("include_host", "average_power")},
         "include_host": HOST,
@@ -124,23 +126,25 @@ class PlacementOptimizer(Resolver[PlacementResult]):
         "The cleanest grid is the best site: a carbon tax decides only where the difference in carbon is worth more.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> PlacementResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> PlacementResult:
         """Compare grids for one run."""
         places = _places(x.regions)
         model = EconomicsModel()
         shared = {name: getattr(x, name) for name in _PASSED_ON if getattr(x, name) is not None}
-        by_region = isinstance(x.kwh_price, str) and x.kwh_price.strip().lower() == "region"
-        if x.kwh_price is not None:
-            shared["kwh_price"] = x.kwh_price
+        word = x.kwh_price.strip().lower() if isinstance(x.kwh_price, str) else ""
+        shared["kwh_price"] = LOCAL if x.kwh_price is None else x.kwh_price
         candidates: list[dict[str, Any]] = []
         rejected: list[dict[str, str]] = []
+        unpriced: list[str] = []
         for key, place in places:
             grid = place.grid if isinstance(place, Datacenter) else place
-            if by_region and grid.electricity_price is None:
+            if grid.electricity_price is None:
+                unpriced.append(grid.name)
+            if word == REGION and grid.electricity_price is None:
                 rejected.append({"region": key, "reason": f"no electricity price is known for {grid.name}"})
                 continue
             cost = model.solve(fleet=x.fleet, duration_days=x.duration_days, datacenter=place, mfu=x.mfu, **shared)
-            carbon_kg = grid.carbon_kg(cost.total_energy_kwh)
+            carbon_kg = cost.carbon_footprint_kg or 0.0
             carbon = carbon_kg * _TONNE
             candidates.append(
                 {
@@ -163,8 +167,11 @@ class PlacementOptimizer(Resolver[PlacementResult]):
                 field="kwh_price",
             )
         for name in ("kwh_price", "unit_cost", "node_cost", "maintenance_fraction", "power"):
-            if name in notes and not (name == "kwh_price" and by_region):
+            if name in notes and name not in assumed:
                 assumed[name] = notes[name]
+        if unpriced and shared["kwh_price"] == LOCAL:
+            words = f"electricity as in {Grids.get(FALLBACK_GRID).name} where none is published: {', '.join(unpriced)}"
+            assumed.say("unpublished_prices", tuple(unpriced), DEFAULT, words)
         measure = "total_usd" if x.objective == "cost" else "carbon_footprint_kg"
         candidates.sort(key=lambda found: (found[measure], found["total_usd"], found["region"]))
         best, second = candidates[0], candidates[1] if len(candidates) > 1 else None

@@ -1,7 +1,7 @@
 """What a training run at a point loses to failures and costs in days, dollars, energy, carbon and water, on arrays.
 
-The kernels are those of walls 15, 17 and 18, and so are the defaults: the inputs are read once, as their resolvers read
-them, and a tile of points costs a few dozen array operations. Useful tokens are tokens per second times goodput.
+The case is that of walls 15, 17, 18 and 19 on arrays (:mod:`mlsysim.cases.run`), and the defaults are those of every face
+(:mod:`mlsysim.cases.run_inputs`): the inputs are read once, and a tile of points costs a few dozen array operations. Useful tokens are tokens per second times goodput.
 A run has a given number of tokens (and lasts until they are through) or a given number of days. Energy follows from
 the point's MFU while it runs. What is not known stays away: a chip without a price has no ``usd_per_run``, a fleet without
 a place no ``kgco2e_per_run``; ``unknown`` says why. Where the points are in many places, what some places do not publish
@@ -10,12 +10,13 @@ is not a number there, and such points are not ranked by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.goodput import Saving, cluster_mtbf, goodput_of
 from mlsysim.cases.money import Prices
@@ -51,11 +52,12 @@ _AMOUNTS = ("usd", "kwh", "kgco2e", "litres")
 class RunCosts:
     """Goodput, days, dollars, energy, carbon and water of a fleet's runs."""
 
-    def __init__(self, fleet: Any, fixed: Mapping[str, Any]) -> None:
-        self.fleet = fleet
+    def __init__(self, fleet: Any, fixed: Mapping[str, Any], saved: Callable[[Any], Checkpoint]) -> None:
+        """``saved`` is the checkpoint that so many accelerators write."""
+        self.fleet, self.saved = fleet, saved
         self.length = [name for name in ("duration_days", "tokens") if fixed.get(name) is not None]
         self._one_length(())
-        self.inputs: dict[str, Any] = {"duration_days": DURATION_DAYS}
+        self.inputs: dict[str, Any] = {"duration_days": DURATION_DAYS, "kwh_price": LOCAL, "checkpoint_time_s": None}
         for resolver, names in ((ReliabilityModel, RELIABILITY_INPUTS), (EconomicsModel, COST_INPUTS)):
             for name in names:
                 spec = resolver.inputs[name]
@@ -79,7 +81,10 @@ class RunCosts:
         x = self.inputs | dict(columns)
         stated = self.fleet.mtbf_hours
         mtbf = float(stated) if stated is not None else cluster_mtbf(self.node_mtbf, nodes)
-        saving = Saving(x["checkpoint_time_s"], x["avg_recovery_time_s"], x["checkpoint_interval"])
+        write = x["checkpoint_time_s"]
+        if write is None:
+            write = self.saved(nodes * self.fleet.node.accelerators_per_node).write
+        saving = Saving(write, x["avg_recovery_time_s"], x["checkpoint_interval"])
         found = goodput_of(mtbf, saving)
         return found.ratio, found.lasting
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mlsysim.cases.run_inputs import LOCAL, REGION
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.infra.registry import Prices
 from mlsysim.walls.inputs import Input
@@ -93,6 +94,7 @@ def _declared() -> dict[str, Input]:
         found[name] = replace(found[name], default=None)
     found["batch_size"] = replace(found["batch_size"], default=None)
     found["average_power"] = replace(found["average_power"], unit="W")
+    found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
     # Names, because an axis may also say "none".
     found["draft_model"] = replace(found["draft_model"], kind="object", example="Llama3_8B")
     found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
@@ -170,7 +172,7 @@ def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _price(name: str, value: Any) -> None:
-    words = commitments() if name == "cloud_price" else ("region",)
+    words = commitments() if name == "cloud_price" else (REGION, LOCAL)
     if isinstance(value, str):
         if value not in words:
             raise unknown_name(f"value of {name!r}", value, words, f"use a number, or one of {', '.join(words)}.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.run_inputs import LOCAL, run_days
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -50,7 +51,7 @@ ALIASES = {
 }
 """Short names of axes, and the inputs of the resolvers that they stand for."""
 
-DURATION_DAYS = 30.0
+DURATION_DAYS = run_days()
 """Length of a run where neither it nor the tokens are given."""
 
 RELIABILITY_INPUTS = (
@@ -116,6 +117,9 @@ def _declared() -> dict[str, Input]:
     found["average_power"] = replace(found["average_power"], unit="W")
     found["power_cap"] = replace(found["power_cap"], plain_unit="W")
     found["duration_days"] = replace(found["duration_days"], default=DURATION_DAYS)
+    found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
+    meaning = "time that one checkpoint stops the run; that of writing the state where none is given"
+    found["checkpoint_time_s"] = replace(found["checkpoint_time_s"], default=None, meaning=meaning)
     found |= {
         "nodes": Input("nodes of the fleet", low=1, high=1e7, whole=True, default=None),
         "accelerators": Input("accelerators of the fleet, instead of nodes", low=1, high=1e8, whole=True, default=None),
