@@ -15,6 +15,8 @@ from mlsysim import (
     SustainabilityModel,
 )
 from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
+from mlsysim.plans.audit import AUDITED
+from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.show import banner, info, table
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 
@@ -87,6 +89,31 @@ def main() -> None:
         Purchase_price=f"${costs.purchase_price_usd:,.0f}, of which ${costs.capex_usd:,.0f} falls to this run",
         Energy=footprint.total_energy_kwh.to("MWh"),
     )
+
+    plan = evaluate_plainly(AUDITED)
+    shown = {metric.name: metric.text for metric in plan.metrics}
+    banner("The same run as a plan (mlsysim audit)")
+    rows = [
+        [
+            "MTBF",
+            f"{reliability.fleet_mtbf.to('h').magnitude:.2f} h",
+            shown["mtbf"],
+            "adapters and supplies of a DGX H100",
+        ],
+        ["Checkpoint", f"{CHECKPOINT_SECONDS} s", shown["checkpoint_time"], plan.assumptions["checkpoint_time"]],
+        ["Goodput", f"{reliability.goodput_ratio:.1%}", shown["goodput"], "follows"],
+        ["MFU", f"{MFU:.1%}", shown["mfu"], "calibrated, not given"],
+        [
+            "Energy",
+            f"{footprint.total_energy_kwh.to('MWh').magnitude:,.1f} MWh",
+            shown["energy"],
+            "follows from the MFU",
+        ],
+        ["Carbon", f"{footprint.carbon_footprint_kg:,.1f} kgCO2e", shown["carbon_footprint"], "follows"],
+        ["Electricity", f"{costs.kwh_price_usd:g} USD/kWh", "", plan.assumptions["kwh_price"]],
+        ["Cost", f"${costs.tco_usd:,.0f}", shown["tco"], "follows"],
+    ]
+    table(["", "Tutorial's inputs", "Plan", "Why the plan differs"], rows, "<>><")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,19 @@ class Assumptions(dict[str, str]):
             self[name] = text
         return self[name]
 
+    def learn(self, others: Iterable[Assumption]) -> None:
+        """Note what others assumed, where nothing is known under its name.
+
+        >>> assumed, other = Assumptions(), Assumptions()
+        >>> other.say("pue", 1.0, DEFAULT)
+        >>> assumed.learn(other.records)
+        >>> assumed["pue"], assumed.origin("pue")
+        ('1', 'default')
+        """
+        for each in others:
+            if each.name not in self:
+                self.say(each.name, each.value, each.origin, each.text)
+
     def _record(self, name: str) -> Assumption:
         text = self[name]
         found = self._records.get(name)

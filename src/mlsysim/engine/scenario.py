@@ -322,7 +322,9 @@ class Scenario(Record):
             layout = first_fitting_layout(self.workload, fleet, batch, seq_len, precision)
             if layout is not None:
                 assumed["layout"] = ", ".join(f"{k}={v}" for k, v in layout.items())
-        options = dict(layout) if layout is not None else {"zero_stage": 3, "activation_recomputation": "full"}
+        options: dict[str, Any] = (
+            dict(layout) if layout is not None else {"zero_stage": 3, "activation_recomputation": "full"}
+        )
         step = DistributedModel().solve(
             self.workload, fleet, batch, precision, efficiency=efficiency, seq_len=seq_len, overlap_comm=True, **options
         )

@@ -190,6 +190,9 @@ class Answer(Record):
     )
     layout: dict[str, Any] = Field(default_factory=dict)
     assumptions: dict[str, str] = Field(default_factory=dict)
+    origins: dict[str, str] = Field(
+        default_factory=dict, description="where each assumption comes from: default, software, chip or inferred"
+    )
     sources: dict[str, str] = Field(default_factory=dict)
     equations: tuple[Equation, ...] = ()
     checks: tuple[Checked, ...] = ()
@@ -245,6 +248,7 @@ class Answer(Record):
             "sensitivities": {name: list(sides) for name, sides in self.sensitivities.items()},
             "layout": dict(self.layout),
             "assumptions": dict(self.assumptions),
+            "origins": dict(self.origins),
             "sources": dict(self.sources),
             "equations": [equation.model_dump() for equation in self.equations],
             "checks": [check.model_dump() for check in self.checks],
@@ -293,6 +297,7 @@ _GIVES: dict[str, tuple[str, ...]] = {
     "carbon_footprint": ("carbon_footprint_kg", "total_energy_kwh"),
     "water": ("water_usage_liters",),
     "checkpoint_interval": ("optimal_checkpoint_interval",),
+    "checkpoint_time": ("write_time_seconds", "checkpoint_size"),
 }
 """Fields of results from which a metric is made."""
 

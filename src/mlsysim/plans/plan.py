@@ -293,7 +293,9 @@ class OpsPart(Part):
     budget: Dollars | None = Field(default=None, description="limit on the cost of owning, or else of renting")
     electricity: EnergyPrice | None = Field(default=None, description="price; that of the region where left out")
     cloud_price: HourlyPrice | None = Field(default=None, description="rent of one accelerator for an hour")
-    checkpoint_time: Short | None = Field(default=None, description="that the run stands still to write one")
+    checkpoint_time: Short | None = Field(
+        default=None, description="that the run stands still to write one; that of writing the state where left out"
+    )
     mtbf: Long | None = Field(default=None, description="mean time between failures of the whole fleet")
 
     @model_validator(mode="after")

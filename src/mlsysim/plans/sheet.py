@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.money import rental_cost
 from mlsysim.cases.run_inputs import LOCAL
 from mlsysim.errors import DataWarning, InputError
@@ -39,7 +40,9 @@ class Sheet:
 
     def __init__(self, plan: Plan, assumed: dict[str, str]) -> None:
         self.plan = plan
-        self.assumed = dict(assumed)
+        self.assumed = Assumptions()
+        for name, text in assumed.items():
+            self.assumed[name] = text
         self.metrics: list[Metric] = []
         self.results: list[Result] = []
         self.sources: dict[str, str] = {}
@@ -55,8 +58,7 @@ class Sheet:
         """Remember a result: its equations, sources and assumptions."""
         self.results.append(result)
         self.sources.update(result._sources)
-        for name, text in result.assumptions.items():
-            self.assumed.setdefault(name, text)
+        self.assumed.learn(result.assumed)
         return result
 
     def add(
@@ -143,7 +145,8 @@ class Sheet:
             roofline=tuple(self.roofline),
             scorecard=self.scorecard(binding.wall),
             layout=self.layout,
-            assumptions=self.assumed,
+            assumptions=dict(self.assumed),
+            origins={each.name: each.origin for each in self.assumed.records},
             sources=self.sources,
             equations=equations_of(self.results),
             plan=self.plan,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.assumptions import DEFAULT
 from mlsysim.cases.checkpoint import Checkpoint, run_checkpoint
 from mlsysim.cases.run import run_time, run_work
 from mlsysim.cases.run_inputs import checkpoint_seconds, run_days
@@ -44,9 +44,7 @@ def training_run(sheet: Sheet, model: Workload, fleet: Fleet, options: dict[str,
     saved = run_checkpoint(
         model, fleet, fleet.total_accelerators, options["precision"], options.get("optimizer", _OPTIMIZER), rank
     )
-    assumed = Assumptions()
-    write = checkpoint_seconds(plan.ops.checkpoint_time, saved, assumed)
-    sheet.assumed.update(assumed)
+    write = checkpoint_seconds(plan.ops.checkpoint_time, saved, sheet.assumed)
 
     def failing(days: float) -> ReliabilityResult:
         return ReliabilityModel().solve(fleet=fleet, job_duration_hours=days * 24.0, checkpoint_time_s=write)
@@ -57,7 +55,7 @@ def training_run(sheet: Sheet, model: Workload, fleet: Fleet, options: dict[str,
         days = run_time(tokens, rate, goodput, 1.0) / _DAY if goodput > 0 else None
     if days is None:
         days = run_days()
-        sheet.assumed["duration"] = f"{days:g} days"
+        sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
     result = sheet.keep(failing(days))
     if plan.ops.checkpoint_time is None:
         sheet.keep(_written(model, fleet, saved, result))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from mlsysim.cases.run_inputs import FALLBACK_GRID
+from mlsysim.infra.registry import Grids
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.resolve import find_fleets, find_model, find_region
 from mlsysim.walls.algorithm.complexity import ScalingModel
@@ -17,6 +19,7 @@ from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
+from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Source
@@ -28,6 +31,7 @@ _RESOLVERS: tuple[type[Resolver[Any]], ...] = (
     ServingModel,
     SingleNodeModel,
     ReliabilityModel,
+    CheckpointModel,
     EconomicsModel,
     SustainabilityModel,
     ScalingModel,
@@ -36,8 +40,9 @@ _RESOLVERS: tuple[type[Resolver[Any]], ...] = (
 
 # Assumptions whose default is a constant of data/constants.toml.
 _CONSTANTS = {
-    "checkpoint_time_s": "checkpoint_time",
     "avg_recovery_time_s": "recovery_time",
+    "filesystem_limit_gbs": "filesystem_bandwidth",
+    "duration": "run_duration",
     "amortization_years": "amortization_period",
     "lifetime_years": "amortization_period",
     "maintenance_fraction": "maintenance_rate",
@@ -141,9 +146,12 @@ def _entry_source(name: str, answer: Answer) -> Source | None:
     fleet = next((fleet for fleet in fleets if fleet.node.accelerator.name in text), fleets[0])
     if name in _CHIP_FIELDS and answer.plan.hardware.chip is None:
         return _source(fleet.node.accelerator, _CHIP_FIELDS[name])
-    region = find_region(answer.plan.ops, fleet)
-    if name in _GRID_FIELDS and region is not None and answer.plan.ops.electricity is None:
-        return _source(getattr(region, "grid", region), _GRID_FIELDS[name])
+    if name in _GRID_FIELDS and answer.plan.ops.electricity is None:
+        region = find_region(answer.plan.ops, fleet)
+        grid = getattr(region, "grid", region)
+        if grid is None or getattr(grid, _GRID_FIELDS[name]) is None:
+            grid = Grids.get(FALLBACK_GRID)
+        return _source(grid, _GRID_FIELDS[name])
     return None
 
 
