@@ -166,8 +166,8 @@ class PlacementOptimizer(Resolver[PlacementResult]):
                 "regions that have one.",
                 field="kwh_price",
             )
-        for name in ("kwh_price", "unit_cost", "node_cost", "maintenance_fraction", "power"):
-            if name in notes and name not in assumed:
+        for name in ("unit_cost", "node_cost", "maintenance_fraction", "power"):
+            if name in notes:
                 assumed[name] = notes[name]
         if unpriced and shared["kwh_price"] == LOCAL:
             words = f"electricity as in {Grids.get(FALLBACK_GRID).name} where none is published: {', '.join(unpriced)}"

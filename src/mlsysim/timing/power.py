@@ -18,7 +18,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.types import HardwareNode
@@ -29,7 +29,16 @@ from mlsysim.timing.diffusion_time import denoiser, single_device_ideal
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import to_si
 
-__all__ = ["Activity", "diffusion_activity", "energy_per_item", "power_constants", "power_of", "serving_activity"]
+__all__ = [
+    "Activity",
+    "PowerTerms",
+    "diffusion_activity",
+    "energy_per_item",
+    "power_constants",
+    "power_of",
+    "power_terms",
+    "serving_activity",
+]
 
 
 @kernel(
@@ -60,15 +69,36 @@ def power_constants() -> dict[str, Any]:
     return tomllib.loads(files("mlsysim.data").joinpath("power.toml").read_text(encoding="utf-8"))
 
 
-def power_of(chip: HardwareNode, activity: Activity, work: str = "serving") -> Any:
-    """Watts of one device doing a kind of work: serving, diffusion, or kernels."""
+def _constants(chip: HardwareNode, work: str) -> dict[str, float]:
     tables = power_constants()
     if work not in tables["work"]:
         raise unknown_name("kind of work", work, tables["work"])
     if chip.tdp is None:
         raise InputError(f"{chip.name} has no published TDP.")
     kind = tables["work"][work]
-    c = kind.get(chip.metadata.key, kind["default"])
+    found: dict[str, float] = kind.get(chip.metadata.key, kind["default"])
+    return found
+
+
+class PowerTerms(NamedTuple):
+    """Watts that a device draws waiting, and more of them: kernels running, all of the bandwidth in use, all of ``peak`` in use."""
+
+    idle: float
+    floor: float
+    memory: float
+    arithmetic: float
+    peak: float
+
+
+def power_terms(chip: HardwareNode, work: str = "serving") -> PowerTerms:
+    """What the power of a kind of work is made of, below the cap."""
+    c, tdp = _constants(chip, work), to_si(chip.tdp, "W")
+    return PowerTerms(tdp * c["idle"], tdp * c["floor"], tdp * c["memory"], tdp * c["arithmetic"], _wide_peak(chip))
+
+
+def power_of(chip: HardwareNode, activity: Activity, work: str = "serving") -> Any:
+    """Watts of one device doing a kind of work: serving, diffusion, or kernels."""
+    c = _constants(chip, work)
     floor = c["floor"] + (c.get("converting", 0.0) if activity.converting else 0.0)
     return running_power(
         to_si(chip.tdp, "W"),

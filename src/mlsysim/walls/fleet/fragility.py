@@ -21,7 +21,7 @@ where it is 30 %, and above 100 % (no progress) the exact form still has some.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.goodput import (
@@ -35,8 +35,8 @@ from mlsysim.cases.goodput import (
     goodput_of,
 )
 from mlsysim.cases.run_inputs import node_parts
-from mlsysim.units.registry import conversion_factor, quantity, to_si
-from mlsysim.walls.base import FLEET, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
+from mlsysim.units.registry import conversion_factor, to_si
+from mlsysim.walls.base import FLEET, Amount, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "ReliabilityModel", "ReliabilityResult"]
@@ -70,11 +70,14 @@ def _mtbf(part: str, example: str) -> Input:
     )
 
 
+Hours = Annotated[Any, Amount("h")]
+
+
 class ReliabilityResult(Result):
     """How often a fleet fails and what that costs a run."""
 
-    fleet_mtbf: Time
-    node_mtbf: Time
+    fleet_mtbf: Hours
+    node_mtbf: Hours
     failure_probability: float
     expected_failures: float
     optimal_checkpoint_interval: Time
@@ -86,7 +89,7 @@ class ReliabilityResult(Result):
     total_overhead_fraction: float
     goodput_ratio: float
     goodput_ratio_exact: float
-    expected_lost_time: Time
+    expected_lost_time: Hours
 
 
 class ReliabilityModel(Resolver[ReliabilityResult]):
@@ -159,19 +162,24 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
             "failure_probability",
             "P = 1 - exp(-T / M)",
             r"P = 1 - e^{-T/M}",
-            {"T": ("duration", "h"), "M": ("mtbf", "h")},
+            {"T": ("job_duration_hours", "h"), "M": ("fleet_mtbf", "h")},
         ),
         Equation(
             "optimal_checkpoint_interval",
             "tau = sqrt(2 delta M)",
             r"\tau = \sqrt{2\,\delta\,M}",
-            {"delta": ("write", "s"), "M": ("mtbf", "h")},
+            {"delta": ("checkpoint_time_s", "s"), "M": ("fleet_mtbf", "h")},
         ),
         Equation(
             "goodput_ratio",
             "goodput = 1 - (delta / tau + tau / (2 M) + R / M)",
             r"G = 1 - \left(\frac{\delta}{\tau} + \frac{\tau}{2M} + \frac{R}{M}\right)",
-            {"delta": ("write", "s"), "tau": ("interval", "s"), "M": ("mtbf", "h"), "R": ("recovery", "s")},
+            {
+                "delta": ("checkpoint_time_s", "s"),
+                "tau": ("checkpoint_interval", "s"),
+                "M": ("fleet_mtbf", "h"),
+                "R": ("avg_recovery_time_s", "s"),
+            },
         ),
     )
     known_fallacies = (
@@ -183,15 +191,15 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> ReliabilityResult:
         """Failure rate, checkpoint interval and goodput of a run on a fleet."""
         fleet, hours = x.fleet, x.job_duration_hours
-        context: dict[str, Any] = {"nodes": fleet.count, "from_components": fleet.mtbf_hours is None}
+        shown: dict[str, Any] = {"nodes": fleet.count, "from_components": fleet.mtbf_hours is None}
         if fleet.mtbf_hours is not None:
             mtbf = float(fleet.mtbf_hours)
             per_node = mtbf * fleet.count
-            sources = {"fleet MTBF": "stated by the fleet"}
+            cited = {"fleet MTBF": "stated by the fleet"}
         else:
             given = {"accelerator": x.accelerator_mtbf, "nic": x.nic_mtbf, "psu": x.psu_mtbf}
-            parts, sources = node_parts(fleet.node, assumed, **given)
-            context |= asdict(parts)
+            parts, cited = node_parts(fleet.node, assumed, **given)
+            shown |= asdict(parts)
             per_node = parts.mtbf
             mtbf = cluster_mtbf(per_node, fleet.count)
         if x.checkpoint_interval is None:
@@ -200,35 +208,27 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
         found = goodput_of(mtbf, Saving(write, recovery, x.checkpoint_interval))
         seconds = mtbf * _HOUR
         failures = expected_failures(hours, mtbf)
-        outcome = ReliabilityResult(
+        return ReliabilityResult.of(
+            assumed,
             feasible=found.lasting,
-            assumptions=assumed,
             binding=_binding(failures, hours, found),
-            fleet_mtbf=quantity(mtbf, "h"),
-            node_mtbf=quantity(per_node, "h"),
+            fleet_mtbf=mtbf,
+            node_mtbf=per_node,
             failure_probability=failure_probability(hours, mtbf),
             expected_failures=failures,
-            optimal_checkpoint_interval=quantity(found.best_interval, "s"),
-            daly_checkpoint_interval=quantity(daly_interval(write, seconds), "s"),
-            checkpoint_interval=quantity(found.interval, "s"),
+            optimal_checkpoint_interval=found.best_interval,
+            daly_checkpoint_interval=daly_interval(write, seconds),
+            checkpoint_interval=found.interval,
             checkpoint_overhead_fraction=found.writes,
             rework_overhead_fraction=found.rework,
             restart_overhead_fraction=found.restarts,
             total_overhead_fraction=found.waste,
             goodput_ratio=found.ratio,
             goodput_ratio_exact=exact_goodput(write, found.interval, seconds, recovery),
-            expected_lost_time=quantity(hours * (1 - found.ratio), "h"),
+            expected_lost_time=hours * (1 - found.ratio),
+            shown=shown,
+            cited=cited,
         )
-        outcome._context = context | {
-            "node_mtbf": per_node,
-            "mtbf": mtbf,
-            "duration": hours,
-            "write": write,
-            "interval": found.interval,
-            "recovery": recovery,
-        }
-        outcome._sources = sources
-        return outcome
 
 
 def _binding(failures: float, hours: float, found: Goodput) -> Binding:

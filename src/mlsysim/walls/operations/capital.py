@@ -40,7 +40,7 @@ from mlsysim.cases.run_inputs import (
     site_of,
 )
 from mlsysim.errors import DataWarning, InputError
-from mlsysim.units.registry import conversion_factor, quantity, to_si
+from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Inputs, Resolver, Result, Wall
 from mlsysim.walls.operations.sustainability import (
     AVERAGE_POWER,
@@ -168,25 +168,37 @@ class EconomicsModel(Resolver[EconomicsResult]):
             "capex_usd",
             "CapEx = purchase min(t, L) / L",
             r"\mathrm{CapEx} = C\,\frac{\min(t, L)}{L}",
-            {"purchase": ("purchase", "USD"), "t": ("years", "year"), "L": ("lifetime", "year")},
+            {
+                "purchase": ("purchase_price_usd", "USD"),
+                "t": ("duration_days", "year"),
+                "L": ("amortization_years", "year"),
+            },
         ),
         Equation(
             "opex_energy_usd",
             "energy = E price",
             r"\mathrm{OpEx_{energy}} = E \times p_{\mathrm{kWh}}",
-            {"E": ("energy", "kWh"), "price": ("price", "USD/kWh")},
+            {"E": ("total_energy_kwh", "kWh"), "price": ("kwh_price_usd", "USD/kWh")},
         ),
         Equation(
             "opex_maintenance_usd",
             "maintenance = purchase rate t",
             r"\mathrm{OpEx_{maint}} = C\,m\,t",
-            {"purchase": ("purchase", "USD"), "rate": ("maintenance", "1/year"), "t": ("years", "year")},
+            {
+                "purchase": ("purchase_price_usd", "USD"),
+                "rate": ("maintenance", "1/year"),
+                "t": ("duration_days", "year"),
+            },
         ),
         Equation(
             "tco_usd",
             "TCO = CapEx + energy + maintenance",
             r"\mathrm{TCO} = \mathrm{CapEx} + \mathrm{OpEx_{energy}} + \mathrm{OpEx_{maint}}",
-            {"CapEx": ("capex", "USD"), "energy": ("bill", "USD"), "maintenance": ("upkeep", "USD")},
+            {
+                "CapEx": ("capex_usd", "USD"),
+                "energy": ("opex_energy_usd", "USD"),
+                "maintenance": ("opex_maintenance_usd", "USD"),
+            },
         ),
         Equation(
             "break_even_utilization",
@@ -235,28 +247,18 @@ class EconomicsModel(Resolver[EconomicsResult]):
             words = "capped at the purchase price: the run outlasts the amortization"
             assumed.say("capex", bill.hardware, INFERRED, words)
         hourly = accelerator_hour_cost(bill.total, devices, hours, x.utilization)
-        context = {
-            "purchase": purchase,
-            "years": years,
-            "lifetime": x.amortization_years,
-            "maintenance": prices.maintenance,
-            "energy": taken.energy,
-            "price": electricity,
-            "capex": bill.hardware,
-            "bill": bill.energy,
-            "upkeep": bill.maintenance,
-        }
         rate = rent_price(x.cloud_price, chip, assumed)
         rent = break_even = None
+        shown = {"maintenance": prices.maintenance}
         if rate is not None:
             quiet, busy = (spent_by(at(share, Assumptions()), site, prices).bill for share in (0.0, x.mfu))
             assert quiet is not None and busy is not None
             variable, whole = busy.energy - quiet.energy, rental_cost(rate, devices, hours, 1.0)
             rent = rental_cost(rate, devices, hours, x.utilization)
             break_even = break_even_utilisation(quiet.total, variable, whole) if whole > variable else None
-            context |= {"fixed": quiet.total, "variable": variable, "rent": whole}
-        outcome = EconomicsResult(
-            assumptions=assumed,
+            shown |= {"fixed": quiet.total, "variable": variable, "rent": whole}
+        return EconomicsResult.of(
+            assumed,
             binding=_binding(bill, rent, break_even, x.utilization),
             capex_usd=bill.hardware,
             purchase_price_usd=purchase,
@@ -264,8 +266,8 @@ class EconomicsModel(Resolver[EconomicsResult]):
             opex_maintenance_usd=bill.maintenance,
             total_opex_usd=bill.operation,
             tco_usd=bill.total,
-            it_energy_kwh=quantity(taken.computing, "kWh"),
-            total_energy_kwh=quantity(taken.energy, "kWh"),
+            it_energy_kwh=taken.computing,
+            total_energy_kwh=taken.energy,
             carbon_footprint_kg=taken.carbon,
             water_usage_liters=taken.water,
             pue=site.pue,
@@ -279,10 +281,9 @@ class EconomicsModel(Resolver[EconomicsResult]):
             cloud_price_per_hour_usd=rate,
             cloud_cost_usd=rent,
             break_even_utilization=break_even,
+            shown=shown,
+            cited={"hardware": chip},
         )
-        outcome._context = context
-        outcome._sources = {"hardware": chip.metadata.source_title or "given by the user"}
-        return outcome
 
 
 def _per_million(x: Any, total: float, hours: float) -> float | None:

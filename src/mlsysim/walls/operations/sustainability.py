@@ -25,7 +25,7 @@ from mlsysim.cases.assumptions import CHIP, INFERRED, Assumptions
 from mlsysim.cases.footprint import Footprint, Site, embodied_share
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import device_draw, host_draw, site_of
-from mlsysim.units.registry import conversion_factor, quantity, to_si
+from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Inputs, Power, Resolver, Result, Wall
 from mlsysim.zoo.constants import constant
 
@@ -104,7 +104,7 @@ class SustainabilityResult(Result):
     water_usage_liters: float | None
     pue: float
     region_name: str
-    power: Power
+    power: Annotated[Any, Amount("kW")]
     power_per_accelerator: Power
     embodied_carbon_kg: float | None
     embodied_carbon_purchase_kg: float | None
@@ -151,10 +151,10 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
             r"E_{\mathrm{IT}} = (N\,p + K\,h)\,t,\quad p = \mathrm{TDP}\,(i + (1-i)\,\mathrm{MFU})",
             {
                 "N": ("devices", ""),
-                "p": ("device_power", "kW"),
+                "p": ("power_per_accelerator", "kW"),
                 "K": ("hosts", ""),
                 "h": ("host_power", "kW"),
-                "t": ("hours", "h"),
+                "t": ("duration_days", "h"),
                 "MFU": ("mfu", ""),
             },
         ),
@@ -162,19 +162,19 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
             "total_energy_kwh",
             "E = E_IT PUE",
             r"E = E_{\mathrm{IT}} \times \mathrm{PUE}",
-            {"E_IT": ("computing", "kWh"), "PUE": ("pue", "")},
+            {"E_IT": ("it_energy_kwh", "kWh"), "PUE": ("pue", "")},
         ),
         Equation(
             "carbon_footprint_kg",
             "CO2 = E CI",
             r"\mathrm{CO_2} = E \times \mathrm{CI}",
-            {"E": ("energy", "kWh"), "CI": ("intensity", "kgCO2e/kWh")},
+            {"E": ("total_energy_kwh", "kWh"), "CI": ("intensity", "kgCO2e/kWh")},
         ),
         Equation(
             "water_usage_liters",
             "water = E_IT WUE",
             r"\mathrm{H_2O} = E_{\mathrm{IT}} \times \mathrm{WUE}",
-            {"E_IT": ("computing", "kWh"), "WUE": ("wue", "L/kWh")},
+            {"E_IT": ("it_energy_kwh", "kWh"), "WUE": ("wue", "L/kWh")},
         ),
         Equation(
             "embodied_carbon_kg",
@@ -183,8 +183,8 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
             {
                 "N": ("devices", ""),
                 "c": ("embodied", "kgCO2e"),
-                "t": ("years", "year"),
-                "L": ("lifetime", "year"),
+                "t": ("duration_days", "year"),
+                "L": ("lifetime_years", "year"),
             },
         ),
     )
@@ -215,39 +215,31 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
                 assumed.pop("lifetime_years", None)
         purchase = None if embodied is None else embodied * fleet.total_accelerators
         share = None if purchase is None else embodied_share(purchase, years, x.lifetime_years)
-        outcome = SustainabilityResult(
-            assumptions=assumed,
+        return SustainabilityResult.of(
+            assumed,
             binding=_binding(site, taken, share),
-            it_energy_kwh=quantity(taken.computing, "kWh"),
-            total_energy_kwh=quantity(taken.energy, "kWh"),
+            it_energy_kwh=taken.computing,
+            total_energy_kwh=taken.energy,
             carbon_footprint_kg=taken.carbon,
             water_usage_liters=taken.water,
             pue=site.pue,
             region_name=site.name,
-            power=quantity(spent.power, "kW"),
-            power_per_accelerator=quantity(device * 1000, "W"),
+            power=spent.power,
+            power_per_accelerator=device * 1000,
             embodied_carbon_kg=share,
             embodied_carbon_purchase_kg=purchase,
             total_carbon_kg=None if taken.carbon is None or share is None else taken.carbon + share,
+            shown={
+                "devices": fleet.total_accelerators,
+                "hosts": fleet.count if x.include_host else None,
+                "host_power": host if x.include_host else None,
+                "mfu": x.mfu if x.average_power is None else None,
+                "intensity": site.carbon,
+                "wue": site.wue,
+                "embodied": embodied,
+            },
+            cited={"hardware": chip},
         )
-        outcome._context = {
-            "devices": fleet.total_accelerators,
-            "hosts": fleet.count if x.include_host else None,
-            "host_power": host if x.include_host else None,
-            "device_power": device,
-            "hours": run.hours,
-            "years": years,
-            "mfu": x.mfu if x.average_power is None else None,
-            "computing": taken.computing,
-            "energy": taken.energy,
-            "pue": site.pue,
-            "intensity": site.carbon,
-            "wue": site.wue,
-            "embodied": embodied,
-            "lifetime": x.lifetime_years,
-        }
-        outcome._sources = {"hardware": chip.metadata.source_title or "given by the user"}
-        return outcome
 
 
 def _binding(site: Site, taken: Footprint, share: float | None) -> Binding:

@@ -1,0 +1,140 @@
+"""Joules on a ledger add up to power times time; goodput binds where it costs more than any wall of the step."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from mlsysim import Hardware
+from mlsysim.cases.goodput import Goodput, Saving, goodput_of
+from mlsysim.cases.joules import IDLE, Draw, proportional_draw, running_draw, with_joules
+from mlsysim.cases.ledger import Ledger, Part
+from mlsysim.cases.run_ledger import FRAGILITY, run_binding, run_ledger
+from mlsysim.physics.power import proportional_power
+from mlsysim.timing.power import Activity, power_of
+from mlsysim.units.registry import to_si
+
+H100 = Hardware.H100
+TDP, PEAK, BANDWIDTH = 700.0, 989e12, 3.35e12
+
+
+def part(name, wall, resource, exposed, **amounts):
+    return Part(name, wall, resource, "", exposed=exposed, elastic=exposed, **amounts)
+
+
+def step():
+    """Half a second of products, a fifth of reads, a tenth each of sums, launches and a bubble."""
+    parts = (
+        part("products", 1, "peak", 0.5, flop=0.3 * PEAK),
+        part("reads", 2, "bandwidth", 0.2, moved=0.15 * BANDWIDTH, flop=0.01 * PEAK),
+        part("sums", 14, "fabric", 0.1, sent=1e9),
+        part("launches", 3, "host", 0.1),
+        part("bubble", 14, "", 0.1),
+    )
+    return Ledger(1.0, parts)
+
+
+def joules(ledger):
+    return {each.name: each.joules for each in ledger.parts}
+
+
+def test_first_order_joules_are_those_of_the_operations_and_of_idling():
+    mfu = 0.31
+    watts = proportional_power(TDP, 0.3, mfu)
+    found = joules(with_joules(step(), proportional_draw(H100, watts, PEAK)))
+    assert sum(found.values()) == pytest.approx(watts * 1.0, rel=1e-14)
+    assert found[IDLE] == pytest.approx(0.3 * TDP)
+    assert found["products"] == pytest.approx(0.7 * TDP * 0.3) and found["reads"] == pytest.approx(0.7 * TDP * 0.01)
+    assert found["sums"] == found["launches"] == found["bubble"] == 0.0
+
+
+def test_calibrated_joules_add_up_to_the_power_of_the_form():
+    activity = Activity(0.31, 0.15, busy=0.8)
+    watts = power_of(H100, activity)
+    found = joules(with_joules(step(), running_draw(H100, watts)))
+    assert sum(found.values()) == pytest.approx(watts, rel=1e-14)
+    assert found[IDLE] == pytest.approx(0.18 * TDP)
+    # Kernels of a sum run, launches and bubbles leave the device idle.
+    assert found["sums"] > 0 and found["launches"] == found["bubble"] == 0.0
+    # Below the cap the shares are the form's own: floor 0.318, bytes 0.189 and operations 1.386 of the TDP.
+    wanted = TDP * (0.18 + 0.318 * 0.8 + 0.189 * 0.15 + 1.386 * 0.31)
+    assert found["products"] == pytest.approx(
+        TDP * (1.386 * 0.3 + 0.318 * 0.5) * (watts - 0.18 * TDP) / (wanted - 0.18 * TDP), rel=1e-6
+    )
+
+
+def test_where_nothing_is_known_of_the_parts_joules_follow_seconds():
+    plain = Ledger(1.0, (part("a", 1, "host", 0.75), part("b", 2, "host", 0.25)))
+    found = joules(with_joules(plain, Draw(watts=500.0, idle=100.0, per_flop=1e-12)))
+    assert found == pytest.approx({"a": 300.0, "b": 100.0, IDLE: 100.0})
+
+
+def test_a_device_that_waits_draws_idle_power_alone():
+    found = joules(with_joules(step(), Draw(watts=126.0, idle=126.0, per_flop=1e-12)))
+    assert found[IDLE] == 126.0 and sum(found.values()) == 126.0
+
+
+def test_an_empty_time_takes_nothing_and_power_without_parts_is_idle():
+    assert with_joules(Ledger(0.0, ()), Draw(500.0, 100.0, 1e-12)).total("joules") == 0.0
+    assert with_joules(Ledger(2.0, ()), Draw(500.0, 100.0, 1e-12)).total("joules") == 1000.0
+
+
+def test_seconds_walls_and_what_is_held_stay():
+    before, after = step(), with_joules(step(), Draw(500.0, 100.0, 1e-12))
+    assert after.seconds == before.seconds and after.binding_wall == before.binding_wall
+    assert after.total("exposed") == pytest.approx(before.total("exposed"))
+
+
+def test_joules_add_up_on_random_ledgers():
+    draw = random.Random(3)
+    for _ in range(200):
+        parts = tuple(
+            part(
+                str(i),
+                draw.choice([1, 2, 3, 14]),
+                draw.choice(["peak", "bandwidth", "fabric", "host", ""]),
+                draw.random(),
+                flop=draw.choice([0.0, 1e15 * draw.random()]),
+                moved=draw.choice([0.0, 1e12 * draw.random()]),
+            )
+            for i in range(draw.randrange(1, 8))
+        )
+        ledger = Ledger(sum(each.exposed for each in parts), parts)
+        power = Draw(draw.uniform(50, 1000), draw.uniform(10, 200), 1e-12, 1e-10, draw.choice([0.0, 200.0]))
+        found = with_joules(ledger, power)
+        assert found.total("joules") == pytest.approx(power.watts * ledger.seconds, rel=1e-12)
+        assert all(each.joules >= 0 for each in found.parts)
+
+
+def test_a_run_of_steps_takes_the_step_over_goodput():
+    kept = goodput_of(10.0, Saving(60.0, 300.0))
+    found = run_ledger(step(), kept)
+    assert found.seconds == pytest.approx(1.0 / kept.ratio)
+    assert found.total("exposed") == pytest.approx(found.seconds, rel=1e-12)
+    assert found.total("elastic") == pytest.approx(found.seconds, rel=1e-12)
+    assert found.walls()[FRAGILITY] == pytest.approx(kept.waste / kept.ratio)
+
+
+def test_without_failures_the_run_is_the_step():
+    kept = goodput_of(math.inf, Saving(60.0, 300.0))
+    assert run_ledger(step(), kept).seconds == step().seconds
+    assert run_binding(step(), kept) == step().binding_wall == 1
+
+
+@pytest.mark.parametrize(("waste", "wall"), [(0.30, 1), (0.34, FRAGILITY), (1.2, FRAGILITY)])
+def test_goodput_binds_where_failures_cost_more_than_any_wall(waste, wall):
+    """The largest wall has 0.5 of a step of 1 s: failures cost as much at waste / (1 - waste) = 0.5, a third of the time."""
+    kept = Goodput(1.0, 1.0, 1.0, waste / 2, waste / 2, 0.0)
+    assert run_binding(step(), kept) == wall
+    if kept.lasting:
+        assert run_ledger(step(), kept).binding_wall == wall
+
+
+def test_the_constants_of_a_chip_are_those_of_its_power():
+    """All of the bandwidth for a second, below the cap: idle, running and memory, as the form says."""
+    busy = power_of(H100, Activity(0.0, 0.4))
+    draw = running_draw(H100, busy)
+    moved = 0.4 * to_si(H100.memory.bandwidth, "byte/s")
+    assert draw.idle + draw.floor + draw.per_byte * moved == pytest.approx(busy, rel=1e-3)
