@@ -217,6 +217,8 @@ def placement(
         result = best_placement(plan, carbon_tax, names)
     sentence = f"Best: {result.best_region_name}, ${result.lowest_tco.magnitude:,.0f} and {result.carbon_footprint.magnitude:,.0f} kg CO2e."
     _show(result, form, result.top_candidates[:10], sentence, _PLACES)
+    if form == "text" and "unpublished_prices" in result.assumptions:
+        print_text(f"USD/kWh: {result.assumptions['unpublished_prices']}.", "dim")
 
 
 def synthesize(

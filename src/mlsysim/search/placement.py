@@ -35,6 +35,7 @@ from mlsysim.zoo.constants import constant
 __all__ = ["PlacementOptimizer", "PlacementResult", "taxed_cost"]
 
 _PER_CENT = 0.01
+_NAMED = 3
 _TONNE = conversion_factor("kgCO2e", "tCO2e")
 
 DEFAULT_REGIONS = ("US_Avg", "Quebec", "Iowa")
@@ -170,7 +171,10 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             if name in notes:
                 assumed[name] = notes[name]
         if unpriced and shared["kwh_price"] == LOCAL:
-            words = f"electricity as in {Grids.get(FALLBACK_GRID).name} where none is published: {', '.join(unpriced)}"
+            listed = ", ".join(unpriced[:_NAMED]) + (
+                f" and {len(unpriced) - _NAMED} more" if len(unpriced) > _NAMED else ""
+            )
+            words = f"the price of {Grids.get(FALLBACK_GRID).name} where none is published: {listed}"
             assumed.say("unpublished_prices", tuple(unpriced), DEFAULT, words)
         measure = "total_usd" if x.objective == "cost" else "carbon_footprint_kg"
         candidates.sort(key=lambda found: (found[measure], found["total_usd"], found["region"]))
