@@ -81,7 +81,9 @@ def _task(task: str | None, target: str, command: str | None, in_file: bool) -> 
         return task
     if target in _TRAINS or command in _TRAINS:
         return "training"
-    if target in ("vllm", "sglang", "trtllm") or command in ("vllm", "sglang", "trtllm"):
+    from mlsysim.launch.targets import SERVES
+
+    if target in SERVES or command in SERVES:
         return "serving"
     if not in_file:
         raise InputError("Say --task training or --task serving, as both can run there.", field="task")

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from mlsysim.errors import InputError
 from mlsysim.launch.shell import is_unresolved
 
-__all__ = ["Flag", "Parsed", "Table", "data_table", "number", "parse", "parse_tables", "put", "table"]
+__all__ = ["Flag", "Parsed", "Table", "data_table", "number", "parse", "parse_tables", "put", "table", "tables_with"]
 
 _NEGATIVE = re.compile(r"-\.?\d")
 Takes = Literal["switch", "int", "float", "text", "many"]
@@ -33,6 +33,7 @@ class Flag:
     field: str | None = None
     own: bool = False
     aliases: tuple[str, ...] = ()
+    values: Mapping[str, str] | None = None
 
     @property
     def is_detail(self) -> bool:
@@ -86,12 +87,15 @@ def table(target: str) -> Table:
     """The flags of a target."""
     entry = _all()[target]
     flags = {
-        name: Flag(
-            name, row["takes"], row["means"], row.get("field"), row.get("own", False), tuple(row.get("aliases", ()))
-        )
+        name: Flag(**row | {"name": name, "aliases": tuple(row.get("aliases", ()))})
         for name, row in entry["flags"].items()
     }
     return Table(target, entry["source"], entry["url"], entry["checked"], flags)
+
+
+def tables_with(key: str) -> dict[str, Any]:
+    """The targets whose table says something."""
+    return {name: entry for name, entry in _all().items() if key in entry}
 
 
 def data_table(name: str) -> dict[str, str]:
@@ -159,7 +163,9 @@ def _converted(flag: Flag, value: Any) -> Any:
         raise InputError(f"{flag.name} takes one value, got {str(value)[:40]!r}.", field=flag.name.lstrip("-"))
     if flag.takes == "int":
         return int(number(flag.name, str(value), whole=True))
-    return number(flag.name, str(value)) if flag.takes == "float" else value
+    if flag.takes == "float":
+        return number(flag.name, str(value))
+    return next((ours for ours, theirs in (flag.values or {}).items() if theirs == value), value)
 
 
 def put(document: dict[str, Any], path: str, value: Any) -> None:

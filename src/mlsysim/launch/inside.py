@@ -9,6 +9,7 @@ from typing import Any
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.launch import megatron, serving, sglang, tensorrt_llm, torchtitan, vllm
 from mlsysim.launch.flags import parse, table
+from mlsysim.launch.plain_server import servers
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.scripts import Setting, array, details_of
 from mlsysim.launch.shell import Script
@@ -17,7 +18,7 @@ from mlsysim.plans.plan import Plan
 
 __all__ = ["SERVERS", "TRAINERS", "chosen", "read_inside", "serve_lines", "train_lines", "width_of"]
 
-SERVERS: dict[str, Any] = {"vllm": vllm, "sglang": sglang, "tensorrt_llm": tensorrt_llm}
+SERVERS: dict[str, Any] = {"vllm": vllm, "sglang": sglang, "tensorrt_llm": tensorrt_llm, **servers()}
 TRAINERS = ("megatron", "torchtitan")
 _CONFIG = "torchtitan.toml"
 
@@ -37,6 +38,9 @@ def chosen(plan: Plan, answer: Answer, command: str | None) -> str:
     if answer.task == "training":
         return "megatron"
     engine = (plan.serving.engine or "").lower() if plan.serving is not None else ""
+    for name, server in servers().items():
+        if server.ENGINE.lower() == engine:
+            return name
     return "sglang" if engine.startswith("sglang") else "tensorrt_llm" if engine.startswith("t") else "vllm"
 
 

@@ -16,6 +16,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.launch import megatron, serving
 from mlsysim.launch.flags import table
 from mlsysim.launch.inside import chosen, read_inside, serve_lines, train_lines, width_of
+from mlsysim.launch.plain_server import servers
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
 from mlsysim.launch.scripts import Setting, comment
@@ -198,7 +199,7 @@ def _container(
 ) -> dict[str, Any]:
     return {
         "name": name.replace("_", "-"),
-        "image": Why(_IMAGES[name], "pin the release that you tested"),
+        "image": Why(_IMAGES.get(name) or servers()[name].IMAGE, "pin the release that you tested"),
         "command": ["/bin/bash", "-c"],
         "args": ["\n".join(script) + "\n"],
         **({"env": env} if env else {}),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.limits import read_text
 from mlsysim.launch import deepspeed, fsdp, kubernetes, megatron, sglang, slurm, tensorrt_llm, torchtitan, vllm
+from mlsysim.launch.plain_server import servers
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.shell import LARGEST, read_script
 from mlsysim.plans.answer import Answer
@@ -19,6 +19,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
 __all__ = [
+    "SERVES",
     "TARGETS",
     "export",
     "is_launch_text",
@@ -29,7 +30,7 @@ __all__ = [
     "written",
 ]
 
-TARGETS: dict[str, ModuleType] = {
+TARGETS: dict[str, Any] = {
     "megatron": megatron,
     "torchtitan": torchtitan,
     "deepspeed": deepspeed,
@@ -37,9 +38,12 @@ TARGETS: dict[str, ModuleType] = {
     "vllm": vllm,
     "sglang": sglang,
     "trtllm": tensorrt_llm,
+    **servers(),
     "kubernetes": kubernetes,
     "slurm": slurm,
 }
+SERVES = ("vllm", "sglang", "trtllm", *servers())
+"""Targets that serve."""
 _AROUND = ("kubernetes", "slurm")
 _ALIASES = {
     "tensorrt_llm": "trtllm",
@@ -88,7 +92,7 @@ def _target_or_none(text: str) -> str | None:
         return "torchtitan"
     script = read_script(text)
     for words in reversed(script.commands):
-        for name in ("vllm", "sglang", "trtllm"):
+        for name in SERVES:
             if TARGETS[name].after(words) is not None:
                 return name
         if megatron.claims(words):

@@ -7,6 +7,7 @@ measured serving kernels take the constants of their class, or of "other".
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.fields import Record, Seconds
-from mlsysim.units.registry import Q_, to_si
+from mlsysim.units.registry import Q_, Quantity, to_si
 from mlsysim.zoo.provenance import Source
 
 __all__ = [
@@ -38,16 +39,6 @@ __all__ = [
     "serving_table",
     "trying",
 ]
-
-_ALIASES = {
-    "trtllm": "TensorRT_LLM",
-    "trt_llm": "TensorRT_LLM",
-    "tensorrt": "TensorRT_LLM",
-    "tensorrtllm": "TensorRT_LLM",
-    "llama.cpp": "llama_cpp",
-    "llamacpp": "llama_cpp",
-    "gptfast": "gpt_fast",
-}
 
 
 class _EngineRecord(Record):
@@ -73,6 +64,7 @@ class _EngineRecord(Record):
     memory_rule: Literal["all", "free"] = "all"
     source: Source
     fit_error_pct: float | None = None
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +166,8 @@ def engine_names() -> tuple[str, ...]:
     return tuple(_file("engines.toml"))
 
 
-ENGINES = (
-    "vLLM",
-    "SGLang",
-    "TensorRT_LLM",
-    "TensorRT_LLM_2025",
-    "TensorRT_LLM_Cpp_2025",
-    "TensorRT_LLM_Cpp",
-    "vLLM_2025",
-    "gpt_fast",
-    "llama_cpp",
-)
+ENGINES = engine_names()
+"""The engines of ``data/engines.toml``: an entry there is all that a further one needs."""
 
 
 _trial: ContextVar[Engine | None] = ContextVar("trial", default=None)
@@ -209,40 +192,18 @@ def engine(name: str) -> Engine:
 @cache
 def _engine(name: str) -> Engine:
     table = _file("engines.toml")
-    folded = name.lower().replace("-", "_").replace(" ", "_")
-    key = next((k for k in table if k.lower() == folded), None) or _ALIASES.get(folded.replace("_", ""))
-    key = key or _ALIASES.get(folded)
+    folded = _folded(name)
+    key = next((k for k, row in table.items() if folded in {_folded(n) for n in (k, *row.get("aliases", ()))}), None)
     if key is None:
         raise unknown_name("serving engine", name, table)
-    r = _EngineRecord(**table[key])
-    times = (
-        "step",
-        "per_sequence",
-        "host_operator",
-        "prefill_step",
-        "front_end",
-        "hand_over",
-        "hand_over_network",
-        "expert_block",
-        "cold_start",
-    )
-    return Engine(
-        name=key,
-        year=r.year,
-        policy=r.policy,
-        kernels=r.kernels,
-        **{name: to_si(getattr(r, name), "s") for name in times},
-        small_kernels=r.small_kernels,
-        gather_steps=r.gather_steps,
-        reduce_scale=r.reduce_scale,
-        block_scaled=r.block_scaled,
-        token_budget=r.token_budget,
-        prefill_budget=r.prefill_budget,
-        memory_utilisation=r.memory_utilisation,
-        memory_rule=r.memory_rule,
-        fit_error_pct=r.fit_error_pct,
-        source=r.source.title,
-    )
+    record = _EngineRecord(**table[key])
+    values = {field: getattr(record, field) for field in type(record).model_fields if field != "aliases"}
+    seconds = {field: to_si(value, "s") for field, value in values.items() if isinstance(value, Quantity)}
+    return Engine(name=key, **{**values, **seconds, "source": record.source.title})
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[-_. ]", "", name.lower())
 
 
 def chip_class(chip: HardwareNode) -> str:

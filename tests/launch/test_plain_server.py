@@ -1,0 +1,94 @@
+"""An engine is one entry of engines.toml, and its command one table of flags.toml: planted here, answered, written, read back."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+
+from mlsysim.launch import flags, inside, targets
+from mlsysim.launch.plain_server import Server
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.plan import Plan
+from mlsysim.timing import engines
+from mlsysim.walls.node.serving import ServingModel
+
+TABLE = {
+    "engine": "LMDeploy",
+    "command": "lmdeploy serve api_server",
+    "image": "openmmlab/lmdeploy:latest",
+    "source": "LMDeploy, command line",
+    "url": "https://lmdeploy.readthedocs.io",
+    "checked": "2026-11-15",
+    "flags": {
+        "--tp": {"takes": "int", "field": "parallelism.tp", "means": "tensor-parallel degree"},
+        "--dtype": {
+            "takes": "text",
+            "field": "workload.precision",
+            "values": {"bf16": "bfloat16", "fp16": "float16"},
+            "means": "format of weights",
+        },
+        "--max-batch-size": {"takes": "int", "field": "serving.concurrency", "means": "requests at once"},
+        "--cache-max-entry-count": {"takes": "float", "field": "serving.memory_fraction", "means": "share of memory"},
+        "--session-len": {"takes": "int", "means": "longest request"},
+    },
+}
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """LMDeploy with vLLM's constants."""
+    tables, shipped = dict(engines._file("engines.toml")), dict(flags._all())
+    tables["LMDeploy"] = copy.deepcopy(tables["vLLM"]) | {"aliases": ["turbomind"]}
+    read = engines._file
+    monkeypatch.setattr(engines, "_file", lambda name: tables if name == "engines.toml" else read(name))
+    monkeypatch.setattr(flags, "_all", lambda: shipped | {"lmdeploy": TABLE})
+    server = Server("lmdeploy", TABLE["engine"], TABLE["command"], TABLE["image"])
+    monkeypatch.setitem(targets.TARGETS, "lmdeploy", server)
+    monkeypatch.setattr(targets, "SERVES", (*targets.SERVES, "lmdeploy"))
+    monkeypatch.setitem(inside.SERVERS, "lmdeploy", server)
+    known = dataclasses.replace(ServingModel.inputs["engine"], choices=tuple(tables))
+    monkeypatch.setitem(ServingModel.inputs, "engine", known)
+    return server
+
+
+def plan(precision: str = "bf16") -> Plan:
+    return Plan.model_validate(
+        {
+            "task": "serving",
+            "workload": {"model": "Llama3_8B", "precision": precision},
+            "hardware": {"on": "2xH100"},
+            "parallelism": {"tp": 2},
+            "serving": {"engine": "LMDeploy", "prompt_tokens": 1000, "output_tokens": 200, "concurrency": 16, "replicas": 1},
+        }
+    )  # fmt: skip
+
+
+def test_names_are_those_of_the_file_and_its_aliases(planted: Server) -> None:
+    assert engines.engine("turbo-mind").name == engines.engine("lmdeploy").name == "LMDeploy"
+    assert tuple(t for t in engines.engine_names() if t != "LMDeploy") == engines.ENGINES
+
+
+def test_a_plan_is_answered_written_and_read_back(planted: Server) -> None:
+    answer = evaluate(plan())
+    assert answer.fidelity == "calibrated"
+    text = targets.written("lmdeploy", answer)
+    assert "--tp" in text and "--dtype" in text and "bfloat16" in text and "--max-batch-size" in text
+    assert targets.target_of(text) == "lmdeploy"
+    back = targets.read_launch(text, on="2xH100")
+    assert back.document["parallelism"]["tp"] == 2
+    assert back.document["workload"]["precision"] == "bf16"
+    assert back.document["serving"]["concurrency"] == 16 and back.document["serving"]["engine"] == "LMDeploy"
+
+
+def test_what_the_command_cannot_say_is_said(planted: Server) -> None:
+    text = targets.written("lmdeploy", evaluate(plan("fp8")))
+    assert "workload.precision = fp8 (--dtype has bf16, fp16)" in text
+
+
+def test_inside_a_script_and_a_manifest(planted: Server) -> None:
+    answer = evaluate(plan())
+    assert "lmdeploy serve api_server" in targets.written("slurm", answer, command="lmdeploy")
+    answer_back = targets.read_launch(targets.written("slurm", answer, command="lmdeploy"))
+    assert answer_back.document["serving"]["engine"] == "LMDeploy"
