@@ -6,8 +6,8 @@ counted, as a fraction of it. A job fits where all of it adds up to at most the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from mlsysim.cases.job import Job
@@ -67,26 +67,18 @@ def on_host(held: tuple[Held, ...]) -> Any:
 
 def fitting_change(job: Job, layout: Layout, capacity: float) -> dict[str, Any] | None:
     """The smallest change of settings (fewest, then mildest) that would make the layout fit."""
-    for settings, changed, cut in sorted(_options(job, layout), key=lambda option: option[0][0]):
-        if on_device(training_held(changed, cut)) <= capacity:
-            return {name: value for name, (value, before) in settings[1].items() if value != before}
-    return None
-
-
-def _options(job: Job, layout: Layout) -> Iterator[tuple[Any, Job, Layout]]:
     start = MODES.index(job.recompute) if job.recompute in MODES else 0
-    for zero in range(job.zero, 4):
-        for mode in MODES[start:]:
-            for count in (m for m in divisors(layout.local_batch) if m >= layout.micro_batches):
-                settings = {
-                    "zero_stage": (zero, job.zero),
-                    "activation_recomputation": (mode, job.recompute),
-                    "microbatch_count": (count, layout.micro_batches),
-                }
-                changes = sum(value != before for value, before in settings.values())
-                cost = (changes, zero - job.zero, MODES.index(mode), count)
-                yield (
-                    (cost, settings),
-                    replace(job, zero=zero, recompute=mode),
-                    replace(layout, micro_batches=count),
-                )
+    counts = [count for count in divisors(layout.local_batch) if count >= layout.micro_batches]
+    now = {"zero_stage": job.zero, "activation_recomputation": job.recompute, "microbatch_count": layout.micro_batches}
+
+    def effort(option: tuple[int, str, int]) -> tuple[int, int, int, int]:
+        zero, mode, count = option
+        changed = sum(value != before for value, before in zip(option, now.values(), strict=True))
+        return changed, zero, MODES.index(mode), count
+
+    for zero, mode, count in sorted(product(range(job.zero, 4), MODES[start:], counts), key=effort):
+        changed = replace(job, zero=zero, recompute=mode), replace(layout, micro_batches=count)
+        if on_device(training_held(*changed)) <= capacity:
+            values = zip(now, (zero, mode, count), strict=True)
+            return {name: value for name, value in values if value != now[name]}
+    return None

@@ -134,12 +134,10 @@ def training_chip(
     wanted, conversion = PRODUCT_FORMATS.get(precision, (precision, 0.0))
     if wanted == "fp16":
         wanted = "bf16"
-    half, _ = _rate(chip, entry, shares, "bf16")
-    product, sustained = _rate(chip, entry, shares, wanted)
-    half *= _rate(chip, entry, shares, "bf16")[1]
-    product *= sustained
-    found = entry.get("attention")
     faster, wider = _against_zoo(chip) if known else (1.0, 1.0)
+    half = _rate(chip, entry, shares, "bf16", faster)
+    product = half if wanted == "bf16" else _rate(chip, entry, shares, wanted, faster)
+    found = entry.get("attention")
     attention = found["rate"] * _TERA * faster if found else _peak(chip, "bf16") * shares.attention.rate_share
     ramp = found["ramp"] if found else shares.attention.ramp_tokens
     tdp = to_si(chip.tdp, "W") if chip.tdp is not None else None
@@ -250,13 +248,13 @@ def _peak(chip: HardwareNode, precision: str) -> float:
     return float(arithmetic_peak(chip, name)[0])
 
 
-def _rate(chip: HardwareNode, entry: dict[str, Any], shares: Any, precision: str) -> tuple[float, float]:
-    """Burst rate and sustained share of products at a precision."""
+def _rate(chip: HardwareNode, entry: dict[str, Any], shares: Any, precision: str, faster: float) -> float:
+    """The rate that long products sustain at a precision; ``faster`` is the chip's peak over that of the measured one."""
     gemm = shares.gemm_for(precision)
-    sustained = entry.get("sustained", gemm.sustained)
+    sustained = float(entry.get("sustained", gemm.sustained))
     given = entry.get("products", {})
     if precision in given:
-        return given[precision] * _TERA * _against_zoo(chip)[0], sustained
+        return float(given[precision] * _TERA * faster * sustained)
     if precision != "bf16" and not chip.compute.supports(precision):
         raise InputError(f"{chip.name} has no {precision} arithmetic.", field="precision")
-    return _peak(chip, precision) * gemm.rate_share, sustained
+    return float(_peak(chip, precision) * gemm.rate_share * sustained)
