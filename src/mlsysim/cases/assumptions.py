@@ -47,9 +47,12 @@ class Assumptions(dict[str, str]):
         >>> assumed["zero_stage"], assumed.value("zero_stage"), assumed.origin("zero_stage"), "model" in assumed.given
         ('1 (stack bridge)', 1, 'software', True)
         """
-        words = shown(value) if text is None else text
-        super().__setitem__(name, words)
-        self._records[name] = Assumption(name, value, origin, words)
+        self.take(Assumption(name, value, origin, shown(value) if text is None else text))
+
+    def take(self, record: Assumption) -> None:
+        """Note an assumption that is known whole."""
+        super().__setitem__(record.name, record.text)
+        self._records[record.name] = record
 
     def __setitem__(self, name: str, text: str) -> None:
         self.say(name, text, INFERRED, text)

@@ -58,11 +58,11 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     if isinstance(a, Quantity) or isinstance(b, Quantity):
         a, b = _same_unit(a, b)
         return Quantity(where(condition, a.magnitude, b.magnitude), a.units)
+    if isinstance(condition, bool):
+        return a if condition else b
     own = getattr(a, "__where__", None) or getattr(b, "__where__", None)
     if own is not None:
         return own(condition, a, b)
-    if isinstance(condition, bool):
-        return a if condition else b
     return _numpy().where(condition, a, b)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar, Generic, TypeVar
 
-from mlsysim.cases.assumptions import DEFAULT, Assumptions
+from mlsysim.cases.assumptions import DEFAULT, Assumption, Assumptions
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.uncertain import Uncertain
 from mlsysim.walls.inputs import (
@@ -112,7 +112,7 @@ class Resolver(Generic[R]):
 
     requires: ClassVar[tuple[str, ...]] = ()
     produces: ClassVar[tuple[str, ...]] = ()
-    _defaults: ClassVar[dict[str, tuple[Any, str]]] = {}
+    _defaults: ClassVar[dict[str, Assumption]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -121,7 +121,9 @@ class Resolver(Generic[R]):
         cls.requires = tuple(name for name, spec in cls.inputs.items() if spec.required)
         cls.produces = tuple(n for n in cls.result.model_fields if n not in Result.model_fields)
         cls._defaults = {
-            name: (spec.default, spec.default_text) for name, spec in cls.inputs.items() if not spec.required
+            name: Assumption(name, spec.default, DEFAULT, spec.default_text if spec.default is not None else "")
+            for name, spec in cls.inputs.items()
+            if not spec.required
         }
         parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         for name, spec in cls.inputs.items():
@@ -172,20 +174,19 @@ class Resolver(Generic[R]):
                 values[name] = None
             else:
                 values[name] = read_input(cls.__name__, name, spec, value)
-        for name, (default, text) in cls._defaults.items():
+        for name, default in cls._defaults.items():
             if name not in values:
-                values[name] = default
-                if default is not None:
-                    assumed.say(name, default, DEFAULT, text)
+                values[name] = default.value
+                if default.value is not None:
+                    assumed.take(default)
         for name in cls.requires:
             if name not in values:
                 spec = inputs[name]
                 raise InputError(f"{cls.__name__}.solve needs {name!r}: {spec.meaning}.", field=name)
         outcome = self._solve(Inputs(values), assumed)
-        outcome._equations = cls.equations
-        outcome._given, outcome._inputs_declared = values, inputs
-        outcome._resolver = cls.__name__
-        outcome._assumed = assumed
+        facts = outcome._facts
+        facts.equations, facts.resolver, facts.assumed = cls.equations, cls.__name__, assumed
+        facts.given, facts.inputs_declared = values, inputs
         return outcome
 
     @classmethod

@@ -183,6 +183,39 @@ def as_plain(value: Any) -> Any:
     return value
 
 
+class Facts:
+    """What a result knows beside its fields: what equations show, inputs, sources, assumptions, and the case behind it."""
+
+    __slots__ = (
+        *("assumed", "case", "context", "equations", "given", "inputs_declared", "ledger", "resolver", "sources"),
+    )
+
+    def __init__(self) -> None:
+        self.context: Any = {}
+        self.equations: tuple[Equation, ...] = ()
+        self.resolver = ""
+        self.given: Mapping[str, Any] = {}
+        self.inputs_declared: Mapping[str, Input] = {}
+        self.sources: dict[str, str] = {}
+        self.assumed = Assumptions()
+        self.case: Callable[[], Ledger] | None = None
+        self.ledger: Ledger | None = None
+
+
+def _fact(name: str) -> Any:
+    def get(result: Result) -> Any:
+        found = getattr(result._facts, name)
+        if name == "context" and callable(found):
+            found = dict(found())
+            put(result, found)
+        return found
+
+    def put(result: Result, value: Any) -> None:
+        setattr(result._facts, name, value)
+
+    return property(get, put)
+
+
 class Result(BaseModel):
     """What a resolver answers. ``assumptions`` has every default that was used; ``binding`` says which wall binds."""
 
@@ -192,22 +225,25 @@ class Result(BaseModel):
     assumptions: dict[str, str] = {}
     binding: Any = None
 
-    _context: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _equations: tuple[Equation, ...] = PrivateAttr(default=())
-    _resolver: str = PrivateAttr(default="")
-    _given: Mapping[str, Any] = PrivateAttr(default_factory=dict)
-    _inputs_declared: Mapping[str, Input] = PrivateAttr(default_factory=dict)
-    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
-    _assumed: Assumptions = PrivateAttr(default_factory=Assumptions)
-    _case: Callable[[], Ledger] | None = PrivateAttr(default=None)
-    _ledger: Ledger | None = PrivateAttr(default=None)
+    _facts: Facts = PrivateAttr(default_factory=Facts)
+
+    # Each is a slot of the facts: a private attribute of Pydantic for each would cost more than most walls' arithmetic.
+    _context = _fact("context")
+    _equations = _fact("equations")
+    _resolver = _fact("resolver")
+    _given = _fact("given")
+    _inputs_declared = _fact("inputs_declared")
+    _sources = _fact("sources")
+    _assumed = _fact("assumed")
+    _case = _fact("case")
+    _ledger = _fact("ledger")
 
     @classmethod
     def of(
         cls,
         assumed: dict[str, str],
         *,
-        shown: Mapping[str, Any] | None = None,
+        shown: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         cited: Mapping[str, Any] | None = None,
         case: Callable[[], Ledger] | None = None,
         noun: str = "time",
@@ -215,7 +251,7 @@ class Result(BaseModel):
     ) -> Self:
         """The result of plain numbers: each is packed in the unit that its field declares.
 
-        ``shown`` has what equations show beside fields and inputs, in the unit that the symbol says; ``cited`` the
+        ``shown`` has (or gives, when somebody asks) what equations show beside fields and inputs, in the unit that the symbol says; ``cited`` the
         entries of the zoo, or titles, that speak for the numbers. ``case`` gives the ledger, from which what binds is read
         when somebody asks, as a share of the ``noun``; a limit that stopped it is given as ``binding``.
         """
@@ -223,14 +259,15 @@ class Result(BaseModel):
             if name in values:
                 values[name] = pack(values[name])
         outcome = cls(assumptions=assumed, **values)
-        if shown:
-            outcome._context = dict(shown)
+        facts = outcome._facts
+        if shown is not None:
+            facts.context = shown
         if cited:
-            outcome._sources = {
+            facts.sources = {
                 name: entry if isinstance(entry, str) else cite(entry.metadata) for name, entry in cited.items()
             }
         if case is not None:
-            outcome._case = case
+            facts.case = case
             if outcome.binding is None:
                 object.__setattr__(outcome, "binding", LazyBinding(partial(_read_binding, outcome, noun)))
         return outcome

@@ -393,7 +393,7 @@ class DistributedModel(Resolver[DistributedResult]):
             step_interval=None if band is None else (step.seconds / band.high, step.seconds / band.low),
             constraint_trace=trace,
             remedies=remedies,
-            shown=_shown(trainer, job, layout, micro, step, held) | {"band": band},
+            shown=partial(_shown, trainer, job, layout, micro, step, held, band),
             cited={"model": x.model, "hardware": x.fleet.node.accelerator},
             case=partial(trainer.ledger, job, layout),
             noun="step",
@@ -419,7 +419,7 @@ def _fitting(
 
 
 def _shown(
-    trainer: Trainer, job: Job, layout: Layout, micro: Demand, step: Step, held: tuple[Held, ...]
+    trainer: Trainer, job: Job, layout: Layout, micro: Demand, step: Step, held: tuple[Held, ...], band: Any
 ) -> dict[str, Any]:
     """What the equations show beside the fields of the result."""
     amounts = first_order_amounts(job, layout, micro)
@@ -450,4 +450,5 @@ def _shown(
         "host_state": on_host(held),
         "host_link": trainer.host_link,
         "local_batch": layout.local_batch * job.accumulation,
+        "band": band,
     }
