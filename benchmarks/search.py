@@ -42,7 +42,7 @@ from mlsysim.search.tiles import tiles  # noqa: E402
 from mlsysim.walls.fleet.fragility import ReliabilityModel  # noqa: E402
 from mlsysim.walls.operations.capital import EconomicsModel  # noqa: E402
 
-FIRST_ORDER_AIM, CALIBRATED_AIM = 1_000_000, 200_000
+FIRST_ORDER_AIM, CALIBRATED_AIM = 1_500_000, 1_000_000
 WORKERS_AIM, DASK_AIM, LINEAR_AIM, MEMORY_AIM_MB, GPT3_AIM_S = 1.7, 1.25, 1.2, 500, 60
 GPT3 = Path(__file__).parent.parent / "examples" / "sweeps" / "gpt3-175b-4096-a100.toml"
 
@@ -65,7 +65,7 @@ def layouts(fidelity: str) -> Space:
                 "nodes": 512,
                 "grid": "Quebec",
                 "overlap_comm": True,
-                **({"efficiency": fidelity} if fidelity == "calibrated" else {}),
+                "efficiency": "calibrated" if fidelity == "calibrated" else 0.5,
             },
             "axes": {
                 "batch_size": {"powers_of": 2, "from": 256, "to": 16384},
