@@ -21,6 +21,7 @@ from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.footprint import footprint
 from mlsysim.cases.run import run_work
 from mlsysim.cases.run_inputs import LOCAL, checkpoint_seconds, run_days, site_of
+from mlsysim.engine.evaluation import Collector, EvaluationLevel, Metric, SystemEvaluation
 from mlsysim.engine.layouts import first_fitting_layout
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
@@ -33,8 +34,6 @@ from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
 from mlsysim.units.fields import Record, Seconds, Watts
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import format_value
-from mlsysim.walls.base import as_plain
 from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
@@ -45,88 +44,6 @@ from mlsysim.walls.operations.sustainability import SustainabilityModel
 from mlsysim.zoo.files import parse_slice, slices
 
 __all__ = ["EvaluationLevel", "Metric", "Scenario", "Scenarios", "SystemEvaluation"]
-
-
-class Metric(Record):
-    """A value with the wall that it belongs to."""
-
-    value: Any
-    wall: int
-
-
-class EvaluationLevel(Record):
-    """One of the three levels."""
-
-    level_name: str
-    status: Literal["PASS", "FAIL", "SKIPPED"]
-    summary: str
-    metrics: dict[str, Metric] = Field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return self.status == "PASS"
-
-
-class SystemEvaluation(Record):
-    """The three levels of a scenario."""
-
-    scenario_name: str
-    feasibility: EvaluationLevel
-    performance: EvaluationLevel
-    macro: EvaluationLevel
-    assumptions: dict[str, str] = Field(default_factory=dict)
-
-    @property
-    def levels(self) -> tuple[EvaluationLevel, EvaluationLevel, EvaluationLevel]:
-        return self.feasibility, self.performance, self.macro
-
-    @property
-    def passed_all(self) -> bool:
-        return all(level.passed for level in self.levels)
-
-    def scorecard(self) -> str:
-        """Every metric with its wall number, level by level."""
-        lines = [f"{self.scenario_name}: {'PASS' if self.passed_all else 'FAIL'}"]
-        for number, level in enumerate(self.levels, 1):
-            lines.append(f"  Level {number}, {level.level_name}: {level.status}. {level.summary}")
-            for name, metric in level.metrics.items():
-                lines.append(f"    wall {metric.wall:>2}  {name.replace('_', ' ')}: {format_value(metric.value)}")
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All levels and metrics; quantities as {"magnitude", "unit"}."""
-        return {
-            "scenario_name": self.scenario_name,
-            "passed_all": self.passed_all,
-            "levels": [
-                {
-                    "level_name": level.level_name,
-                    "status": level.status,
-                    "summary": level.summary,
-                    "metrics": {n: {"value": as_plain(m.value), "wall": m.wall} for n, m in level.metrics.items()},
-                }
-                for level in self.levels
-            ],
-            "assumptions": dict(self.assumptions),
-        }
-
-
-class _Collector:
-    """Metrics and notes of a level while it is evaluated."""
-
-    def __init__(self) -> None:
-        self.metrics: dict[str, Metric] = {}
-        self.problems: list[str] = []
-        self.notes: list[str] = []
-
-    def add(self, name: str, value: Any, wall: int) -> None:
-        if value is not None:
-            self.metrics[name] = Metric(value=value, wall=wall)
-
-    def level(self, name: str) -> EvaluationLevel:
-        text = self.problems or self.notes
-        status: Literal["PASS", "FAIL"] = "FAIL" if self.problems else "PASS"
-        return EvaluationLevel(level_name=name, status=status, summary=" ".join(text), metrics=self.metrics)
 
 
 class Scenario(Record):
@@ -195,7 +112,7 @@ class Scenario(Record):
                 text = f"Not evaluated: {failed.level_name} failed."
                 levels.append(EvaluationLevel(level_name=name, status="SKIPPED", summary=text))
                 continue
-            collector = _Collector()
+            collector = Collector()
             step(collector)
             levels.append(collector.level(name))
         return SystemEvaluation(
@@ -212,7 +129,7 @@ class Scenario(Record):
 
     def _on_chip(
         self, batch: int, precision: str, efficiency: float | str, assumed: dict[str, str]
-    ) -> list[Callable[[_Collector], None]]:
+    ) -> list[Callable[[Collector], None]]:
         chip = self.system
         assert isinstance(chip, HardwareNode)
         training = self.effective_mode == "training"
@@ -227,7 +144,7 @@ class Scenario(Record):
         )
         assumed.update(profile.assumptions)
 
-        def feasibility(out: _Collector) -> None:
+        def feasibility(out: Collector) -> None:
             out.add("memory_needed", profile.memory_footprint.to("GB"), 2)
             out.add("memory_available", profile.memory_capacity.to("GB"), 2)
             if not profile.feasible:
@@ -245,7 +162,7 @@ class Scenario(Record):
             used = (profile.memory_footprint / profile.memory_capacity).to("").magnitude
             out.notes.append(f"It fits: {used:.1%} of memory.")
 
-        def performance(out: _Collector) -> None:
+        def performance(out: Collector) -> None:
             if self.effective_mode == "serving":
                 self._serve(chip, batch, precision, efficiency, out)
                 return
@@ -255,7 +172,7 @@ class Scenario(Record):
             out.notes.append(profile.binding.sentence)
             self._check_latency(profile.latency, profile.binding, out)
 
-        def macro(out: _Collector) -> None:
+        def macro(out: Collector) -> None:
             per_sample = profile.energy_per_inference
             out.add("energy_per_sample", per_sample, 18)
             if per_sample is None:
@@ -271,7 +188,7 @@ class Scenario(Record):
 
         return [feasibility, performance, macro]
 
-    def _serve(self, chip: HardwareNode, batch: int, precision: str, efficiency: float | str, out: _Collector) -> None:
+    def _serve(self, chip: HardwareNode, batch: int, precision: str, efficiency: float | str, out: Collector) -> None:
         result = ServingModel().solve(
             model=self.workload,
             hardware=chip,
@@ -288,14 +205,14 @@ class Scenario(Record):
         out.notes.append(result.binding.sentence)
         self._check_latency(result.itl, result.binding, out)
 
-    def _check_latency(self, latency: Any, binding: Any, out: _Collector) -> None:
+    def _check_latency(self, latency: Any, binding: Any, out: Collector) -> None:
         if self.sla_latency is not None and latency > self.sla_latency:
             over = (latency / self.sla_latency).to("").magnitude
             out.problems.append(
                 f"{latency.to('ms'):.4g~P} misses the target of {self.sla_latency:~P} by a factor of {over:.3g}: {binding.sentence}"
             )
 
-    def _check_data(self, chip: HardwareNode, out: _Collector) -> None:
+    def _check_data(self, chip: HardwareNode, out: Collector) -> None:
         if self.workload.data_rate is None or (chip.storage is None and chip.interconnect is None):
             return
         data = DataModel().solve(self.workload.data_rate, chip)
@@ -309,7 +226,7 @@ class Scenario(Record):
 
     def _on_fleet(
         self, batch: int, precision: str, efficiency: float | str, assumed: dict[str, str]
-    ) -> list[Callable[[_Collector], None]]:
+    ) -> list[Callable[[Collector], None]]:
         fleet = self.system
         assert isinstance(fleet, Fleet)
         if self.effective_mode != "training":
@@ -343,7 +260,7 @@ class Scenario(Record):
         run = {"duration_days": days, "mfu": min(step.mfu, 1.0)}
         assumed.update({k: v for k, v in (notes | reliability.assumptions).items() if k not in assumed})
 
-        def feasibility(out: _Collector) -> None:
+        def feasibility(out: Collector) -> None:
             out.add("memory_per_accelerator", step.memory_per_accelerator.to("GB"), 2)
             out.add("memory_available", step.memory_capacity.to("GB"), 2)
             if not step.feasible:
@@ -352,7 +269,7 @@ class Scenario(Record):
             out.notes.append(f"It fits with TP{p['tp']} PP{p['pp']} DP{p['dp']}.")
             self._check_data(fleet.node.accelerator, out)
 
-        def performance(out: _Collector) -> None:
+        def performance(out: Collector) -> None:
             out.add("step_latency", step.step_latency_total, 14)
             out.add("mfu", step.mfu, 1)
             out.add("scaling_efficiency", step.scaling_efficiency, 14)
@@ -363,7 +280,7 @@ class Scenario(Record):
             out.notes.append(step.binding.sentence)
             self._check_latency(step.step_latency_total, step.binding, out)
 
-        def macro(out: _Collector) -> None:
+        def macro(out: Collector) -> None:
             costs = EconomicsModel().solve(fleet, grid=region, kwh_price=LOCAL, **run)
             assumed.update({k: v for k, v in costs.assumptions.items() if k not in assumed})
             out.add("tco_usd", costs.tco_usd, 17)

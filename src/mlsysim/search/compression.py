@@ -2,7 +2,7 @@
 
 A point is a model on a chip of the zoo, in one of the forms below. Wall 13 gives time, memory and accuracy of the pass (a decode
 step of a model that decodes), so that a point equals ``CompressionModel().solve()``; walls 17 and 18 give the rest: the chip written
-off in equal parts over ``amortization_years`` and never idle, its power at the MFU of the pass, the building's PUE and the grid's carbon.
+off in equal parts over ``amortization_years`` and never idle, its upkeep, its power at the MFU of the pass, the building's PUE and the grid's carbon.
 
     none              16-bit weights and arithmetic
     w8a16, w4a16      integer weights, 16-bit arithmetic
@@ -27,7 +27,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.money import Prices
 from mlsysim.cases.run import Run, per_million, spent_by
-from mlsysim.cases.run_inputs import LOCAL, electricity_price, site_of
+from mlsysim.cases.run_inputs import LOCAL, electricity_price, maintenance_rate, site_of
 from mlsysim.physics.power import proportional_power
 from mlsysim.search.tables import Table
 from mlsysim.units.registry import conversion_factor, to_si
@@ -142,7 +142,9 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     fits = work["fits"] > 0
     watts = proportional_power(work["tdp"], constant("idle_power_fraction").number, np.minimum(work["mfu"], 1.0))
     tariff = given("kwh_price", place["price"])
-    prices = Prices(given("price", work["price"]), given("amortization_years", None), 0.0, tariff)
+    prices = Prices(
+        given("price", work["price"]), given("amortization_years", None), maintenance_rate(None, Assumptions()), tariff
+    )
     site = Site("", place["pue"], None, place["carbon"])
     spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), site, prices)
     assert spent.bill is not None

@@ -1,0 +1,95 @@
+"""What an evaluation of a scenario holds: metrics with their walls, in three levels."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mlsysim.units.fields import Record
+from mlsysim.units.text import format_value
+from mlsysim.walls.base import as_plain
+
+__all__ = ["Collector", "EvaluationLevel", "Metric", "SystemEvaluation"]
+
+
+class Metric(Record):
+    """A value with the wall that it belongs to."""
+
+    value: Any
+    wall: int
+
+
+class EvaluationLevel(Record):
+    """One of the three levels."""
+
+    level_name: str
+    status: Literal["PASS", "FAIL", "SKIPPED"]
+    summary: str
+    metrics: dict[str, Metric] = Field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "PASS"
+
+
+class SystemEvaluation(Record):
+    """The three levels of a scenario."""
+
+    scenario_name: str
+    feasibility: EvaluationLevel
+    performance: EvaluationLevel
+    macro: EvaluationLevel
+    assumptions: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def levels(self) -> tuple[EvaluationLevel, EvaluationLevel, EvaluationLevel]:
+        return self.feasibility, self.performance, self.macro
+
+    @property
+    def passed_all(self) -> bool:
+        return all(level.passed for level in self.levels)
+
+    def scorecard(self) -> str:
+        """Every metric with its wall number, level by level."""
+        lines = [f"{self.scenario_name}: {'PASS' if self.passed_all else 'FAIL'}"]
+        for number, level in enumerate(self.levels, 1):
+            lines.append(f"  Level {number}, {level.level_name}: {level.status}. {level.summary}")
+            for name, metric in level.metrics.items():
+                lines.append(f"    wall {metric.wall:>2}  {name.replace('_', ' ')}: {format_value(metric.value)}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All levels and metrics; quantities as {"magnitude", "unit"}."""
+        return {
+            "scenario_name": self.scenario_name,
+            "passed_all": self.passed_all,
+            "levels": [
+                {
+                    "level_name": level.level_name,
+                    "status": level.status,
+                    "summary": level.summary,
+                    "metrics": {n: {"value": as_plain(m.value), "wall": m.wall} for n, m in level.metrics.items()},
+                }
+                for level in self.levels
+            ],
+            "assumptions": dict(self.assumptions),
+        }
+
+
+class Collector:
+    """Metrics and notes of a level while it is evaluated."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, Metric] = {}
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+
+    def add(self, name: str, value: Any, wall: int) -> None:
+        if value is not None:
+            self.metrics[name] = Metric(value=value, wall=wall)
+
+    def level(self, name: str) -> EvaluationLevel:
+        text = self.problems or self.notes
+        status: Literal["PASS", "FAIL"] = "FAIL" if self.problems else "PASS"
+        return EvaluationLevel(level_name=name, status=status, summary=" ".join(text), metrics=self.metrics)
