@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from sitetools.rooms import drawn
+
 from mlsysim import Hardware, Infra, Models, Systems
 from mlsysim.search import OPTIMIZERS
 from mlsysim.units.registry import Quantity, format_unit
@@ -224,8 +226,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "zoo.md": zoo_page,
     "fallacies.md": fallacies_page,
     "walls/index.md": walls_page,
+    "assets/rooms.svg": drawn,
 }
-"""Generated pages that lie in the tree, and what writes each."""
+"""Generated files that lie in the tree, and what writes each."""
 
 
 def main() -> None:

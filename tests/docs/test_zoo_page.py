@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from sitetools import rooms
 
 from mlsysim import Hardware, Infra, Models, Systems
 from mlsysim.walls.catalog import RESOLVERS, resolver
@@ -26,7 +27,7 @@ def page() -> str:
     return (DOCS / "zoo.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["zoo.md", "fallacies.md", "walls/index.md"])
+@pytest.mark.parametrize("name", ["zoo.md", "fallacies.md", "walls/index.md", "assets/rooms.svg"])
 def test_a_committed_page_is_what_the_data_gives(generator: ModuleType, name: str) -> None:
     committed = (DOCS / name).read_text(encoding="utf-8")
     assert committed == generator.PAGES[name](), f"docs/{name} is stale; run `make docs`"
@@ -82,3 +83,17 @@ def test_cells(generator: ModuleType) -> None:
     assert generator.quantity(None) == generator.cell(None) == "–"
     assert generator.quantity(Hardware.H100.memory.bandwidth) == "3.35 TB/s"
     assert generator.cell("a|b") == "a\\|b"
+
+
+def test_the_picture_has_every_room_and_no_arrow_to_the_left() -> None:
+    """A room that imports another stands to its right; arrows that follow from others are left out, none that does not."""
+    imports = rooms.imports_of_rooms()
+    places = rooms._places()
+    assert imports.keys() == places.keys() and {"timing", "cases", "walls", "plans"} <= imports.keys()
+    arrows = set(rooms._arrows())
+    for room, own in imports.items():
+        reached = {room}
+        while more := {to for start, to in arrows if start in reached} - reached:
+            reached |= more
+        assert own <= reached, room
+        assert all(places[other][0] < places[room][0] for other in own)
