@@ -19,6 +19,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "workload.tokens": ("tokens", "training_tokens"),
     "workload.lora_rank": ("lora_rank", "lora"),
     "hardware.on": ("hardware", "on", "fleet", "chip"),
+    "hardware.stack": ("stack", "runtime"),
     "hardware.chip.peak_flops": ("peak",),
     "hardware.chip.memory_bandwidth": ("bandwidth",),
     "hardware.chip.memory_capacity": ("capacity",),

@@ -56,7 +56,9 @@ def errors() -> dict[str, list[float]]:
         ("gemm_random2 time", 0.065, 210),
         ("attn_fwd time", 0.065, 40),
         ("memop time", 0.04, 80),
-        ("vision_inf time", 0.12, 54),
+        # Coefficients of vision runtimes come from other chips: 0.10 captured in a graph, 0.19 launched one by one.
+        ("vision_inf time", 0.13, 54),
+        ("vision_train time", 0.16, 7),
     ],
 )
 def test_our_measurements_are_met(errors, metric, limit, count):

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from mlsysim.cases.ledger import Held, Ledger, Part
+from mlsysim.physics.operators import soft_maximum
 from mlsysim.units import ops
 
 __all__ = ["PLAIN", "Algebra", "Plain", "Seconds", "Tape", "ledger_of"]
@@ -163,6 +164,21 @@ class Seconds:
     def __where__(cls, condition: Any, a: Any, b: Any) -> Seconds:
         """One or the other takes place."""
         return cls._pair(a, b, condition, None)
+
+    @classmethod
+    def __norm__(cls, a: Any, b: Any, corner: Any) -> Seconds:
+        """Two activities side by side with a soft corner: |a, b|_c = (a^c + b^c)^(1/c).
+
+        Of degree one, so that a part is a (a / |a, b|)^(c - 1): at c = 1 all of it, for large c the longer one alone.
+        """
+        if not isinstance(a, Seconds) or not isinstance(b, Seconds):
+            return cls.__maximum__(a, b)
+        longer = ops.maximum(a.value, b.value)
+        filled = longer > 0
+        total = ops.where(filled, soft_maximum(ops.where(filled, a.value, 1.0), b.value, corner), 0.0)
+        shares = (ops.where(filled, side.value / ops.where(filled, total, 1.0), 0.0) for side in (a, b))
+        pulls = tuple((side, ops.power(share, corner - 1), 1.0) for side, share in zip((a, b), shares, strict=True))
+        return cls(a.tape, total, pulls)
 
     @classmethod
     def _pair(cls, a: Any, b: Any, first: Any, gross: float | None) -> Seconds:

@@ -51,6 +51,11 @@ class Workload(Record):
         """Bytes that one sample keeps for the backward pass, by precision; filled as it is asked for."""
         return {}
 
+    @cached_property
+    def unit_working(self) -> dict[str, float]:
+        """Bytes that one sample has in the widest operator, by precision; filled as it is asked for."""
+        return {}
+
     @property
     def fixed_shape(self) -> bool:
         """Whether every sample costs the same, so that work is proportional to the batch."""
@@ -123,10 +128,13 @@ class Workload(Record):
             self.unit_demands[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
         return self.unit_demands[key]
 
-    def working_bytes(self, batch_size: Any, precision: str = "fp16") -> float:
-        """Bytes that flow through the widest operator: what a device needs beside the weights."""
-        graph = self.lower(batch_size=batch_size, precision=precision)
-        return float(max((op.input_bytes + op.output_bytes for op in graph.operators), default=0.0))
+    def working_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
+        """Bytes that flow through the widest operator of a forward pass: what a device needs beside the weights."""
+        if precision not in self.unit_working:
+            graph = self.lower(batch_size=1, precision=precision)
+            widest = max((op.input_bytes + op.output_bytes for op in graph.operators), default=0.0)
+            self.unit_working[precision] = float(widest)
+        return self.unit_working[precision] * batch_size
 
     def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
         """Bytes that a training step keeps for its backward pass: what the forward operators write."""

@@ -56,6 +56,11 @@ class Inventory:
         return sum(self.calls.values())
 
     @property
+    def captured(self) -> float:
+        """Kernels of a captured graph: copies around an attention are views, and its softmax is inside it."""
+        return self.kernels - self.calls.get("softmax", 0.0) - self.calls.get("copy", 0.0)
+
+    @property
     def total_operations(self) -> float:
         return sum(self.operations.values())
 

@@ -12,7 +12,9 @@ Every form has a start-up time t0 (launch, ramp, drain), which decides small ope
 |a, b|_c is the c-norm: the larger of the two, with a soft corner where both matter (c = 1 is their sum: no overlap). L k^g
 is the chain of one tile: a product with few output tiles leaves most of the chip idle, and its time is that of walking the
 reduction k, however small m and n are; g below 1 is split-k at work. In decode r n are the n rows (sequence and key head)
-that cost r each however short they are, and L s^g is the walk along s cached tokens. Derivations, fits and what was found not
+that cost r each however short they are, and L s^g is the walk along s cached tokens. Each form is written once on the times of
+its parts (``product_time``, ``experts_time``, ``attention_time``, ``cache_attention_time``), which a ledger can name; the
+others put operations, bytes and rates into it. Derivations, fits and what was found not
 worth a term (wave quantisation, tile padding) are in ``docs/accuracy.md``.
 """
 
@@ -26,11 +28,16 @@ from mlsysim.units.ops import maximum, minimum, power, sqrt
 __all__ = [
     "attention_decode_time",
     "attention_prefill_time",
+    "attention_time",
+    "cache_attention_time",
+    "experts_time",
     "gemm_time",
     "grouped_gemm_time",
     "host_bound_time",
     "link_time",
     "memory_bound_time",
+    "moving_time",
+    "product_time",
     "soft_maximum",
 ]
 
@@ -43,6 +50,7 @@ _SHARE = Arg("", 0.05, 1.0)
 _CHAIN = Arg("s", 1e-7, 1e-4)
 _EXPONENT = Arg("", 0.1, 1.5)
 _CORNER = Arg("", 1.0, 12.0)
+_TIME = Arg("s", 1e-7, 1e-2)
 _SHARP = 4.0
 _ROUND = 2.0
 
@@ -51,12 +59,70 @@ def soft_maximum(a: Any, b: Any, corner: Any = _SHARP) -> Any:
     """The norm of two times: the larger, and up to 19 % more (with a corner of 4) where both are equal."""
     if isinstance(b, float) and b == 0.0:
         return a
+    own = getattr(a, "__norm__", None) or getattr(b, "__norm__", None)
+    if own is not None:
+        return own(a, b, corner)
     longer, shorter = maximum(a, b), minimum(a, b)
     if isinstance(corner, float) and corner == _SHARP:
         # Fourth powers and roots by squares: on arrays ten times as fast as a general power.
         squared = (shorter / longer) * (shorter / longer)
         return longer * sqrt(sqrt(1 + squared * squared))
     return longer * power(1 + power(shorter / longer, corner), 1 / corner)
+
+
+@kernel(
+    inputs={
+        "arithmetic": _TIME,
+        "memory": _TIME,
+        "conversion": _TIME,
+        "walk": _TIME,
+        "start": _START,
+        "corner": _CORNER,
+    },
+    outputs={"time": "s"},
+)
+def product_time(arithmetic: Any, memory: Any, conversion: Any, walk: Any, start: Any, corner: Any = _SHARP) -> Any:
+    """A matrix product: arithmetic against memory, the walk of one tile, and the conversion of its input."""
+    return start + soft_maximum(soft_maximum(arithmetic, memory, corner), walk) + conversion
+
+
+@kernel(
+    inputs={
+        "arithmetic": _TIME,
+        "memory": _TIME,
+        "activations": _TIME,
+        "start": _START,
+        "imbalance": Arg("", 1.0, 4.0),
+    },
+    outputs={"time": "s"},
+)
+def experts_time(arithmetic: Any, memory: Any, activations: Any, start: Any, imbalance: Any) -> Any:
+    """Products of many experts at once: arithmetic against the weights of those hit, and their routed activations."""
+    return start + imbalance * (soft_maximum(arithmetic, memory, _ROUND) + activations)
+
+
+@kernel(
+    inputs={"arithmetic": _TIME, "streaming": _TIME, "start": _START, "corner": _CORNER},
+    outputs={"time": "s"},
+)
+def attention_time(arithmetic: Any, streaming: Any, start: Any, corner: Any = _ROUND) -> Any:
+    """Fused attention over a sequence: arithmetic against queries, keys, values and results through memory."""
+    return start + soft_maximum(arithmetic, streaming, corner)
+
+
+@kernel(
+    inputs={"arithmetic": _TIME, "reading": _TIME, "rows": _TIME, "walk": _TIME, "start": _START},
+    outputs={"time": "s"},
+)
+def cache_attention_time(arithmetic: Any, reading: Any, rows: Any, walk: Any, start: Any) -> Any:
+    """One query a sequence against its cache: reading it, the fixed cost of its rows, the walk along the cached tokens."""
+    return start + soft_maximum(soft_maximum(soft_maximum(arithmetic, reading), rows, _ROUND), walk)
+
+
+@kernel(inputs={"moving": _TIME, "start": _START}, outputs={"time": "s"})
+def moving_time(moving: Any, start: Any) -> Any:
+    """Norms, activations, copies, embeddings: bytes through memory, after the start."""
+    return start + moving
 
 
 @kernel(
@@ -92,9 +158,14 @@ def gemm_time(
 ) -> Any:
     """A matrix product: arithmetic against memory, the walk along ``reduction`` (in units of the length at which ``chain`` is
     given), and the conversion of its input to a narrower format."""
-    filled = soft_maximum(operations / rate, moved / (memory_share * bandwidth), corner)
-    product = soft_maximum(filled, chain * power(reduction, growth))
-    return start + product + quantised / (quantise_share * bandwidth)
+    return product_time(
+        operations / rate,
+        moved / (memory_share * bandwidth),
+        quantised / (quantise_share * bandwidth),
+        chain * power(reduction, growth),
+        start,
+        corner,
+    )
 
 
 @kernel(
@@ -123,10 +194,13 @@ def grouped_gemm_time(
     imbalance: Any,
 ) -> Any:
     """Products of many experts at once: weights of the experts hit, routed activations, and the busiest device."""
-    arithmetic, memory = operations / rate, weights / (memory_share * bandwidth)
-    longer, shorter = maximum(arithmetic, memory), minimum(arithmetic, memory)
-    product = longer * (1 + (shorter / longer) ** 2) ** 0.5
-    return start + imbalance * (product + activations / (activation_share * bandwidth))
+    return experts_time(
+        operations / rate,
+        weights / (memory_share * bandwidth),
+        activations / (activation_share * bandwidth),
+        start,
+        imbalance,
+    )
 
 
 @kernel(
@@ -152,7 +226,7 @@ def attention_prefill_time(
 ) -> Any:
     """Fused attention over a sequence; ``ramp`` is the length at which half of the rate is reached, ``streaming`` the time
     that queries, keys, values and results take through memory."""
-    return start + soft_maximum(operations * (1 + ramp / tokens) / rate, streaming, corner)
+    return attention_time(operations * (1 + ramp / tokens) / rate, streaming, start, corner)
 
 
 @kernel(
@@ -186,8 +260,9 @@ def attention_decode_time(
 ) -> Any:
     """One query per sequence against its cache: reading it, a fixed cost for each of the ``rows``, the walk along ``reach``
     (cached tokens in units of the length at which ``chain`` is given)."""
-    reading = soft_maximum(operations / rate, cached / (memory_share * bandwidth))
-    return start + soft_maximum(soft_maximum(reading, rows * row_time, _ROUND), chain * power(reach, growth))
+    return cache_attention_time(
+        operations / rate, cached / (memory_share * bandwidth), rows * row_time, chain * power(reach, growth), start
+    )
 
 
 @kernel(
@@ -195,7 +270,7 @@ def attention_decode_time(
 )
 def memory_bound_time(moved: Any, bandwidth: Any, memory_share: Any, start: Any) -> Any:
     """Norms, activations, copies, embeddings: bytes at the achieved share of the bandwidth."""
-    return start + moved / (memory_share * bandwidth)
+    return moving_time(moved / (memory_share * bandwidth), start)
 
 
 @kernel(

@@ -12,7 +12,7 @@ from typing import Any
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
 
-__all__ = ["compute_time", "memory_time", "ridge_point", "roofline_time"]
+__all__ = ["compute_time", "memory_time", "node_time", "ridge_point", "roofline_time"]
 
 
 @kernel(
@@ -43,6 +43,15 @@ def memory_time(moved: Any, bandwidth: Any) -> Any:
 def roofline_time(operations: Any, moved: Any, peak: Any, bandwidth: Any, efficiency: Any) -> Any:
     """The longer of compute and memory time; perfect overlap of the two is assumed."""
     return maximum(compute_time(operations, peak, efficiency), memory_time(moved, bandwidth))
+
+
+@kernel(
+    inputs={"compute": Arg("s", 1e-6, 1e3), "memory": Arg("s", 1e-6, 1e3), "dispatch": Arg("s", 1e-6, 1e-2)},
+    outputs={"time": "s"},
+)
+def node_time(compute: Any, memory: Any, dispatch: Any) -> Any:
+    """The longer of compute and memory, after the dispatch."""
+    return maximum(compute, memory) + dispatch
 
 
 @kernel(

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.physics.operators import soft_maximum
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import maximum, minimum, power
+from mlsysim.units.ops import minimum, power
 
 __all__ = ["clock_share", "elementwise_bandwidth", "overlapped_time"]
 
@@ -51,5 +52,4 @@ def clock_share(limit: Any, vector_rate: Any, usual: Any, exponent: Any) -> Any:
 )
 def overlapped_time(device: Any, host: Any, sharpness: Any) -> Any:
     """Device work and launches side by side: the p-norm of both."""
-    longer, shorter = maximum(device, host), minimum(device, host)
-    return longer * power(1 + power(shorter / longer, sharpness), 1 / sharpness)
+    return soft_maximum(device, host, sharpness)

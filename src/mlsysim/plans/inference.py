@@ -6,17 +6,18 @@ from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.footprint import footprint
+from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.run_inputs import site_of
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, find_region
 from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, interval_sentence, limit_of
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel, weights_in_flash
+from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
 
 __all__ = ["evaluate_inference"]
 
@@ -72,21 +73,20 @@ def default_precision(chip: HardwareNode) -> str:
 def _answer(
     sheet: Sheet, model: Workload, fleet: Any, profile: PerformanceProfile, options: dict[str, Any], calibrated: bool
 ) -> Answer:
-    plan, chip = sheet.plan, fleet.node.accelerator
+    plan, chip, ledger = sheet.plan, fleet.node.accelerator, profile.ledger
+    assert ledger is not None
     latency = to_si(profile.latency, "s")
     needed, capacity = to_si(profile.memory_footprint, "byte"), to_si(profile.memory_capacity, "byte")
-    weights = to_si(model.size_in_bytes(precision=options["precision"]), "byte")
-    flash = weights_in_flash(model, chip, profile.phase)
-    sheet.memory = _memory(weights, needed, capacity, flash)
+    sheet.memory = memory_bar(ledger)
+    sheet.time_parts = time_parts(ledger)
     compute, memory = to_si(profile.latency_compute, "s"), to_si(profile.latency_memory, "s")
-    overhead = to_si(profile.latency_overhead, "s")
-    sheet.time_parts = _time_parts(latency, compute, memory, overhead)
     band = profile.interval
     sheet.interval = _interval(profile, calibrated)
 
     sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(memory_unit(needed)), 2)
     sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(memory_unit(capacity)), 2)
-    if flash:
+    weights = _in_flash(ledger)
+    if weights is not None:
         there = chip.memory.flash_capacity
         sheet.add("feasibility", "flash", "Flash for weights", quantity(weights, "byte").to(memory_unit(weights)), 2)
         sheet.add("feasibility", "flash_capacity", "Flash there is", there.to(memory_unit(to_si(there, "byte"))), 2)
@@ -107,7 +107,7 @@ def _answer(
         sheet.score(2, f"{compact_time(memory)} of traffic, {needed / capacity:.1%} full", needed / capacity)
     region = find_region(plan.ops, fleet)
     money = _macro(sheet, chip, profile, region)
-    sheet.roofline = [_point(profile, chip, options)]
+    sheet.roofline = [_point(profile, chip, options["precision"])]
     binding = limit_of(profile.binding)
     return sheet.answer(
         task="inference",
@@ -118,27 +118,13 @@ def _answer(
         verdict=(*money, *sheet.unknown),
         main="latency",
         binding=binding,
-        next_wall=_next_wall(binding, compute, memory, overhead),
+        next_wall=next_wall(ledger, binding),
     )
 
 
-def _memory(weights: float, needed: float, capacity: float, flash: bool) -> MemoryBar:
-    """What fills the memory that decides: weights and what flows, or one of them where weights are in flash."""
-    if flash and needed != weights:
-        return MemoryBar(capacity=capacity, parts=(Part(label="activations", value=needed, wall=2),))
-    weights = min(needed, weights)
-    parts = [Part(label="weights", value=weights, wall=2)]
-    if needed - weights > 1e-6 * needed:
-        parts.append(Part(label="cache and activations", value=needed - weights, wall=2))
-    return MemoryBar(capacity=capacity, parts=tuple(parts))
-
-
-def _time_parts(latency: float, compute: float, memory: float, overhead: float) -> tuple[Part, ...]:
-    """Compute and memory overlap: the longer one is what shows, then what is not hidden by it."""
-    longer, label, wall = max((compute, "compute", 1), (memory, "memory traffic", 2))
-    rest = latency - min(longer, latency) - overhead
-    parts = [(label, min(longer, latency), wall), ("dispatch", overhead, 3), ("not overlapped", rest, 3)]
-    return tuple(Part(label=a, value=v, wall=w) for a, v, w in parts if v > 1e-6 * latency)
+def _in_flash(ledger: Ledger) -> float | None:
+    """Bytes of weights that are executed from flash, where a chip does so."""
+    return next((each.bytes for each in ledger.held if each.where == "flash"), None)
 
 
 def _interval(profile: PerformanceProfile, calibrated: bool) -> str:
@@ -188,12 +174,12 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
     return lines
 
 
-def _point(profile: PerformanceProfile, chip: HardwareNode, options: dict[str, Any]) -> dict[str, Any]:
-    peak, _ = arithmetic_peak(chip, options["precision"])
+def _point(profile: PerformanceProfile, chip: HardwareNode, precision: str) -> dict[str, Any]:
+    peak = profile.named("peak", "flop/s")
     return {
         "label": profile.phase or "one pass",
         "chip": chip.name,
-        "precision": options["precision"],
+        "precision": precision,
         "peak_flops": peak,
         "bandwidth": to_si(chip.memory.bandwidth, "byte/s"),
         "intensity": to_si(profile.arithmetic_intensity, "flop/byte"),
@@ -216,13 +202,3 @@ def _headline(
 def _memory_text(value: float) -> str:
     unit = memory_unit(value)
     return f"{value / to_si(quantity(1.0, unit), 'byte'):,.3g} {unit}"
-
-
-def _next_wall(binding: Limit, compute: float, memory: float, overhead: float) -> Limit | None:
-    times = {1: ("Compute", compute), 2: ("Memory", memory), 3: ("Software", overhead)}
-    others = {wall: found for wall, found in times.items() if wall != binding.wall and found[1] > 0}
-    if not others:
-        return None
-    wall = max(others, key=lambda number: others[number][1])
-    name, seconds = others[wall]
-    return Limit(wall=wall, name=name, sentence=f"Wall {wall} ({name}), at {compact_time(seconds)}.")

@@ -99,8 +99,8 @@ class WorkloadPart(Part):
     tokens: Amount | None = Field(default=None, description="tokens to train on, such as 15e12 or 15T")
     optimizer: str | None = Field(default=None, max_length=40, description="such as adam, sgd or muon")
     lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
-    phase: Literal["prefill", "decode", "inference"] | None = Field(
-        default=None, description="of one pass of a language model"
+    phase: Literal["prefill", "decode", "inference", "generate"] | None = Field(
+        default=None, description="of one pass of a language model; generate: all denoising steps of an image"
     )
 
     @field_validator("precision")
@@ -139,7 +139,7 @@ class HardwarePart(Part):
     stack: str | None = Field(
         default=None,
         max_length=40,
-        description="training software, or a microcontroller's runtime, of the calibrated fidelity",
+        description="training software, or the runtime of a pass (compiled, eager, tensorrt ...), of calibrated times",
     )
     power_cap: Watts | None = Field(default=None, description="power limit of each accelerator")
     chip: ChipPart | None = Field(default=None, description="figures other than the zoo's")

@@ -2,8 +2,8 @@
 
 A chip is an entry of the zoo (``hardware``), or given by ``peak`` (dense, at the precision of the pass), ``bandwidth`` and
 ``capacity``; what is given beside ``hardware`` replaces the entry's own. The demand of a pass is worked out once for each
-combination of model, phase, batch, length and formats, by the functions that :class:`SingleNodeModel` calls; the roofline
-runs on arrays with its kernels, so that a point equals ``SingleNodeModel().solve()`` of that chip.
+combination of model, phase, batch, length and formats; the case of one pass (:mod:`mlsysim.cases.one_pass`) runs on arrays of
+them, so that a point equals ``SingleNodeModel().solve()`` of that chip.
 
 A chip that lacks the arithmetic is rejected by wall 1, one that lacks memory by wall 2; times of the latter are those with
 the excess streamed from the host. ``usd_per_mtoken`` is the share of the chip's price that a million tokens use up when it
@@ -12,23 +12,23 @@ is written off in equal parts over ``amortization_years`` and never idle; power,
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.capacity import inference_bytes, training_state
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.money import amortised_share
+from mlsysim.cases.one_pass import Device, Pass, Work, asked_pass, roofline, work_of
 from mlsysim.cases.run import per_million
+from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.power import proportional_power
-from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.search.tables import Table
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, Input, read_input
-from mlsysim.walls.node.compute_memory import SingleNodeModel, choose_pass, node_time, spill_time
+from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.zoo.constants import constant
 
@@ -88,64 +88,39 @@ OUTPUTS = (
 LARGER = frozenset({"throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd"})
 OBJECTIVE = "latency_s"
 
-_PASS = ("flops", "hardware_flops", "moved", "footprint", "tokens", "samples", "weights", "working")
+_PASS = tuple(field.name for field in fields(Work))
 _YEAR = "1 year"
 
 
-def _table(space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any) -> Table:
+def _table(space: Space, inputs: tuple[str, ...], columns: tuple[str, ...], compute: Any) -> Table:
     defaults = {name: INPUTS[name].default for name in inputs}
-    return Table(space, inputs, fields, compute, defaults, "passes")
+    return Table(space, inputs, columns, compute, defaults, "passes")
 
 
 def _pass(given: dict[str, Any]) -> list[float]:
-    """Demand and memory of one pass, as SingleNodeModel works them out."""
-    x = SimpleNamespace(
-        **{
-            name: value if value is None else read_input("a sweep", name, INPUTS[name], value)
-            for name, value in given.items()
-        }
-    )
-    model = x.model
-    phase, new, context = choose_pass(model, x, {})
-    training = phase == "training"
-    demand = model.demand(
-        phase,
-        batch_size=x.batch_size,
-        seq_len=new,
-        context=context,
-        precision=x.precision,
-        cache_precision=x.cache_precision,
-        recompute=x.activation_recomputation if training else "none",
-        frozen=x.is_lora,
-    )
-    if training:
-        footprint = training_state(
+    """What one pass asks for, as SingleNodeModel works it out."""
+    x: dict[str, Any] = {
+        name: value if value is None else read_input("a sweep", name, INPUTS[name], value)
+        for name, value in given.items()
+    }
+    model, batch, precision = x["model"], x["batch_size"], x["precision"]
+    phase, new, context = asked_pass(model, x["phase"], x["seq_len"], x["is_training"], Assumptions())
+    if phase == "training":
+        step = TrainingStep(
             model,
-            x.batch_size,
+            batch,
             new,
-            x.precision,
-            optimizer=x.optimizer,
-            recompute=x.activation_recomputation,
-            zero_stage=x.zero_stage,
-            dp=x.dp_size,
-            lora_rank=x.lora_rank if x.is_lora else None,
-        ).total
+            precision,
+            x["optimizer"],
+            x["activation_recomputation"],
+            x["zero_stage"],
+            x["dp_size"],
+            x["lora_rank"] if x["is_lora"] else None,
+        )
+        work, _ = training_work(step)
     else:
-        footprint = inference_bytes(model, x.batch_size, (context or 0) + (new or 0), x.precision, x.cache_precision)
-    weights, working = np.nan, np.nan
-    if model.fixed_shape and not training:
-        weights = model.parameter_count * bytes_per_element(x.precision)
-        working = model.working_bytes(x.batch_size, x.precision)
-    return [
-        demand.flops,
-        demand.hardware_flops,
-        demand.bytes,
-        footprint,
-        demand.tokens,
-        x.batch_size,
-        weights,
-        working,
-    ]
+        work = work_of(Pass(model, phase, batch, new, context, precision, x["cache_precision"]))
+    return [float(value) for value in astuple(work)]
 
 
 _ENTRY = ("peak", "bandwidth", "capacity", "host_bandwidth", "price", "tdp", "dispatch_tax", "flash")
@@ -211,54 +186,48 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
         return _roofline(space, columns, work, chip)
 
 
-def _roofline(space: Space, columns: Columns, work: dict[str, Any], chip: dict[str, Any]) -> dict[str, Any]:
-    peak, capacity = chip["peak"], chip["capacity"]
-    bandwidth = chip["bandwidth"] * _plain(space, columns, "bandwidth_efficiency")
-    footprint = work["footprint"]
-    flash = chip["flash"]
-    if np.any(~np.isnan(flash)) and np.any(~np.isnan(work["weights"])):
-        # A microcontroller leaves weights in flash and needs memory for what flows.
-        placed = ~np.isnan(flash) & ~np.isnan(work["weights"])
-        heavy = work["weights"] > flash
-        footprint = np.where(placed, np.where(heavy, work["weights"], work["working"]), footprint)
-        capacity = np.where(placed & heavy, flash, capacity)
-    fits = footprint <= capacity
-    moved = work["moved"]
-    compute = compute_time(work["hardware_flops"], peak, _plain(space, columns, "efficiency"))
-    memory = memory_time(moved, bandwidth)
-    if not np.all(fits):
-        spilled = moved * (1 - capacity / footprint)
-        link = chip["host_bandwidth"]
-        streamed = ~fits & ~np.isnan(link)
-        memory = np.where(streamed, spill_time(moved, spilled, bandwidth, link), memory)
-    latency = node_time(compute, memory, chip["dispatch_tax"])
-    mfu = work["flops"] / (latency * peak)
-    hfu = work["hardware_flops"] / (latency * peak)
+def _roofline(space: Space, columns: Columns, asked: dict[str, Any], chip: dict[str, Any]) -> dict[str, Any]:
+    work = Work(**{**asked, "in_place": np.asarray(asked["in_place"]) > 0})
+    peak = chip["peak"]
+    device = Device(
+        peak=peak,
+        bandwidth=chip["bandwidth"] * _plain(space, columns, "bandwidth_efficiency"),
+        capacity=chip["capacity"],
+        host_link=np.asarray(chip["host_bandwidth"]),
+        dispatch=chip["dispatch_tax"],
+        flash=np.asarray(chip["flash"]),
+    )
+    times = roofline(work, device, _plain(space, columns, "efficiency"))
+    latency, fits = times.seconds, times.fits
+    mfu = work.flops / (latency * peak)
+    hfu = work.hardware_flops / (latency * peak)
     watts = proportional_power(chip["tdp"], constant("idle_power_fraction").number, np.minimum(hfu, 1.0))
     capable = ~np.isnan(peak)
     price = chip["price"]
     years = latency / to_si(_YEAR, "s")
     spent = amortised_share(price, years, _plain(space, columns, "amortization_years"))
-    throughput = work["samples"] / latency
+    throughput = work.samples / latency
     outputs = {
         "feasible": fits & capable,
         "wall": np.where(capable, np.where(fits, 0, 2), 1),
         "latency_s": latency,
-        "latency_compute_s": compute,
-        "latency_memory_s": memory,
+        "latency_compute_s": times.compute,
+        "latency_memory_s": times.memory,
         "throughput_per_s": throughput,
-        "tokens_per_second": work["tokens"] / latency,
+        "tokens_per_second": work.tokens / latency,
         "mfu": mfu,
         "hfu": hfu,
-        "memory_bytes": footprint,
+        "memory_bytes": times.held,
         "energy_j": watts * latency,
         "price_usd": price,
         "throughput_per_usd": throughput / price,
-        "usd_per_mtoken": per_million(spent, work["tokens"]),
+        "usd_per_mtoken": per_million(spent, work.tokens),
     }
     return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}
 
 
 def binding(outputs: dict[str, Any]) -> Any:
-    """The wall that binds a pass that fits: whichever of arithmetic and memory takes longer."""
-    return np.where(outputs["latency_compute_s"] >= outputs["latency_memory_s"], 1, 2)
+    """The wall that binds a pass that fits: whichever of arithmetic, memory and the dispatch takes longest."""
+    compute, memory = outputs["latency_compute_s"], outputs["latency_memory_s"]
+    longer = np.maximum(compute, memory)
+    return np.where(outputs["latency_s"] - longer > longer, 3, np.where(compute >= memory, 1, 2))

@@ -25,14 +25,14 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.graph import Operator
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.operators import memory_bound_time
+from mlsysim.physics.operators import memory_bound_time, moving_time
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
-from mlsysim.timing.operator_times import Execution, PassTime, pass_time
+from mlsysim.timing.operator_times import STARTS, Execution, PassTime, Tag, pass_time, untagged
 from mlsysim.timing.software_stacks import Software, software
 from mlsysim.units.registry import to_si
 
-__all__ = ["DeviceTime", "inference_time", "training_time"]
+__all__ = ["DeviceTime", "check_known", "inference_time", "regime_of", "training_time"]
 
 _HALF = 2.0
 
@@ -41,18 +41,22 @@ _HALF = 2.0
 class DeviceTime:
     """Seconds of a pass, by what they go to; ``forward``, ``backward`` (recomputation included) and ``update`` in training."""
 
-    total: float
-    arithmetic: float
-    memory: float
-    waiting: float
+    total: Any
+    device: Any
     flops: float
     moved: float
     regime: str
     software: str
     profile: Profile
+    arithmetic: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
     update: float = 0.0
+
+    @property
+    def waiting(self) -> Any:
+        """Seconds in which the device waits for launches."""
+        return self.total - self.device
 
 
 def _wide(chip: HardwareNode) -> str:
@@ -78,16 +82,21 @@ def _how(model: Workload, chosen: Software, attention: str | None, cache: str | 
 
 
 def _timed(
-    operators: Sequence[Operator], chip: HardwareNode, shares: Profile, precision: str, how: Execution
+    operators: Sequence[Operator],
+    chip: HardwareNode,
+    shares: Profile,
+    precision: str,
+    how: Execution,
+    tag: Tag = untagged,
 ) -> list[PassTime]:
     """Times of the operators, the output head in 16 bits where the rest is narrower."""
     if bytes_per_element(precision) >= _HALF:
-        return [pass_time(operators, chip, shares, precision, how)]
+        return [pass_time(operators, chip, shares, precision, how, tag)]
     wide = _wide(chip)
     head = [replace(op, weight_bytes=op.n * op.k * _HALF) for op in operators if op.layer == "head" and op.k]
     rest = [op for op in operators if op.layer != "head" or not op.k]
-    parts = [pass_time(rest, chip, shares, precision, how)]
-    return parts + ([pass_time(head, chip, shares, wide, how)] if head else [])
+    parts = [pass_time(rest, chip, shares, precision, how, tag)]
+    return parts + ([pass_time(head, chip, shares, wide, how, tag)] if head else [])
 
 
 def inference_time(
@@ -102,6 +111,7 @@ def inference_time(
     software_name: str = "engine",
     attention: str | None = None,
     shares: Profile | None = None,
+    tag: Tag = untagged,
 ) -> DeviceTime:
     """One forward pass: ``prefill`` of ``new`` tokens, ``decode`` of one token after ``context``, or ``inference``."""
     shares = shares if shares is not None else profile(chip)
@@ -118,26 +128,29 @@ def inference_time(
                 sizes["context"] = context
     graph = model.lower(phase, **sizes)
     how = _how(model, chosen, attention, cache_precision, wide)
-    parts = _timed(graph.operators, chip, shares, precision, how)
-    device = sum(part.device for part in parts)
-    total = sum(part.total for part in parts)
-    sampling = _sampling(model, chip, shares, batch) if phase in ("prefill", "decode") else 0.0
-    arithmetic = sum(part.arithmetic for part in parts)
-    regime = "vision inference" if model.fixed_shape else f"{phase} {'graph' if chosen.graph else 'eager'}"
+    parts = _timed(graph.operators, chip, shares, precision, how, tag)
+    sampling = _sampling(model, chip, shares, batch, tag) if phase in ("prefill", "decode") else 0.0
     return DeviceTime(
-        total=total + sampling,
-        arithmetic=arithmetic,
-        memory=device - arithmetic + sampling,
-        waiting=total - device,
+        total=sum(part.total for part in parts) + sampling,
+        device=sum(part.device for part in parts) + sampling,
         flops=sum(part.flops for part in parts),
         moved=sum(part.moved for part in parts),
-        regime=regime,
+        regime=regime_of(model, phase, chosen),
         software=chosen.name,
         profile=shares,
     )
 
 
-def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float) -> float:
+def regime_of(model: Workload, phase: str, chosen: Software) -> str:
+    """What passes of this kind were scored under: phase of a language model, encoder or look-ups, and how it is launched."""
+    launched = "graph" if chosen.graph else "eager"
+    if model.fixed_shape:
+        return f"lookup {launched}"
+    encoder = isinstance(model, TransformerWorkload) and model.structure == "encoder"
+    return f"{'encoder' if encoder else phase} {launched}"
+
+
+def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float, tag: Tag) -> Any:
     """The choice of the next token from the logits of each sequence."""
     vocabulary = getattr(model, "vocab_size", None)
     if not vocabulary or getattr(model, "structure", "decoder") == "encoder":
@@ -145,7 +158,12 @@ def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float
     bound = shares.memory_bound
     known = bound.kernels.get("argmax_vocab/eager")
     share, start = (known.share, to_si(known.start, "s")) if known else (bound.eager_share, bound.times[0])
-    return float(memory_bound_time(_HALF * batch * vocabulary, to_si(chip.memory.bandwidth, "byte/s"), share, start))
+    moved = _HALF * batch * vocabulary
+    reading = moved / (share * to_si(chip.memory.bandwidth, "byte/s"))
+    return moving_time(
+        tag("sampling", 2, "bandwidth", "t = B / (e W)", reading, moved=moved),
+        tag(STARTS, 3, "start", "t = n t_0", start),
+    )
 
 
 def training_time(
@@ -191,12 +209,11 @@ def training_time(
     arithmetic = sum(part.arithmetic for part in (*forward, *backward))
     return DeviceTime(
         total=device + waiting,
+        device=device,
         arithmetic=arithmetic,
-        memory=device - arithmetic,
-        waiting=waiting,
         flops=sum(part.flops for part in (*forward, *backward)),
         moved=sum(part.moved for part in (*forward, *backward)),
-        regime="vision training" if model.fixed_shape else "training single device",
+        regime="lookup training" if model.fixed_shape else "training single device",
         software=chosen.name,
         profile=shares,
         forward=device_ahead,

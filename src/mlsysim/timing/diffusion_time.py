@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.vision import overlapped_time
-from mlsysim.timing.vision_time import constants
+from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.vision_time import constants, vector_rate
 from mlsysim.units.registry import to_si
 
 __all__ = [
@@ -27,11 +31,13 @@ __all__ = [
     "HOST_TERMS",
     "Denoiser",
     "denoiser",
+    "denoising_time",
     "diffusion_features",
     "diffusion_time",
     "single_device_ideal",
 ]
 
+_HALF = 2.0
 DEVICE_TERMS = (
     "products",
     "attention",
@@ -95,12 +101,24 @@ def product_share(chip: HardwareNode) -> float:
 
 
 def diffusion_features(
-    work: Denoiser, chip: HardwareNode, batch: float, passes: float, steps: float, ulysses: int = 1, ring: int = 1
+    work: Denoiser,
+    chip: HardwareNode,
+    batch: float,
+    passes: float,
+    steps: float,
+    ulysses: int = 1,
+    ring: int = 1,
+    precision: str = "bf16",
+    images_decoded: float | None = None,
 ) -> dict[str, float]:
-    """Seconds of each term at a coefficient of one, for ``steps`` denoising steps of ``passes`` / ``steps`` passes each."""
+    """Seconds of each term at a coefficient of one, for ``steps`` denoising steps of ``passes`` / ``steps`` passes each.
+
+    Measured in 16 bits; another format changes the rate of the products and the bytes of the weights.
+    """
     devices = ulysses * ring
-    peak = to_si(chip.compute.peak("bf16"), "flop/s") * product_share(chip)
-    vector = to_si(chip.compute.peak("fp32"), "flop/s")
+    wide = "fp16" if precision == "bf16" and not chip.compute.supports("bf16") else precision
+    peak = arithmetic_peak(chip, wide)[0] * product_share(chip)
+    vector = vector_rate(chip)
     memory = to_si(chip.memory.bandwidth, "byte/s")
     link = to_si(chip.link.bandwidth_per_direction, "byte/s") if devices > 1 and chip.link is not None else None
     if devices > 1 and link is None:
@@ -116,13 +134,31 @@ def diffusion_features(
         "product_bytes": work.product_bytes * images / (vector * devices),
         "elementwise_bytes": work.elementwise_bytes * images / (vector * devices),
         "attention_bytes": work.attention_bytes * images / (vector * devices),
-        "weights": work.weight_bytes * steps / memory,
-        "decoder": batch * constants()["diffusion_facts"]["decoder_flops"] / vector,
+        "weights": work.weight_bytes * bytes_per_element(precision) / _HALF * steps / memory,
+        "decoder": (batch if images_decoded is None else images_decoded)
+        * constants()["diffusion_facts"]["decoder_flops"]
+        / vector,
         "ring": (ring - 1) * work.blocks * steps * 1e-6,
         "exchange": exchange,
         "operators": work.operators * steps * 1e-6,
         "group": many * work.blocks * steps * 1e-6,
     }
+
+
+_PARTS = {
+    "products": ("products", 1, "peak"),
+    "attention": ("attention", 1, "peak"),
+    "product_bytes": ("products", 1, "peak"),
+    "elementwise_bytes": ("norms and activations", 1, "peak"),
+    "attention_bytes": ("attention", 1, "peak"),
+    "weights": ("weights", 2, "bandwidth"),
+    "decoder": ("image decoder", 1, "peak"),
+    "ring": ("ring of keys and values", 14, "link"),
+    "exchange": ("exchange of heads", 14, "link"),
+    "operators": ("launches", 3, "host"),
+    "group": ("launches", 3, "host"),
+}
+"""Name, wall and resource of each term. Bytes of eager diffusion code go at the vector rate, so arithmetic is their wall."""
 
 
 def diffusion_time(
@@ -132,16 +168,38 @@ def diffusion_time(
     steps: int | None = None,
     ulysses: int = 1,
     ring: int = 1,
-) -> float:
+    precision: str = "bf16",
+    tag: Tag = untagged,
+) -> Any:
     """Seconds to make a batch of images."""
     steps = steps or model.denoising_steps
-    table = constants()["diffusion"]
+    work = denoiser(model)
     features = diffusion_features(
-        denoiser(model), chip, batch_size, steps * model.guidance_passes, steps, ulysses, ring
+        work, chip, batch_size, steps * model.guidance_passes, steps, ulysses, ring, precision
     )
-    device = sum(table[name] * features[name] for name in DEVICE_TERMS)
-    host = sum(table[name] * features[name] for name in HOST_TERMS)
-    return float(overlapped_time(device, host, table["sharpness"]))
+    return _combined(features, work.operations * batch_size * steps * model.guidance_passes, tag)
+
+
+def denoising_time(
+    model: DiffusionWorkload, chip: HardwareNode, batch_size: float, precision: str = "bf16", tag: Tag = untagged
+) -> Any:
+    """Seconds of one pass of the denoiser, of which :func:`diffusion_time` has many and the decoder."""
+    work = denoiser(model)
+    features = diffusion_features(work, chip, batch_size, 1, 1, precision=precision, images_decoded=0.0)
+    return _combined(features, work.operations * batch_size, tag)
+
+
+def _combined(features: Mapping[str, float], operations: float, tag: Tag) -> Any:
+    table = constants()["diffusion"]
+    counted = {"products": operations}
+
+    def seconds(term: str) -> Any:
+        equation = "t = | device, launches |_p"
+        return tag(*_PARTS[term], equation, table[term] * features[term], flop=counted.get(term, 0.0))
+
+    device = sum(seconds(term) for term in DEVICE_TERMS if features[term])
+    host = sum(seconds(term) for term in HOST_TERMS if features[term])
+    return overlapped_time(device, host, table["sharpness"])
 
 
 def single_device_ideal(model: DiffusionWorkload, chip: HardwareNode, batch_size: float, steps: int) -> float:

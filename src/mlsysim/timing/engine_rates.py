@@ -16,6 +16,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.operator_times import STARTS, Tag, untagged
 from mlsysim.timing.vision_time import clock_of, constants
 from mlsysim.units.registry import to_si
 
@@ -61,12 +62,22 @@ def _shares(chip: HardwareNode) -> dict[str, Any]:
     return found
 
 
-def engine_time(inventory: Inventory, chip: HardwareNode, passes: float = 1.0) -> float:
+def engine_time(inventory: Inventory, chip: HardwareNode, passes: float = 1.0, tag: Tag = untagged) -> Any:
     """Seconds for one sample offline; ``passes`` evaluations of the network make a sample."""
     shares = _shares(chip)
     features = engine_features(inventory, chip)
-    arithmetic = sum(features[name] / shares[name] for name in ("conv", "gemm", "attention"))
-    return passes * (arithmetic + shares["bytes"] * features["bytes"]) / clock_of(chip)
+    work = {
+        "conv": ("convolutions", sum(inventory.operations.get(c, 0.0) for c in _CONV)),
+        "gemm": ("products", inventory.operations.get("gemm", 0.0)),
+        "attention": ("attention", inventory.operations.get("attention", 0.0)),
+    }
+    arithmetic = sum(
+        tag(name, 1, "peak", "t = F / (a P)", features[term] / shares[term] / clock_of(chip), flop=operations)
+        for term, (name, operations) in work.items()
+    )
+    moving = shares["bytes"] * features["bytes"] / clock_of(chip)
+    between = tag("norms and activations", 2, "bandwidth", "t = d B / W", moving)
+    return passes * (arithmetic + between)
 
 
 def operator_kernels(inventory: Inventory) -> float:
@@ -74,8 +85,11 @@ def operator_kernels(inventory: Inventory) -> float:
     return sum(inventory.calls.get(name, 0.0) for name in (*_CONV, "gemm")) + inventory.calls.get("attention", 0.0) / 2
 
 
-def engine_latency(inventory: Inventory, chip: HardwareNode, samples: float = 1.0, passes: float = 1.0) -> float:
+def engine_latency(
+    inventory: Inventory, chip: HardwareNode, samples: float = 1.0, passes: float = 1.0, tag: Tag = untagged
+) -> Any:
     """Seconds of one query of ``samples`` samples."""
-    start = operator_kernels(inventory) * _shares(chip)["kernel_start_us"] * 1e-6
-    weights = inventory.parameters * bytes_per_element("int8") / to_si(chip.memory.bandwidth, "byte/s")
-    return passes * (start + weights) + samples * engine_time(inventory, chip, passes)
+    start = operator_kernels(inventory) * tag(STARTS, 3, "start", "t = n t_0", _shares(chip)["kernel_start_us"] * 1e-6)
+    size = inventory.parameters * bytes_per_element("int8")
+    weights = tag("weights", 2, "bandwidth", "t = w / W", size / to_si(chip.memory.bandwidth, "byte/s"), moved=size)
+    return passes * (start + weights) + samples * engine_time(inventory, chip, passes, tag)

@@ -4,11 +4,15 @@ The workload is lowered to operators (:meth:`Workload.lower`); each gets its clo
 :mod:`mlsysim.physics.operators` with the constants of the chip's profile. How the software runs them is an
 :class:`Execution`: launched one by one or captured in a graph, elementwise chains fused or not, which attention kernel.
 Collectives are timed by the walls that know where the ranks sit.
+
+Every form is put together from named times: ``tag(name, wall, resource, equation, seconds, **amounts)`` gives what it is given
+(:func:`untagged`), or a line of a ledger (:mod:`mlsysim.cases.algebra`). Names are kinds of operators; arithmetic belongs to
+wall 1, bytes to wall 2, the start of kernels and the walk of a tile that fills no chip to wall 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,23 +22,48 @@ from mlsysim.hardware.profiles import REACH, DecodeKernel, ProductKernel, Profil
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.graph import Operator
 from mlsysim.physics.operators import (
-    attention_decode_time,
-    attention_prefill_time,
-    gemm_time,
-    grouped_gemm_time,
+    attention_time,
+    cache_attention_time,
+    experts_time,
     host_bound_time,
-    memory_bound_time,
+    moving_time,
+    product_time,
 )
 from mlsysim.physics.precision import bytes_per_element, compute_precision
 from mlsysim.timing.software_stacks import Software
-from mlsysim.units.ops import minimum, where
+from mlsysim.units.ops import minimum, power, where
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = ["Execution", "PassTime", "attention_rate", "operator_time", "pass_time"]
+__all__ = ["STARTS", "Execution", "PassTime", "Tag", "attention_rate", "operator_time", "pass_time", "untagged"]
+
+Tag = Callable[..., Any]
+"""``tag(name, wall, resource, equation, seconds, flop=, moved=)``: a time under a name."""
 
 _FULL_HEAD = 128
 _LATENT = 256
+_NAMES = {
+    "gemm": "products",
+    "batched_gemm": "products",
+    "grouped_gemm": "experts",
+    "conv": "convolutions",
+    "depthwise_conv": "convolutions",
+    "attention": "attention",
+    "embedding": "embedding",
+    "scan": "scans",
+}
+STARTS = "kernel starts"
+"""The name of what kernels need to begin, drain and walk one tile, of whatever kind they are."""
+
+
+def untagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
+    """Times as plain numbers or arrays: the name is dropped."""
+    return seconds
+
+
+def part_name(kind: str) -> str:
+    """What operators of a kind are called on a ledger."""
+    return _NAMES.get(kind, "norms and activations")
 
 
 @lru_cache(maxsize=16)
@@ -85,27 +114,40 @@ class PassTime:
     arithmetic: Any = 0.0
 
 
-def operator_time(op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution) -> Any:
+def operator_time(
+    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, tag: Tag = untagged
+) -> Any:
     """Seconds of one call of an operator."""
     bandwidth = to_si(chip.memory.bandwidth, "byte/s")
     kind = op.kind
     if how.fine and profile.convolution is not None and kind in ("conv", "depthwise_conv"):
-        return _convolution_time(op, chip, profile, precision, how, bandwidth)
+        return _convolution_time(op, chip, profile, precision, how, bandwidth, tag)
     if kind in ("gemm", "batched_gemm", "conv", "grouped_gemm"):
-        return _product_time(op, chip, profile, precision, how, bandwidth)
+        return _product_time(op, chip, profile, precision, how, bandwidth, tag)
     if kind == "attention":
-        return _attention_time(op, chip, profile, bandwidth, how)
+        return _attention_time(op, chip, profile, bandwidth, how, tag)
     bound = profile.memory_bound
     start = bound.times[0]
     if kind == "embedding":
-        return memory_bound_time(op.bytes, bandwidth, bound.gather_share, start)
+        return _streamed(kind, op.bytes, bandwidth, bound.gather_share, start, tag)
     software = how.software
     if software is None:
-        return memory_bound_time(op.bytes, bandwidth, bound.fused_share if how.fused else bound.eager_share, start)
+        share = bound.fused_share if how.fused else bound.eager_share
+        return _streamed(kind, op.bytes, bandwidth, share, start, tag)
     share = bound.fused_share if software.fused else bound.eager_share
     cost = software.cost(op.name)
     traffic = cost.traffic * (software.backward if op.direction == "backward" else 1.0)
-    return memory_bound_time(traffic * op.bytes, bandwidth, share, cost.launches * start)
+    return _streamed(kind, traffic * op.bytes, bandwidth, share, cost.launches * start, tag)
+
+
+def _streamed(kind: str, moved: Any, bandwidth: float, share: float, start: Any, tag: Tag) -> Any:
+    """Bytes at the achieved share of the bandwidth."""
+    moving = tag(part_name(kind), 2, "bandwidth", "t = B / (e W)", moved / (share * bandwidth), moved=moved)
+    return moving_time(moving, _started(start, tag))
+
+
+def _started(start: Any, tag: Tag) -> Any:
+    return tag(STARTS, 3, "start", "t = n t_0", start)
 
 
 def _product_constants(
@@ -130,20 +172,19 @@ def _product_constants(
 
 
 def _product_time(
-    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float
+    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float, tag: Tag
 ) -> Any:
     k, rate, widened, narrow = _product_constants(chip, profile, precision, how)
     start, chain, convert_start = k.times
+    name, equation = part_name(op.kind), "t = t_0 + |F / R, B / (e W)|"
     if op.kind == "grouped_gemm":
-        return grouped_gemm_time(
-            op.flops,
-            op.weight_bytes,
-            op.input_bytes + op.output_bytes,
-            rate * how.moe_rate,
-            bandwidth,
-            how.moe_memory_share or k.memory_share,
-            how.moe_activation_share,
-            how.moe_start,
+        memory_share = how.moe_memory_share or k.memory_share
+        routed = op.input_bytes + op.output_bytes
+        return experts_time(
+            tag(name, 1, "peak", equation, op.flops / (rate * how.moe_rate), flop=op.flops),
+            tag(name, 2, "bandwidth", equation, op.weight_bytes / (memory_share * bandwidth), moved=op.weight_bytes),
+            tag(name, 2, "bandwidth", equation, routed / (how.moe_activation_share * bandwidth), moved=routed),
+            _started(how.moe_start, tag),
             1.0,
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
@@ -152,41 +193,46 @@ def _product_time(
         quantised = 3.0 * op.m * (op.k + k.quantise_row)
         if how.convert == "separate":
             start = start + convert_start
-    return gemm_time(
-        op.flops,
-        moved,
-        quantised,
-        rate,
-        bandwidth,
-        k.memory_share,
-        k.quantise_share,
-        start,
-        op.k / REACH,
-        chain,
-        k.growth,
+    return product_time(
+        tag(name, 1, "peak", equation, op.flops / rate, flop=op.flops),
+        tag(name, 2, "bandwidth", equation, moved / (k.memory_share * bandwidth), moved=moved),
+        tag(
+            "conversions", 2, "bandwidth", "t = Q / (q W)", quantised / (k.quantise_share * bandwidth), moved=quantised
+        ),
+        _started(chain * power(op.k / REACH, k.growth), tag),
+        _started(start, tag),
         k.corner,
     )
 
 
 def _convolution_time(
-    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float
+    op: Operator, chip: HardwareNode, profile: Profile, precision: str, how: Execution, bandwidth: float, tag: Tag
 ) -> Any:
     c = profile.convolution
     assert c is not None
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     if op.kind == "depthwise_conv":
-        return memory_bound_time(moved, bandwidth, c.depthwise_share, c.seconds)
+        return _streamed(op.kind, moved, bandwidth, c.depthwise_share, c.seconds, tag)
     roof = profile.gemm_for(precision)
     rate = arithmetic_peak(chip, precision)[0] * c.rate_share * (roof.sustained if how.sustained else 1.0)
-    return gemm_time(op.flops, moved, 0.0, rate, bandwidth, c.memory_share, 1.0, c.seconds)
+    name, equation = part_name(op.kind), "t = t_0 + |F / R, B / (e W)|"
+    return product_time(
+        tag(name, 1, "peak", equation, op.flops / rate, flop=op.flops),
+        tag(name, 2, "bandwidth", equation, moved / (c.memory_share * bandwidth), moved=moved),
+        0.0,
+        0.0,
+        _started(c.seconds, tag),
+    )
 
 
-def _attention_time(op: Operator, chip: HardwareNode, profile: Profile, bandwidth: float, how: Execution) -> Any:
+def _attention_time(
+    op: Operator, chip: HardwareNode, profile: Profile, bandwidth: float, how: Execution, tag: Tag
+) -> Any:
     constants = profile.attention
     peak, _ = arithmetic_peak(chip, "bf16" if chip.compute.supports("bf16") else chip.compute.headline)
     single = isinstance(op.m, (int, float)) and op.m == 1
     if how.engine is not None and how.engine in profile.engines:
-        return _engine_attention_time(op, profile, peak, bandwidth, how, single)
+        return _engine_attention_time(op, profile, peak, bandwidth, how, single, tag)
     start, decode_start = constants.times
     if single:
         latent = op.kv_heads == 1 and op.groups > 1 and op.k > _LATENT
@@ -194,17 +240,35 @@ def _attention_time(op: Operator, chip: HardwareNode, profile: Profile, bandwidt
         if how.software is not None and how.software.cache_share is not None and not latent:
             share = min(share, how.software.cache_share)
         decode_rate = peak * (constants.latent_rate_share if latent else 1.0)
-        return attention_decode_time(op.cache_bytes, op.flops, decode_rate, bandwidth, share, decode_start)
+        return cache_attention_time(
+            *_computed_and_read(op.flops / decode_rate, op.flops, op.cache_bytes, share * bandwidth, tag),
+            0.0,
+            0.0,
+            _started(decode_start, tag),
+        )
     rate = peak * constants.rate_share * attention_rate(how.attention)
     rate = rate * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** constants.head_exponent
     if op.direction == "backward":
         # A fused backward pass recomputes the scores: 2.5 times the forward work where the model counts 2.
         rate = rate * constants.backward_share * 2 / 2.5
-    return attention_prefill_time(op.flops, op.m, rate, constants.ramp_tokens, start)
+    computing = op.flops * (1 + constants.ramp_tokens / op.m) / rate
+    return attention_time(_attending(computing, op.flops, tag), 0.0, _started(start, tag))
+
+
+def _attending(seconds: Any, operations: Any, tag: Tag) -> Any:
+    return tag("attention", 1, "peak", "t = t_0 + F (1 + S_0 / S) / A", seconds, flop=operations)
+
+
+def _computed_and_read(computing: Any, operations: Any, cached: Any, bandwidth: Any, tag: Tag) -> tuple[Any, Any]:
+    equation = "t = t_0 + |K / (e W), F / A|"
+    return (
+        tag("attention", 1, "peak", equation, computing, flop=operations),
+        tag("attention", 2, "bandwidth", equation, cached / bandwidth, moved=cached),
+    )
 
 
 def _engine_attention_time(
-    op: Operator, profile: Profile, peak: float, bandwidth: float, how: Execution, single: bool
+    op: Operator, profile: Profile, peak: float, bandwidth: float, how: Execution, single: bool, tag: Tag
 ) -> Any:
     """Attention by the kernels of a named serving engine. ``op.groups`` over ``op.kv_heads`` is the size of a group."""
     assert how.engine is not None
@@ -213,9 +277,13 @@ def _engine_attention_time(
     if not single:
         context = engine.context.get(f"bf16/{cache}") or engine.context["bf16/bf16"]
         rate = peak * context.rate_share * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** context.head_exponent
-        streaming = (op.input_bytes + op.output_bytes + 2 * op.cache_bytes) / (context.stream_share * bandwidth)
-        return attention_prefill_time(
-            op.flops, op.m, rate, context.ramp_tokens, to_si(context.start, "s"), streaming, context.corner
+        moved = op.input_bytes + op.output_bytes + 2 * op.cache_bytes
+        streaming = moved / (context.stream_share * bandwidth)
+        return attention_time(
+            _attending(op.flops * (1 + context.ramp_tokens / op.m) / rate, op.flops, tag),
+            tag("attention", 2, "bandwidth", "t = B / (e W)", streaming, moved=moved),
+            _started(to_si(context.start, "s"), tag),
+            context.corner,
         )
     # Sequences times key heads: the cache holds 2 k elements of each for each of the n tokens.
     rows = op.cache_bytes / (2.0 * op.n * op.k * bytes_per_element(how.cache_precision))
@@ -232,42 +300,47 @@ def _engine_attention_time(
         op.n,
         peak,
         bandwidth,
+        tag,
     )
 
 
 def decode_kernel_time(
-    kernel: DecodeKernel, moved: Any, operations: Any, rows: Any, cached: Any, peak: float, bandwidth: float
+    kernel: DecodeKernel,
+    moved: Any,
+    operations: Any,
+    rows: Any,
+    cached: Any,
+    peak: float,
+    bandwidth: float,
+    tag: Tag = untagged,
 ) -> Any:
     """Seconds of a measured decode kernel."""
-    return attention_decode_time(
-        moved,
-        operations,
-        peak,
-        bandwidth,
-        kernel.memory_share,
-        to_si(kernel.start, "s"),
-        rows,
-        to_si(kernel.row_time, "s"),
-        cached / REACH,
-        to_si(kernel.chain, "s"),
-        kernel.growth,
+    return cache_attention_time(
+        *_computed_and_read(operations / peak, operations, moved, kernel.memory_share * bandwidth, tag),
+        _started(rows * to_si(kernel.row_time, "s"), tag),
+        _started(to_si(kernel.chain, "s") * power(cached / REACH, kernel.growth), tag),
+        _started(to_si(kernel.start, "s"), tag),
     )
 
 
-def _position_time(op: Operator, profile: Profile, software: Software, bandwidth: float) -> Any:
+def _position_time(op: Operator, profile: Profile, software: Software, bandwidth: float, tag: Tag) -> Any:
     """Rotary embedding of queries and keys and the writing of the cache, which stand beside each attention core."""
     bound = profile.memory_bound
     written = op.cache_bytes / (2.0 * op.n) * op.m
     share = bound.fused_share if software.fused else bound.eager_share
     cost = software.cost("rotary")
     traffic = cost.traffic * (software.backward if op.direction == "backward" else 1.0)
-    return memory_bound_time(
-        traffic * 2.0 * (op.input_bytes + written), bandwidth, share, cost.launches * bound.times[0]
-    )
+    moved = traffic * 2.0 * (op.input_bytes + written)
+    return _streamed("rotary", moved, bandwidth, share, cost.launches * bound.times[0], tag)
 
 
 def pass_time(
-    operators: Iterable[Operator], chip: HardwareNode, profile: Profile, precision: str, how: Execution
+    operators: Iterable[Operator],
+    chip: HardwareNode,
+    profile: Profile,
+    precision: str,
+    how: Execution,
+    tag: Tag = untagged,
 ) -> PassTime:
     """Seconds of all operators of a pass, one after the other; collectives are left out."""
     by_layer: dict[str, Any] = {}
@@ -287,12 +360,12 @@ def pass_time(
     for op in operators:
         if op.is_collective:
             continue
-        seconds = operator_time(op, chip, profile, precision, how)
+        seconds = operator_time(op, chip, profile, precision, how, tag)
         calls: Any = 1
         if software is not None:
             calls = software.cost(op.name).launches
             if how.rotary and op.kind == "attention":
-                seconds = seconds + _position_time(op, profile, software, bandwidth)
+                seconds = seconds + _position_time(op, profile, software, bandwidth, tag)
                 calls = calls + software.cost("rotary").launches
         seconds = op.count * seconds
         by_layer[op.layer] = by_layer.get(op.layer, 0.0) + seconds
@@ -301,4 +374,5 @@ def pass_time(
         count = count + op.count * calls
         flops = flops + op.count * op.flops
         moved = moved + op.count * op.bytes
-    return PassTime(host_bound_time(total, count, launch), total, by_layer, count, flops, moved, arithmetic)
+    waited = host_bound_time(total, count, tag("launches", 3, "host", "t = max(device, n h)", launch))
+    return PassTime(waited, total, by_layer, count, flops, moved, arithmetic)

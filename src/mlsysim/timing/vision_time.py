@@ -12,6 +12,9 @@ rate, the clock falls and with it P and V.
 On a CPU the same sum holds in single precision, with a latency for each operator that grows with the number of cores.
 Left out: how a kernel's efficiency depends on its own shape (6 % in the median, and 25 % for one network in ten), image
 decoding and copies to the device.
+
+On a ledger operations are wall 1. The bytes of elementwise kernels take memory and vector arithmetic one after the other, so that
+each byte term is two parts, of walls 2 and 1. Starts and launches are wall 3.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.inventory import Inventory, inventory_of
+from mlsysim.models.inventory import Inventory
 from mlsysim.physics.precision import bytes_per_element, compute_precision
 from mlsysim.physics.vision import clock_share, elementwise_bandwidth, overlapped_time
+from mlsysim.timing.operator_times import STARTS, Tag, untagged
 from mlsysim.units.registry import Q_, to_si
 
 __all__ = [
@@ -41,7 +46,7 @@ __all__ = [
     "inventory_time",
     "stack_constants",
     "stack_of",
-    "vision_time",
+    "vector_rate",
 ]
 
 TENSOR = {"conv": ("conv",), "dense": ("pointwise", "gemm"), "attention": ("attention",), "grouped": ("grouped",)}
@@ -87,8 +92,24 @@ CPU_TERMS = (
     "elementwise_calls",
     "copy_calls",
 )
+CAPTURED = ("compiled", "graph")
+"""Stacks that start kernels alone: what is a view, or inside a fused attention, is not launched."""
+_NAMES = {
+    "conv": "convolutions",
+    "grouped": "convolutions",
+    "depthwise": "convolutions",
+    "dense": "products",
+    "pointwise": "products",
+    "gemm": "products",
+    "product": "products",
+    "attention": "attention",
+    "softmax": "attention",
+    "total": "network",
+    "weights": "weights",
+}
 _PRECISIONS = {"amp": "fp16", "mixed": "fp16"}
 _MICROSECOND = 1e-6
+_HALF = 2.0
 
 
 @cache
@@ -105,10 +126,10 @@ def constants() -> dict[str, Any]:
 class VisionTime:
     """Seconds of one pass over a batch, and where they go."""
 
-    total: float
-    device: float
-    host: float
-    parts: dict[str, float]
+    total: Any
+    device: Any
+    host: Any
+    parts: dict[str, Any]
     stack: str
     aggregate: bool
 
@@ -119,18 +140,37 @@ def clock_of(chip: HardwareNode) -> float:
     usual = limits["usual"].get((chip.generation or "").replace(" ", "_"))
     if usual is None or chip.tdp is None:
         return 1.0
-    vector = _vector_rate(chip)
+    vector = vector_rate(chip)
     return float(clock_share(to_si(chip.tdp, "W"), vector, to_si(Q_(usual), "J/flop"), limits["exponent"]))
 
 
-def _vector_rate(chip: HardwareNode) -> float:
+def vector_rate(chip: HardwareNode) -> float:
+    """Rate of single-precision arithmetic outside matrix units; a share of the 16-bit peak where the chip states none."""
     if chip.compute.supports("fp32"):
         return to_si(chip.compute.peak("fp32"), "flop/s")
-    raise InputError(f"{chip.name} states no fp32 rate, which the times of elementwise kernels need.")
+    share: float = constants()["vector_rate"]["share"]
+    for precision in ("bf16", "fp16"):
+        if chip.compute.supports(precision):
+            return share * to_si(chip.compute.peak(precision), "flop/s")
+    return share * to_si(chip.compute.peak_flops, "flop/s")
 
 
 def _arithmetic(precision: str) -> str:
     return _PRECISIONS.get(precision) or compute_precision(precision)
+
+
+def _peak(chip: HardwareNode, precision: str) -> float:
+    """Rate of the products. A chip without one 16-bit format computes in the other, one without TF32 in fp32."""
+    wanted = _arithmetic(precision)
+    if not chip.compute.supports(wanted) and wanted in ("tf32", "fp16", "bf16"):
+        wanted = "fp32" if wanted == "tf32" else "fp16" if chip.compute.supports("fp16") else "bf16"
+    return arithmetic_peak(chip, wanted)[0]
+
+
+def _width(chip: HardwareNode, precision: str) -> float:
+    """Bytes of an element between operators: of the format that the chip computes in, which narrow weights are expanded to."""
+    width = bytes_per_element("fp32" if precision in ("tf32", "fp32") else _arithmetic(precision))
+    return width if width >= _HALF or not arithmetic_peak(chip, precision)[1] else _HALF
 
 
 def gpu_features(
@@ -142,13 +182,10 @@ def gpu_features(
     clock: float | None = None,
 ) -> dict[str, float]:
     """Seconds of each term for one sample, at a coefficient of one."""
-    width = bytes_per_element("fp32" if precision in ("tf32", "fp32") else _arithmetic(precision))
-    wanted = _arithmetic(precision)
-    if not chip.compute.supports(wanted) and wanted in ("tf32", "fp16", "bf16"):
-        wanted = "fp32" if wanted == "tf32" else "fp16" if chip.compute.supports("fp16") else "bf16"
+    width = _width(chip, precision)
     clock = clock_of(chip) if clock is None else clock
-    peak = to_si(chip.compute.peak(wanted), "flop/s") * clock
-    vector = _vector_rate(chip) * clock
+    peak = _peak(chip, precision) * clock
+    vector = vector_rate(chip) * clock
     memory = to_si(chip.memory.bandwidth, "byte/s")
     effective = elementwise_bandwidth(memory, vector, intensity)
     if inventory.aggregate:
@@ -163,16 +200,18 @@ def gpu_features(
     features["depthwise_operations"] = inventory.operations.get("depthwise", 0.0) / vector
     for name in MOVED:
         features[f"{name}_bytes"] = width * inventory.elements.get(name, 0.0) / effective
-    # Autocast reads each single-precision weight and writes its half-precision copy once a pass.
-    features["weights"] = (width + 4) * inventory.parameters / memory / batch
+    # Autocast reads each single-precision weight and writes its half-precision copy once a pass; narrow weights are stored so.
+    narrow = bytes_per_element(_arithmetic(precision))
+    stored = bytes_per_element("fp32") + width if narrow >= _HALF else narrow
+    features["weights"] = stored * inventory.parameters / memory / batch
     features["kernels"] = inventory.kernels * _MICROSECOND / batch
     return features
 
 
-def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float) -> dict[str, float]:
-    """Seconds of each term for one sample on a CPU in single precision, at a coefficient of one."""
-    peak, memory = _vector_rate(chip), to_si(chip.memory.bandwidth, "byte/s")
-    width = bytes_per_element("fp32")
+def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float, precision: str = "fp32") -> dict[str, float]:
+    """Seconds of each term for one sample on a CPU, at a coefficient of one; measured in single precision."""
+    peak, memory = _peak(chip, precision), to_si(chip.memory.bandwidth, "byte/s")
+    width = _width(chip, precision)
     if inventory.aggregate:
         return {
             "total_operations": inventory.operations["total"] / peak,
@@ -249,42 +288,73 @@ def inventory_time(
     precision: str,
     stack: str,
     launch: float | None = None,
+    tag: Tag = untagged,
 ) -> VisionTime:
     """Seconds of one pass over a batch on a GPU or a CPU, run by a named stack; ``launch`` overrides its host cost (s)."""
     tables = constants()
     if chip.family == "cpu":
-        cpu = tables["cpu"]
-        if _arithmetic(precision) != "fp32":
-            raise InputError(f"times of vision networks on {chip.name} are calibrated in fp32, not {precision}.")
-        if stack.startswith("train"):
-            raise InputError(f"training of vision networks is not calibrated on {chip.name}.")
-        scales = cpu["classes"].get(chip.metadata.key, cpu["classes"]["default"])
-        parts = _combine(cpu, cpu_features(inventory, chip, batch), batch)
-        parts = {name: seconds * scales[_cpu_kind(name)] for name, seconds in parts.items()}
-        device = sum(parts.values())
-        return VisionTime(device, device, 0.0, parts, "compiled", inventory.aggregate)
+        return _cpu_time(inventory, chip, batch, precision, stack, tag)
     table, usual = stack_constants(stack)
     intensity = tables["elementwise"]["intensity"]
-    parts = _combine(table, gpu_features(inventory, chip, batch, precision, intensity), batch)
+    features = gpu_features(inventory, chip, batch, precision, intensity)
+    # What a byte of an elementwise kernel takes of memory, of memory and its vector operations together.
+    memory = to_si(chip.memory.bandwidth, "byte/s")
+    share = elementwise_bandwidth(memory, vector_rate(chip) * clock_of(chip), intensity) / memory
+    named = {
+        name: _named(name, seconds, share, batch * features[name] * share * memory, inventory, batch, tag)
+        for name, seconds in _combine(table, features, batch).items()
+    }
+    device = sum(named.values())
     cost = usual if launch is None else launch
-    device, host = sum(parts.values()), inventory.kernels * cost
-    total = overlapped_time(device, host, tables["launch"]["sharpness"]) if host else device
-    return VisionTime(float(total), device, host, parts, stack, inventory.aggregate)
+    launched = inventory.kernels if stack not in CAPTURED else inventory.captured
+    if not launched * cost:
+        return VisionTime(device, device, 0.0, named, stack, inventory.aggregate)
+    host = launched * tag("launches", 3, "host", "t = | device, n h |_p", cost)
+    total = overlapped_time(device, host, tables["launch"]["sharpness"])
+    return VisionTime(total, device, host, named, stack, inventory.aggregate)
+
+
+def _cpu_time(
+    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, stack: str, tag: Tag
+) -> VisionTime:
+    if "train" in stack:
+        raise InputError(f"training of vision networks is not calibrated on {chip.name}.")
+    cpu = constants()["cpu"]
+    scales = cpu["classes"].get(chip.metadata.key, cpu["classes"]["default"])
+    features = cpu_features(inventory, chip, batch, precision)
+    memory = to_si(chip.memory.bandwidth, "byte/s")
+    named = {
+        name: _named(
+            name, seconds * scales[_cpu_kind(name)], 1.0, batch * features[name] * memory, inventory, batch, tag
+        )
+        for name, seconds in _combine(cpu, features, batch).items()
+    }
+    device = sum(named.values())
+    return VisionTime(device, device, 0.0, named, "compiled", inventory.aggregate)
+
+
+def _named(
+    term: str, seconds: float, memory_share: float, moved: float, inventory: Inventory, batch: float, tag: Tag
+) -> Any:
+    """A term as parts of a ledger. A kernel that moves elements uses memory for ``memory_share`` of its time."""
+    word, _, kind = term.rpartition("_")
+    name = _NAMES.get(word or term, "norms and activations")
+    if term == "kernels" or kind == "calls":
+        return tag(STARTS, 3, "start", "t = n t_0", seconds)
+    if kind == "operations":
+        counted = batch * _operations(word, inventory)
+        return tag(name, 1, "peak", "t = a F / P", seconds, flop=counted)
+    if "weights" in term:
+        return tag("weights", 2, "bandwidth", "t = b w / W", seconds, moved=moved / memory_share)
+    moving = tag(name, 2, "bandwidth", "t = b B (1 / W + i / V)", memory_share * seconds, moved=moved)
+    if memory_share == 1.0:
+        return moving
+    return moving + tag(name, 1, "peak", "t = b B (1 / W + i / V)", (1 - memory_share) * seconds)
+
+
+def _operations(word: str, inventory: Inventory) -> float:
+    return sum(inventory.operations.get(name, 0.0) for name in TENSOR.get(word, (word,)))
 
 
 def _cpu_kind(term: str) -> str:
     return "latency" if term.endswith("_calls") else "arithmetic" if term.endswith("_operations") else "memory"
-
-
-def vision_time(
-    model: Any,
-    chip: HardwareNode,
-    batch_size: float,
-    precision: str = "fp16",
-    compiler: str = "eager",
-    training: bool = False,
-    layout: str | None = None,
-) -> float:
-    """Seconds of one pass (or training step) of a network of the zoo over a batch of samples."""
-    stack = stack_of(compiler, layout, training)
-    return inventory_time(inventory_of(model), chip, batch_size, precision, stack).total

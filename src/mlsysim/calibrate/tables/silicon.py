@@ -18,6 +18,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.profiles import REACH, Profile, profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import (
@@ -28,7 +29,9 @@ from mlsysim.physics.operators import (
 )
 from mlsysim.timing.device_time import inference_time, training_time
 from mlsysim.timing.operator_times import attention_rate
+from mlsysim.timing.runtimes import regime_of
 from mlsysim.timing.software_stacks import software
+from mlsysim.timing.vision_time import inventory_time
 from mlsysim.units.registry import to_si
 
 __all__ = ["COLUMNS", "predict", "predict_with"]
@@ -280,21 +283,19 @@ def _train_memory(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Pr
 
 
 def _vision(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    name = _VISION.get(c["model"])
-    if name is None or metric != "time":
-        raise Skipped(f"{metric} of {c['model']!r} is not predicted")
-    found = inference_time(
-        Models.get(name), chip, "inference", c["B"], precision="fp16", software_name=_SOFTWARE[c["mode"]], shares=shares
-    )
-    return found.total, "vision inference" if c["mode"] == "graph" else "vision eager"
+    return _network(c, metric, chip, "graph" if c["mode"] == "graph" else "eager_nhwc", "fp16")
 
 
 def _vision_train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
+    return _network(c, metric, chip, "train_nhwc", "bf16")
+
+
+def _network(c: dict[str, Any], metric: str, chip: HardwareNode, stack: str, precision: str) -> tuple[float, str]:
     name = _VISION.get(c["model"])
     if name is None or metric != "time":
         raise Skipped(f"{metric} of {c['model']!r} is not predicted")
-    found = training_time(Models.get(name), chip, c["B"], precision="bf16", shares=shares)
-    return found.total, found.regime
+    found = inventory_time(inventory_of(Models.get(name)), chip, c["B"], precision, stack)
+    return float(found.total), regime_of(stack, chip, timed=True)
 
 
 def _bert(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
@@ -308,7 +309,7 @@ def _bert(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -
         software_name=_SOFTWARE[c["mode"]],
         shares=shares,
     )
-    return found.total, "encoder graph" if c["mode"] == "graph" else "encoder eager"
+    return found.total, found.regime
 
 
 def _convolution(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:

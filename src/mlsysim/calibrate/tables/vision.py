@@ -21,6 +21,7 @@ from mlsysim.models.registry import Models
 from mlsysim.timing.diffusion_time import diffusion_time
 from mlsysim.timing.engine_rates import engine_latency, engine_time
 from mlsysim.timing.microcontroller import Board, board, inference_energy, inference_time
+from mlsysim.timing.runtimes import regime_of
 from mlsysim.timing.vision_time import constants, inventory_time, stack_of
 
 __all__ = ["COLUMNS", "board_of", "predict", "runtime_of", "task_of"]
@@ -135,7 +136,7 @@ def _framework(row: Mapping[str, str]) -> Prediction:
     precision = row["precision"]
     if row["source"].startswith("timm-"):
         stack = stack_of(row["compiler"], row["layout"], training)
-        regime = f"vision {'training' if training else 'cpu' if chip.family == 'cpu' else 'inference'}"
+        regime = regime_of(stack, chip)
         if inventory.aggregate:
             regime += " from totals"
     elif row["source"].startswith("mlperf-training"):
@@ -145,7 +146,8 @@ def _framework(row: Mapping[str, str]) -> Prediction:
         batch = max(1.0, batch / devices)
         inferred += ("mixed precision",)
     else:
-        stack, regime = _example_stack(row["model"], training), f"vision examples {row['task']}"
+        stack = _example_stack(row["model"], training)
+        regime = regime_of(stack, chip)
     if not precision:
         raise Skipped("the row gives no precision")
     seconds = inventory_time(inventory, chip, batch, precision, stack).total

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import inference_bytes, training_state
+from mlsysim.cases.one_pass import asked_pass
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.kernel import Arg, kernel
@@ -40,7 +41,6 @@ from mlsysim.walls.base import (
     Work,
     WorkRate,
 )
-from mlsysim.walls.node.compute_memory import choose_pass
 
 __all__ = ["CARDS", "SynthesisResult", "SynthesisSolver"]
 
@@ -158,7 +158,7 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         if x.deadline is not None:
             x = x.but(is_training=True)
         model = x.model
-        phase, new, context = choose_pass(model, x, assumed)
+        phase, new, context = asked_pass(model, x.phase, x.seq_len, x.is_training, assumed)
         demand = model.demand(phase, batch_size=x.batch_size, seq_len=new, context=context, precision=x.precision)
         flops, moved = demand.flops, demand.bytes
         if x.deadline is not None:

@@ -13,11 +13,11 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import training_state
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.roofline import compute_time
+from mlsysim.physics.roofline import compute_time, node_time
 from mlsysim.timing.network import datasheet_network
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Inputs, Resolver
-from mlsysim.walls.node.compute_memory import PerformanceProfile, node_time
+from mlsysim.walls.node.compute_memory import PerformanceProfile
 
 __all__ = ["NetworkRooflineModel"]
 

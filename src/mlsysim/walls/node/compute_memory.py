@@ -4,18 +4,16 @@
 
 F operations at a fraction eta of the dense peak P; B bytes (weights, caches, activations) at memory bandwidth W. Without
 ``seq_len`` or ``phase`` a language model is asked for one decode token per sequence with an empty cache; with
-``seq_len`` for a prefill of that many tokens; with ``is_training`` for a training step.
+``seq_len`` for a prefill of that many tokens; with ``is_training`` for a training step. A denoiser is asked for one of its passes,
+with ``phase="generate"`` for whole images. The arithmetic is that of :mod:`mlsysim.cases.one_pass`; this module asks it.
 
 With ``efficiency="calibrated"`` the time is the sum of the pass's operators on measured silicon instead
-(:mod:`mlsysim.timing.device_time`): ``latency_compute`` and ``latency_memory`` are then the times of operators that
-arithmetic and memory bind, ``latency_overhead`` waiting for launches, and ``interval`` the band in which 90 % of
-measurements of that kind lay. Microcontrollers have cycles of a multiply-add instead
-(:mod:`mlsysim.timing.microcontroller`), for the ``runtime`` that is named.
+(:mod:`mlsysim.cases.pass_times`), for the ``runtime`` that is named. ``latency_compute``, ``latency_memory`` and
+``latency_overhead`` are then what walls 1, 2 and 3 have of the critical path and add up to ``latency``; ``interval`` is the band
+in which 90 % of the measurements of that form lay.
 
-A chip with flash executes the weights of a network of fixed shape in place: they must fit into flash, and what flows into main
-memory. A model that does not fit is infeasible, and the answer says what is needed, what there is, and the smallest changes
-that would help. Its time is still given, as if the part that does not fit were streamed from the host: resident bytes at
-memory bandwidth plus spilled bytes over the host link.
+A model that does not fit is infeasible, and the answer says what is needed, what there is, and the smallest changes that would
+help. Its time is still given, as if the part that does not fit were streamed from the host.
 
 Assumed: compute and memory overlap perfectly; all of the peak bandwidth is reached (real kernels reach 0.7 to 0.9, so
 memory-bound times are 10 to 40 % short; ``bandwidth_efficiency`` sets it). Left out: caches on the chip, kernel launches
@@ -24,21 +22,27 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from mlsysim.cases.capacity import inference_bytes, remedies, training_remedies, training_state
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.capacity import remedies
+from mlsysim.cases.one_pass import (
+    Device,
+    Pass,
+    Timed,
+    Work,
+    asked_pass,
+    device_of,
+    first_order_pass,
+    held_by,
+    room,
+    work_of,
+)
+from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
+from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
-from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.base import Workload
-from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.models.vision import RowWorkload
-from mlsysim.physics.power import proportional_power, utilised_power
-from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.roofline import compute_time, memory_time
-from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.ops import maximum
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.physics.power import proportional_power
+from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import (
     CALIBRATED,
@@ -51,6 +55,7 @@ from mlsysim.walls.base import (
     Energy,
     Equation,
     Input,
+    Inputs,
     Intensity,
     Memory,
     MemoryRate,
@@ -62,10 +67,8 @@ from mlsysim.walls.base import (
     WorkRate,
 )
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import interval as interval_of
-from mlsysim.zoo.provenance import cite
 
-__all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel", "node_time", "spill_time", "weights_in_flash"]
+__all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel"]
 
 CARDS = (
     Wall(
@@ -100,25 +103,6 @@ _TRAINING_ONLY = (
     "raise_errors",
 )
 
-_BYTES = Arg("byte", 1e3, 1e13)
-_RATE = Arg("byte/s", 1e6, 1e14)
-
-
-@kernel(
-    inputs={"compute": Arg("s", 1e-6, 1e3), "memory": Arg("s", 1e-6, 1e3), "dispatch": Arg("s", 1e-6, 1e-2)},
-    outputs={"time": "s"},
-)
-def node_time(compute: Any, memory: Any, dispatch: Any) -> Any:
-    """The longer of compute and memory, after the dispatch."""
-    return maximum(compute, memory) + dispatch
-
-
-@kernel(inputs={"moved": _BYTES, "spilled": _BYTES, "bandwidth": _RATE, "host_bandwidth": _RATE}, outputs={"time": "s"})
-def spill_time(moved: Any, spilled: Any, bandwidth: Any, host_bandwidth: Any) -> Any:
-    """Bytes of a pass when some of them live with the host: the resident part at memory speed, the rest over the link."""
-    resident = moved - spilled
-    return resident / bandwidth + spilled / host_bandwidth
-
 
 class PerformanceProfile(Result):
     """What one device makes of one pass."""
@@ -142,7 +126,7 @@ class PerformanceProfile(Result):
     remedies: tuple[str, ...] = ()
     offload_spill_bytes: Memory = None
     offload_effective_bw: MemoryRate = None
-    interval: tuple[Any, Any] | None = None
+    interval: tuple[Time, Time] | None = None
 
     @property
     def energy_per_inference(self) -> Any:
@@ -154,49 +138,6 @@ class PerformanceProfile(Result):
         """One line."""
         fit = "fits" if self.feasible else "does not fit"
         return f"{self.bottleneck}-bound, {self.latency.to('ms'):.4g~P}, {self.throughput:.4g~P}, MFU {self.mfu:.1%}, {fit}"
-
-
-def weights_in_flash(model: Workload, chip: Any, phase: str) -> bool:
-    """Whether the weights of a pass are read in place from flash, so that main memory holds only what flows.
-
-    Training changes the weights, so it holds them in memory.
-    """
-    return chip.memory.flash_capacity is not None and model.fixed_shape and phase != "training"
-
-
-def choose_pass(model: Workload, x: Any, assumed: dict[str, str]) -> tuple[str, Any, Any]:
-    """Phase, new tokens and context of the pass that the inputs ask for."""
-    sequence = isinstance(model, TransformerWorkload) or not model.fixed_shape
-    phase: str | None = x.phase
-    if x.is_training:
-        if phase not in (None, "training"):
-            raise InputError(f"is_training=True contradicts phase={phase!r}.")
-        phase = "training"
-    if not sequence:
-        if x.seq_len is not None:
-            raise InputError(f"{model.name} has a fixed shape and takes no 'seq_len'.", field="seq_len")
-        if phase not in (None, "inference", "training"):
-            raise InputError(f"{model.name} has no {phase}; use phase='inference' or is_training=True.", field="phase")
-        return phase or "inference", None, 0
-    encoder = isinstance(model, TransformerWorkload) and model.structure == "encoder"
-    if phase is None:
-        phase = "decode" if x.seq_len is None and not encoder else "prefill"
-        assumed["phase"] = (
-            "one decode token per sequence" if phase == "decode" else f"prefill of {x.seq_len or 'all'} tokens"
-        )
-    elif phase == "inference":
-        phase = "prefill"
-    if phase == "decode":
-        context = x.seq_len if x.seq_len is not None else 0
-        if x.seq_len is None:
-            assumed["context"] = "0 tokens (empty cache)"
-        return phase, 1, context
-    length = x.seq_len
-    if length is None:
-        length = getattr(model, "max_context", None) if encoder else 2048
-        length = length or 512
-        assumed["seq_len"] = f"{length} tokens"
-    return phase, length, 0
 
 
 class SingleNodeModel(Resolver[PerformanceProfile]):
@@ -214,9 +155,9 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         "is_training": Input("a training step instead of inference", kind="flag", default=False),
         "seq_len": Input("new tokens per sequence; the context in decode", low=0, high=1e8, whole=True, default=None),
         "phase": Input(
-            "prefill, decode, training or inference",
+            "prefill, decode, training, inference, or generate (all denoising steps of an image)",
             kind="choice",
-            choices=("prefill", "decode", "training", "inference"),
+            choices=("prefill", "decode", "training", "inference", "generate"),
             default=None,
         ),
         "zero_stage": Input("ZeRO stage of training", low=0, high=3, whole=True, default=0),
@@ -235,10 +176,10 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
         ),
         "runtime": Input(
-            "inference runtime of a microcontroller, for calibrated times",
+            "software of calibrated times: of a network of fixed shape (compiled, eager, tensorrt ...) or a microcontroller",
             kind="object",
             default=None,
-            example="STM32Cube.AI 9",
+            example="eager",
         ),
     }
     equations = (
@@ -273,20 +214,20 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             "T = max(T_compute, T_memory) + T_dispatch",
             r"T = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{dispatch}}",
             {
-                "T_compute": ("compute_time", "s"),
-                "T_memory": ("memory_time", "s"),
-                "T_dispatch": ("dispatch", "s"),
+                "T_compute": ("latency_compute", "s"),
+                "T_memory": ("latency_memory", "s"),
+                "T_dispatch": ("latency_overhead", "s"),
             },
             when="first_order",
         ),
         Equation(
             "latency",
-            "T = sum over operators of t0 + |F / R, B / (e W)|, arithmetic-bound + memory-bound + waiting + spilled",
+            "T = sum over operators of t0 + |F / R, B / (e W)| = arithmetic + memory + starts and launches",
             r"T = \sum_{\mathrm{operators}} t_0 + \left\| \frac{F}{R}, \frac{B}{e\,W} \right\|",
             {
-                "arithmetic-bound": ("compute_time", "s"),
-                "memory-bound": ("memory_time", "s"),
-                "waiting": ("dispatch", "s"),
+                "arithmetic": ("latency_compute", "s"),
+                "memory": ("latency_memory", "s"),
+                "starts and launches": ("latency_overhead", "s"),
             },
             when="calibrated",
         ),
@@ -304,288 +245,133 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         "A model that almost fits runs almost as fast: what spills moves at the speed of the host link.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> PerformanceProfile:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> PerformanceProfile:
         """Evaluate one pass on one device."""
-        model, chip = x.model, x.hardware
-        phase, new, context = choose_pass(model, x, assumed)
-        training = phase == "training"
-        if not training:
-            for name in _TRAINING_ONLY:
-                assumed.pop(name, None)
-        demand = model.demand(
-            phase,
-            batch_size=x.batch_size,
-            seq_len=new,
-            context=context,
-            precision=x.precision,
-            cache_precision=x.cache_precision,
-            recompute=x.activation_recomputation if training else "none",
-            frozen=x.is_lora,
-        )
-        peak, note = arithmetic_peak(chip, x.precision)
-        if note:
-            assumed["arithmetic"] = note
-        bandwidth = to_si(chip.memory.bandwidth, "byte/s") * x.bandwidth_efficiency
-        dispatch = to_si(chip.dispatch_tax, "s")
-        if training:
-            state = training_state(
-                model,
-                x.batch_size,
-                new,
-                x.precision,
-                optimizer=x.optimizer,
-                recompute=x.activation_recomputation,
-                zero_stage=x.zero_stage,
-                dp=x.dp_size,
-                lora_rank=x.lora_rank if x.is_lora else None,
+        if x.runtime is not None and not isinstance(x.runtime, str):
+            raise InputError(f"The 'runtime' of SingleNodeModel is a name, not {x.runtime!r:.80}.", field="runtime")
+        phase, new, context = asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
+        device = device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed)
+        efficiency = None if x.efficiency == CALIBRATED else x.efficiency
+        if phase == "training":
+            rank = x.lora_rank if x.is_lora else None
+            recompute = x.activation_recomputation
+            step = TrainingStep(
+                x.model, x.batch_size, new, x.precision, x.optimizer, recompute, x.zero_stage, x.dp_size, rank
             )
-            footprint = state.total
+            work, held = training_work(step)
+            timed = training_pass(step, work, held, device, x.hardware, efficiency, x.runtime, assumed)
+            return _packed(x, phase, step, work, device, timed, assumed)
+        for name in _TRAINING_ONLY:
+            assumed.pop(name, None)
+        question = Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision)
+        work = work_of(question)
+        if efficiency is None:
+            timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
         else:
-            footprint = inference_bytes(
-                model, x.batch_size, (context or 0) + (new or 0), x.precision, x.cache_precision
-            )
-        footprint, capacity, place = self._room(x, phase, footprint, assumed)
-        moved = demand.bytes
-        fits = footprint <= capacity
-        spilled = 0.0 if fits else moved * (1 - capacity / footprint)
-        calibrated = x.efficiency == CALIBRATED
-        interval = None
-        tiny = self._microcontroller(x, phase, assumed)
-        if tiny is not None:
-            t_compute, t_memory, dispatch = max(tiny.time, demand.hardware_flops / peak), 0.0, 0.0
-            latency = t_compute
-            interval = quantity(tiny.low, "s"), quantity(tiny.high, "s")
-            if not fits:
-                assumed["spill"] = "times are given as if the model fitted"
-        elif calibrated:
-            timed = self._calibrated(x, phase, new, context, assumed)
-            t_compute, t_memory, dispatch = timed.arithmetic, timed.memory, timed.waiting
-            if not fits and chip.interconnect is not None:
-                t_memory += spilled / to_si(chip.interconnect.bandwidth, "byte/s")
-            # No calibrated sum may beat the datasheet.
-            latency = max(t_compute + t_memory + dispatch, demand.hardware_flops / peak)
-            interval = self._interval(timed, latency, assumed)
-        else:
-            t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
-            if fits:
-                t_memory = memory_time(moved, bandwidth)
-            else:
-                t_memory = self._with_spill(chip, moved, spilled, bandwidth, assumed)
-            latency = node_time(t_compute, t_memory, dispatch)
-        mfu = demand.flops / (latency * peak)
-        hfu = demand.hardware_flops / (latency * peak)
+            refuse_runtime(x.model, x.hardware, x.runtime, efficiency)
+            timed = first_order_pass(work, device, efficiency)
+        return _packed(x, phase, None, work, device, timed, assumed)
+
+
+def _packed(
+    x: Inputs, phase: str, step: TrainingStep | None, work: Work, device: Device, timed: Timed, assumed: Assumptions
+) -> PerformanceProfile:
+    """The result that is read off a timed pass."""
+    chip, seconds, calibrated = x.hardware, timed.seconds, x.efficiency == CALIBRATED
+    footprint, capacity = room(work, device)
+    place = held_by(work, device)[1] if step is None else ""
+    fits = footprint <= capacity
+    if place:
+        sizes = bytes_text(work.weights), bytes_text(device.flash)
+        assumed["weights"] = f"{sizes[0]} executed in place from {sizes[1]} of flash, none in RAM"
+    if not fits and chip.interconnect is None and timed.cycles is None:
+        assumed["spill"] = f"{chip.name} has no host link to stream over: times are given as if the model fitted"
+    hfu = work.hardware_flops / (seconds * device.peak)
+    energy = timed.energy
+    if not calibrated and chip.tdp is not None:
         idle = constant("idle_power_fraction").number
-        energy = None
-        if tiny is not None:
-            energy = tiny.energy
-        elif chip.tdp is not None and calibrated:
-            p = timed.profile.power
-            utilised = min(timed.moved / (latency * bandwidth), 1.0)
-            watts = utilised_power(to_si(chip.tdp, "W"), p.idle, p.arithmetic, p.memory, p.cap, min(hfu, 1.0), utilised)
-            energy = watts * latency
-        elif chip.tdp is not None:
-            energy = proportional_power(to_si(chip.tdp, "W"), idle, min(hfu, 1.0)) * latency
-        bound = "Compute" if fits and t_compute >= t_memory else "Memory"
-        binding, trace, help_text = self._binding(
-            x, fits, bound, t_compute, t_memory, footprint, capacity, place, new if training else None
+        energy = proportional_power(to_si(chip.tdp, "W"), idle, min(hfu, 1.0)) * seconds
+    found: tuple[str, ...] = ()
+    if fits:
+        binding = _binding(timed, calibrated)
+    else:
+        found = tuple(
+            remedies(footprint, capacity, x.precision, place) if step is None else training_help(step, capacity)
         )
-        if not fits and x.raise_errors:
-            raise OOMError(binding.sentence, needed=footprint, available=capacity)
-        outcome = PerformanceProfile(
-            feasible=fits,
-            assumptions=assumed,
-            binding=binding,
-            latency=quantity(latency, "s"),
-            latency_compute=quantity(t_compute, "s"),
-            latency_memory=quantity(t_memory, "s"),
-            latency_overhead=quantity(dispatch, "s"),
-            throughput=quantity(x.batch_size / latency, "1/second"),
-            bottleneck=bound,
-            arithmetic_intensity=quantity(demand.flops / moved, "flop/byte"),
-            energy=None if energy is None else quantity(energy, "J"),
-            memory_footprint=quantity(footprint, "byte"),
-            memory_capacity=quantity(capacity, "byte"),
-            peak_flops_actual=quantity(
-                demand.hardware_flops / latency if calibrated else peak * x.efficiency, "flop/s"
-            ),
-            peak_bw_actual=quantity(moved / (latency if calibrated else t_memory), "byte/s"),
-            mfu=mfu,
-            hfu=hfu,
-            phase=phase,
-            constraint_trace=trace,
-            remedies=help_text,
-            offload_spill_bytes=None if fits else quantity(spilled, "byte"),
-            offload_effective_bw=None if fits or not t_memory else quantity(moved / t_memory, "byte/s"),
-            interval=interval,
+        sentence = (
+            f"Wall 2 (Memory): {x.model.name} needs {bytes_text(footprint)}{place and f' of {place}'} and {chip.name} has "
+            f"{bytes_text(capacity)}; {found[0]}."
         )
-        outcome._context = {
-            "flops": demand.hardware_flops,
-            "bytes": moved,
-            "peak": peak,
-            "bandwidth": bandwidth,
-            "efficiency": x.efficiency,
-            "compute_time": t_compute,
-            "memory_time": t_memory,
-            "dispatch": dispatch,
+        binding = Binding(2, "Memory", footprint / capacity, sentence)
+        if x.raise_errors:
+            raise OOMError(sentence, needed=footprint, available=capacity)
+    outcome = PerformanceProfile.of(
+        assumed,
+        feasible=fits,
+        binding=binding,
+        latency=seconds,
+        latency_compute=timed.compute,
+        latency_memory=timed.memory,
+        latency_overhead=timed.overhead,
+        throughput=x.batch_size / seconds,
+        bottleneck=binding.name,
+        arithmetic_intensity=work.flops / work.moved,
+        energy=energy,
+        memory_footprint=footprint,
+        memory_capacity=capacity,
+        peak_flops_actual=work.hardware_flops / seconds if calibrated else device.peak * x.efficiency,
+        peak_bw_actual=work.moved / (seconds if calibrated else timed.memory),
+        mfu=work.flops / (seconds * device.peak),
+        hfu=hfu,
+        phase=phase,
+        constraint_trace=(binding.sentence,),
+        remedies=found,
+        offload_spill_bytes=None if fits else timed.spilled,
+        offload_effective_bw=None if fits or not timed.memory else work.moved / timed.memory,
+        interval=timed.band,
+        shown={
+            "flops": work.hardware_flops,
+            "bytes": work.moved,
+            "peak": device.peak,
+            "bandwidth": device.bandwidth,
             "samples": x.batch_size,
             "fits": fits and not calibrated,
             "first_order": not calibrated,
-            "calibrated": calibrated and tiny is None,
-            "microcontroller": tiny is not None,
-            **({} if tiny is None else {"macs": tiny.macs, "per_cycle": tiny.per_cycle, "clock": tiny.clock}),
-            "spilled": spilled if chip.interconnect and not calibrated else 0.0,
-            "host_link": to_si(chip.interconnect.bandwidth, "byte/s") if spilled and chip.interconnect else None,
-        }
-        outcome._sources = {"model": cite(model.metadata), "hardware": cite(chip.metadata)}
-        if tiny is not None:
-            outcome._sources["cycles"] = tiny.source
-        return outcome
+            "calibrated": calibrated and timed.cycles is None,
+            "microcontroller": timed.cycles is not None,
+            "spilled": 0.0 if calibrated else timed.spilled,
+            "host_link": device.host_link if timed.spilled else None,
+            **(timed.cycles or {}),
+        },
+        cited={"model": x.model, "hardware": chip, **({} if timed.source is None else {"cycles": timed.source})},
+    )
+    outcome._case = timed.case
+    return outcome
 
-    @staticmethod
-    def _microcontroller(x: Any, phase: str, assumed: dict[str, str]) -> Any:
-        """Cycles of a pass, where a calibrated one is asked for on a chip whose core is known by them; else None."""
-        from mlsysim.timing.microcontroller import board_of_chip, microcontroller_pass
 
-        layers = isinstance(x.model, RowWorkload) and bool(x.model.rows) and phase == "inference"
-        if x.runtime is not None and not isinstance(x.runtime, str):
-            raise InputError(f"The 'runtime' of SingleNodeModel is a name, not {x.runtime!r:.80}.", field="runtime")
-        target = board_of_chip(x.hardware) if x.efficiency == CALIBRATED and layers else None
-        if target is None:
-            if x.runtime is not None:
-                raise InputError(
-                    f"The runtime {x.runtime!r} is known for calibrated inference of networks of layers on microcontrollers, which "
-                    f"{x.model.name} on {x.hardware.name} with efficiency={x.efficiency!r} is not; leave it out.",
-                    field="runtime",
-                )
-            return None
-        assumed.pop("bandwidth_efficiency", None)
-        timed = microcontroller_pass(x.model, x.hardware, target, x.batch_size, x.precision, x.runtime)
-        assumed.update(timed.assumptions)
-        return timed
+_NAMES = {1: "Compute", 2: "Memory", 3: "Software"}
+_ALL = 0.995
 
-    @staticmethod
-    def _calibrated(x: Any, phase: str, new: Any, context: Any, assumed: dict[str, str]) -> Any:
-        """The sum of measured operators."""
-        from mlsysim.timing.device_time import check_known, inference_time, training_time
 
-        check_known(x.model, x.hardware, x.precision)
-        assumed.pop("bandwidth_efficiency", None)
-        if phase == "training":
-            narrow = bytes_per_element(x.precision) > 2
-            timed = training_time(
-                x.model,
-                x.hardware,
-                x.batch_size,
-                new,
-                x.precision,
-                x.activation_recomputation,
-                x.optimizer,
-                frozen=x.is_lora,
-                software_name="torch" if narrow else "torch_amp",
-            )
-        else:
-            timed = inference_time(
-                x.model,
-                x.hardware,
-                phase,
-                x.batch_size,
-                new,
-                context,
-                x.precision,
-                x.cache_precision,
-                software_name="torch_graph" if x.model.fixed_shape else "engine",
-            )
-        basis = {"measured": "measured on this chip", "generation": "of its generation", "family": "of its family"}
-        assumed["fidelity"] = f"calibrated: operator times with constants {basis[timed.profile.basis]}"
-        assumed["profile"] = f"{timed.profile.name} ({timed.profile.basis})"
-        assumed["software"] = timed.software
-        return timed
-
-    @staticmethod
-    def _interval(timed: Any, latency: float, assumed: dict[str, str]) -> Any:
-        """Low and high latency between which 90 % of measurements of this kind lay.
-
-        Whole passes were measured on one chip. Another chip with measured kernels gets the band of that chip's passes when
-        predicted with constants of other chips; a chip known by its class was validated on nothing.
-        """
-        shares = timed.profile
-        band = interval_of(timed.regime if shares.measured else "unvalidated", shares.passes_measured)
-        low, high = band.around(latency)
-        if band.extrapolating:
-            assumed["interval"] = f"extrapolating: {timed.regime} was not validated on such a chip"
-        elif shares.passes_measured:
-            assumed["interval"] = f"90 % of {band.rows} passes measured on this chip ({band.regime})"
-        else:
-            assumed["interval"] = (
-                f"90 % of {band.rows} passes of another chip, predicted with constants that are not its own ({band.regime})"
-            )
-        return quantity(low, "s"), quantity(high, "s")
-
-    @staticmethod
-    def _with_spill(chip: Any, moved: float, spilled: float, bandwidth: float, assumed: dict[str, str]) -> float:
-        if chip.interconnect is None:
-            assumed["spill"] = f"{chip.name} has no host link to stream over: times are given as if the model fitted"
-            return float(memory_time(moved, bandwidth))
-        link = to_si(chip.interconnect.bandwidth, "byte/s")
-        return float(spill_time(moved, spilled, bandwidth, link))
-
-    @staticmethod
-    def _room(x: Any, phase: str, footprint: float, assumed: dict[str, str]) -> tuple[float, float, str]:
-        """Bytes needed and available, and where. A microcontroller leaves weights in flash and needs RAM for what flows."""
-        memory = x.hardware.memory
-        capacity = to_si(memory.capacity, "byte")
-        if not weights_in_flash(x.model, x.hardware, phase):
-            return footprint, capacity, ""
-        flash = to_si(memory.flash_capacity, "byte")
-        weights = x.model.parameter_count * bytes_per_element(x.precision)
-        working = x.model.working_bytes(x.batch_size, x.precision)
-        assumed["weights"] = f"{bytes_text(weights)} executed in place from {bytes_text(flash)} of flash, none in RAM"
-        if weights > flash:
-            return weights, flash, "flash"
-        return working, capacity, "RAM"
-
-    @staticmethod
-    def _binding(
-        x: Any,
-        fits: bool,
-        bound: str,
-        compute: float,
-        memory: float,
-        needed: float,
-        available: float,
-        place: str,
-        length: Any,
-    ) -> tuple[Binding, tuple[str, ...], tuple[str, ...]]:
-        if not fits:
-            found = (
-                training_remedies(
-                    x.model,
-                    x.batch_size,
-                    length or 1,
-                    x.precision,
-                    available,
-                    optimizer=x.optimizer,
-                    recompute=x.activation_recomputation,
-                    zero_stage=x.zero_stage,
-                    dp=x.dp_size,
-                    lora_rank=x.lora_rank if x.is_lora else None,
-                )
-                if x.is_training or x.phase == "training"
-                else remedies(needed, available, x.precision, place)
-            )
-            sentence = (
-                f"Wall 2 (Memory): {x.model.name} needs {bytes_text(needed)}{place and f' of {place}'} and {x.hardware.name} has "
-                f"{bytes_text(available)}; {found[0]}."
-            )
-            return Binding(2, "Memory", needed / available, sentence), (sentence,), tuple(found)
-        longer, shorter = max(compute, memory), min(compute, memory)
-        margin = longer / shorter if shorter > 0 else None
-        number = 1 if bound == "Compute" else 2
-        other = "memory" if bound == "Compute" else "compute"
+def _binding(timed: Timed, calibrated: bool) -> Binding:
+    """The wall with most of the critical path. At first order compute and memory overlap, and the sentence compares them whole."""
+    if calibrated:
+        ledger = timed.case()
+        walls = list(ledger.walls().items())
+        number, longest = walls[0]
+        margin = longest / walls[1][1] if len(walls) > 1 and walls[1][1] > 0 else None
+        share, largest = longest / timed.seconds, ledger.largest(number).name
         lead = (
-            f"it takes {margin:.3g} times as long as {other}"
-            if margin is not None
-            else f"no time is counted for {other} alone"
+            f"{share:.0%} of the time, most of it {largest}" if share < _ALL else f"all of the time goes to {largest}"
         )
-        sentence = f"Wall {number} ({bound}) binds: {lead}."
-        return Binding(number, bound, margin, sentence), (sentence,), ()
+        return Binding(number, _NAMES[number], margin, f"Wall {number} ({_NAMES[number]}) binds: {lead}.")
+    if timed.overhead > max(timed.compute, timed.memory):
+        longer = max(timed.compute, timed.memory)
+        margin = timed.overhead / longer if longer > 0 else None
+        lead = f"the dispatch takes {margin:.3g} times as long as the pass" if margin else "nothing else takes time"
+        return Binding(3, "Software", margin, f"Wall 3 (Software) binds: {lead}.")
+    number, other = (1, "memory") if timed.compute >= timed.memory else (2, "compute")
+    longer, shorter = max(timed.compute, timed.memory), min(timed.compute, timed.memory)
+    margin = longer / shorter if shorter > 0 else None
+    lead = f"it takes {margin:.3g} times as long as {other}" if margin else f"no time is counted for {other} alone"
+    return Binding(number, _NAMES[number], margin, f"Wall {number} ({_NAMES[number]}) binds: {lead}.")

@@ -1,0 +1,299 @@
+"""One pass of a model on one device: what it asks for, whether it fits, and how long it takes at first order.
+
+    T = max( F / (P eta), (B - S) / W + S / L ) + dispatch                     (Williams, Waterman, Patterson 2009)
+
+F operations at a fraction eta of the peak P; B bytes at memory bandwidth W. Of a model that does not fit, the share S that is
+not in memory is streamed over the host link L on every pass: a part of wall 2 whose resource is the link. A chip without a host
+link is timed as if the model fitted.
+
+Memory holds weights, the caches of all sequences and, in networks of fixed shape, what flows through the widest operator. A
+chip with flash executes the weights of such a network in place: they must fit into flash, and what flows into main memory.
+Left out: working sets of language models (below 2 % of the weights in decode), allocator and libraries.
+
+Numbers or arrays go in; :func:`roofline` is what a sweep broadcasts and :func:`first_order` what the ledger of a single answer
+is taken of. Calibrated times are in :mod:`mlsysim.cases.pass_times`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.cases.algebra import Algebra, ledger_of
+from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
+from mlsysim.cases.capacity import inference_bytes
+from mlsysim.cases.ledger import Held, Ledger
+from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.base import Workload
+from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.roofline import compute_time, memory_time, node_time
+from mlsysim.units.ops import where
+from mlsysim.units.registry import to_si
+
+__all__ = [
+    "Device",
+    "Pass",
+    "Roofline",
+    "Timed",
+    "Work",
+    "asked_pass",
+    "device_of",
+    "first_order",
+    "first_order_pass",
+    "roofline",
+    "room",
+    "work_of",
+]
+
+UNKNOWN = math.nan
+"""A figure that a chip does not state."""
+_PROMPT = 2048
+_SENTENCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The question: a forward pass of so many sequences or samples.
+
+    ``new`` tokens a sequence follow ``context`` cached ones; a network of fixed shape has neither.
+    """
+
+    model: Workload
+    phase: str
+    batch: int
+    new: int | None = None
+    context: int = 0
+    precision: str = "fp16"
+    cache_precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a pass asks for, in flop and bytes. ``in_place`` where its weights may be executed from flash."""
+
+    flops: Any
+    hardware_flops: Any
+    moved: Any
+    tokens: Any
+    samples: Any
+    weights: Any
+    cache: Any
+    working: Any
+    in_place: Any = False
+
+    @property
+    def total(self) -> Any:
+        """Bytes that main memory holds where there is no flash."""
+        return self.weights + self.cache + self.working
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Figures of a chip at a precision, in SI units; ``UNKNOWN`` where it states none."""
+
+    peak: Any
+    bandwidth: Any
+    capacity: Any
+    host_link: Any = UNKNOWN
+    dispatch: Any = 0.0
+    flash: Any = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Times of a pass before they are put together, and what does not fit."""
+
+    compute: Any
+    resident: Any
+    streamed: Any
+    dispatch: Any
+    spilled: Any
+    held: Any
+    capacity: Any
+
+    @property
+    def memory(self) -> Any:
+        """Bytes through memory and, where some are not in it, over the host link."""
+        return self.resident + self.streamed
+
+    @property
+    def fits(self) -> Any:
+        return self.held <= self.capacity
+
+    @property
+    def seconds(self) -> Any:
+        return node_time(self.compute, self.memory, self.dispatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The answer: seconds by what they go to, the 90 % band where there is one, and how the ledger is taken.
+
+    ``compute``, ``memory`` and ``overhead`` overlap at first order; calibrated, they are what each wall has of the critical path.
+    ``watts`` is the board's power where it does not follow from utilisation; ``cycles`` the facts of a microcontroller.
+    """
+
+    seconds: float
+    compute: float
+    memory: float
+    overhead: float
+    case: Callable[[], Ledger]
+    spilled: float = 0.0
+    band: tuple[float, float] | None = None
+    energy: float | None = None
+    cycles: dict[str, float] | None = None
+    source: str | None = None
+
+
+# --- the question -----------------------------------------------------------------------------------------------------
+
+
+def asked_pass(
+    model: Workload, phase: str | None, seq_len: int | None, training: bool, assumed: Assumptions
+) -> tuple[str, int | None, int]:
+    """Phase, new tokens and context of the pass that the inputs ask for."""
+    if training:
+        if phase not in (None, "training"):
+            raise InputError(f"is_training=True contradicts phase={phase!r}.")
+        phase = "training"
+    if model.fixed_shape and not isinstance(model, TransformerWorkload):
+        return _fixed(model, phase, seq_len), None, 0
+    if phase == "generate":
+        raise InputError(f"{model.name} generates tokens one by one; use phase='decode'.", field="phase")
+    encoder = isinstance(model, TransformerWorkload) and model.structure == "encoder"
+    if phase is None:
+        phase = "decode" if seq_len is None and not encoder else "prefill"
+        words = "one decode token per sequence" if phase == "decode" else f"prefill of {seq_len or 'all'} tokens"
+        assumed.say("phase", phase, INFERRED, words)
+    elif phase == "inference":
+        phase = "prefill"
+    if phase == "decode":
+        if seq_len is None:
+            assumed.say("context", 0, DEFAULT, "0 tokens (empty cache)")
+        return phase, 1, seq_len or 0
+    if seq_len is None:
+        seq_len = (getattr(model, "max_context", None) if encoder else _PROMPT) or _SENTENCE
+        assumed.say("seq_len", seq_len, DEFAULT, f"{seq_len} tokens")
+    return phase, seq_len, 0
+
+
+def _fixed(model: Workload, phase: str | None, seq_len: int | None) -> str:
+    if seq_len is not None:
+        raise InputError(f"{model.name} has a fixed shape and takes no 'seq_len'.", field="seq_len")
+    phases = ("inference", "training", *(("generate",) if isinstance(model, DiffusionWorkload) else ()))
+    if phase is not None and phase not in phases:
+        raise InputError(f"{model.name} has no {phase}; use phase='inference' or is_training=True.", field="phase")
+    return phase or "inference"
+
+
+def work_of(question: Pass) -> Work:
+    """What a forward pass asks for."""
+    model, precision = question.model, question.precision
+    demand = model.demand(
+        question.phase,
+        batch_size=question.batch,
+        seq_len=question.new,
+        context=question.context,
+        precision=precision,
+        cache_precision=question.cache_precision,
+    )
+    weights = model.parameter_count * bytes_per_element(precision)
+    length = question.context + (question.new or 0)
+    kept = inference_bytes(model, question.batch, length, precision, question.cache_precision)
+    return Work(
+        flops=demand.flops,
+        hardware_flops=demand.hardware_flops,
+        moved=demand.bytes,
+        tokens=demand.tokens,
+        samples=question.batch,
+        weights=weights,
+        cache=kept - weights,
+        working=model.working_bytes(question.batch, precision) if model.fixed_shape else 0.0,
+        in_place=model.fixed_shape,
+    )
+
+
+def device_of(chip: HardwareNode, precision: str, bandwidth_efficiency: float, assumed: Assumptions) -> Device:
+    """A chip's figures at a precision."""
+    peak, note = arithmetic_peak(chip, precision)
+    if note:
+        assumed["arithmetic"] = note
+    memory = chip.memory
+    return Device(
+        peak=peak,
+        bandwidth=to_si(memory.bandwidth, "byte/s") * bandwidth_efficiency,
+        capacity=to_si(memory.capacity, "byte"),
+        host_link=UNKNOWN if chip.interconnect is None else to_si(chip.interconnect.bandwidth, "byte/s"),
+        dispatch=to_si(chip.dispatch_tax, "s"),
+        flash=UNKNOWN if memory.flash_capacity is None else to_si(memory.flash_capacity, "byte"),
+    )
+
+
+# --- does it fit ------------------------------------------------------------------------------------------------------
+
+
+def room(work: Work, device: Device) -> tuple[Any, Any]:
+    """Bytes held and there, of the memory that decides: flash where the weights do not fit into it, else main memory."""
+    placed = work.in_place & (device.flash == device.flash)
+    heavy = placed & (work.weights > device.flash)
+    held = where(heavy, work.weights, where(placed, work.working, work.total))
+    return held, where(heavy, device.flash, device.capacity)
+
+
+def held_by(work: Work, device: Device) -> tuple[tuple[Held, ...], str]:
+    """What is held, by name, and the word for the memory that decides on a chip with flash."""
+    cached = (Held("cache", work.cache),) if work.cache else ()
+    if not work.in_place or device.flash != device.flash:
+        flowing = (Held("activations", work.working),) if work.working else ()
+        return (Held("weights", work.weights), *cached, *flowing), ""
+    if work.weights > device.flash:
+        return (Held("weights", work.weights), Held("activations", work.working, "RAM")), "flash"
+    return (Held("weights", work.weights, "flash"), Held("activations", work.working)), "RAM"
+
+
+# --- first order ------------------------------------------------------------------------------------------------------
+
+
+def roofline(work: Work, device: Device, efficiency: Any) -> Roofline:
+    """Times of a pass with one efficiency, and what is streamed of a model that does not fit."""
+    held, capacity = room(work, device)
+    linked = device.host_link == device.host_link
+    spilled = where((held > capacity) & linked, work.moved * (1 - capacity / held), 0.0)
+    return Roofline(
+        compute=compute_time(work.hardware_flops, device.peak, efficiency),
+        resident=memory_time(work.moved - spilled, device.bandwidth),
+        streamed=memory_time(spilled, where(linked, device.host_link, math.inf)),
+        dispatch=device.dispatch,
+        spilled=spilled,
+        held=held,
+        capacity=capacity,
+    )
+
+
+def first_order(a: Algebra, work: Work, times: Roofline) -> Any:
+    """The pass as one operator: arithmetic beside memory traffic, after the dispatch."""
+    traffic = a.tag(
+        "memory traffic", 2, "bandwidth", "T = B / W", times.resident, moved=work.moved - times.spilled
+    ) + a.tag("streamed from the host", 2, "host link", "T = S / L", times.streamed, moved=times.spilled)
+    compute = a.tag("arithmetic", 1, "peak", "T = F / (P eta)", times.compute, flop=work.hardware_flops)
+    return node_time(compute, traffic, a.tag("dispatch", 3, "host", "T = T_dispatch", times.dispatch))
+
+
+def first_order_pass(work: Work, device: Device, efficiency: float, held: tuple[Held, ...] | None = None) -> Timed:
+    """A pass at first order; ``held`` where it is not what a forward pass holds."""
+    times = roofline(work, device, efficiency)
+    held = held_by(work, device)[0] if held is None else held
+    return Timed(
+        seconds=times.seconds,
+        compute=times.compute,
+        memory=times.memory,
+        overhead=times.dispatch,
+        case=lambda: ledger_of(lambda a: first_order(a, work, times), held, times.capacity),
+        spilled=times.spilled,
+    )
