@@ -137,11 +137,10 @@ def test_calibrated_serving_at_a_concurrency():
     assert "ITL" in many.explain()
 
 
-def test_concurrency_needs_an_answer_and_the_calibrated_form():
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+def test_concurrency_needs_an_answer(efficiency):
     with pytest.raises(InputError, match="output_len"):
-        ServingModel().solve("Llama3_8B", "H100", seq_len=128, efficiency="calibrated", concurrency=4)
-    with pytest.raises(InputError, match="calibrated"):
-        ServingModel().solve("Llama3_8B", "H100", seq_len=128, concurrency=4)
+        ServingModel().solve("Llama3_8B", "H100", seq_len=128, efficiency=efficiency, concurrency=4)
 
 
 def test_calibrated_batching():

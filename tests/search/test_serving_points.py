@@ -281,9 +281,8 @@ def test_one_prompt_at_a_time_is_continuous_batching():
         more = max(answer_length - 1, 1)
         stall = (batch - 1) * found["ttft_s"][place]
         assert close(found["tpot_s"][place], found["itl_s"][place] + stall / more)
-        assert close(
-            found["e2e_s"][place], batch * found["ttft_s"][place] + (answer_length - 1) * found["itl_s"][place]
-        )
+        # A request of one token ends with it; the others of its batch are read after it has gone.
+        assert close(found["e2e_s"][place], found["ttft_s"][place] + (answer_length - 1) * found["tpot_s"][place])
 
 
 def test_clients_take_the_places_that_memory_has():

@@ -165,12 +165,12 @@ def remedies(
 ) -> tuple[str, ...]:
     """The smallest changes that would make ``batch`` sequences fit, cheapest first.
 
-    ``memory(**changes)`` is the device with other inputs (``draft_model``, ``cache_precision``, ``precision``, ``tp_size``);
+    ``memory(**changes)`` is the device with other inputs (``draft``, ``cache_precision``, ``precision``, ``tp``);
     ``degrees`` are the wider groups that a replica may have.
     """
     now = memory()
     found = []
-    if draft and memory(draft_model=None).fits(batch):
+    if draft and memory(draft=None).fits(batch):
         found.append("serve without the draft model")
     if now.most:
         found.append(f"serve {now.most} sequences at once instead of {batch}")
@@ -182,7 +182,7 @@ def remedies(
         if stored.weights < now.weights and stored.fits(batch):
             found.append(f"store the weights in {name}")
             break
-    wider = next((degree for degree in degrees if memory(tp_size=degree).fits(batch)), None)
+    wider = next((degree for degree in degrees if memory(tp=degree).fits(batch)), None)
     if wider is not None:
         found.append(f"split it over {wider} devices (tp_size={wider})")
     if not found:

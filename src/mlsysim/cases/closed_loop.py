@@ -27,17 +27,41 @@ Concurrency, lengths and numbers of workers may be arrays, one value for each of
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
+from mlsysim.cases.request import (
+    ANSWER,
+    BATCHING,
+    COLD_START,
+    COMMUNICATION,
+    FIRST,
+    FRONT_END,
+    HAND_OVER,
+    OTHERS,
+    PLACE,
+    QUEUE,
+    RUNNING,
+    SERVING,
+    SOFTWARE,
+    TAIL,
+    under,
+    value_of,
+)
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table, table_bytes
+from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
 
-__all__ = ["Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop", "draft_cost"]
+__all__ = ["CLIENT_ROUNDS", "Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop", "draft_cost"]
 
 _FIXED_POINT = 6
+CLIENT_ROUNDS = 10
+"""Requests of each client, as benchmarks have them."""
+_REST, _QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +75,7 @@ class Clients:
     prompt: Any
     answer: Any
     shortest: float = 1.0
-    rounds: int = 10
+    rounds: int = CLIENT_ROUNDS
     random: bool = False
 
     @property
@@ -106,6 +130,7 @@ def closed_loop(
     slots: float | None = None,
     warm: bool = True,
     server: bool = True,
+    a: Algebra = PLAIN,
 ) -> Loop:
     """Prompts and answers on the same devices; without ``server`` the engine itself is asked, with no front end before it."""
     engine = step.engine
@@ -128,26 +153,28 @@ def closed_loop(
         limits["prompts"] = maximum(ranks * answer * together / (gain * chunks), 1.0)
     active, bound = _least(limits)
 
-    def decode(n: Any) -> Any:
-        return step.time(n / ranks, prompt + answer / 2, drafted=drafted).total * draft_cost(drafted)
+    written, read = under(a, ANSWER), under(a, FIRST)
 
-    def reading(count: Any, n: Any) -> Any:
+    def decode(n: Any, tag: Tag) -> Any:
+        return step.time(n / ranks, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(drafted)
+
+    def reading(count: Any, n: Any, tag: Tag) -> Any:
         """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
         each = maximum(count / ranks, 1.0)
         beside = n / ranks if mixed else 0.0
         context, before = prompt + answer / 2, (prompt - at_once) / 2
         some = minimum(count / ranks, 1.0)
-        return step.time(beside, context, each, at_once, before, drafted if mixed else 0, some).total
+        return step.time(beside, context, each, at_once, before, drafted if mixed else 0, some, tag).total
 
     full = together * ranks
-    step_time = decode(active)
+    step_time = decode(active, written)
     per_step = active * gain / answer
     if engine.gather_steps and ranks > 1:
         poll = maximum(poll, minimum(engine.gather_steps, ranks / per_step))
     arrivals = per_step * poll
     none = exp(-arrivals)
     batch = minimum(arrivals / (1 - none), full)
-    prompt_step = reading(batch, active)
+    prompt_step = reading(batch, active, written)
     if mixed:
         share = minimum((1 - none) * chunks / poll, 1.0)
         cycle = step_time + share * (prompt_step - step_time)
@@ -157,29 +184,30 @@ def closed_loop(
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each.
     rounds = clients.rounds
     met = 1.0 if clients.random else (rounds - 0.5) / rounds
-    tpot = (step_time + (cycle - step_time) * met) / gain
+    disturbed = step_time + (cycle - step_time) * met
+    tpot = a.grown(OTHERS, SERVING, "t = f (t_m - t_d)", step_time, disturbed) / gain
 
-    lone = reading(1.0, active)
-    service = reading(full, active) * chunks / full
-    burst = reading(full, active / 2) * chunks / full
     length = answer * cycle / gain
     firsts = _rounds(
         clients,
         active,
-        burst,
+        reading(full, active / 2, read) * (chunks / full),
         full,
-        service,
-        lone * chunks,
+        reading(full, active, read) * (chunks / full),
+        reading(1.0, active, read) * chunks,
         cycle if mixed else step_time,
         length,
         cycle / gain,
-        lambda count: reading(count, active) * chunks,
+        lambda count, tag: reading(count, active, tag) * chunks,
+        a,
     )
-    idle = (poll - 1) / 2 * step_time + wait_steps * cycle
-    place = maximum(clients.concurrency - active, 0.0) / active * length
-    extra = idle + place + (engine.front_end if server else 0.0)
-    ttft = sum(firsts) / len(firsts) + extra + (0.0 if warm else engine.cold_start / rounds)
-    return _result(clients, tpot, ttft, firsts[-1] + extra, active, step_time, prompt_step, bound)
+    idle = a.loss(RUNNING, SERVING, _REST, (poll - 1) / 2 * step_time + wait_steps * cycle)
+    place = a.loss(PLACE, BATCHING, "t = (C - N)/N O T", maximum(clients.concurrency - active, 0.0) / active * length)
+    front = a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if server else 0.0)
+    ttft = sum(firsts) / len(firsts) + idle + place + front
+    if not warm:
+        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", engine.cold_start / rounds)
+    return _result(clients, tpot, ttft, firsts[-1] + idle + place + front, active, step_time, prompt_step, bound)
 
 
 def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
@@ -201,35 +229,43 @@ def _rounds(
     step_time: Any,
     length: Any,
     token_time: Any,
-    reading: Any,
+    reading: Callable[[Any, Tag], Any],
+    a: Algebra,
 ) -> list[Any]:
     """Mean time to the first token of each round, without front end and waiting for a place.
 
     ``burst`` and ``service`` are seconds per prompt when many wait (in the first round, later), ``full`` how many prompts
-    go together, ``lone`` the time of a single one, ``length`` the time of an answer.
+    go together, ``lone`` the time of a single one, ``length`` the time of an answer. Loads and windows are numbers: what a
+    queue waits for is so many times the service.
     """
-    started = active * burst
-    queued = started / 2 + minimum(full, active) * burst / 2
-    firsts = [] if clients.random else [where(active > full, queued, reading(minimum(active, full)))]
-    spread = (1 - clients.shortest) * clients.answer * token_time
+    read = under(a, FIRST)
+    queued = full * burst + a.loss(QUEUE, TAIL, _QUEUED, maximum(active - full, 0.0) * burst / 2)
+    firsts = [] if clients.random else [where(active > full, queued, reading(minimum(active, full), read))]
+    each, turn = value_of(service), value_of(step_time)
+    spread = (1 - clients.shortest) * clients.answer * value_of(token_time)
     # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
     different = 2 if clients.random else clients.rounds if clients.shortest < 1 else min(clients.rounds, 2)
     for number in range(1, different):
-        window = length if clients.random else minimum(sqrt(number * spread**2 + started**2), length)
-        window = maximum(window, step_time)
+        window = value_of(length)
+        if not clients.random:
+            window = minimum(sqrt(number * spread**2 + (active * value_of(burst)) ** 2), window)
+        window = maximum(window, turn)
         rate = active / window
-        load = rate * service
+        load = rate * each
         count: Any = 1.0
         for _ in range(3):
-            count = minimum(maximum(rate * reading(count), 1.0), full)
-        own = where(count > 1.0, reading(count), lone)
-        busy = minimum(rate / count * own, 1.0)
+            count = minimum(maximum(rate * reading(count, untagged), 1.0), full)
+        own = where(count > 1.0, reading(count, read), lone)
+        step = value_of(own)
+        busy = minimum(rate / count * step, 1.0)
         rest = (1 - busy) * step_time / 2 + busy * own / 2
-        most = active * service / 2
-        queue = maximum(active * service - window, 0.0) / 2
+        most = active * each / 2
+        queue = maximum(active * each - window, 0.0) / 2
         near = minimum(load, 0.98)
-        random = where(load < 1, minimum(own * near / (2 * (1 - near)), most), 0.0)
-        firsts.append(own + rest + minimum(queue + where(count >= full, random, 0.0), most))
+        random = where(load < 1, minimum(step * near / (2 * (1 - near)), most), 0.0)
+        waited = minimum(queue + where(count >= full, random, 0.0), most)
+        behind = a.loss(QUEUE, TAIL, _QUEUED, service * (waited / each))
+        firsts.append(own + a.loss(RUNNING, SERVING, _REST, rest) + behind)
     return firsts if clients.random else firsts + firsts[-1:] * (clients.rounds - different)
 
 
@@ -244,9 +280,10 @@ def _result(
     bound: str | None,
 ) -> Loop:
     answer = clients.mean_answer
-    rate = clients.concurrency / (ttft + (answer - 1) * tpot)
+    rate = clients.concurrency / value_of(ttft + (answer - 1) * tpot)
     waiting = maximum(clients.concurrency - active, 0.0)
-    return Loop(tpot, ttft, steady, active, waiting, decode_step, prompt_step, rate * answer, rate, bound)
+    steps = value_of(decode_step), value_of(prompt_step)
+    return Loop(tpot, ttft, steady, active, waiting, *steps, rate * answer, rate, bound)
 
 
 def _overflow(requests: float, slots: float, workers: int) -> float:
@@ -276,8 +313,9 @@ def disaggregated_loop(
     slots: float | None = None,
     drafted: int = 0,
     acceptance: float | None = None,
-    token_budget: float | None = None,
+    token_budget: Any = None,
     server: bool = True,
+    a: Algebra = PLAIN,
 ) -> Loop:
     """Prompts on one pool of devices, answers on another."""
     engine = decode.engine
@@ -285,7 +323,7 @@ def disaggregated_loop(
     prompt, answer = clients.mean_prompt, clients.mean_answer
     groups = decode_workers * decode.deployment.attention_dp
     ranks = prefill.deployment.attention_dp
-    budget = float(token_budget or engine.prefill_budget)
+    budget = engine.prefill_budget if token_budget is None else token_budget
     together = maximum(1.0, budget / prompt)
 
     limits = {
@@ -297,21 +335,23 @@ def disaggregated_loop(
         limits["slots"] = min(float(slots), max(clients.concurrency - overflow, 1.0))
     places, bound = _least(limits)
 
-    def writing(n: Any) -> Any:
+    def writing(n: Any, tag: Tag = untagged) -> Any:
         each = maximum(n / groups, minimum(1.0, n))
-        return decode.time(each, prompt + answer / 2, drafted=drafted).total * draft_cost(drafted)
+        return decode.time(each, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(drafted)
 
-    def reading(count: Any) -> Any:
+    def reading(count: Any, tag: Tag = untagged) -> Any:
         """A step of prefill workers with ``count`` prompts over all of them."""
         own = count / prefill_workers
         each = minimum(maximum(own / ranks, 1.0), together)
-        return prefill.time(0.0, 0.0, each, prompt, reading_ranks=minimum(maximum(own, 1.0) / ranks, 1.0)).total
+        some = minimum(maximum(own, 1.0) / ranks, 1.0)
+        return prefill.time(0.0, 0.0, each, prompt, reading_ranks=some, tag=tag).total
 
     full = together * ranks * prefill_workers
     service = reading(full) / full
     devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
     hand_over = where(devices <= decode.kernels.domain, engine.hand_over, engine.hand_over_network)
-    move = prefill.sequence_bytes(prompt) * prefill.deployment.tp / table_bytes("cache_transfer", "bandwidth")
+    size = prefill.sequence_bytes(prompt) * prefill.deployment.tp
+    move = size / table_bytes("cache_transfer", "bandwidth")
     active = places
     first = reading(1.0)
     slow: Any = False
@@ -323,25 +363,35 @@ def disaggregated_loop(
         away = clients.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
         left = minimum(maximum(clients.concurrency - away, 1.0), length / service)
         active = 0.5 * active + 0.5 * minimum(places, left)
-    step_time = writing(active)
+    read = under(a, FIRST)
+    step_time = writing(active, under(a, ANSWER))
     length = answer * step_time / gain
+    pace = reading(full, read) / full
     firsts = _rounds(
         clients,
         minimum(active + 1, clients.concurrency),
-        service,
+        pace,
         full,
-        service,
-        first,
+        pace,
+        reading(1.0, read),
         0.0 * step_time,
         length,
         step_time / gain,
         reading,
+        a,
     )
     limited = slow | (places < clients.concurrency)
     if bound is not None and slow:
         bound = "prompts"
     waiting = maximum(clients.concurrency - active, 0.0)
-    queued = where(limited, maximum(waiting / active * length - sum(firsts) / len(firsts) - move, 0.0), 0.0)
-    extra = queued + move + hand_over + (engine.front_end if server else 0.0) + step_time
-    ttft = sum(firsts) / len(firsts) + extra
-    return _result(clients, step_time / gain, ttft, firsts[-1] + extra, active, step_time, first, bound)
+    mean = sum(firsts) / len(firsts)
+    span = value_of(length)
+    ahead = where(limited, maximum(waiting / active * span - value_of(mean) - move, 0.0), 0.0)
+    extra = (
+        a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
+        + a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", move, sent=size)
+        + a.tag(HAND_OVER, COMMUNICATION, "host", "t = t_hand", hand_over)
+        + a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if server else 0.0)
+        + writing(active, read)
+    )
+    return _result(clients, step_time / gain, mean + extra, firsts[-1] + extra, active, step_time, reading(1.0), bound)

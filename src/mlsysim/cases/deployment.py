@@ -1,20 +1,137 @@
-"""From inputs to a checked replica: degrees that divide, links between its devices, the arithmetic that a chip has."""
+"""From inputs to checked machines that serve: degrees that divide, links between devices, arithmetic that a chip has, engines."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.cases.replica import Replica
+from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.timing.engine_step import EngineStep, engine_step
+from mlsysim.timing.engines import engine
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.provenance import cite
 
-__all__ = ["build_replica", "check_degrees", "cite", "language_model"]
+__all__ = ["Deployment", "build_replica", "check_degrees", "language_model"]
+
+CACHE_FORMAT = "bf16"
+"""What engines keep caches in unless they are told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A model on replicas: chips, formats and degrees. With an ``engine`` it is calibrated, else at first order with one
+    ``efficiency``. ``decode_chip`` are devices of their own that write the answers, ``draft`` a model that drafts them."""
+
+    model: Any
+    chip: HardwareNode
+    precision: str = "fp16"
+    cache_precision: str | None = None
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    decode_chip: HardwareNode | None = None
+    draft: Any = None
+    fabric: Any = None
+    engine: str | None = None
+    efficiency: Any = 1.0
+    bandwidth_efficiency: Any = 1.0
+    memory_fraction: float | None = None
+    redundant: int = 0
+    decode_tp: int | None = None
+    decode_ep: int | None = None
+
+    @property
+    def writing_chip(self) -> HardwareNode:
+        return self.chip if self.decode_chip is None else self.decode_chip
+
+    @property
+    def writing(self) -> Deployment:
+        """The same as the pool that writes answers sees it: with its own layout, where it has one."""
+        if self.decode_chip is None or (self.decode_tp is None and self.decode_ep is None):
+            return self
+        experts = self.decode_ep or (self.ep if self.decode_tp is None else 1)
+        return replace(self, tp=self.decode_tp or self.tp, ep=experts)
+
+    @property
+    def draft_split(self) -> int:
+        """Tensor-parallel devices of the draft model: those of the replica that divide its heads."""
+        return math.gcd(self.draft.heads or 1, self.tp)
+
+    def machine(self, assumed: dict[str, str]) -> Replicated | Engines:
+        """What reads and writes; what had to be assumed is noted in ``assumed``."""
+        if self.engine is None:
+            return self.replicated(assumed)
+        reader = writer = self._engine(self.model, self.chip, assumed)
+        if self.decode_chip is not None:
+            writer = self.writing._engine(self.model, self.decode_chip, assumed)
+        draft = None
+        if self.draft is not None:
+            alone = replace(self, tp=self.draft_split, ep=1)
+            draft = alone._engine(self.draft, self.writing_chip, {})
+        return Engines(reader, writer, draft, self.decode_chip is not None)
+
+    def replicated(self, assumed: dict[str, str]) -> Replicated:
+        """Replicas at first order; of a calibrated deployment those whose passes are bounds, at the datasheet's rates."""
+        bound = self.engine is not None
+        options: dict[str, Any] = {
+            "precision": self.precision,
+            "cache_precision": self.cache_precision or (CACHE_FORMAT if bound else None),
+            "efficiency": 1.0 if bound else self.efficiency,
+            "bandwidth_efficiency": self.bandwidth_efficiency,
+            "fabric": self.fabric,
+            "memory_fraction": self.memory_fraction,
+            "redundant": self.redundant,
+        }
+        degrees: dict[str, Any] = {"tp": self.tp, "pp": self.pp, "ep": self.ep}
+        reader = writer = build_replica(self.model, self.chip, assumed, **options, **degrees)
+        if self.decode_chip is not None:
+            degrees |= {"tp": self.writing.tp, "ep": self.writing.ep}
+            writer = build_replica(self.model, self.decode_chip, assumed, **options, **degrees)
+        if self.draft is None:
+            return Replicated(reader, writer)
+        if self.draft_split != self.tp:
+            assumed["draft_model"] = (
+                f"{self.draft.name} runs on {self.draft_split} of {self.tp} tensor-parallel devices"
+            )
+        return Replicated(
+            reader, writer, build_replica(self.draft, self.writing_chip, assumed, **options, tp=self.draft_split)
+        )
+
+    def _engine(self, model: TransformerWorkload, chip: HardwareNode, assumed: dict[str, str]) -> EngineStep:
+        """The steps of the engine."""
+        if not model.has_dimensions:
+            raise InputError(
+                f"efficiency='calibrated' sums operators, and {model.name} states no layers, hidden_dim and heads.",
+                field="model",
+            )
+        if self.cache_precision is None:
+            assumed["cache_precision"] = CACHE_FORMAT
+        ranks = max(self.ep // self.tp, 1)
+        mixture = getattr(model, "experts", 1) > 1
+        named = engine(self.engine or "")
+        step = engine_step(
+            model,
+            chip,
+            named if self.memory_fraction is None else replace(named, memory_utilisation=self.memory_fraction),
+            precision=self.precision,
+            cache_precision=self.cache_precision or CACHE_FORMAT,
+            tp=self.tp,
+            attention_dp=ranks,
+            moe_tp=self.tp * ranks // self.ep if mixture else 1,
+            moe_ep=self.ep if mixture else 1,
+            pp=self.pp,
+        )
+        basis = "of its class" if step.kernels.family != "other" else "of its profile and class defaults"
+        assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}"
+        assumed.pop("bandwidth_efficiency", None)
+        return step
 
 
 def language_model(model: Workload, resolver: str) -> TransformerWorkload:

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from mlsysim.cases.replica import Passes, PassTime, Replica, pipelined_completion, pipelined_period
-from mlsysim.errors import InputError
+from mlsysim.cases.request import value_of
+from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum, power, where
 
@@ -18,8 +19,8 @@ __all__ = [
     "MAX_CHUNKS",
     "ON_CHORD",
     "Decoder",
-    "Prefill",
-    "prefill",
+    "of_draft",
+    "prefill_parts",
     "prefill_passes",
     "speculative_cycle",
     "speculative_tokens",
@@ -48,40 +49,20 @@ def speculative_cycle(draft_step: Any, drafted: Any, verify: Any) -> Any:
     return drafted * draft_step + verify
 
 
-@dataclass(frozen=True, slots=True)
-class Prefill:
-    """A prompt's prefill: passes, the longest of them, the whole, and its parts summed over passes (of one group)."""
-
-    chunks: int
-    longest_chunk: float
-    time: float
-    parts: PassTime
-
-
-def prefill(replica: Replica, batch: int, new: int, context: int, chunk: int | None) -> Prefill:
-    """``new`` prompt tokens of each sequence after ``context`` cached ones, in passes of at most ``chunk`` tokens."""
-    size = min(chunk or new, new)
-    chunks = math.ceil(new / size)
-    if chunks > MAX_CHUNKS:
-        raise InputError(
-            f"prefill_chunk_tokens={size} would cut the prompt into {chunks:,} passes; "
-            f"at most {MAX_CHUNKS:,} are evaluated, so use at least {math.ceil(new / MAX_CHUNKS)}.",
-            field="prefill_chunk_tokens",
-        )
-    passes = [replica.prefill(batch, min(size, new - i * size), context + i * size) for i in range(chunks)]
-    parts = [part for part, _ in passes]
-    times = [time for _, time in passes]
-    return Prefill(chunks, max(times), math.fsum(times), parts[0] if chunks == 1 else _added(parts))
-
-
-def prefill_passes(replica: Replica, batch: Any, new: Any) -> Callable[[Any], Any]:
+def prefill_passes(replica: Replica, batch: Any, new: Any, tag: Tag = untagged) -> Callable[[Any], Any]:
     """Time until ``new`` tokens of all sequences are read, as a function of the context that they follow."""
     groups, size = replica.groups_in_flight(batch)
-    passes = replica.passes("prefill", size, new)
+    passes = replica.passes("prefill", size, new, tag)
     return lambda context: pipelined_completion(passes.at(context).total, groups, replica.longest_stage)
 
 
-def _added(parts: list[PassTime]) -> PassTime:
+def prefill_parts(replica: Replica, batch: int, new: int, context: int, chunk: int | None) -> PassTime:
+    """Parts of a prefill in passes of at most ``chunk`` tokens, summed over the passes (of one group)."""
+    _, group = replica.groups_in_flight(batch)
+    size = min(chunk or new, new)
+    parts = [replica.run("prefill", group, min(size, new - at), context + at) for at in range(0, new, size)]
+    if len(parts) == 1:
+        return parts[0]
     return PassTime(*(math.fsum(getattr(part, name) for part in parts) for name in PassTime.__dataclass_fields__))
 
 
@@ -94,6 +75,7 @@ class Decoder:
     draft: Replica | None = None
     drafted: Any = 0
     acceptance: Any = 0.0
+    tag: Tag = untagged
 
     def model_pass(self, context: Any) -> PassTime:
         """The pass of the model: one token for each sequence, or the verification of K + 1."""
@@ -103,14 +85,14 @@ class Decoder:
     def _passes(self) -> Passes:
         _, size = self.replica.groups_in_flight(self.batch)
         if self.draft is None:
-            return self.replica.passes("decode", size, 1)
-        return self.replica.passes("prefill", size, self.drafted + 1)
+            return self.replica.passes("decode", size, 1, self.tag)
+        return self.replica.passes("prefill", size, self.drafted + 1, self.tag)
 
     @cached_property
     def _draft_passes(self) -> Passes:
         assert self.draft is not None
         _, size = self.replica.groups_in_flight(self.batch)
-        return self.draft.passes("decode", size, 1)
+        return self.draft.passes("decode", size, 1, of_draft(self.tag))
 
     def draft_step(self, context: Any) -> Any:
         """One step of the draft model, which writes for one group at a time."""
@@ -128,18 +110,26 @@ class Decoder:
     def tokens_per_cycle(self) -> Any:
         return speculative_tokens(self.acceptance, self.drafted) if self.draft is not None else 1.0
 
-    def time(self, context: float, tokens: int) -> float:
-        """Time to write ``tokens`` tokens after ``context``, while the cache grows."""
-        return sum_over_steps(self.time_per_token, context, tokens)
+
+def of_draft(tag: Tag) -> Tag:
+    """The same for the passes of a draft model, under its name."""
+
+    return lambda name, *rest, **amounts: tag(f"draft {name}", *rest, **amounts)
 
 
-def sum_over_steps(time: Callable[[float], float], first: float, steps: int) -> float:
-    """The sum of ``time(context)`` over ``steps`` contexts first, first + 1, ...
+def sum_over_steps(
+    make: Callable[..., Any], machine: Any, traffic: Any, first: Any, steps: Any, stride: Any = 1
+) -> Any:
+    """The sum of ``make(machine, traffic)(context)`` over ``steps`` contexts first, first + stride, ...
 
     Exact where time is piecewise linear in the context, as a roofline over growing caches is: a stretch whose inner
     points lie on its chord is summed as an arithmetic series, others are halved.
     """
-    return _stretch(time, first, steps, time(first), time(first + steps - 1)) if steps > 0 else 0.0
+    time, steps = make(machine, traffic), int(steps)
+    if steps < 1:
+        return 0.0
+    start = time(first)
+    return _stretch(time, first, steps, stride, start, start if steps == 1 else time(first + (steps - 1) * stride))
 
 
 INNER_POINTS = (0.25, 0.5, 0.809)
@@ -148,19 +138,19 @@ ON_CHORD = 1e-12
 """Distance from the chord, over the longest time, below which a stretch counts as straight."""
 
 
-def _stretch(time: Callable[[float], float], first: float, steps: int, start: float, end: float) -> float:
+def _stretch(time: Callable[[Any], Any], first: Any, steps: int, stride: Any, start: Any, end: Any) -> Any:
     if steps <= 2:
         return start if steps == 1 else start + end
     span = steps - 1
-    straight = True
+    low, high = value_of(start), value_of(end)
     for share in INNER_POINTS:
         at = max(1, math.floor(span * share))
-        chord = start + (end - start) * at / span
-        if abs(time(first + at) - chord) > ON_CHORD * end + 1e-300:
-            straight = False
+        chord = low + (high - low) * at / span
+        if abs(value_of(time(first + at * stride)) - chord) > ON_CHORD * high + 1e-300:
             break
-    if straight:
+    else:
         return steps * (start + end) / 2
     half = steps // 2
-    left, right = time(first + half - 1), time(first + half)
-    return _stretch(time, first, half, start, left) + _stretch(time, first + half, steps - half, right, end)
+    left, right = time(first + (half - 1) * stride), time(first + half * stride)
+    below = _stretch(time, first, half, stride, start, left)
+    return below + _stretch(time, first + half * stride, steps - half, stride, right, end)

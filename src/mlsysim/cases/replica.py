@@ -30,6 +30,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.collectives import hierarchical_all_reduce, ring_all_reduce, send
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import ceil, maximum, minimum, where
 from mlsysim.units.registry import to_si
@@ -129,11 +130,16 @@ class PassTime:
     """One pass in its parts, in seconds; ``operations`` of the whole replica, in flop."""
 
     compute: Any
-    memory: Any
+    weight_memory: Any
+    cache_memory: Any
     communication: Any
     dispatch: Any
     operations: Any
-    weight_memory: Any
+
+    @property
+    def memory(self) -> Any:
+        """Weights, then caches and activations."""
+        return self.weight_memory + self.cache_memory
 
     @property
     def total(self) -> Any:
@@ -256,13 +262,13 @@ class Replica:
 
     # --- time -------------------------------------------------------------------------------------------------
 
-    def passes(self, phase: str, batch: Any, new: Any) -> Passes:
-        """Passes of ``batch`` sequences with ``new`` tokens each, at any context."""
+    def passes(self, phase: str, batch: Any, new: Any, tag: Tag = untagged) -> Passes:
+        """Passes of ``batch`` sequences with ``new`` tokens each, at any context. ``tag`` names the times of their parts."""
         groups = self.attention_groups
         local = ceil(batch / groups)
         shared, experts = self._weights_read(batch * new)
         weights = device_bytes(shared, experts, 0.0, 0.0, self.tp, self.width, groups)
-        return Passes(self, phase, local, new, shared, experts, weights, self._communication(local * new))
+        return Passes(self, phase, local, new, weights, self._communication(local * new, tag), tag)
 
     def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
         """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
@@ -294,38 +300,44 @@ class Replica:
         shared = totals.parameters - pool
         return shared * self.weight_element, (totals.weights_hit(tokens) - shared) * self.weight_element
 
-    def _communication(self, tokens: Any) -> Any:
+    def _communication(self, tokens: Any, tag: Tag) -> Any:
         hidden = self.model.hidden_dim
         time: Any = 0.0
         if not hidden:
             return time
         message = tokens * hidden * self.activation_element
         if _some(self.tp > 1):
-            time = time + where(self.tp > 1, self._reductions * self._all_reduce(message), 0.0)
+            time = time + where(self.tp > 1, self._all_reduces(message, tag), 0.0)
         if _some(self.ep > self.tp):
             routed = message / self.tp * self.model.totals.experts_per_token
-            rate, latency = self._path(self.width)
+            rate, latency, resource = self._path(self.width)
             exchange = 2 * self._expert_layers * token_exchange(routed, self.ep, rate, latency)
-            time = time + where(self.ep > self.tp, exchange, 0.0)
+            moved = tag("expert exchange", 14, resource, "t = 2 L (n-1)/n M/W + a", exchange, sent=routed)
+            time = time + where(self.ep > self.tp, moved, 0.0)
         if _some(self.pp > 1):
-            rate, latency = self._path(self.devices)
-            time = time + where(self.pp > 1, (self.pp - 1) * send(message, rate, latency), 0.0)
+            rate, latency, resource = self._path(self.devices)
+            sent = (self.pp - 1) * send(message, rate, latency)
+            handed = tag("pipeline parallelism", 14, resource, "t = (p-1) (M/W + a)", sent, sent=message)
+            time = time + where(self.pp > 1, handed, 0.0)
         return time
 
-    def _all_reduce(self, message: Any) -> Any:
-        inside, link, latency = self.ranks_inside, self.link, self.link_latency
-        time = ring_all_reduce(message, self.tp, link, latency)
-        if not _some(self.tp > self.domain):
-            return time
-        wide = hierarchical_all_reduce(
-            message, self.tp / inside, inside, link, latency, self.network, self.network_latency
-        )
-        return where(self.tp > self.domain, wide, time)
+    def _all_reduces(self, message: Any, tag: Tag) -> Any:
+        """Sums over the tensor-parallel group: a ring inside a link domain, rings of rings beyond it."""
+        near = self._reductions * ring_all_reduce(message, self.tp, self.link, self.link_latency)
+        inside, wide = self.ranks_inside, self.tp > self.domain
+        named = tag("tensor parallelism", 14, "link", "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)", near, sent=message)
+        if not _some(wide):
+            return named
+        links = (inside, self.link, self.link_latency, self.network, self.network_latency)
+        far = self._reductions * hierarchical_all_reduce(message, self.tp / inside, *links)
+        across = tag("tensor parallelism", 14, "fabric", "t = n_r T_hierarchical", far, sent=message)
+        return where(wide, across, named)
 
-    def _path(self, ranks: Any) -> tuple[Any, Any]:
-        """Bandwidth and latency between any two of so many devices: the slowest that they need."""
+    def _path(self, ranks: Any) -> tuple[Any, Any, str]:
+        """Bandwidth, latency and name of the path between any two of so many devices: the slowest that they need."""
         near = ranks <= self.domain
-        return where(near, self.link, self.network), where(near, self.link_latency, self.network_latency)
+        rate, latency = where(near, self.link, self.network), where(near, self.link_latency, self.network_latency)
+        return rate, latency, "link" if near is True else "fabric"
 
     @cached_property
     def _reductions(self) -> int:
@@ -347,14 +359,14 @@ class Passes:
     local: Any
     """Sequences of one attention group."""
     new: Any
-    shared: Any
-    experts: Any
     weights: Any
+    """Bytes of weights that one device reads."""
     communication: Any
+    tag: Tag
 
     def at(self, context: Any) -> PassTime:
         """The pass after ``context`` cached tokens."""
-        r, groups = self.replica, self.replica.attention_groups
+        r, groups, tag = self.replica, self.replica.attention_groups, self.tag
         # The cache is what one device of a group reads of it, below; the total is of no use here.
         demand = sequence_demand(
             r.model.totals,
@@ -369,14 +381,17 @@ class Passes:
         read = self.local * r.group_cache(context)
         if self.phase != "decode":
             read = where(context > 0, read, 0.0)
-        moved = device_bytes(self.shared, self.experts, demand.activation_bytes, read, r.tp, r.width, groups)
+        moved = device_bytes(0.0, 0.0, demand.activation_bytes, read, r.tp, r.width, groups)
+        own = demand.flops / r.width
+        compute, weights = compute_time(own, r.peak, r.efficiency), memory_time(self.weights, r.bandwidth)
+        caches = memory_time(moved, r.bandwidth)
         return PassTime(
-            compute=compute_time(demand.flops / r.width, r.peak, r.efficiency),
-            memory=memory_time(moved, r.bandwidth),
+            compute=tag("arithmetic", 1, "peak", "t = F / (n P eta)", compute, flop=own),
+            weight_memory=tag("weights", 2, "bandwidth", "t = W / (n BW)", weights, moved=self.weights),
+            cache_memory=tag("caches and activations", 2, "bandwidth", "t = (KV + A) / (n BW)", caches, moved=moved),
             communication=self.communication,
-            dispatch=r.dispatch * r.pp,
+            dispatch=tag("dispatch", 3, "host", "t = p T_dispatch", r.dispatch * r.pp),
             operations=demand.flops,
-            weight_memory=memory_time(self.weights, r.bandwidth),
         )
 
 

@@ -116,12 +116,14 @@ class MemoryBar(Record):
 
 
 class Limit(Record):
-    """A wall that limits the plan: by how much it leads over the next (a factor), and a sentence."""
+    """A wall that limits the plan: by how much it leads over the next (a factor), and a sentence. ``limit`` names what stopped
+    the plan, where that is no wall: memory, a rate, a time, a budget."""
 
     wall: int
     name: str
     margin: float | None = None
     sentence: str
+    limit: str | None = None
 
 
 class Change(Record):

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from mlsysim.cases.cache import CACHES
+from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
@@ -30,6 +31,7 @@ from mlsysim.plans.sheet import (
 )
 from mlsysim.timing.power import power_of, serving_activity
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.walls.binding import NAMES, share_text
 
 __all__ = ["evaluate_serving"]
 
@@ -131,33 +133,21 @@ def _memory(served: Served) -> MemoryBar:
     return MemoryBar(capacity=to_si(result.memory_available, "byte"), parts=tuple(parts))
 
 
-_ENGINE, _OTHERS = "decode: kernels and engine", "decode: prompts of others"
+_NAMED = 4
+"""Parts of a token's time that a sentence names."""
+_SMALL = 1e-3
+"""Share of a request below which parts of a wall are shown together."""
 
 
 def _time_parts(served: Served) -> tuple[Part, ...]:
-    """Parts of a request: the first token, then the answer by what its tokens wait for."""
-    result = served.result
-    answer = (served.mean_output - 1) * served.tpot
-    bounds = {
-        "decode: weights": (to_si(result.decode_weights, "s"), 2),
-        "decode: caches": (to_si(result.decode_memory, "s") - to_si(result.decode_weights, "s"), 5),
-        "decode: communication": (to_si(result.decode_communication, "s"), 14),
-    }
-    bounds = {name: (max(value, 0.0), wall) for name, (value, wall) in bounds.items()}
-    compute = to_si(result.decode_compute, "s")
-    if compute > sum(value for value, _ in bounds.values()):
-        bounds = {"decode: compute": (compute, 1), "decode: communication": bounds["decode: communication"]}
-    total = sum(value for value, _ in bounds.values())
-    scale = min(1.0, served.tpot / total) if total else 0.0
-    parts = [("first token", served.ttft, 4)]
-    parts += [(name, value * scale * (served.mean_output - 1), wall) for name, (value, wall) in bounds.items()]
-    # A batch alone takes the engine's time; what clients of a loop see beyond it is other requests' prompts.
-    alone = min(max(to_si(result.itl, "s"), min(total, served.tpot)), served.tpot)
-    if served.clients <= served.replicas:
-        alone = served.tpot
-    parts.append((_OTHERS, (served.tpot - alone) * (served.mean_output - 1), 4))
-    parts.append((_ENGINE, answer - sum(v for _, v, _ in parts[1:]), 3))
-    return tuple(Part(label=a, value=v, wall=w) for a, v, w in parts if v > 1e-6 * served.latency)
+    """Parts of a request as its ledger has them: those of the first token, then those of the answer."""
+    shown: dict[tuple[str, int], float] = {}
+    for phase in (FIRST, ANSWER):
+        for part in of_phase(served.ledger, phase).parts:
+            small = part.exposed < _SMALL * served.ledger.seconds
+            line = (f"{phase}: small parts of {NAMES[part.wall]}" if small else part.name, part.wall)
+            shown[line] = shown.get(line, 0.0) + part.exposed
+    return tuple(Part(label=name, value=value, wall=wall) for (name, wall), value in shown.items() if value > 0)
 
 
 def _bands(served: Served) -> dict[str, Any]:
@@ -253,17 +243,54 @@ def _roofline(server: Server, served: Served) -> list[dict[str, Any]]:
 
 
 def _binding(server: Server, served: Served) -> Limit:
+    """The limit that stopped the plan (memory, a rate, a time), else the wall with most of a request."""
     wanted, found = server.part.qps, limit_of(served.result.binding)
-    if served.result.feasible and wanted is not None and served.requests < wanted * 0.999:
+    if not served.result.feasible:
+        return found.model_copy(update={"limit": "memory"})
+    if wanted is not None and served.requests < wanted * 0.999:
         need = served.replicas * wanted / served.requests
         return Limit(
             wall=7,
             name="Tail Latency",
             margin=wanted / served.requests,
+            limit="qps",
             sentence=f"Wall 7 (Tail Latency): {many(served.replicas, 'replica')} answer at most {served.requests:.3g} requests a second "
             f"and {wanted:g} come; about {max(served.replicas + 1, math.ceil(need)):,} replicas are needed.",
         )
-    return found
+    missed = [(name, value / limit) for name, value, limit in _limits(server, served) if value > limit]
+    if not missed:
+        return found
+    name, factor = max(missed, key=lambda each: each[1])
+    words, phase, noun = _LIMITED[name]
+    ledger = served.ledger if phase is None else of_phase(served.ledger, phase)
+    wall = ledger.binding_wall
+    return Limit(
+        wall=wall,
+        name=NAMES[wall],
+        margin=factor,
+        limit=name,
+        sentence=f"The limit on {words} stops it: {factor:.3g} times as long; wall {wall} ({NAMES[wall]}) has "
+        f"{share_text(ledger, wall, noun)}.",
+    )
+
+
+_LIMITED: dict[str, tuple[str, str | None, str]] = {
+    "ttft": ("the first token", FIRST, "time until it"),
+    "tpot": ("a further token", ANSWER, "time of it"),
+    "latency": ("a request", None, "time of it"),
+}
+"""Limits on times in words, the phase that they are on, and what its ledger adds up to."""
+
+
+def _limits(server: Server, served: Served) -> list[tuple[str, float, float]]:
+    """Names of the plan's limits on times, what they are held against, and the limits, in seconds."""
+    part = server.part
+    given = (
+        ("ttft", served.ttft, part.ttft),
+        ("tpot", served.tpot, part.tpot),
+        ("latency", served.latency, part.latency),
+    )
+    return [(name, value, to_si(limit, "s")) for name, value, limit in given if limit is not None]
 
 
 def _headline(sheet: Sheet, server: Server, served: Served, bands: dict[str, Any]) -> str:
@@ -303,54 +330,37 @@ def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
 
 
 def _token_time(served: Served) -> list[str]:
-    """What a token's time is made of, where the hardware's bound is not most of it."""
-    parts = {part.label: part.value for part in _time_parts(served)}
-    engine_, others = parts.get(_ENGINE, 0.0), parts.get(_OTHERS, 0.0)
+    """What a token's time is made of, largest first."""
     tokens = served.mean_output - 1
-    if tokens < 1 or engine_ + others < 0.5 * tokens * served.tpot:
+    if tokens < 1:
         return []
-    bound = served.tpot - (engine_ + others) / tokens
-    pieces = [f"{compact_time(bound)} are the hardware's bound"]
-    pieces += [f"{compact_time(engine_ / tokens)} kernels and engine"] if engine_ else []
-    pieces += [f"{compact_time(others / tokens)} prompts of other requests"] if others else []
+    parts: dict[str, float] = {}
+    for part in of_phase(served.ledger, ANSWER).parts:
+        name = part.name.removeprefix(f"{ANSWER}: ")
+        parts[name] = parts.get(name, 0.0) + part.exposed / tokens
+    most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
+    pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL]
     return [f"Of {compact_time(served.tpot)} for each token, {', '.join(pieces)}."]
 
 
 def _missed(server: Server, served: Served) -> list[str]:
-    part = server.part
-    lines = []
-    for limit, value, what in (
-        (part.ttft, served.ttft, "The first token"),
-        (part.tpot, served.tpot, "A further token"),
-        (part.latency, served.latency, "A request"),
-    ):
-        if limit is not None and value > to_si(limit, "s"):
-            lines.append(f"{what} takes {compact_time(value)}, over the limit of {compact_time(to_si(limit, 's'))}.")
-    return lines
+    return [
+        f"{_LIMITED[name][0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
+        for name, value, limit in _limits(server, served)
+        if value > limit
+    ]
 
 
 def _next_wall(served: Served, binding: Limit) -> Limit | None:
-    result = served.result
-    used, capacity = to_si(result.memory_per_device, "byte"), to_si(result.memory_available, "byte")
-    if binding.wall != 2 or not result.feasible:
-        return Limit(
-            wall=2,
-            name="Memory",
-            margin=capacity / used,
-            sentence=f"Wall 2 (Memory): {used / capacity:.0%} of it is full.",
-        )
-    times = {
-        1: ("Compute", to_si(result.decode_compute, "s")),
-        14: ("Communication", to_si(result.decode_communication, "s")),
-    }
-    wall = max(times, key=lambda number: times[number][1])
-    name, seconds = times[wall]
-    memory = to_si(result.decode_memory, "s")
-    if seconds <= 0:
+    """The wall with most of the request beside the one that binds; where the plan does not fit, that of the request if it did."""
+    walls = served.ledger.walls()
+    wall = next((number for number in walls if number != binding.wall), None)
+    if wall is None or walls[wall] <= 0:
         return None
+    first = walls.get(binding.wall, 0.0)
     return Limit(
         wall=wall,
-        name=name,
-        margin=memory / seconds,
-        sentence=f"Wall {wall} ({name}), once memory is {max(memory / seconds, 1.0):.3g} times as fast.",
+        name=NAMES[wall],
+        margin=first / walls[wall] if first else None,
+        sentence=f"Wall {wall} ({NAMES[wall]}): {share_text(served.ledger, wall, 'request')}.",
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.layout import divisors
+from mlsysim.cases.ledger import Ledger
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.fleet_text import parse_fleet
@@ -72,6 +73,12 @@ class Served:
             return self.requests
         rate = min(self.requests, part.qps)
         return rate if part.requests is None else part.requests / (part.requests / rate + self.latency)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Parts of a request, and what the fullest device holds."""
+        assert self.result.ledger is not None
+        return self.result.ledger
 
     @property
     def devices(self) -> int:
@@ -145,7 +152,7 @@ class Server:
             "decode_ep_size": part.decode_ep,
             "decode_replicas": self._decode_replicas(),
             "redundant_experts": part.redundant_experts,
-            "arrivals": None if part.qps is None else "random",
+            "arrivals": "random" if part.qps is not None and self.calibrated else None,
             "network_bandwidth": part.network,
             "memory_fraction": part.memory_fraction,
             "engine": None if part.engine is None else engine(part.engine).name,
@@ -173,36 +180,21 @@ class Server:
 
     def at(self, tp: int, pp: int, ep: int, replicas: int, clients: int) -> Served:
         """One layout under one load."""
-        batch = max(1, round(clients / replicas))
         options = {**self.options, "tp_size": tp, "pp_size": pp, "ep_size": ep, "num_replicas": replicas}
-        looped = self.calibrated and "draft_model" not in options
-        options |= {"concurrency": clients} if looped else {"batch_size": batch}
+        # A draft model has no closed loop at calibrated fidelity: the batch is answered together.
+        looped = not (self.calibrated and "draft_model" in options)
+        options |= {"concurrency": clients} if looped else {"batch_size": max(1, round(clients / replicas))}
         result = ServingModel().solve(self.model, self.chip, **options)
         if looped:
-            ttft, tpot, rate = self._loop(result, options)
+            ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
             # A replica without a client answers nothing.
-            rate *= min(1.0, clients / replicas)
+            rate = to_si(result.output_tokens_per_sec, "1/s") * min(1.0, clients / replicas)
         else:
             ttft, tpot = to_si(result.ttft, "s"), to_si(result.itl, "s")
-            rate = min(batch * replicas, clients) * self.output / (ttft + self.output * tpot)
+            held = min(options["batch_size"] * replicas, clients)
+            rate = held * self.output / (ttft + self.output * tpot)
         spread = 1.0 if self.part.range_ratio is None else self.part.range_ratio
         return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output, spread)
-
-    def _loop(self, result: ServingResult, options: dict[str, Any]) -> tuple[float, float, float]:
-        """TTFT, TPOT and rate of clients in a closed loop. With a cached prefix only the rest of the prompt is read, while
-        every token attends to all of it: the loop of the shorter prompt, and the longer cache's part of a step on top."""
-        cached = self.part.cached_prefix or 0
-        ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
-        rate = to_si(result.output_tokens_per_sec, "1/s")
-        if not cached:
-            return ttft, tpot, rate
-        short = {**options, "seq_len": max(1, self.prompt - cached)}
-        short.pop("cached_prefix_len", None)
-        fresh = ServingModel().solve(self.model, self.chip, **short)
-        first, each = to_si(fresh.ttft_at_concurrency, "s"), to_si(fresh.tpot, "s")
-        longer = each + max(0.0, to_si(result.itl, "s") - to_si(fresh.itl, "s"))
-        cycle = (first + self.output * each) / (first + self.output * longer)
-        return first, longer, to_si(fresh.output_tokens_per_sec, "1/s") * cycle
 
     def within(self, served: Served) -> bool:
         """Whether the limits hold."""

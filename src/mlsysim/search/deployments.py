@@ -7,17 +7,15 @@ design; a chip without the arithmetic is rejected by wall 1, one without links b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.calibrated_serving import serving_step
-from mlsysim.cases.deployment import build_replica, check_degrees, language_model
+from mlsysim.cases.deployment import Deployment, check_degrees, language_model
 from mlsysim.cases.replica import Replica
+from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
@@ -27,14 +25,13 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.serving_costs import listed_rent
 from mlsysim.search.serving_inputs import DEPLOYMENT, INPUTS, NONE
 from mlsysim.search.tables import Table
-from mlsysim.timing.engine_step import EngineStep
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import read_input
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-__all__ = ["COMMUNICATION", "COMPUTE", "NO_DESIGN", "Deployment", "Deployments", "Replicas"]
+__all__ = ["COMMUNICATION", "COMPUTE", "NO_DESIGN", "Built", "Deployments", "Replicas"]
 
 COMPUTE, COMMUNICATION = 1, 14
 NO_DESIGN = -1
@@ -96,18 +93,21 @@ class Replicas(Replica):
 
 
 @dataclass(frozen=True)
-class Deployment:
-    """One combination, with the engine's steps where the fidelity is calibrated. ``status`` is 0, a wall, or no design."""
+class Built:
+    """One combination, checked: its machine at the space's fidelity, and its replicas. ``status`` is 0, a wall, or no design."""
 
-    model: TransformerWorkload
-    chips: tuple[Any, Any]
-    draft_model: TransformerWorkload | None
-    precision: str
-    fabric: Any
+    described: Deployment
     status: int
-    disaggregated: bool
-    replicas: tuple[Replica, Replica, Replica | None] | None = None
-    steps: tuple[EngineStep, EngineStep, EngineStep | None] | None = None
+    machine: Replicated | Engines | None = None
+    replicas: Replicated | None = None
+
+    @property
+    def apart(self) -> bool:
+        return self.described.decode_chip is not None
+
+    @property
+    def chips(self) -> tuple[HardwareNode, HardwareNode]:
+        return self.described.chip, self.described.writing_chip
 
 
 class Deployments:
@@ -123,9 +123,9 @@ class Deployments:
     ) -> None:
         self.calibrated, self.commitments = calibrated, commitments
         self.numbers = (*_NUMBERS, *commitments)
-        self.built: dict[tuple[Any, ...], Deployment] = {}
+        self.built: dict[tuple[Any, ...], Built] = {}
         self.entries: dict[tuple[str, Any], Any] = {}
-        self.groups: list[Deployment] = []
+        self.groups: list[Built] = []
         self._places: dict[tuple[Any, ...], int] = {}
         names = {key: on_axes.get(key, key) for key in DEPLOYMENT}
         defaults = {name: fixed.get(key, INPUTS[key].default) for key, name in names.items()}
@@ -137,7 +137,7 @@ class Deployments:
         """The deployment of each point, or one for all."""
         return self.table.codes(columns)
 
-    def deployment(self, code: int) -> Deployment:
+    def deployment(self, code: int) -> Built:
         """What a code stands for."""
         return self._of(self.table.values(code))
 
@@ -165,7 +165,7 @@ class Deployments:
             model=model, chip=None, precision="", cache_precision=None, efficiency=efficiency, rents=rents, **found
         )
 
-    def _of(self, given: Mapping[str, Any]) -> Deployment:
+    def _of(self, given: Mapping[str, Any]) -> Built:
         key = tuple(_key(value) for value in given.values())
         if key not in self.built:
             self.built[key] = _build(
@@ -184,13 +184,14 @@ class Deployments:
         return self.entries[key]
 
     def _numbers(self, given: dict[str, Any]) -> list[float]:
-        deployment = self._of(given)
-        kind = (id(deployment.model), id(deployment.draft_model), deployment.disaggregated)
+        built = self._of(given)
+        kind = (id(built.described.model), id(built.described.draft), built.apart)
         if kind not in self._places:
             self._places[kind] = len(self.groups)
-            self.groups.append(deployment)
-        row = [float(deployment.status), float(self._places[kind])]
-        for replica in deployment.replicas or (None, None, None):
+            self.groups.append(built)
+        row = [float(built.status), float(self._places[kind])]
+        found = built.replicas
+        for replica in (None, None, None) if found is None else (found.reader, found.writer, found.draft):
             if replica is None:
                 row += [np.nan] * len(self.numbers)
             else:
@@ -226,57 +227,39 @@ def _entry(name: str, value: Any) -> Any:
     raise InputError(f"{name!r} must be a name of the zoo or {NONE!r}, got {type(value).__name__}.", field=name)
 
 
-def _build(given: dict[str, Any], calibrated: bool) -> Deployment:
+def _build(given: dict[str, Any], calibrated: bool) -> Built:
     """A checked deployment, with what rejects it."""
-    x = SimpleNamespace(**given)
-    decode_chip = x.decode_hardware
-    model = language_model(x.model, "a serving space")
-    drafter = None if x.draft_model is None else language_model(x.draft_model, "a serving space")
-    chips = (x.hardware, decode_chip or x.hardware)
-
-    def rejected(status: int) -> Deployment:
-        return Deployment(model, chips, drafter, x.precision, x.fabric, status, disaggregated=decode_chip is not None)
-
-    try:
-        check_degrees(model, x.tp_size, x.pp_size, x.ep_size)
-    except InputError:
-        return rejected(NO_DESIGN)
-    try:
-        for chip in chips:
-            arithmetic_peak(chip, x.precision)
-    except UnknownNameError:
-        return rejected(COMPUTE)
-    options: dict[str, Any] = {
-        "precision": x.precision,
-        "cache_precision": x.cache_precision or ("bf16" if calibrated else None),
-        "efficiency": 1.0,
-        "fabric": x.fabric,
-        "memory_fraction": x.memory_fraction,
-    }
-    degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size}
-    split = 1 if drafter is None else math.gcd(drafter.heads or 1, x.tp_size)
-    try:
-        reader = writer = build_replica(model, chips[0], {}, **options, **degrees)
-        if decode_chip is not None:
-            writer = build_replica(model, decode_chip, {}, **options, **degrees)
-        draft = None if drafter is None else build_replica(drafter, chips[1], {}, **options, tp=split)
-    except InputError:
-        return rejected(COMMUNICATION)
-    steps = None
-    if calibrated:
-        try:
-            first = second = serving_step(model, chips[0], x, {})
-            if decode_chip is not None:
-                second = serving_step(model, decode_chip, x, {})
-            third = None
-            if drafter is not None:
-                alone = SimpleNamespace(**{**vars(x), "tp_size": split, "ep_size": 1})
-                third = serving_step(drafter, chips[1], alone, {})
-        except InputError as error:
-            if error.field == "model":
-                raise
-            return rejected(NO_DESIGN)
-        steps = (first, second, third)
-    return Deployment(
-        model, chips, drafter, x.precision, x.fabric, 0, decode_chip is not None, (reader, writer, draft), steps
+    model, draft = given["model"], given["draft_model"]
+    described = Deployment(
+        language_model(model, "a serving space"),
+        given["hardware"],
+        given["precision"],
+        given["cache_precision"],
+        given["tp_size"],
+        given["pp_size"],
+        given["ep_size"],
+        given["decode_hardware"],
+        None if draft is None else language_model(draft, "a serving space"),
+        given["fabric"],
+        given["engine"] if calibrated else None,
+        memory_fraction=given["memory_fraction"],
     )
+    try:
+        check_degrees(described.model, described.tp, described.pp, described.ep)
+    except InputError:
+        return Built(described, NO_DESIGN)
+    try:
+        for chip in (described.chip, described.writing_chip):
+            arithmetic_peak(chip, described.precision)
+    except UnknownNameError:
+        return Built(described, COMPUTE)
+    try:
+        replicas = described.replicated({})
+    except InputError:
+        return Built(described, COMMUNICATION)
+    try:
+        return Built(described, 0, described.machine({}) if calibrated else replicas, replicas)
+    except InputError as error:
+        if error.field == "model":
+            raise
+        return Built(described, NO_DESIGN)

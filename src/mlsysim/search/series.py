@@ -14,10 +14,24 @@ import numpy as np
 
 from mlsysim.cases.phases import INNER_POINTS, ON_CHORD
 
-__all__ = ["Time", "sum_over_steps"]
+__all__ = ["Time", "sum_over_steps", "sums_over_steps"]
 
 Time = Callable[[Any, Any], Any]
 """Time at a context, at all points (None) or at those of an index."""
+
+
+def sums_over_steps(size: int) -> Callable[..., Any]:
+    """How :mod:`mlsysim.cases.serve` takes sums over a growing context at ``size`` points at once."""
+
+    def total(make: Any, machine: Any, traffic: Any, first: Any, steps: Any, stride: Any = 1.0) -> np.ndarray:
+        everywhere = make(machine, traffic)
+
+        def time(context: Any, index: Any) -> Any:
+            return everywhere(context) if index is None else make(machine.take(index), traffic.take(index))(context)
+
+        return sum_over_steps(time, first, steps, stride, size=size)
+
+    return total
 
 
 def sum_over_steps(time: Time, first: Any, steps: Any, stride: Any = 1.0, *, size: int) -> np.ndarray:

@@ -22,24 +22,24 @@ links, 2 what does not fit. ``mfu`` counts the model's own operations, not those
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
+from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.phases import MAX_CHUNKS
+from mlsysim.cases.serve import Engines, Replicated, Traffic, serve
 from mlsysim.errors import InputError
 from mlsysim.models.demand import sequence_demand
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.search.deployments import NO_DESIGN, Deployment, Deployments, Replicas
+from mlsysim.search.deployments import NO_DESIGN, Built, Deployments, Replicas
+from mlsysim.search.series import sums_over_steps
 from mlsysim.search.serving_costs import Pool, ServingCosts
 from mlsysim.search.serving_inputs import INPUTS, NUMBERS, inputs_of
-from mlsysim.search.serving_times import Times, calibrated_times, clients_of, first_order_times
 from mlsysim.timing.power import Activity, power_of, serving_activity
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import CALIBRATED
-from mlsysim.walls.node.serving_capacity import service_time
 from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:
@@ -168,33 +168,36 @@ class ServingPoints:
 
     def _part(self, columns: Columns, codes: Any, index: Any) -> dict[str, Any]:
         """Outputs of points that share a model, a draft model, and one pool of devices or two."""
-        first = self.deployments.deployment(int(codes[0]))
-        size = codes.size
-        x = SimpleNamespace(**{name: self._column(columns, name, index) for name in NUMBERS})
-        x.cached, x.chunk = x.cached_prefix_len, x.prefill_chunk_tokens
-        x.drafted, x.acceptance = x.num_speculative_tokens, x.draft_acceptance_rate
-        x.replicas = x.num_replicas
-        x.prefill_replicas = x.replicas if x.prefill_replicas is None else x.prefill_replicas
-        x.network = None
-        if first.disaggregated:
-            x.network = self._network(first) if x.network_bandwidth is None else x.network_bandwidth
-        rates = (1.0, 1.0) if self.calibrated else (x.efficiency, x.bandwidth_efficiency)
+        built = self.deployments.deployment(int(codes[0]))
+        described = built.described
         present = np.unique(codes)
-        reader = writer = self.deployments.replicas(codes, present, "writer", first.model, *rates)
-        if first.disaggregated:
-            reader = self.deployments.replicas(codes, present, "reader", first.model, *rates)
+        given = {name: self._column(columns, name, index) for name in NUMBERS}
+        rates = (1.0, 1.0) if self.calibrated else (given["efficiency"], given["bandwidth_efficiency"])
+        reader = writer = self.deployments.replicas(codes, present, "writer", described.model, *rates)
+        if built.apart:
+            reader = self.deployments.replicas(codes, present, "reader", described.model, *rates)
         draft = None
-        if first.draft_model is not None:
-            draft = self.deployments.replicas(codes, present, "draft", first.draft_model, *rates)
-        memories = self._memories(first, reader, writer, draft, x)
-        self._batches(x, writer, memories[0])
+        if described.draft is not None:
+            draft = self.deployments.replicas(codes, present, "draft", described.draft, *rates)
+        machine = built.machine if isinstance(built.machine, Engines) else Replicated(reader, writer, draft)
+        if given["concurrency"] is not None and not described.model.has_dimensions:
+            raise InputError(f"concurrency needs the size of the cache of {described.model.name}.", field="concurrency")
+        x = self._traffic(built, given)
+        memories = machine.memories(x)
+        x = x.admitted(memories[0])
         needed, fits = _memory(x, memories)
-        if self.calibrated:
-            answers = self._calibrated(first, writer, x, size)
-        else:
-            answers = _answers(x, first_order_times(reader, writer, draft, x, size), first.disaggregated)
-        tokens = answers["requests_per_second"] * x.output_len
-        pools = self._pools(first, reader, writer, x, answers["requests_per_second"])
+        served = serve(machine, x, total=sums_over_steps(codes.size))
+        answers = {
+            "ttft_s": served.ttft,
+            "itl_s": served.itl,
+            "tpot_s": served.tpot,
+            "e2e_s": served.e2e,
+            "longest_stall_s": served.stall,
+            "requests_per_second": served.requests,
+        }
+        x = replace(x, batch=served.active / x.replicas)
+        tokens = served.requests * x.answer
+        pools = self._pools(built, reader, writer, x, served.requests)
         devices: Any = 0.0
         for pool in pools:
             devices = devices + pool.devices
@@ -211,140 +214,86 @@ class ServingPoints:
             "tokens_per_second": tokens,
             "tokens_per_second_per_user": 1 / answers["tpot_s"],
             "tokens_per_second_per_device": tokens / devices,
-            "active_requests": x.active,
+            "active_requests": served.active,
             "devices": devices,
             "mfu": work / devices,
             "memory_bytes": needed,
             **costs,
         }
 
-    def _network(self, first: Deployment) -> float:
-        fabric = first.fabric
-        return self.network if fabric is None else to_si(fabric.bandwidth, "byte/s")
-
-    def _memories(
-        self, first: Deployment, reader: Replicas, writer: Replicas, draft: Replicas | None, x: Any
-    ) -> list[DeviceMemory]:
-        """The devices that write answers and, where they are others, those that read prompts."""
-        length = x.seq_len + x.output_len
-        if first.steps is not None:
-            prompts, answers, small = first.steps
-            found = [engine_memory(answers, length, small)]
-            return [*found, engine_memory(prompts, x.seq_len)] if first.disaggregated else found
-        found = [replica_memory(writer, length, draft)]
-        return [*found, replica_memory(reader, x.seq_len)] if first.disaggregated else found
-
-    def _batches(self, x: Any, writer: Replicas, memory: DeviceMemory) -> None:
-        """Requests that a replica answers at once, over all replicas, and how many prompts are read together."""
-        if x.concurrency is None:
-            x.batch = 1.0 if x.batch_size is None else x.batch_size
-            x.active = x.batch * x.replicas
-            together = x.batch if x.prefill_batch_size is None else x.prefill_batch_size
-        else:
-            if not writer.model.has_dimensions:
-                raise InputError(
-                    f"concurrency needs the size of the cache of {writer.model.name}.", field="concurrency"
-                )
-            x.batch = np.maximum(np.minimum(np.ceil(x.concurrency / x.replicas), memory.sequences), 1.0)
-            x.active = np.minimum(x.batch * x.replicas, x.concurrency)
-            together = 1.0 if x.prefill_batch_size is None else x.prefill_batch_size
-        x.prefill_batch = np.minimum(together, x.batch)
-
-    def _calibrated(self, first: Deployment, writer: Replicas, x: Any, size: int) -> dict[str, Any]:
-        if x.concurrency is None:
-            return _answers(x, calibrated_times(first, writer, x, size), first.disaggregated)
-        loop, copies = clients_of(first, x)
-        x.active = loop.active * copies
-        return {
-            "ttft_s": loop.ttft,
-            "itl_s": loop.decode_step,
-            "tpot_s": loop.tpot,
-            "e2e_s": loop.ttft + (x.output_len - 1) * loop.tpot,
-            "longest_stall_s": 0.0 if first.disaggregated else loop.prompt_step,
-            "requests_per_second": loop.request_rate * copies,
-        }
+    def _traffic(self, built: Built, given: dict[str, Any]) -> Traffic:
+        """What is asked at the points."""
+        network = None
+        if built.apart:
+            fabric = built.described.fabric
+            default = self.network if fabric is None else to_si(fabric.bandwidth, "byte/s")
+            network = default if given["network_bandwidth"] is None else given["network_bandwidth"]
+        return Traffic(
+            prompt=given["seq_len"],
+            answer=given["output_len"],
+            batch=1.0 if given["batch_size"] is None else given["batch_size"],
+            concurrency=given["concurrency"],
+            together=given["prefill_batch_size"],
+            cached=given["cached_prefix_len"],
+            chunk=given["prefill_chunk_tokens"],
+            drafted=given["num_speculative_tokens"],
+            acceptance=given["draft_acceptance_rate"],
+            replicas=given["num_replicas"],
+            prefill_replicas=given["prefill_replicas"],
+            network=network,
+        )
 
     # --- devices ----------------------------------------------------------------------------------------------
 
-    def _pools(self, first: Deployment, reader: Replicas, writer: Replicas, x: Any, requests: Any) -> list[Pool]:
+    def _pools(self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any) -> list[Pool]:
         """The devices at work: one pool, or one that reads prompts and one that writes answers."""
-        reading, writing = _operations(first.model, x)
-        if not first.disaggregated:
-            return [self._pool(first, 1, writer, x.replicas, requests * (reading + writing), x, requests)]
+        reading, writing = _operations(built.described.model, x)
+        if not built.apart:
+            return [self._pool(built, 1, writer, x.replicas, requests * (reading + writing), x, requests)]
         return [
-            self._pool(first, 0, reader, x.prefill_replicas, requests * reading, x, requests),
-            self._pool(first, 1, writer, x.replicas, requests * writing, x, requests),
+            self._pool(built, 0, reader, x.prefills, requests * reading, x, requests),
+            self._pool(built, 1, writer, x.replicas, requests * writing, x, requests),
         ]
 
     def _pool(
-        self, first: Deployment, role: int, replica: Replicas, count: Any, rate: Any, x: Any, requests: Any
+        self, built: Built, role: int, replica: Replicas, count: Any, rate: Any, x: Traffic, requests: Any
     ) -> Pool:
         devices = count * replica.devices
         watts = None
-        if self.calibrated and first.chips[role].tdp is not None:
-            watts = _running(first, role, devices, count, x, rate, requests)
+        if self.calibrated and built.chips[role].tdp is not None:
+            watts = _running(built, role, devices, count, x, rate, requests)
         rents = dict(zip(self.deployments.commitments, replica.rents, strict=True))
         return Pool(devices, replica.unit_cost, replica.tdp, rate / (devices * replica.peak), rents, watts)
 
 
-def _memory(x: Any, memories: list[DeviceMemory]) -> tuple[Any, Any]:
+def _memory(x: Traffic, memories: list[DeviceMemory]) -> tuple[Any, Any]:
     """Bytes that the fullest device needs, and whether it has them."""
     writing = memories[0]
     need = writing.used(x.batch)
     if len(memories) == 1:
         return need, need <= writing.capacity
     reading = memories[1]
-    held = reading.used(x.prefill_batch)
+    held = reading.used(x.together)
     fuller = need / writing.capacity >= held / reading.capacity
     return np.where(fuller, need, held), (need <= writing.capacity) & (held <= reading.capacity)
 
 
-def _answers(x: Any, times: Times, disaggregated: bool) -> dict[str, Any]:
-    """Latency and rate of requests from the times of prefill and decode."""
-    ttft = times.prefill + times.transfer
-    more = x.output_len - 1
-    if disaggregated:
-        stall: Any = 0.0
-        reading = x.prefill_replicas * x.prefill_batch / np.maximum(times.prefill, times.transfer)
-        requests = np.minimum(reading, x.replicas * x.batch / (x.output_len * times.itl))
-        service = x.replicas * x.batch / requests
-    else:
-        # While a request is answered, the other prompts of its batch are read too.
-        stall = (x.batch / x.prefill_batch - 1) * times.prefill
-        service = service_time(ttft + stall, times.itl, x.output_len)
-        requests = x.active / service
-    e2e = ttft + stall + more * times.itl
-    if x.concurrency is not None:
-        waiting = np.maximum(x.concurrency / (x.batch * x.replicas) - 1, 0.0) * service
-        ttft, e2e = ttft + waiting, e2e + waiting
-        requests = np.minimum(requests, x.concurrency / e2e) if disaggregated else requests
-    return {
-        "ttft_s": ttft,
-        "itl_s": times.itl,
-        "tpot_s": times.itl + stall / np.maximum(more, 1),
-        "e2e_s": e2e,
-        "longest_stall_s": 0.0 if disaggregated else times.longest_pass,
-        "requests_per_second": requests,
-    }
-
-
-def _operations(model: Any, x: Any) -> tuple[Any, Any]:
+def _operations(model: Any, x: Traffic) -> tuple[Any, Any]:
     """Operations of the prompt and of the answer of one request; the latter at the mean length of the cache."""
-    new = np.maximum(x.seq_len - x.cached, 1)
-    reading = sequence_demand(model.totals, "prefill", 1, new, x.seq_len - new, 1.0, 1.0, 0.0).flops
-    context = x.seq_len + (x.output_len - 1) / 2
-    return reading, x.output_len * sequence_demand(model.totals, "decode", 1, 1, context, 1.0, 1.0, 0.0).flops
+    reading = sequence_demand(model.totals, "prefill", 1, x.new, x.prompt - x.new, 1.0, 1.0, 0.0).flops
+    context = x.prompt + (x.answer - 1) / 2
+    return reading, x.answer * sequence_demand(model.totals, "decode", 1, 1, context, 1.0, 1.0, 0.0).flops
 
 
-def _running(first: Deployment, role: int, devices: Any, count: Any, x: Any, rate: Any, requests: Any) -> Any:
+def _running(built: Built, role: int, devices: Any, count: Any, x: Traffic, rate: Any, requests: Any) -> Any:
     """Calibrated watts of one device of a deployment, at a share of the time in use."""
-    chip, precision = first.chips[role], first.precision
-    tokens = requests * x.output_len
+    chip, precision = built.chips[role], built.described.precision
+    tokens = requests * x.answer
     batch = np.maximum(x.active / count, 1e-9)
     activity = serving_activity(
-        first.model, chip, devices / count, batch, tokens / count, precision, x.seq_len, x.output_len
+        built.described.model, chip, devices / count, batch, tokens / count, precision, x.prompt, x.answer
     )
-    if first.disaggregated:
+    if built.apart:
         # Each pool does its own part of the operations; readers hardly wait for memory.
         narrow = 0.5 if bytes_per_element(precision) < 2 else 1.0
         peak = to_si(chip.compute.peak("bf16" if chip.compute.supports("bf16") else chip.compute.headline), "flop/s")

@@ -36,14 +36,7 @@ from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.recurrent import StateSpace
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.operators import (
-    attention_decode_time,
-    attention_prefill_time,
-    gemm_time,
-    grouped_gemm_time,
-    host_bound_time,
-    memory_bound_time,
-)
+from mlsysim.physics.operators import attention_time, cache_attention_time, experts_time, moving_time, product_time
 from mlsysim.physics.precision import bytes_per_element, compute_precision, precision_name
 from mlsysim.timing.engines import (
     Engine,
@@ -54,6 +47,7 @@ from mlsysim.timing.engines import (
     table_bytes,
     table_seconds,
 )
+from mlsysim.timing.operator_times import STARTS, Tag, untagged
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
 
@@ -65,6 +59,14 @@ _NODE = 8
 """Chips of a node."""
 _HALF = 2.0
 """Bytes of an activation."""
+
+# Names of the times that a step is made of, the wall of collectives, and the forms.
+_PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
+_ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
+_EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed tokens"
+_TENSORS, _EXCHANGE, _ENGINE, _LAUNCHES = "tensor parallelism", "expert exchange", "engine", "launches"
+_COMMUNICATION = 14
+_ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
 
 
 @dataclass(frozen=True)
@@ -290,12 +292,13 @@ class EngineStep:
         prompt_context: Any = 0.0,
         drafted: int = 0,
         reading_ranks: Any = 1.0,
+        tag: Tag = untagged,
     ) -> StepTime:
         """A step of one attention rank.
 
         ``sequences`` of that rank each get 1 + ``drafted`` tokens after ``context`` tokens; ``prompts`` of
         ``prompt_tokens`` each follow ``prompt_context`` tokens that are cached already, on the share ``reading_ranks`` of
-        the attention ranks (the time is that of a rank with prompts).
+        the attention ranks (the time is that of a rank with prompts). ``tag`` names the times that the step is made of.
         """
         d, k = self.deployment, self.kernels
         decode = sequences * (1 + drafted)
@@ -307,40 +310,56 @@ class EngineStep:
             m = counts[p.tokens]
             if isinstance(m, (int, float)) and m <= 0:
                 continue
-            products = products + p.count * self._product_time(p, m)
+            products = products + p.count * self._product_time(p, m, tag)
         attention: Any = 0.0
         for count, mixer in self.mixers:
             if not isinstance(sequences, (int, float)) or sequences > 0:
-                attention = attention + count * self._decode_attention(mixer, sequences, context, drafted)
+                attention = attention + count * self._decode_attention(mixer, sequences, context, drafted, tag)
             if not isinstance(prompts, (int, float)) or prompts > 0:
-                attention = attention + count * self._prefill_attention(mixer, prompts, prompt_tokens, prompt_context)
+                attention = attention + count * self._prefill_attention(
+                    mixer, prompts, prompt_tokens, prompt_context, tag
+                )
         experts: Any = 0.0
         everywhere = (decode + reading * reading_ranks) * d.attention_dp
         for count, ffn in self.experts:
-            experts = experts + count * self._experts_time(ffn, everywhere)
-        communication = self._communication(tokens, everywhere)
-        moved = memory_bound_time(_PASSES * tokens * self.hidden * _HALF, self.bandwidth, k.elementwise_share, 0.0)
-        small = self.layers * (self.engine.small_kernels * k.small_kernel + moved)
+            experts = experts + count * self._experts_time(ffn, everywhere, tag)
+        communication = self._communication(tokens, everywhere, tag)
+        moved = _PASSES * tokens * self.hidden * _HALF
+        small = self.layers * (
+            tag(STARTS, 3, "start", "t = n t_0", self.engine.small_kernels * k.small_kernel)
+            + self._streamed(_SMALL, moved, k.elementwise_share, tag)
+        )
         device = products + attention + experts + communication + small
-        host = self.engine.step + self.engine.per_sequence * sequences
+        host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
         total = device + host
         if not isinstance(prompts, (int, float)) or prompts > 0:
-            total = host_bound_time(device, self.operators, self.engine.host_operator) + host + self.engine.prefill_step
+            launches = tag(_LAUNCHES, 3, "host", "t = n t_host", self.operators * self.engine.host_operator)
+            fixed = tag(_ENGINE, 3, "host", "t = c_p", self.engine.prefill_step)
+            # Operators that the host launches one by one: a step cannot be faster than the launches.
+            total = maximum(device, launches) + host + fixed
         return StepTime(total, device, products, attention, experts, communication, small, host)
 
-    def _product_time(self, p: _Product, m: Any) -> Any:
+    def _product_time(self, p: _Product, m: Any, tag: Tag) -> Any:
         r = self.narrow if p.narrow else self.full
         quantised = 3.0 * m * p.k if p.narrow and self.quantises else 0.0 * m
         operations = 2.0 * m * p.n * p.k * p.groups
         moved = p.weight_bytes + _HALF * m * (p.n + p.k) * p.groups
-        return gemm_time(
-            operations, moved, quantised, r.rate, self.bandwidth, r.memory_share, r.quantise_share, r.start
+        return product_time(
+            tag(_PRODUCTS, 1, "peak", _ROOF, operations / r.rate, flop=operations),
+            tag(_WEIGHTS, 2, "bandwidth", _ROOF, moved / (r.memory_share * self.bandwidth), moved=moved),
+            tag(_CONVERSION, 2, "bandwidth", _MOVED, quantised / (r.quantise_share * self.bandwidth), moved=quantised),
+            0.0,
+            tag(STARTS, 3, "start", "t = n t_0", r.start),
         )
+
+    def _streamed(self, name: str, moved: Any, share: float, tag: Tag) -> Any:
+        """Bytes at the achieved share of the bandwidth."""
+        return tag(name, 2, "bandwidth", _MOVED, moved / (share * self.bandwidth), moved=moved)
 
     def _pass(self, phase: str, batch: Any, new: Any, context: Any) -> Pass:
         return Pass(phase, batch, new, context, self.weight, _HALF, self.cache, Sharding(tp=self.deployment.tp))
 
-    def _decode_attention(self, mixer: Any, sequences: Any, context: Any, drafted: int) -> Any:
+    def _decode_attention(self, mixer: Any, sequences: Any, context: Any, drafted: int, tag: Tag) -> Any:
         k = self.kernels
         total: Any = 0.0
         for op in mixer.operators(self._pass("decode", sequences, 1, context)):
@@ -351,30 +370,37 @@ class EngineStep:
                 if self.cache < 2 and latent:
                     rate = rate * k.latent_fp8_rate
                 operations = op.flops * (1 + drafted)
-                total = total + attention_decode_time(
-                    op.cache_bytes, operations, rate, self.bandwidth, share, k.attention_start
+                total = total + cache_attention_time(
+                    tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations),
+                    tag(
+                        _CACHES, 2, "bandwidth", _ROOF, op.cache_bytes / (share * self.bandwidth), moved=op.cache_bytes
+                    ),
+                    0.0,
+                    0.0,
+                    tag(STARTS, 3, "start", "t = n t_0", k.attention_start),
                 )
             elif op.kind == "scan":
                 share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
-                total = total + memory_bound_time(
-                    op.cache_bytes * _HALF / self.cache, self.bandwidth, share, k.attention_start
+                moved = op.cache_bytes * _HALF / self.cache
+                total = total + moving_time(
+                    self._streamed(_CACHES, moved, share, tag), tag(STARTS, 3, "start", "t = n t_0", k.attention_start)
                 )
         return total
 
-    def _prefill_attention(self, mixer: Any, prompts: Any, new: Any, context: Any) -> Any:
+    def _prefill_attention(self, mixer: Any, prompts: Any, new: Any, context: Any, tag: Tag) -> Any:
         k = self.kernels
         total: Any = 0.0
         for op in mixer.operators(self._pass("prefill", prompts, new, context)):
+            start = tag(STARTS, 3, "start", "t = n t_0", k.attention_start)
             if op.kind == "attention":
                 rate = self.peak16 * k.prompt_attention[self.cache_format]
-                total = total + attention_prefill_time(
-                    op.flops, maximum(new, 1.0), rate, k.ramp_tokens, k.attention_start
-                )
+                seconds = op.flops * (1 + k.ramp_tokens / maximum(new, 1.0)) / rate
+                total = total + attention_time(tag(_ATTENTION, 1, "peak", _RAMP, seconds, flop=op.flops), 0.0, start)
             elif op.kind == "scan":
                 scan = op.flops / (serving_table("recurrent")["rate_share"] * self.peak16)
                 share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
-                moved = memory_bound_time(op.bytes, self.bandwidth, share, k.attention_start)
-                total = total + scan + moved
+                moved = moving_time(self._streamed(_SCANS, op.bytes, share, tag), start)
+                total = total + tag(_SCANS, 1, "peak", "t = F / R", scan, flop=op.flops) + moved
         return total
 
     @property
@@ -393,7 +419,7 @@ class EngineStep:
         wide = self.deployment.moe_ep > 8 and name in k.experts_wide
         return k.experts_wide[name] if wide else k.experts[name]
 
-    def _experts_time(self, ffn: MixtureOfExperts, tokens: Any) -> Any:
+    def _experts_time(self, ffn: MixtureOfExperts, tokens: Any, tag: Tag) -> Any:
         d = self.deployment
         constants = self.expert_constants
         assert constants is not None
@@ -408,19 +434,18 @@ class EngineStep:
         busiest = local * chosen + sqrt(2 * math.log(d.moe_ep) * local * chosen * (1 - chosen))
         active = minimum(busiest, local)
         peak = arithmetic_peak(d.chip, self.precision)[0] * self.kernels.rate_scale
-        return grouped_gemm_time(
-            2.0 * rows * matrices * inner * width,
-            active * matrices * inner * width * self.weight,
-            rows * (inner + width) * _HALF,
-            peak * constants.rate_share,
-            self.bandwidth,
-            constants.memory_share,
-            constants.activation_share,
-            constants.start + self.engine.expert_block,
+        operations = 2.0 * rows * matrices * inner * width
+        weights = active * matrices * inner * width * self.weight
+        routed = rows * (inner + width) * _HALF
+        return experts_time(
+            tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * constants.rate_share), flop=operations),
+            self._streamed(_EXPERT_WEIGHTS, weights, constants.memory_share, tag),
+            self._streamed(_ROUTED, routed, constants.activation_share, tag),
+            tag(STARTS, 3, "start", "t = n t_0", constants.start + self.engine.expert_block),
             1.0,
         )
 
-    def _communication(self, tokens: Any, everywhere: Any) -> Any:
+    def _communication(self, tokens: Any, everywhere: Any, tag: Tag) -> Any:
         d = self.deployment
         total: Any = 0.0
         message = tokens * self.hidden * _HALF
@@ -428,42 +453,53 @@ class EngineStep:
             reductions = self.reductions
             if d.attention_dp > 1:
                 reductions = reductions - sum(count for count, _ in self.experts)
-            total = total + reductions * self._all_reduce(message, d.tp)
+            total = total + reductions * self._all_reduce(_TENSORS, message, d.tp, tag)
         if d.attention_dp > 1 and self.exchanges:
             if d.moe_ep > 1:
-                total = total + self.exchanges * self._exchange(tokens)
+                total = total + self.exchanges * self._exchange(tokens, tag)
             else:
                 # Tokens of all ranks are gathered for experts split by tensors, and the sums scattered: one all-reduce.
-                total = total + self.exchanges * self._all_reduce(everywhere * self.hidden * _HALF, d.devices)
+                gathered = everywhere * self.hidden * _HALF
+                total = total + self.exchanges * self._all_reduce(_EXCHANGE, gathered, d.devices, tag)
         return total
 
-    def _all_reduce(self, message: Any, ranks: int) -> Any:
+    def _all_reduce(self, name: str, message: Any, ranks: int, tag: Tag) -> Any:
+        """A sum over ``ranks`` devices: its start, and the message over the rate of that many."""
         k = self.kernels
-        if ranks <= k.domain:
-            time = k.reduce_start + k.reduce_per_rank * ranks + message / _at(k.reduce_rate, ranks)
-        elif ranks <= _NODE:
-            # Bridges join a few chips of a node; wider groups go over PCI Express.
-            return k.host_start + k.host_per_rank * ranks + message / _at(k.host_rate, ranks)
-        else:
-            start, rate = table_seconds("all_reduce_network", "start"), table_bytes("all_reduce_network", "bandwidth")
-            inside = min(k.domain, _NODE)
-            time = k.reduce_start + k.reduce_per_rank * inside + message / _at(k.reduce_rate, inside)
-            time = time + start + message / rate
-        return time * self.engine.reduce_scale
 
-    def _exchange(self, tokens: Any) -> Any:
+        def on(resource: str, start: float, rate: float, scale: float) -> Any:
+            begun = tag(name, _COMMUNICATION, "start", "t = a + b n", start * scale)
+            return begun + tag(name, _COMMUNICATION, resource, "t = M / W_n", message / rate * scale, sent=message)
+
+        scale = self.engine.reduce_scale
+        if ranks <= k.domain:
+            return on("link", k.reduce_start + k.reduce_per_rank * ranks, _at(k.reduce_rate, ranks), scale)
+        if ranks <= _NODE:
+            # Bridges join a few chips of a node; wider groups go over PCI Express.
+            return on("host link", k.host_start + k.host_per_rank * ranks, _at(k.host_rate, ranks), 1.0)
+        start, rate = table_seconds("all_reduce_network", "start"), table_bytes("all_reduce_network", "bandwidth")
+        inside = min(k.domain, _NODE)
+        near = on("link", k.reduce_start + k.reduce_per_rank * inside, _at(k.reduce_rate, inside), scale)
+        return near + on("fabric", start, rate, scale)
+
+    def _exchange(self, tokens: Any, tag: Tag) -> Any:
         """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens."""
         d, k = self.deployment, self.kernels
         ffn = self.experts[0][1]
         copies = minimum(ffn.per_token, d.moe_ep)
         sent = tokens * (ffn.latent or ffn.hidden) * copies / d.tp
         dispatched, combined = sent * min(maximum(self.weight, 1.0), _HALF), sent * _HALF
-        table = serving_table("exchange")
-        total = 2 * table_seconds("exchange", "start") + (dispatched + combined) / (table["link_share"] * k.link)
+        both = dispatched + combined
+
+        def over(resource: str, start: float, size: Any, rate: float) -> Any:
+            begun = tag(_EXCHANGE, _COMMUNICATION, "start", "t = 2 a", 2 * start)
+            return begun + tag(_EXCHANGE, _COMMUNICATION, resource, "t = M / W", size / rate, sent=size)
+
+        total = over("link", table_seconds("exchange", "start"), both, serving_table("exchange")["link_share"] * k.link)
         if d.moe_ep > k.domain:
-            outside = 1 - k.domain / d.moe_ep
-            rate = table_bytes("exchange", "network_bandwidth")
-            total = total + 2 * table_seconds("exchange", "network_start") + outside * (dispatched + combined) / rate
+            outside = (1 - k.domain / d.moe_ep) * both
+            start, rate = table_seconds("exchange", "network_start"), table_bytes("exchange", "network_bandwidth")
+            total = total + over("fabric", start, outside, rate)
         return total
 
 

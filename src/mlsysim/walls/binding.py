@@ -10,7 +10,16 @@ from mlsysim.cases.ledger import Ledger, Part
 
 __all__ = ["NAMES", "Binding", "LazyBinding", "binding_of", "lead", "share_text"]
 
-NAMES = {1: "Compute", 2: "Memory", 3: "Software", 4: "Serving", 5: "Batching", 6: "Streaming", 14: "Communication"}
+NAMES = {
+    1: "Compute",
+    2: "Memory",
+    3: "Software",
+    4: "Serving",
+    5: "Batching",
+    6: "Streaming",
+    7: "Tail Latency",
+    14: "Communication",
+}
 """Walls that hold time, as their cards call them."""
 
 _MADE_OF = {

@@ -116,9 +116,14 @@ def test_sums_over_kinks_are_exact():
         return max(3.0, 0.01 * min(context, 777), 0.002 * context + 1)
 
     exact = math.fsum(time(5 + i) for i in range(4321))
-    assert sum_over_steps(time, 5, 4321) == pytest.approx(exact, rel=1e-12)
-    assert sum_over_steps(time, 5, 0) == 0
-    assert sum_over_steps(time, 5, 1) == 3
+
+    def total(first, steps, stride=1):
+        return sum_over_steps(lambda *_: time, None, None, first, steps, stride)
+
+    assert total(5, 4321) == pytest.approx(exact, rel=1e-12)
+    assert total(5, 100, 16) == pytest.approx(math.fsum(time(5 + 16 * i) for i in range(100)), rel=1e-12)
+    assert total(5, 0) == 0
+    assert total(5, 1) == 3
 
 
 def test_caches_are_not_split_beyond_the_key_value_heads():

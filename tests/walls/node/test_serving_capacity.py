@@ -25,7 +25,7 @@ def rate(value):
 
 
 def test_kernel_units():
-    prove(KERNELS["mlsysim.walls.node.serving_capacity.service_time"])
+    prove(KERNELS["mlsysim.cases.serve.service_time"])
 
 
 def test_service_time_has_the_length_of_the_answer():

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import build_replica, language_model
-from mlsysim.cases.phases import Decoder, prefill, sum_over_steps
+from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
 from mlsysim.cases.replica import Replica
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
@@ -244,11 +244,11 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
             ep_size=x.ep_size,
             **options,
         )
-        reading = prefill(replica, x.batch_size, x.context_length, 0, None)
+        reading = prefill_passes(replica, x.batch_size, x.context_length)(0)
         writing = to_si(detail.itl, "s") * steps
-        total = reading.time + writing
+        total = reading + writing
         operations = _operations(replica, x.batch_size * width, x.context_length, steps) + _prompt_operations(x)
-        single = reading.time + Decoder(replica, x.batch_size).time(x.context_length, x.tokens_per_step)
+        single = reading + _written(replica, x.batch_size, x.context_length, x.tokens_per_step)
         single_operations = _operations(
             replica, x.batch_size, x.context_length, x.tokens_per_step
         ) + _prompt_operations(x)
@@ -269,7 +269,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
             feasible=detail.feasible,
             binding=_binding(detail, total / single),
             total_reasoning_time=total,
-            ttft=reading.time,
+            ttft=reading,
             itl=writing / steps,
             tokens_generated=width * steps,
             reasoning_steps=x.reasoning_steps,
@@ -331,7 +331,12 @@ def _operations(replica: Replica, sequences: int, context: int, steps: int) -> f
             replica.model.demand("decode", batch_size=sequences, context=length, precision=replica.precision).flops
         )
 
-    return sum_over_steps(one, context, steps)
+    return float(sum_over_steps(lambda *_: one, None, None, context, steps))
+
+
+def _written(replica: Replica, sequences: int, context: int, steps: int) -> float:
+    """Time to write ``steps`` tokens in each sequence."""
+    return float(sum_over_steps(lambda *_: Decoder(replica, sequences).time_per_token, None, None, context, steps))
 
 
 def _prompt_operations(x: Any) -> float:

@@ -18,18 +18,18 @@ spread evenly up to the maximum), so the speed-up given here is a lower bound.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from mlsysim.cases.cache import DeviceMemory, engine_memory, remedies, replica_memory, wider_groups
-from mlsysim.cases.calibrated_serving import BatchStep, batch_step, serving_step
-from mlsysim.cases.deployment import build_replica, language_model
-from mlsysim.cases.phases import prefill
-from mlsysim.cases.replica import Replica
+from mlsysim.cases.cache import DeviceMemory, remedies, wider_groups
+from mlsysim.cases.closed_loop import CLIENT_ROUNDS
+from mlsysim.cases.deployment import language_model
+from mlsysim.cases.serve import Engines, Replicated, Traffic, serve
 from mlsysim.errors import InputError
+from mlsysim.timing.operator_times import untagged
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import ceil
 from mlsysim.units.registry import quantity
@@ -51,6 +51,7 @@ from mlsysim.walls.base import (
     Wall,
 )
 from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION
+from mlsysim.walls.node.serving import deployment_of
 from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "BatchingResult", "ContinuousBatchingModel", "paged_tokens"]
@@ -181,44 +182,50 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> BatchingResult:
         """Fill the memory beside the weights with paged caches and decode with as many requests."""
         model = language_model(x.model, "ContinuousBatchingModel")
-        timed = None
-        if x.efficiency == CALIBRATED:
-            timed = batch_step(serving_step(model, x.hardware, x, assumed), x, assumed)
-        else:
-            assumed.pop("engine", None)
-            if x.concurrency is not None or x.output_len is not None:
-                raise InputError("concurrency and output_len are for efficiency='calibrated'.", field="concurrency")
         if not model.has_dimensions:
             raise InputError(
                 f"ContinuousBatchingModel needs the size of the cache, and {model.name} states no layers, hidden_dim and "
                 "heads.",
                 field="model",
             )
-        replica = _replica(x, assumed)
+        calibrated = x.efficiency == CALIBRATED
+        if not calibrated:
+            assumed.pop("engine", None)
+            if x.concurrency is not None or x.output_len is not None:
+                raise InputError("concurrency and output_len are for efficiency='calibrated'.", field="concurrency")
+        deployment = deployment_of(x, "ContinuousBatchingModel")
+        machine = deployment.machine(assumed)
+        replica = machine.writer if isinstance(machine, Replicated) else deployment.replicated({**assumed}).writer
+
+        def memory(tokens: Any, **changes: Any) -> DeviceMemory:
+            holding = Traffic(prompt=tokens, answer=0)
+            return (replace(deployment, **changes).machine({}) if changes else machine).memories(holding)[0]
+
+        def token(sequences: int) -> float:
+            return float(machine.writing(Traffic(x.seq_len, 1, sequences), untagged)(x.seq_len))
+
         held = paged_tokens(x.seq_len, x.page_size)
-        memory = _memory(replica, timed, held)
-        limit = int(memory.sequences)
-        used = _memory(replica, timed, x.seq_len).each
-        reserved, waste = self._static_request(x, lambda tokens: _memory(replica, timed, tokens).each, used, assumed)
-        static_limit = int(dataclasses.replace(memory, each=reserved).sequences)
+        room = memory(held)
+        limit = int(room.sequences)
+        reserved, waste = self._static_request(x, lambda tokens: memory(tokens).each, assumed)
+        static_limit = int(replace(room, each=reserved).sequences)
         active, static = min(x.max_batch_size, limit), min(x.max_batch_size, static_limit)
         fits = limit >= 1
         if not fits:
             assumed["active_requests"] = "times are those of one request, if it fitted"
-        parts, itl = replica.decode(max(active, 1), x.seq_len)
-        ttft = prefill(replica, 1, x.seq_len, 0, None).time
-        static_itl = replica.decode(static, x.seq_len)[1] if static else math.inf
-        if timed is not None:
-            itl, ttft = timed.decode(max(active, 1)), timed.first
-            static_itl = timed.decode(static) if static else math.inf
+        parts, _ = replica.decode(max(active, 1), x.seq_len)
+        itl = token(max(active, 1))
+        ttft = float(machine.reading(Traffic(x.seq_len, 1, together=1), x.seq_len, untagged)(0))
+        static_itl = token(static) if static else math.inf
         throughput = max(active, 1) / itl
         static_throughput = static / static_itl
-        found = () if fits else self._remedies(x, held)
+        wider = wider_groups(model, x.hardware, x.tp_size, x.ep_size)
+        found = () if fits else remedies(lambda **changes: memory(held, **changes), 1, wider, replica.devices)
         exact = replica.cache(x.seq_len)
         outcome = BatchingResult(
             feasible=fits,
             assumptions=assumed,
-            binding=self._binding(x, memory, limit, parts, found),
+            binding=self._binding(x, room, limit, parts, found),
             throughput_tokens_per_sec=quantity(throughput, "1/second"),
             max_active_requests=limit,
             active_requests=active,
@@ -231,16 +238,16 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             static_active_requests=static,
             static_throughput_tokens_per_sec=quantity(static_throughput, "1/second"),
             static_waste_pct=100 * waste,
-            memory_for_cache=quantity(max(memory.capacity - memory.fixed, 0.0) * replica.devices, "byte"),
+            memory_for_cache=quantity(max(room.capacity - room.fixed, 0.0) * replica.devices, "byte"),
             bottleneck=parts.bound,
             remedies=found,
-            **(timed.loop_fields if timed is not None else {}),
+            **_loop(machine, x, assumed),
         )
         outcome._context = {
-            "capacity": memory.capacity,
-            "weights": memory.weights,
-            "reserve": memory.reserve + memory.workspace,
-            "request": memory.each,
+            "capacity": room.capacity,
+            "weights": room.weights,
+            "reserve": room.reserve + room.workspace,
+            "request": room.each,
             "tokens": x.seq_len,
             "page": x.page_size,
             "active": active,
@@ -251,20 +258,9 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         return outcome
 
     @staticmethod
-    def _remedies(x: Any, held: Any) -> tuple[str, ...]:
-        """What would make one request fit."""
-
-        def memory(**changes: Any) -> DeviceMemory:
-            changed = SimpleNamespace(**{**vars(x), **changes})
-            if x.efficiency == CALIBRATED:
-                return engine_memory(serving_step(x.model, x.hardware, changed, {}), held)
-            return replica_memory(_replica(changed, {}), held)
-
-        return remedies(memory, 1, wider_groups(x.model, x.hardware, x.tp_size, x.ep_size), _replica(x, {}).devices)
-
-    @staticmethod
-    def _static_request(x: Any, each: Callable[[Any], Any], used: Any, assumed: dict[str, str]) -> tuple[float, float]:
+    def _static_request(x: Any, each: Callable[[Any], Any], assumed: dict[str, str]) -> tuple[float, float]:
         """Bytes that a static reservation takes on the fullest device, and the fraction of it that stays empty."""
+        used = each(x.seq_len)
         if x.max_seq_len is None:
             return used / (1 - x.static_waste_fraction), x.static_waste_fraction
         if x.max_seq_len < x.seq_len:
@@ -297,25 +293,16 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         return Binding(number, parts.bound, longest / second, sentence)
 
 
-def _replica(x: Any, assumed: dict[str, str]) -> Replica:
-    """The replica at first order; calibrated, at the datasheet's rates, whose passes are bounds."""
-    calibrated = x.efficiency == CALIBRATED
-    return build_replica(
-        x.model,
-        x.hardware,
-        assumed,
-        precision=x.precision,
-        cache_precision=x.cache_precision or ("bf16" if calibrated else None),
-        efficiency=1.0 if calibrated else x.efficiency,
-        bandwidth_efficiency=x.bandwidth_efficiency,
-        tp=x.tp_size,
-        pp=x.pp_size,
-        ep=x.ep_size,
-        fabric=x.fabric,
-        memory_fraction=x.memory_fraction,
-    )
-
-
-def _memory(replica: Replica, timed: BatchStep | None, tokens: Any) -> DeviceMemory:
-    """The fullest device, with requests that hold so many tokens."""
-    return replica_memory(replica, tokens) if timed is None else engine_memory(timed.step, tokens)
+def _loop(machine: Replicated | Engines, x: Any, assumed: dict[str, str]) -> dict[str, Any]:
+    """Result fields of clients in a closed loop, where they were asked for."""
+    if x.concurrency is None:
+        return {}
+    if x.output_len is None:
+        raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
+    assumed["clients"] = f"{CLIENT_ROUNDS} requests each, prompts of seq_len tokens"
+    seen = serve(machine, Traffic(float(x.seq_len), float(x.output_len), concurrency=float(x.concurrency)))
+    return {
+        "tpot": quantity(seen.tpot, "s"),
+        "ttft_at_concurrency": quantity(seen.ttft, "s"),
+        "output_tokens_per_sec": quantity(seen.requests * x.output_len, "1/second"),
+    }

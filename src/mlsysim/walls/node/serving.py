@@ -26,18 +26,20 @@ peak, so decode is 10 to 40 % longer than this bound unless ``bandwidth_efficien
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.cache import DeviceMemory, engine_memory, fullest, remedies, replica_memory, wider_groups
-from mlsysim.cases.calibrated_serving import Calibrated, serve, serving_step
-from mlsysim.cases.deployment import build_replica, language_model
-from mlsysim.cases.phases import Decoder, prefill
-from mlsysim.cases.replica import PassTime, Replica
+from mlsysim.cases.algebra import ledger_of
+from mlsysim.cases.cache import DeviceMemory, fullest, remedies, wider_groups
+from mlsysim.cases.closed_loop import CLIENT_ROUNDS
+from mlsysim.cases.deployment import Deployment, language_model
+from mlsysim.cases.phases import MAX_CHUNKS, Decoder, prefill_parts
+from mlsysim.cases.request import ANSWER, FIRST, of_phase
+from mlsysim.cases.serve import Engines, Habits, Replicated, Served, Traffic, batch_times, serve
 from mlsysim.errors import InputError
-from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.walls.base import (
     CALIBRATED,
     CALIBRATED_EFFICIENCY,
@@ -55,11 +57,12 @@ from mlsysim.walls.base import (
     Time,
     Wall,
 )
+from mlsysim.walls.binding import NAMES, LazyBinding, binding_of, lead
 from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_FRACTION
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.provenance import cite
+from mlsysim.zoo.intervals import interval
 
-__all__ = ["CARDS", "ServingModel", "ServingResult", "transfer_time"]
+__all__ = ["CARDS", "ServingModel", "ServingResult", "deployment_of"]
 
 CARDS = (
     Wall(
@@ -77,25 +80,6 @@ CARDS = (
 _DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
 _BOTH_FIDELITIES = (*_DECODE_LAYOUT, "redundant_experts")
 _DRAFT_ONLY = ("draft_acceptance_rate", "num_speculative_tokens")
-_WALL_OF = {"Compute": 1, "Memory": 2, "Communication": 14}
-
-
-@kernel(inputs={"size": Arg("byte", 1e3, 1e13), "bandwidth": Arg("byte/s", 1e6, 1e14)}, outputs={"time": "s"})
-def transfer_time(size: Any, bandwidth: Any) -> Any:
-    """Time to hand a cache from the devices that read the prompt to those that write the answer."""
-    return size / bandwidth
-
-
-def _decode_pool(x: Any) -> SimpleNamespace:
-    """The inputs as the decode pool sees them: its own layout, which is that of prefill where it has none."""
-    if x.decode_hardware is None:
-        return SimpleNamespace(**vars(x))
-    own = {
-        "tp_size": x.decode_tp_size or x.tp_size,
-        "ep_size": x.decode_ep_size or (x.ep_size if x.decode_tp_size is None else 1),
-        "num_replicas": x.decode_replicas or x.num_replicas,
-    }
-    return SimpleNamespace(**{**vars(x), **own})
 
 
 class ServingResult(Result):
@@ -135,12 +119,12 @@ class ServingResult(Result):
     devices: int = 1
     memory_per_device: Memory
     memory_available: Memory
-    memory_breakdown: dict[str, Any]
+    memory_breakdown: dict[str, Memory]
     memory_missing: Memory = None
     max_batch_size: int | None = None
     remedies: tuple[str, ...] = ()
-    itl_interval: Any = None
-    ttft_interval: Any = None
+    itl_interval: tuple[Time, Time] | None = None
+    ttft_interval: tuple[Time, Time] | None = None
     tpot: Time = None
     ttft_at_concurrency: Time = None
     active_requests: float | None = None
@@ -263,201 +247,126 @@ class ServingModel(Resolver[ServingResult]):
     def _solve(self, x: SimpleNamespace, assumed: Any) -> ServingResult:
         """Serve a batch of prompts on replicas of one or more devices."""
         calibrated = x.efficiency == CALIBRATED
-        self._decode_pool_only(x)
-        memory = _Memory(x)
-        self._batch(x, assumed, memory)
-        timed = None
-        if calibrated:
-            x, timed = self._calibrated(x, assumed)
-        else:
-            self._first_order_only(x, assumed)
-        reader, writer, draft = self._replicas(x, assumed)
-        new = self._new_tokens(x, assumed)
-        disaggregated = x.decode_hardware is not None
-        reading = prefill(reader, x.batch_size, new, x.seq_len - new, x.prefill_chunk_tokens)
-        transfer = 0.0
-        if disaggregated:
-            transfer = float(transfer_time(writer.cache(x.seq_len) * x.batch_size, self._network(x, assumed)))
-        ttft = reading.time + transfer
+        deployment = deployment_of(x, "ServingModel")
+        self._check(x, assumed, calibrated)
+        machine = deployment.machine(assumed)
+        # Calibrated, parts of passes are bounds at the datasheet's rates.
+        bounds = machine if isinstance(machine, Replicated) else deployment.replicated({**assumed})
+        traffic = self._traffic(x, assumed)
+        memory = _Memory(deployment, machine, replace(traffic, answer=x.output_len or 0))
+        clients = None
+        if x.concurrency is not None:
+            clients = replace(traffic, concurrency=x.concurrency).admitted(memory.writing)
+            if "batch_size" not in assumed.given:
+                traffic = replace(traffic, batch=int(clients.batch))
+                assumed.pop("batch_size", None)
+        batch = traffic.batch
+        traffic = traffic.admitted(memory.writing)
+        times = batch_times(machine, traffic)
+        served = serve(machine, traffic, times=times)
+        looped = None if clients is None else serve(machine, clients)
 
-        if x.output_len is None:
-            assumed["output_len"] = "not given: ITL is that of the first token after the prompt"
-        answer = x.output_len or 1
-        decoder = Decoder(writer, x.batch_size, draft, x.num_speculative_tokens, x.draft_acceptance_rate)
-        itl = decoder.time(x.seq_len, answer) / answer
-        writing, draft_step = decoder.model_pass(x.seq_len), decoder.draft_step(x.seq_len)
-
-        length = x.seq_len + (x.output_len or 0)
-        room, chip = memory.fullest(x.batch_size)
-        needed, capacity = float(room.used(x.batch_size)), float(room.capacity)
+        reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
+        reading = prefill_parts(reader, batch, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
+        decoder = Decoder(writer, batch, draft, x.num_speculative_tokens, x.draft_acceptance_rate)
+        writing = decoder.model_pass(x.seq_len)
+        room, chip = memory.fullest(batch)
+        needed, capacity = float(room.used(batch)), float(room.capacity)
         fits = needed <= capacity
-        found = () if fits else memory.remedies(x.batch_size, chip)
-        cache = writer.cache(length) * x.batch_size
-        extra = draft.weights + draft.cache(length) * x.batch_size if draft is not None else 0.0
-        outcome = ServingResult(
+        found = () if fits else memory.remedies(batch, chip)
+        drafting = self._draft_step(machine, x.seq_len, batch)
+        length = x.seq_len + (x.output_len or 0)
+        cache = writer.cache(length) * batch
+        extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
+        outcome = ServingResult.of(
+            assumed,
             feasible=fits,
-            assumptions=assumed,
-            binding=self._binding(x, room, chip, reading.parts, writing, found),
-            ttft=quantity(ttft, "s"),
-            itl=quantity(itl, "s"),
-            kv_cache_size=quantity(cache, "byte") if writer.model.has_dimensions else None,
-            model_weights_size=quantity(writer.weights, "byte"),
-            total_memory_required=quantity(writer.weights + cache + extra, "byte"),
+            ttft=served.ttft,
+            itl=served.itl,
+            kv_cache_size=cache if writer.model.has_dimensions else None,
+            model_weights_size=writer.weights,
+            total_memory_required=writer.weights + cache + extra,
             memory_utilization=needed / capacity,
             prompt_cache_hit_ratio=x.cached_prefix_len / x.seq_len,
-            prefill_chunks=reading.chunks,
-            prefill_chunk_time=quantity(reading.longest_chunk, "s"),
-            decode_stall_bound=quantity(0.0 if disaggregated else reading.longest_chunk, "s"),
-            prefill_compute=quantity(reading.parts.compute, "s"),
-            prefill_memory=quantity(reading.parts.memory, "s"),
-            prefill_communication=quantity(reading.parts.communication, "s"),
-            decode_compute=quantity(writing.compute, "s"),
-            decode_memory=quantity(writing.memory, "s"),
-            decode_weights=quantity(writing.weight_memory, "s"),
-            decode_communication=quantity(writing.communication, "s"),
-            prefill_bottleneck=reading.parts.bound,
+            prefill_chunks=_chunks(x, traffic.new),
+            prefill_chunk_time=times.longest_pass,
+            decode_stall_bound=served.stall,
+            prefill_compute=reading.compute,
+            prefill_memory=reading.memory,
+            prefill_communication=reading.communication,
+            decode_compute=writing.compute,
+            decode_memory=writing.memory,
+            decode_weights=writing.weight_memory,
+            decode_communication=writing.communication,
+            prefill_bottleneck=reading.bound,
             decode_bottleneck=writing.bound,
-            throughput_tokens_per_sec=quantity(x.batch_size * x.num_replicas / itl, "1/second"),
-            prefill_tokens_per_sec=quantity(x.batch_size * new * x.num_replicas / reading.time, "1/second"),
-            request_latency=None if x.output_len is None else quantity(ttft + (answer - 1) * itl, "s"),
-            kv_transfer_time=quantity(transfer, "s") if disaggregated else None,
-            draft_time=None if draft is None else quantity(draft_step * x.num_speculative_tokens, "s"),
+            throughput_tokens_per_sec=batch * traffic.replicas / served.itl,
+            prefill_tokens_per_sec=batch * traffic.new * x.num_replicas / times.prefill,
+            request_latency=None if x.output_len is None else served.e2e,
+            kv_transfer_time=times.transfer if machine.apart else None,
+            draft_time=None if draft is None else drafting * x.num_speculative_tokens,
             tokens_per_cycle=decoder.tokens_per_cycle,
-            devices=reader.devices * x.num_replicas
-            + (writer.devices * _decode_pool(x).num_replicas if disaggregated else 0),
-            memory_per_device=quantity(needed, "byte"),
-            memory_available=quantity(capacity, "byte"),
-            memory_missing=None if fits else quantity(needed - capacity, "byte"),
-            memory_breakdown={line.name: quantity(line.bytes, "byte") for line in room.held(x.batch_size)},
-            max_batch_size=memory.writing().most,
+            devices=reader.devices * x.num_replicas + (writer.devices * traffic.replicas if machine.apart else 0),
+            memory_per_device=needed,
+            memory_available=capacity,
+            memory_missing=None if fits else needed - capacity,
+            memory_breakdown={line.name: line.bytes for line in room.held(batch)},
+            max_batch_size=memory.writing.most,
             remedies=found,
+            **(_bands(machine, served, assumed) if isinstance(machine, Engines) else {}),
+            **(_of_clients(looped, traffic.mean_answer) if looped is not None else {}),
+            shown={
+                "first_order": not calibrated,
+                "calibrated": calibrated,
+                "itl_calibrated": served.itl if calibrated else None,
+                "prefill_flops": reading.operations,
+                "width": reader.width,
+                "peak": reader.peak,
+                "efficiency": reader.efficiency,
+                "prefill_compute": reading.compute,
+                "prefill_memory": reading.memory,
+                "prefill_communication": reading.communication,
+                "prefill_dispatch": reading.dispatch,
+                "transfer": times.transfer if machine.apart else None,
+                "decode_bytes": writing.memory * writer.bandwidth,
+                "bandwidth": writer.bandwidth,
+                "decode_flops": writing.operations,
+                "decode_compute": writing.compute,
+                "decode_memory": writing.memory,
+                "decode_communication": writing.communication,
+                "decode_dispatch": writing.dispatch,
+                "plain": draft is None and not calibrated,
+                "speculative": draft is not None and not calibrated,
+                "drafted": x.num_speculative_tokens,
+                "acceptance": x.draft_acceptance_rate,
+                "draft_step": drafting,
+                "verify": writing.total,
+            },
+            cited={"model": x.model, "hardware": x.hardware},
         )
-        if timed is not None:
-            outcome = outcome.model_copy(update=self._engine_times(x, timed, transfer, new))
-        outcome._context = {
-            "first_order": not calibrated,
-            "calibrated": calibrated,
-            "itl_calibrated": timed.itl if timed is not None else None,
-            "prefill_flops": reading.parts.operations,
-            "width": reader.width,
-            "peak": reader.peak,
-            "efficiency": x.efficiency,
-            "prefill_compute": reading.parts.compute,
-            "prefill_memory": reading.parts.memory,
-            "prefill_communication": reading.parts.communication,
-            "prefill_dispatch": reading.parts.dispatch,
-            "transfer": transfer if disaggregated else None,
-            "decode_bytes": writing.memory * writer.bandwidth,
-            "bandwidth": writer.bandwidth,
-            "decode_flops": writing.operations,
-            "decode_compute": writing.compute,
-            "decode_memory": writing.memory,
-            "decode_communication": writing.communication,
-            "decode_dispatch": writing.dispatch,
-            "plain": draft is None and not calibrated,
-            "speculative": draft is not None and not calibrated,
-            "drafted": x.num_speculative_tokens,
-            "acceptance": x.draft_acceptance_rate,
-            "draft_step": draft_step,
-            "verify": writing.total,
-        }
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
+        asked = traffic if clients is None else clients
+        whole = x.output_len is not None
+        outcome._case = lambda: ledger_of(
+            lambda a: _request(serve(machine, asked, a), whole), room.held(batch), room.capacity
+        )
+        object.__setattr__(
+            outcome, "binding", LazyBinding(partial(_binding, outcome)) if fits else _full(x, room, batch, chip, found)
+        )
         return outcome
 
     @staticmethod
-    def _decode_pool_only(x: Any) -> None:
-        """Refuse a layout of a decode pool where there is none."""
+    def _check(x: Any, assumed: dict[str, str], calibrated: bool) -> None:
+        """Refuse what does not go together; forget what has no effect."""
         for name in _DECODE_LAYOUT:
             if x.decode_hardware is None and getattr(x, name) is not None:
                 raise InputError(f"{name} is for disaggregated serving; give decode_hardware.", field=name)
-
-    @staticmethod
-    def _first_order_only(x: Any, assumed: dict[str, str]) -> None:
-        """Refuse what only calibrated answers use."""
-        assumed.pop("engine", None)
-        for name in ("concurrency", *(name for name in LOAD if name not in _BOTH_FIDELITIES)):
-            if getattr(x, name) is not None:
+        for name in () if calibrated else LOAD:
+            if name not in _BOTH_FIDELITIES and getattr(x, name) is not None:
                 raise InputError(f"{name} is for efficiency='calibrated'.", field=name)
-
-    def _calibrated(self, x: Any, assumed: dict[str, str]) -> tuple[Any, Calibrated]:
-        """Times of the engine, and inputs whose first-order parts are bounds at the datasheet's rates."""
-        model = language_model(x.model, "ServingModel")
-        reader = writer = serving_step(model, x.hardware, x, assumed)
-        if x.decode_hardware is not None:
-            writer = serving_step(model, x.decode_hardware, _decode_pool(x), assumed)
-        draft = None
-        if x.draft_model is not None:
-            drafter = language_model(x.draft_model, "ServingModel")
-            alone = SimpleNamespace(**{**vars(x), "tp_size": math.gcd(drafter.heads or 1, x.tp_size), "ep_size": 1})
-            draft = serving_step(drafter, writer.deployment.chip, alone, {})
-        timed = serve(reader, writer, draft, x, self._new_tokens(x, {}), assumed)
-        assumed["parts"] = "compute, memory and communication are bounds at the datasheet's rates"
-        cache = x.cache_precision or "bf16"
-        return SimpleNamespace(**{**vars(x), "efficiency": 1.0, "cache_precision": cache}), timed
-
-    @staticmethod
-    def _engine_times(x: Any, timed: Calibrated, transfer: float, new: int) -> dict[str, Any]:
-        """Fields that the engine's steps give."""
-        ttft, itl = timed.prefill + transfer, timed.itl
-        found: dict[str, Any] = {
-            "ttft": quantity(ttft, "s"),
-            "itl": quantity(itl, "s"),
-            "prefill_chunk_time": quantity(timed.longest_chunk, "s"),
-            "decode_stall_bound": quantity(0.0 if x.decode_hardware is not None else timed.longest_chunk, "s"),
-            "throughput_tokens_per_sec": quantity(x.batch_size * x.num_replicas / itl, "1/second"),
-            "prefill_tokens_per_sec": quantity(x.batch_size * new * x.num_replicas / timed.prefill, "1/second"),
-            "itl_interval": tuple(quantity(v, "s") for v in timed.itl_band.around(itl)),
-            "ttft_interval": tuple(quantity(v, "s") for v in timed.ttft_band.around(ttft)),
-        }
-        if x.output_len is not None:
-            found["request_latency"] = quantity(ttft + (x.output_len - 1) * itl, "s")
-        if x.draft_model is not None:
-            found["draft_time"] = quantity(timed.draft_step * x.num_speculative_tokens, "s")
-        if timed.loop is not None:
-            copies = 1 if x.decode_hardware is not None else x.num_replicas
-            found |= {
-                "tpot": quantity(timed.loop.tpot, "s"),
-                "ttft_at_concurrency": quantity(timed.loop.ttft, "s"),
-                "active_requests": timed.loop.active * copies,
-                "output_tokens_per_sec": quantity(timed.loop.output_rate * copies, "1/second"),
-            }
-        return found
-
-    @staticmethod
-    def _replicas(x: Any, assumed: dict[str, str]) -> tuple[Replica, Replica, Replica | None]:
-        """The replica that reads prompts, the one that writes answers (often the same), and the draft model's."""
-        model = language_model(x.model, "ServingModel")
-        if not model.has_dimensions:
-            assumed["cache"] = f"left out: {model.name} states no layers, hidden_dim and heads"
-        options: dict[str, Any] = {
-            "precision": x.precision,
-            "cache_precision": x.cache_precision,
-            "efficiency": x.efficiency,
-            "bandwidth_efficiency": x.bandwidth_efficiency,
-            "fabric": x.fabric,
-            "redundant": x.redundant_experts or 0,
-        }
+        if x.mtp_tokens and x.draft_model is not None:
+            raise InputError("mtp_tokens and draft_model cannot be given together.", field="mtp_tokens")
         if x.redundant_experts:
             assumed["redundant_experts"] = f"{x.redundant_experts} experts held twice; their memory is not counted"
-        degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size}
-        reader = writer = build_replica(model, x.hardware, assumed, **options, **degrees)
-        if x.decode_hardware is not None:
-            pool = _decode_pool(x)
-            degrees |= {"tp": pool.tp_size, "ep": pool.ep_size}
-            writer = build_replica(model, x.decode_hardware, assumed, **options, **degrees)
-        if x.draft_model is None:
-            for name in _DRAFT_ONLY:
-                assumed.pop(name, None)
-            return reader, writer, None
-        drafter = language_model(x.draft_model, "ServingModel")
-        split = math.gcd(drafter.heads or 1, x.tp_size)
-        if split != x.tp_size:
-            assumed["draft_model"] = f"{drafter.name} runs on {split} of {x.tp_size} tensor-parallel devices"
-        return reader, writer, build_replica(drafter, writer.chip, assumed, **options, tp=split)
-
-    @staticmethod
-    def _new_tokens(x: Any, assumed: dict[str, str]) -> int:
-        """Prompt tokens that are not found in the cache."""
         if x.cached_prefix_len > x.seq_len:
             raise InputError(
                 f"cached_prefix_len={x.cached_prefix_len} exceeds the prompt of {x.seq_len} tokens.",
@@ -465,93 +374,201 @@ class ServingModel(Resolver[ServingResult]):
             )
         if x.cached_prefix_len == x.seq_len:
             assumed["prefill"] = "the last token of a wholly cached prompt is computed again, for its logits"
-        return int(max(x.seq_len - x.cached_prefix_len, 1))
-
-    @staticmethod
-    def _network(x: Any, assumed: dict[str, str]) -> float:
-        if x.network_bandwidth is not None:
-            return float(x.network_bandwidth)
-        rate = x.fabric.bandwidth if x.fabric is not None else constant("infiniband_ndr_bandwidth").quantity
-        assumed["network_bandwidth"] = f"{rate:g~P} between the prefill and the decode replica"
-        return to_si(rate, "byte/s")
-
-    @staticmethod
-    def _batch(x: Any, assumed: Assumptions, memory: _Memory) -> None:
-        """The batch of clients in a closed loop is as many of them as a replica holds; the others wait."""
-        if x.concurrency is None or "batch_size" in assumed.given:
-            return
-        each, most = math.ceil(x.concurrency / _decode_pool(x).num_replicas), memory.writing().most
-        each = each if x.max_num_seqs is None else min(each, x.max_num_seqs)
-        x.batch_size = each if most is None else max(1, min(each, most))
-        assumed.pop("batch_size", None)
-
-    @staticmethod
-    def _binding(
-        x: Any, room: DeviceMemory, chip: Any, reading: PassTime, writing: PassTime, found: tuple[str, ...]
-    ) -> Binding:
-        needed, capacity = room.used(x.batch_size), room.capacity
-        if needed > capacity:
-            kept = f", {room.reserve / 1e9:.1f} GB of it kept back by the engine," if room.reserve > 0 else ""
-            sentence = (
-                f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB{kept} on each {chip.name}, which has "
-                f"{capacity / 1e9:.1f} GB ({(needed - capacity) / 1e9:.1f} GB are missing); {found[0]}."
+        chunks = _chunks(x, max(x.seq_len - x.cached_prefix_len, 1))
+        if chunks > MAX_CHUNKS:
+            raise InputError(
+                f"prefill_chunk_tokens={x.prefill_chunk_tokens} would cut the prompt into {chunks:,} passes; "
+                f"at most {MAX_CHUNKS:,} are evaluated, so use at least {math.ceil(x.seq_len / MAX_CHUNKS)}.",
+                field="prefill_chunk_tokens",
             )
-            return Binding(2, "Memory", needed / capacity, sentence)
-        bound = writing.bound
-        _, second, longest = sorted((writing.compute, writing.memory, writing.communication))
-        sentence = (
-            f"Wall {_WALL_OF[bound]} ({bound}) binds decode: it takes {longest / second:.3g} times as long as the next; "
-            f"prefill is bound by {reading.bound.lower()} (wall {_WALL_OF[reading.bound]})."
+        if x.draft_model is None:
+            for name in _DRAFT_ONLY:
+                assumed.pop(name, None)
+        if calibrated:
+            assumed["parts"] = "compute, memory and communication are bounds at the datasheet's rates"
+        else:
+            assumed.pop("engine", None)
+            if not x.model.has_dimensions:
+                assumed["cache"] = f"left out: {x.model.name} states no layers, hidden_dim and heads"
+        if x.output_len is None:
+            assumed["output_len"] = "not given: ITL is that of the first token after the prompt"
+        if x.concurrency is None:
+            return
+        if x.output_len is None:
+            raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
+        if not x.model.has_dimensions:
+            raise InputError(f"concurrency needs the size of the cache of {x.model.name}.", field="concurrency")
+        if calibrated and x.draft_model is not None:
+            raise InputError("concurrency and draft_model cannot be given together.", field="draft_model")
+
+    @staticmethod
+    def _traffic(x: Any, assumed: Any) -> Traffic:
+        network = x.network_bandwidth
+        if x.decode_hardware is not None and network is None:
+            rate = x.fabric.bandwidth if x.fabric is not None else constant("infiniband_ndr_bandwidth").quantity
+            assumed["network_bandwidth"] = f"{rate:g~P} between the prefill and the decode replica"
+            network = to_si(rate, "byte/s")
+        return Traffic(
+            prompt=x.seq_len,
+            answer=x.output_len or 1,
+            batch=x.batch_size,
+            cached=x.cached_prefix_len,
+            chunk=x.prefill_chunk_tokens,
+            drafted=x.num_speculative_tokens,
+            acceptance=x.draft_acceptance_rate,
+            replicas=x.decode_replicas or x.num_replicas,
+            prefill_replicas=x.num_replicas,
+            network=network,
+            habits=_habits(x, assumed),
         )
-        return Binding(_WALL_OF[bound], bound, longest / second, sentence)
+
+    @staticmethod
+    def _draft_step(machine: Replicated | Engines, context: int, batch: int) -> float:
+        """One step of the draft model, which writes for one group of a pipeline at a time."""
+        if machine.draft is None:
+            return 0.0
+        if isinstance(machine, Engines):
+            return float(machine.draft.time(batch, context).total)
+        return float(Decoder(machine.writer, batch, machine.draft).draft_step(context))
+
+
+def deployment_of(x: Any, resolver: str) -> Deployment:
+    """The deployment that the inputs of a serving wall describe."""
+    decode, draft = getattr(x, "decode_hardware", None), getattr(x, "draft_model", None)
+    calibrated = x.efficiency == CALIBRATED
+    return Deployment(
+        language_model(x.model, resolver),
+        x.hardware,
+        x.precision,
+        x.cache_precision,
+        x.tp_size,
+        x.pp_size,
+        x.ep_size,
+        decode,
+        None if draft is None else language_model(draft, resolver),
+        x.fabric,
+        x.engine if calibrated else None,
+        1.0 if calibrated else x.efficiency,
+        x.bandwidth_efficiency,
+        x.memory_fraction,
+        getattr(x, "redundant_experts", None) or 0,
+        getattr(x, "decode_tp_size", None),
+        getattr(x, "decode_ep_size", None),
+    )
+
+
+def _habits(x: Any, assumed: Any) -> Habits:
+    """How clients ask, as given or as benchmarks do."""
+    if x.efficiency != CALIBRATED:
+        return Habits()
+    found = Habits(
+        shortest=1.0 if x.range_ratio is None else float(x.range_ratio),
+        rounds=CLIENT_ROUNDS if x.requests is None else max(1, round(x.requests / (x.concurrency or 1))),
+        random=x.arrivals == "random",
+        slots=x.max_num_seqs,
+        poll_steps=float(x.poll_steps or 1),
+        wait_steps=float(x.wait_steps or 0.0),
+        drafted=x.mtp_tokens or 0,
+        acceptance=float(x.draft_acceptance_rate) if "draft_acceptance_rate" in assumed.given else None,
+        warm=x.warm_up is not False,
+        server=not x.offline,
+    )
+    if x.concurrency is not None:
+        short, rounds = found.shortest, found.rounds
+        lengths = (
+            "all of the stated length" if short == 1 else f"between {short:g} times the stated length and all of it"
+        )
+        how = "at random times" if found.random else f"{rounds} {'requests' if rounds > 1 else 'request'} each"
+        assumed["clients"] = f"{how}, prompts and answers {lengths}"
+    return found
+
+
+def _request(served: Served, whole: bool) -> Any:
+    """The time that the ledger is of: a request, or the first two tokens where the answer has no length."""
+    return served.e2e if whole else served.ttft + served.itl
+
+
+def _chunks(x: Any, new: int) -> int:
+    return math.ceil(new / min(x.prefill_chunk_tokens or new, new))
+
+
+def _bands(machine: Engines, served: Served, assumed: dict[str, str]) -> dict[str, Any]:
+    """Intervals of the times of a batch, and what they rest on."""
+    kind = "serving disaggregated" if machine.apart else "serving"
+    measured = machine.writer.kernels.family != "other"
+    itl, ttft = interval(f"{kind} tpot", measured), interval(f"{kind} ttft", measured)
+    assumed["interval"] = (
+        f"90 % of the times per token of {itl.rows} measured {'disaggregated ' if machine.apart else ''}serving runs"
+        if not itl.extrapolating
+        else "extrapolating: serving was not validated on such a chip"
+    )
+    return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
+
+
+def _of_clients(looped: Served, answer: float) -> dict[str, Any]:
+    """Fields of what clients see."""
+    return {
+        "tpot": looped.tpot,
+        "ttft_at_concurrency": looped.ttft,
+        "active_requests": float(looped.active),
+        "output_tokens_per_sec": looped.requests * answer,
+    }
+
+
+def _binding(outcome: ServingResult) -> Binding:
+    """The wall with most of a request; without a length of the answer, those of the first token and of a further one."""
+    ledger = outcome.ledger
+    assert ledger is not None
+    if outcome.request_latency is not None:
+        return binding_of(ledger, "request")
+    said = []
+    for phase in (FIRST, ANSWER):
+        own = of_phase(ledger, phase)
+        wall = own.binding_wall
+        most = own.largest(wall).name.removeprefix(f"{phase}: ")
+        share = own.walls()[wall] / own.seconds
+        said.append(f"wall {wall} ({NAMES[wall]}) has {share:.0%} of {_WORDS[phase]}, most of it {most}")
+    wall, _, margin = lead(ledger)
+    return Binding(wall, NAMES[wall], margin, f"W{said[0][1:]}; {said[1]}.")
+
+
+_WORDS = {FIRST: "the first token", ANSWER: "each further one"}
+
+
+def _full(x: Any, room: DeviceMemory, batch: int, chip: Any, found: tuple[str, ...]) -> Binding:
+    needed, capacity = room.used(batch), room.capacity
+    kept = f", {room.reserve / 1e9:.1f} GB of it kept back by the engine," if room.reserve > 0 else ""
+    sentence = (
+        f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB{kept} on each {chip.name}, which has "
+        f"{capacity / 1e9:.1f} GB ({(needed - capacity) / 1e9:.1f} GB are missing); {found[0]}."
+    )
+    return Binding(2, "Memory", needed / capacity, sentence)
 
 
 class _Memory:
-    """The memory that the inputs describe, and what it would be with others."""
+    """The memory of a deployment under its traffic, and what it would be with other inputs."""
 
-    def __init__(self, x: Any) -> None:
-        self.x = x
-        self.given = dict(vars(x))
+    def __init__(self, deployment: Deployment, machine: Replicated | Engines, traffic: Traffic) -> None:
+        self.deployment, self.traffic = deployment, traffic
+        self.devices = machine.memories(traffic)
 
-    def writing(self, **changes: Any) -> DeviceMemory:
+    @property
+    def writing(self) -> DeviceMemory:
         """The fullest device that writes answers."""
-        x = _decode_pool(SimpleNamespace(**{**self.given, **changes}))
-        chip = x.hardware if x.decode_hardware is None else x.decode_hardware
-        return self._device(x, chip, x.seq_len + (x.output_len or 0), x.draft_model)
-
-    def reading(self, **changes: Any) -> DeviceMemory:
-        """The fullest device that reads prompts, where others write the answers."""
-        x = SimpleNamespace(**{**self.given, **changes})
-        return self._device(x, x.hardware, x.seq_len, None)
+        return self.devices[0]
 
     def fullest(self, batch: int) -> tuple[DeviceMemory, Any]:
         """The device that is fullest with so many sequences, and its chip."""
-        x = self.x
-        if x.decode_hardware is None:
-            return self.writing(), x.hardware
-        reading, writing = self.reading(), self.writing()
-        room, _ = fullest(((writing, batch), (reading, batch)))
-        return room, x.decode_hardware if room is writing else x.hardware
+        room, _ = fullest((memory, batch) for memory in self.devices)
+        return room, self.deployment.writing_chip if room is self.writing else self.deployment.chip
 
     def remedies(self, batch: int, chip: Any) -> tuple[str, ...]:
         """What would make the fullest device fit."""
-        x = self.x
-        writes = x.decode_hardware is None or chip is x.decode_hardware
-        wider = wider_groups(x.model, chip, x.tp_size, x.ep_size)
-        devices = max(x.tp_size, x.ep_size) * x.pp_size
-        memory = self.writing if writes else self.reading
-        return remedies(memory, batch, wider, devices, draft=writes and x.draft_model is not None)
+        d = self.deployment
+        place = 0 if self.fullest(batch)[0] is self.writing else 1
 
-    @staticmethod
-    def _device(x: Any, chip: Any, length: int, drafter: Any) -> DeviceMemory:
-        model = language_model(x.model, "ServingModel")
-        split = 1 if drafter is None else math.gcd(drafter.heads or 1, x.tp_size)
-        if x.efficiency == CALIBRATED:
-            alone = SimpleNamespace(**{**vars(x), "tp_size": split, "ep_size": 1})
-            written = None if drafter is None else serving_step(drafter, chip, alone, {})
-            return engine_memory(serving_step(model, chip, x, {}), length, written)
-        options = {name: getattr(x, name) for name in ("precision", "cache_precision", "fabric", "memory_fraction")}
-        options["redundant"] = x.redundant_experts or 0
-        replica = build_replica(model, chip, {}, **options, tp=x.tp_size, pp=x.pp_size, ep=x.ep_size)
-        small = None if drafter is None else build_replica(drafter, chip, {}, **options, tp=split)
-        return replica_memory(replica, length, small)
+        def memory(**changes: Any) -> DeviceMemory:
+            return replace(d, **changes).machine({}).memories(self.traffic)[place]
+
+        wider = wider_groups(d.model, chip, d.tp, d.ep)
+        return remedies(memory, batch, wider, max(d.tp, d.ep) * d.pp, draft=place == 0 and d.draft is not None)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.serve import service_time
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn
-from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
 from mlsysim.walls.node.serving import ServingModel, ServingResult
@@ -35,7 +35,6 @@ __all__ = [
     "ServingCapacityModel",
     "ServingCapacityResult",
     "serve_batch",
-    "service_time",
 ]
 
 P99 = 0.99
@@ -59,15 +58,6 @@ REPLICA_INPUTS: dict[str, Input] = {
 """Inputs of resolvers that serve requests on replicas."""
 
 _PASSED_ON = ("precision", "efficiency", *(name for name in REPLICA_INPUTS if name != "service_time_cv"))
-
-
-@kernel(
-    inputs={"ttft": Arg("s", 1e-3, 10), "itl": Arg("s", 1e-3, 1), "output_tokens": Arg("", 1, 1e4, whole=True)},
-    outputs={"time": "s"},
-)
-def service_time(ttft: Any, itl: Any, output_tokens: Any) -> Any:
-    """How long a request holds its slot: the prefill, then a step for each token of the answer."""
-    return ttft + itl * output_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,45 @@
+"""What the time of a request is called: the first token, then the answer, and what either waits for.
+
+Parts of both are named by the phase that they belong to (``first token: products``, ``answer: caches``), so that the parts of
+the time to the first token and those of a further token are read off one ledger, which adds up to the whole request.
+
+Losses are made of other requests' steps: the step that runs when a prompt arrives, prompts ahead in the queue (wall 7), prompts
+of others between two tokens (wall 4), and answers that must end before a cache has a place (wall 5).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.cases.algebra import Algebra, Seconds
+from mlsysim.cases.ledger import Ledger
+from mlsysim.timing.operator_times import Tag
+
+__all__ = ["ANSWER", "FIRST", "HAND_OVER", "OTHERS", "PLACE", "QUEUE", "of_phase", "under", "value_of"]
+
+SOFTWARE, SERVING, BATCHING, TAIL, COMMUNICATION = 3, 4, 5, 7, 14
+
+FIRST, ANSWER = "first token", "answer"
+FRONT_END, COLD_START, HAND_OVER = f"{FIRST}: front end", f"{FIRST}: cold start", f"{FIRST}: hand-over of the cache"
+RUNNING, QUEUE, PLACE = f"{FIRST}: the running step", f"{FIRST}: queue of prompts", f"{FIRST}: waiting for a place"
+OTHERS = f"{ANSWER}: prompts of others"
+
+
+def under(a: Algebra, phase: str) -> Tag:
+    """``a.tag`` for the parts of a phase."""
+
+    def tag(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
+        return a.tag(f"{phase}: {name}", wall, resource, equation, seconds, **amounts)
+
+    return tag
+
+
+def value_of(time: Any) -> Any:
+    """A time as a number, for what is decided by it: loads, windows and batches are no parts of a time."""
+    return time.value if isinstance(time, Seconds) else time
+
+
+def of_phase(ledger: Ledger, phase: str) -> Ledger:
+    """The parts of one phase, and what they add up to."""
+    parts = tuple(part for part in ledger.parts if part.name.startswith(f"{phase}: "))
+    return Ledger(sum((part.exposed for part in parts), 0.0), parts)

@@ -1,0 +1,411 @@
+"""Serving as one case: prompts are read, answers written, and requests wait for each other; either fidelity, one number or arrays.
+
+    prefill      ceil(new / chunk) passes over the prompt, of ``together`` prompts at once
+    itl          mean over the answer of the time of a token, whose cache grows by one each time
+    ttft         prefill + hand-over of the cache where others write the answer + waiting for a place
+    tpot         itl + prefills of the other requests of the batch, spread over the answer
+    e2e          ttft + (answer - 1) tpot
+    requests a second = replicas x batch / (prefills of the batch + answer x itl)          (apart: the slower of the two pools)
+
+At first order a pass is the roofline of :mod:`mlsysim.cases.replica`; calibrated it is a step of an engine
+(:mod:`mlsysim.timing.engine_step`), and clients that come again are those of :mod:`mlsysim.cases.closed_loop`. ``a`` names the
+parts: on a tape ``e2e`` gives the ledger of a request, of which :func:`mlsysim.cases.request.of_phase` reads the first token and
+the answer.
+
+Numbers of the traffic, and of replicas at first order, may be arrays; then ``total`` says how sums over a growing context are
+taken at many points at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+from mlsysim.cases.algebra import PLAIN, Algebra
+from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
+from mlsysim.cases.closed_loop import (
+    CLIENT_ROUNDS,
+    Clients,
+    Loop,
+    accepted_tokens,
+    closed_loop,
+    disaggregated_loop,
+    draft_cost,
+)
+from mlsysim.cases.phases import Decoder, of_draft, prefill_passes, speculative_tokens, sum_over_steps
+from mlsysim.cases.replica import Replica
+from mlsysim.cases.request import (
+    ANSWER,
+    BATCHING,
+    COMMUNICATION,
+    FIRST,
+    HAND_OVER,
+    OTHERS,
+    PLACE,
+    SERVING,
+    under,
+    value_of,
+)
+from mlsysim.timing.engine_step import EngineStep
+from mlsysim.timing.operator_times import Tag
+from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+
+__all__ = [
+    "Engines",
+    "Habits",
+    "Machine",
+    "Replicated",
+    "Served",
+    "Times",
+    "Traffic",
+    "batch_times",
+    "serve",
+    "service_time",
+    "transfer_time",
+]
+
+
+@kernel(inputs={"size": Arg("byte", 1e3, 1e13), "bandwidth": Arg("byte/s", 1e6, 1e14)}, outputs={"time": "s"})
+def transfer_time(size: Any, bandwidth: Any) -> Any:
+    """Time to hand a cache from the devices that read the prompt to those that write the answer."""
+    return size / bandwidth
+
+
+@kernel(
+    inputs={"ttft": Arg("s", 1e-3, 10), "itl": Arg("s", 1e-3, 1), "output_tokens": Arg("", 1, 1e4, whole=True)},
+    outputs={"time": "s"},
+)
+def service_time(ttft: Any, itl: Any, output_tokens: Any) -> Any:
+    """How long a request holds its slot: the prefill, then a step for each token of the answer."""
+    return ttft + itl * output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How clients ask and how an engine is set, beside what is asked for; for calibrated engines.
+
+    ``shortest`` and ``rounds`` are those of :class:`Clients`, ``slots`` the most requests of a replica at a time, ``drafted`` tokens
+    that the model's own heads draft, ``server`` whether there is a front end.
+    """
+
+    shortest: float = 1.0
+    rounds: int = CLIENT_ROUNDS
+    random: bool = False
+    slots: float | None = None
+    poll_steps: float = 1.0
+    wait_steps: float = 0.0
+    drafted: int = 0
+    acceptance: float | None = None
+    warm: bool = True
+    server: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is asked. ``batch`` sequences are answered at once by each of ``replicas``; ``together`` of their prompts are read at
+    once (all of a batch unless given, one where clients come by themselves). With ``concurrency`` the batch follows from it."""
+
+    prompt: Any
+    answer: Any
+    batch: Any = 1.0
+    concurrency: Any = None
+    together: Any = None
+    cached: Any = 0
+    chunk: Any = None
+    drafted: Any = 0
+    acceptance: Any = 0.0
+    replicas: Any = 1
+    prefill_replicas: Any = None
+    network: Any = None
+    habits: Habits = Habits()
+
+    @property
+    def mean_answer(self) -> Any:
+        """Tokens of an answer on average."""
+        short = self.habits.shortest
+        return self.answer if short == 1 else maximum(self.answer * (1 + short) / 2, 1.0)
+
+    @property
+    def prefills(self) -> Any:
+        """Replicas that read prompts."""
+        return self.replicas if self.prefill_replicas is None else self.prefill_replicas
+
+    @property
+    def length(self) -> Any:
+        """Tokens that a sequence holds in the end."""
+        return self.prompt + self.answer
+
+    @property
+    def new(self) -> Any:
+        """Prompt tokens that are not found in the cache; of a wholly cached prompt the last is computed again."""
+        return maximum(self.prompt - self.cached, 1)
+
+    @property
+    def active(self) -> Any:
+        """Requests that are answered at once, over all replicas."""
+        held = self.batch * self.replicas
+        return held if self.concurrency is None else minimum(held, self.concurrency)
+
+    def admitted(self, memory: DeviceMemory) -> Traffic:
+        """The same with the batch that clients make: as many as a replica holds, the others wait."""
+        together = self.together
+        if self.concurrency is None:
+            return replace(self, together=self.batch if together is None else minimum(together, self.batch))
+        batch = maximum(minimum(ceil(self.concurrency / self.replicas), memory.sequences), 1.0)
+        batch = batch if self.habits.slots is None else minimum(batch, self.habits.slots)
+        return replace(self, batch=batch, together=1.0 if together is None else minimum(together, batch))
+
+    def take(self, index: Any) -> Traffic:
+        """The traffic of some of many points."""
+        return Traffic(**{field.name: taken(getattr(self, field.name), index) for field in fields(self)})
+
+
+def taken(value: Any, index: Any) -> Any:
+    """A number that all points share, or those of some of them."""
+    return value.take(index) if hasattr(value, "take") else value
+
+
+class Machine(Protocol):
+    """A replica that reads prompts and one that writes answers, at either fidelity."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether prompts and answers have devices of their own."""
+
+    def reading(self, t: Traffic, tokens: Any, tag: Tag) -> Callable[[Any], Any]:
+        """Time until so many tokens of the prompts that go together are read, by the context that they follow."""
+
+    def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
+        """Mean time of a token of each sequence, by the context."""
+
+    def cache(self, tokens: Any) -> Any:
+        """Bytes of one sequence's cache, each element counted once."""
+
+    def memories(self, t: Traffic) -> list[DeviceMemory]:
+        """The fullest device that writes answers and, where they are others, that reads prompts."""
+
+    def clients(self, t: Traffic, a: Algebra) -> tuple[Loop, Any] | None:
+        """What clients in a closed loop see, and how many loops run side by side; None where the batch says it."""
+
+    def take(self, index: Any) -> Machine:
+        """The machines of some of many points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """First order: passes of replicas at one efficiency."""
+
+    reader: Replica
+    writer: Replica
+    draft: Replica | None = None
+
+    @property
+    def apart(self) -> bool:
+        return self.reader is not self.writer
+
+    def reading(self, t: Traffic, tokens: Any, tag: Tag) -> Callable[[Any], Any]:
+        return prefill_passes(self.reader, t.together, tokens, tag)
+
+    def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
+        return Decoder(self.writer, t.batch, self.draft, t.drafted, t.acceptance, tag).time_per_token
+
+    def cache(self, tokens: Any) -> Any:
+        return self.writer.cache(tokens)
+
+    def memories(self, t: Traffic) -> list[DeviceMemory]:
+        found = [replica_memory(self.writer, t.length, self.draft)]
+        return [*found, replica_memory(self.reader, t.prompt)] if self.apart else found
+
+    def clients(self, t: Traffic, a: Algebra) -> tuple[Loop, Any] | None:
+        return None
+
+    def take(self, index: Any) -> Replicated:
+        reader = self.reader.take(index)  # type: ignore[attr-defined]
+        writer = self.writer.take(index) if self.apart else reader  # type: ignore[attr-defined]
+        return Replicated(reader, writer, None if self.draft is None else self.draft.take(index))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Calibrated: steps of engines. ``apart`` where prompts and answers have devices of their own, also of the same kind."""
+
+    reader: EngineStep
+    writer: EngineStep
+    draft: EngineStep | None = None
+    apart: bool = False
+
+    def reading(self, t: Traffic, tokens: Any, tag: Tag) -> Callable[[Any], Any]:
+        each = t.together / self.reader.deployment.attention_dp
+        return lambda context: self.reader.time(0.0, 0.0, each, tokens, context, tag=tag).total
+
+    def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
+        share = t.batch / self.writer.deployment.attention_dp
+        drafted, gain, cost = 0, 1.0, 1.0
+        if self.draft is not None:
+            drafted, gain = t.drafted, speculative_tokens(t.acceptance, t.drafted)
+        elif t.habits.drafted:
+            drafted = t.habits.drafted
+            gain, cost = accepted_tokens(drafted, t.habits.acceptance), draft_cost(drafted)
+
+        def token(context: Any) -> Any:
+            time = self.writer.time(share, context, drafted=drafted, tag=tag).total * cost
+            if self.draft is not None:
+                time = time + self.draft.time(t.batch, context, tag=of_draft(tag)).total * drafted
+            return time / gain
+
+        return token
+
+    def cache(self, tokens: Any) -> Any:
+        return self.writer.deployment.model.stack.cache_elements(tokens) * self.writer.cache
+
+    def memories(self, t: Traffic) -> list[DeviceMemory]:
+        found = [engine_memory(self.writer, t.length, self.draft)]
+        return [*found, engine_memory(self.reader, t.prompt)] if self.apart else found
+
+    def clients(self, t: Traffic, a: Algebra) -> tuple[Loop, Any] | None:
+        if self.draft is not None:
+            return None
+        if not _some(t.cached > 0):
+            return self._loop(t, a)
+        # Only the rest of the prompt is read, while every token attends to all of it: the loop of the shorter prompt, and the
+        # longer cache's part of a step on top.
+        short = replace(t, prompt=t.new, cached=0)
+        loop, copies = self._loop(short, a)
+        tag = under(a, ANSWER)
+        means = [sum_over_steps(_writing(tag), self, u, u.prompt, u.answer) / u.answer for u in (t, short)]
+        tpot = loop.tpot + (means[0] - means[1])
+        before, after = (value_of(loop.ttft) + t.answer * value_of(each) for each in (loop.tpot, tpot))
+        slower = before / after
+        rates = {"request_rate": loop.request_rate * slower, "output_rate": loop.output_rate * slower}
+        return replace(loop, tpot=tpot, **rates), copies
+
+    def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
+        h = t.habits
+        each = t.concurrency if self.apart else maximum(t.concurrency / t.replicas, 1.0)
+        clients = Clients(each, t.prompt, t.answer, h.shortest, h.rounds, h.random)
+        common: dict[str, Any] = {"token_budget": t.chunk, "drafted": h.drafted, "acceptance": h.acceptance, "a": a}
+        common["server"] = h.server
+        if self.apart:
+            slots = None if h.slots is None else h.slots * t.replicas
+            loop = disaggregated_loop(self.reader, t.prefills, self.writer, t.replicas, clients, slots=slots, **common)
+            return loop, 1.0
+        engine: dict[str, Any] = {
+            "poll_steps": h.poll_steps,
+            "wait_steps": h.wait_steps,
+            "slots": h.slots,
+            "warm": h.warm,
+        }
+        return closed_loop(self.reader, clients, **engine, **common), t.replicas
+
+    def take(self, index: Any) -> Engines:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of a batch: the prefill of the prompts that go together, its longest pass, the hand-over of their caches, a token."""
+
+    prefill: Any
+    longest_pass: Any
+    transfer: Any
+    itl: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What requests see; seconds and requests a second over all replicas."""
+
+    ttft: Any
+    itl: Any
+    tpot: Any
+    e2e: Any
+    stall: Any
+    requests: Any
+    active: Any
+    bound: str | None = None
+
+
+def _writing(tag: Tag) -> Callable[[Machine, Traffic], Callable[[Any], Any]]:
+    return lambda machine, traffic: machine.writing(traffic, tag)
+
+
+def _some(condition: Any) -> bool:
+    return condition if isinstance(condition, bool) else bool(condition.any())
+
+
+Sum = Callable[..., Any]
+"""``total(make, machine, traffic, first, steps, stride)``: the sum of ``make(machine, traffic)(context)`` over contexts."""
+
+
+def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = sum_over_steps) -> Times:
+    """Times of a batch that nobody disturbs."""
+    prefill, longest = _prefill(machine, t, under(a, FIRST), total)
+    itl = total(_writing(under(a, ANSWER)), machine, t, t.prompt, t.answer) / t.answer
+    transfer: Any = 0.0
+    if machine.apart:
+        size = machine.cache(t.prompt) * t.together
+        transfer = a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", transfer_time(size, t.network), sent=size)
+    return Times(prefill, longest, transfer, itl)
+
+
+def _prefill(machine: Machine, t: Traffic, tag: Tag, total: Sum) -> tuple[Any, Any]:
+    """Time of a prefill in passes of at most ``chunk`` tokens, and of its longest pass."""
+    new = t.new
+    cached = t.prompt - new
+    if t.chunk is None:
+        time = machine.reading(t, new, tag)(cached)
+        return time, time
+    tokens = minimum(t.chunk, new)
+    whole = floor(new / tokens)
+    rest = new - whole * tokens
+
+    def full(m: Machine, u: Traffic) -> Callable[[Any], Any]:
+        return m.reading(u, minimum(u.chunk, u.new), tag)
+
+    time = total(full, machine, t, cached, whole, tokens)
+    # A pass takes the longer the more it finds cached, so that the last whole one is the longest of them.
+    longest = full(machine, t)(cached + (whole - 1) * tokens)
+    left = rest > 0
+    if _some(left):
+        last = where(left, machine.reading(t, maximum(rest, 1), tag)(cached + whole * tokens), 0.0)
+        time, longest = time + last, maximum(longest, last)
+    return time, longest
+
+
+def serve(
+    machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = sum_over_steps, times: Times | None = None
+) -> Served:
+    """What requests of an admitted traffic see; ``times`` where they are known already."""
+    if t.concurrency is not None:
+        looped = machine.clients(t, a)
+        if looped is not None:
+            loop, copies = looped
+            stall = 0.0 if machine.apart else loop.prompt_step
+            e2e = loop.ttft + (t.mean_answer - 1) * loop.tpot
+            active, rate = loop.active * copies, loop.request_rate * copies
+            return Served(loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound)
+    if times is None:
+        times = batch_times(machine, t, a, total)
+    ttft, more = times.prefill + times.transfer, t.answer - 1
+    itl = value_of(times.itl)
+    others: Any = 0.0
+    if machine.apart:
+        reading = t.prefills * t.together / maximum(value_of(times.prefill), value_of(times.transfer))
+        requests = minimum(reading, t.replicas * t.batch / (t.answer * itl))
+        service = t.replicas * t.batch / requests
+    else:
+        # While a request is answered, the other prompts of its batch are read too.
+        others = a.loss(OTHERS, SERVING, "t = (B / b - 1) T_prefill", (t.batch / t.together - 1) * times.prefill)
+        service = service_time(value_of(ttft) + value_of(others), itl, t.answer)
+        requests = t.active / service
+    tpot = times.itl + others / maximum(more, 1)
+    e2e = ttft + more * tpot
+    if t.concurrency is not None:
+        behind = maximum(t.concurrency / (t.batch * t.replicas) - 1, 0.0) * service
+        place = a.loss(PLACE, BATCHING, "t = (C / N - 1) T_service", e2e * (behind / value_of(e2e)))
+        ttft, e2e = ttft + place, e2e + place
+        requests = minimum(requests, t.concurrency / value_of(e2e)) if machine.apart else requests
+    stall = 0.0 if machine.apart else times.longest_pass
+    return Served(ttft, times.itl, tpot, e2e, value_of(stall), requests, t.active)
