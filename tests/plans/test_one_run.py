@@ -7,7 +7,15 @@ import random
 import numpy as np
 import pytest
 
-from mlsysim import CheckpointModel, EconomicsModel, Grids, Hardware, ReliabilityModel, SustainabilityModel
+from mlsysim import (
+    CheckpointModel,
+    DistributedModel,
+    EconomicsModel,
+    Grids,
+    Hardware,
+    ReliabilityModel,
+    SustainabilityModel,
+)
 from mlsysim.api import service
 from mlsysim.cases.checkpoint import writer_rate
 from mlsysim.cases.run_inputs import fallback_price
@@ -181,6 +189,22 @@ def test_without_a_region_the_price_is_that_of_the_default_grid_and_said():
     assert answer.origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.0")
     costs = EconomicsModel().solve(FLEET, 30, mfu=answer.value("mfu"), kwh_price=fallback_price())
     assert to_si(answer.value("tco"), "USD") == pytest.approx(costs.tco_usd, rel=EXACT)
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+def test_joules_of_the_steps_are_the_energy_of_the_run(efficiency):
+    """The joules of a step's parts, on every accelerator and for every step of thirty days, in a building of PUE 1.06."""
+    answer = evaluate_plainly(AUDITED.replacing(hardware={"efficiency": efficiency}))
+    step = DistributedModel().solve(
+        "Llama3_70B", FLEET, 2048, overlap_comm=True, seq_len=2048, efficiency=efficiency, **LAYOUT
+    )
+    ledger = step.ledger
+    watts = ledger.total("joules") / ledger.seconds * 512
+    assert watts == pytest.approx(to_si(answer.value("power"), "W"), rel=EXACT)
+    assert watts * 30 * 86400 * 1.06 == pytest.approx(to_si(answer.value("energy"), "J"), rel=EXACT)
+    held = {part.name: part.joules for part in ledger.parts}
+    assert held["idle"] == pytest.approx(0.3 * 700 * ledger.seconds)
+    assert all(joules >= 0 for joules in held.values())
 
 
 def test_the_documents_price_is_that_of_the_resolver_alone(rough):

@@ -24,7 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.ledger import Ledger, Part
+from mlsysim.cases.run_inputs import device_draw
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.power import power_terms
 from mlsysim.units.kernel import Arg, kernel
@@ -32,7 +34,7 @@ from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = ["IDLE", "Draw", "dynamic_energy", "proportional_draw", "running_draw", "with_joules"]
+__all__ = ["IDLE", "Draw", "at_utilisation", "dynamic_energy", "proportional_draw", "running_draw", "with_joules"]
 
 IDLE = "idle"
 _WALL = 18
@@ -85,6 +87,14 @@ def with_joules(ledger: Ledger, power: Draw) -> Ledger:
     parts = [replace(part, joules=rest * (weight / whole)) for part, weight in zip(ledger.parts, weights, strict=True)]
     line = Part(IDLE, _WALL, "", "E = P_idle T", exposed=0.0, joules=idle)
     return replace(ledger, parts=(*parts, line))
+
+
+def at_utilisation(ledger: Ledger, chip: HardwareNode, utilisation: float, peak: float) -> Ledger:
+    """The ledger with the joules of the power that every face takes of a run; as it is where the chip states no TDP."""
+    if chip.tdp is None:
+        return ledger
+    watts = 1000 * device_draw(chip, min(utilisation, 1.0), None, Assumptions())
+    return with_joules(ledger, proportional_draw(chip, watts, peak))
 
 
 def proportional_draw(chip: HardwareNode, watts: Any, peak: float) -> Draw:

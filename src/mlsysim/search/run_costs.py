@@ -10,7 +10,8 @@ is not a number there, and such points are not ranked by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ __all__ = ["RunCosts"]
 
 _HOUR = conversion_factor("h", "s")
 _DAY = conversion_factor("day", "h")
+_IN_HOURS, _IN_DAYS = 1 / _HOUR, 1 / _DAY
 _NAMED = 3
 _AMOUNTS = ("usd", "kwh", "kgco2e", "litres")
 
@@ -52,8 +54,8 @@ _AMOUNTS = ("usd", "kwh", "kgco2e", "litres")
 class RunCosts:
     """Goodput, days, dollars, energy, carbon and water of a fleet's runs."""
 
-    def __init__(self, fleet: Any, fixed: Mapping[str, Any], saved: Callable[[Any], Checkpoint]) -> None:
-        """``saved`` is the checkpoint that so many accelerators write."""
+    def __init__(self, fleet: Any, fixed: Mapping[str, Any], saved: Checkpoint) -> None:
+        """``saved`` is the checkpoint that the fleet's accelerators write."""
         self.fleet, self.saved = fleet, saved
         self.length = [name for name in ("duration_days", "tokens") if fixed.get(name) is not None]
         self._one_length(())
@@ -83,7 +85,7 @@ class RunCosts:
         mtbf = float(stated) if stated is not None else cluster_mtbf(self.node_mtbf, nodes)
         write = x["checkpoint_time_s"]
         if write is None:
-            write = self.saved(nodes * self.fleet.node.accelerators_per_node).write
+            write = replace(self.saved, writers=nodes * self.fleet.node.accelerators_per_node).write
         saving = Saving(write, x["avg_recovery_time_s"], x["checkpoint_interval"])
         found = goodput_of(mtbf, saving)
         return found.ratio, found.lasting
@@ -103,8 +105,8 @@ class RunCosts:
                 work = run_work(hours * _HOUR, tokens_per_second, goodput, used)
             else:
                 work = x["tokens"]
-                hours = run_time(work, tokens_per_second, goodput, used) / _HOUR
-            found = {"run_days": hours / _DAY}
+                hours = run_time(work, tokens_per_second, goodput, used) * _IN_HOURS
+            found = {"run_days": hours * _IN_DAYS}
             if node.accelerator.tdp is None and x["average_power"] is None:
                 self._leave_out(_AMOUNTS, f"{node.accelerator.name} has no published TDP; give average_power.")
                 return found

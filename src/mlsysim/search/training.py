@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.checkpoint import Checkpoint, run_checkpoint
+from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.trainer import Trainer
@@ -92,7 +92,10 @@ class TrainingPoints:
             else:
                 values[name] = spec.default
         self.model, self.fleet = values["model"], values["fleet"]
-        self.costs = RunCosts(self.fleet, given, self._checkpoint)
+        rank = values["lora_rank"] if values["is_lora"] else None
+        formats = values["precision"], values["optimizer"], rank
+        saved = run_checkpoint(self.model, self.fleet, self.fleet.total_accelerators, *formats)
+        self.costs = RunCosts(self.fleet, given, saved)
         self.values = values
         x = SimpleNamespace(**values)
         self.schedule = schedule_given(x)
@@ -100,12 +103,6 @@ class TrainingPoints:
             self.trainer = trainer_of(x, Assumptions(self.given))
         except UnknownNameError as error:
             raise InputError(f"{self.fleet.node.accelerator.name}: {error}", field="precision") from None
-
-    def _checkpoint(self, accelerators: Any) -> Checkpoint:
-        """The checkpoint that so many accelerators write."""
-        x = self.values
-        rank = x["lora_rank"] if x["is_lora"] else None
-        return run_checkpoint(self.model, self.fleet, accelerators, x["precision"], x["optimizer"], rank)
 
     @property
     def unknown(self) -> dict[str, str]:

@@ -25,14 +25,16 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.job import Job
+from mlsysim.cases.joules import at_utilisation
 from mlsysim.cases.layout import Layout, plan_layout
-from mlsysim.cases.ledger import Held
+from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.schedule import idle_time, schedule_of
 from mlsysim.cases.train import Step, first_order_amounts
 from mlsysim.cases.train_layers import PARTS
 from mlsysim.cases.trainer import Trainer
 from mlsysim.cases.training_memory import fitting_change, on_device, on_host, training_held
 from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
 from mlsysim.models.training_shape import training_regime
 from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
@@ -349,6 +351,7 @@ class DistributedModel(Resolver[DistributedResult]):
         shares = layout.dp * layout.micro_batches * job.accumulation
         accelerators, peak = x.fleet.total_accelerators, trainer.device.peak
         possible = step.seconds * accelerators * peak
+        chip, mfu = x.fleet.node.accelerator, micro.flops * shares / possible
         band = None
         if trainer.software is not None:
             if micro.flops * shares > possible:
@@ -382,7 +385,7 @@ class DistributedModel(Resolver[DistributedResult]):
             scaling_efficiency=step.ideal / step.seconds,
             effective_throughput=layout.dp * layout.local_batch * job.accumulation / step.seconds,
             tokens_per_second=micro.tokens * shares / step.seconds,
-            mfu=micro.flops * shares / possible,
+            mfu=mfu,
             hfu=micro.hardware_flops * shares / possible,
             parallelism={"dp": layout.dp, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "cp": layout.cp},
             microbatch_count=layout.micro_batches,
@@ -394,8 +397,8 @@ class DistributedModel(Resolver[DistributedResult]):
             constraint_trace=trace,
             remedies=remedies,
             shown=partial(_shown, trainer, job, layout, micro, step, held, band),
-            cited={"model": x.model, "hardware": x.fleet.node.accelerator},
-            case=partial(trainer.ledger, job, layout),
+            cited={"model": x.model, "hardware": chip},
+            case=partial(_ledger, trainer, job, layout, chip, mfu),
             noun="step",
         )
         return outcome
@@ -416,6 +419,11 @@ def _fitting(
         f"{words or 'no smaller change than more accelerators or a smaller batch helps'}. Times are given as if it fitted."
     )
     return Binding(2, "Memory", memory / capacity, sentence), (sentence,), (words,) if words else ()
+
+
+def _ledger(trainer: Trainer, job: Job, layout: Layout, chip: HardwareNode, utilisation: float) -> Ledger:
+    """The parts of a step, with the joules of one accelerator at its utilisation."""
+    return at_utilisation(trainer.ledger(job, layout), chip, utilisation, trainer.device.peak)
 
 
 def _shown(
