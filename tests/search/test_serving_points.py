@@ -13,7 +13,7 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.infra.registry import Grids
 from mlsysim.search.serving import OUTPUTS, evaluate
-from mlsysim.search.serving_inputs import ALIASES
+from mlsysim.search.serving_inputs import canonical
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import sweep
 from mlsysim.systems.registry import Fabrics
@@ -133,7 +133,7 @@ def some_points(space: Space, count: int, name: str = "") -> np.ndarray:
 def inputs_of(space: Space, index: int) -> dict[str, Any]:
     """One point as ServingModel takes it."""
     given = {**space.fixed, **space.point(int(index))}
-    found = {ALIASES.get(name, name): value for name, value in given.items()}
+    found = {canonical(name): value for name, value in given.items()}
     for name in ("draft_model", "decode_hardware"):
         if found.get(name) == "none":
             del found[name]

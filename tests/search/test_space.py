@@ -12,6 +12,7 @@ import pytest
 
 from mlsysim.errors import InputError, UnitError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
+from mlsysim.search import serving_inputs, training_inputs
 from mlsysim.search.axes import read_axis
 from mlsysim.search.expression import Expression
 from mlsysim.search.space import Space
@@ -228,3 +229,42 @@ def test_shipped_spaces_load():
     assert files
     space = Space.from_toml(next(file for file in files if file.stem == "chip-design"))
     assert space.size > 10**7 and space.goal is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "meant"),
+    [
+        (training_inputs, ("tp", "tp_size", "tensor_parallel"), "tp_size"),
+        (training_inputs, ("zero", "zero_stage"), "zero_stage"),
+        (training_inputs, ("virtual_stages", "v_stages"), "v_stages"),
+        (training_inputs, ("recompute", "activation_recomputation"), "activation_recomputation"),
+        (training_inputs, ("micro_batches", "microbatch_count", "num_microbatches"), "microbatch_count"),
+        (training_inputs, ("micro_batch", "micro_batch_size"), "micro_batch"),
+        (training_inputs, ("region", "grid", "datacenter"), "datacenter"),
+        (training_inputs, ("chip",), "chip"),
+        (serving_inputs, ("isl", "prompt_tokens", "seq_len"), "seq_len"),
+        (serving_inputs, ("osl", "output_tokens", "output_len"), "output_len"),
+        (serving_inputs, ("kv_precision", "cache_precision", "kv_cache_dtype"), "cache_precision"),
+        (serving_inputs, ("chunk", "chunk_tokens", "prefill_chunk_tokens"), "prefill_chunk_tokens"),
+        (serving_inputs, ("chip", "on", "hardware"), "hardware"),
+    ],
+)
+def test_an_axis_may_be_written_by_every_name(kind, given, meant):
+    for name in given:
+        assert kind.canonical(name) == meant and kind.INPUTS[name] is kind.INPUTS[meant]
+
+
+def test_an_axis_of_a_node_may_be_written_as_in_a_plan():
+    fixed = {"model": "ResNet50", "peak_flops": "100 TFLOP/s", "memory_capacity": "40 GB", "batch": 2}
+    space = Space.from_dict({"kind": "node", "axes": {"memory_bandwidth": ["1 TB/s", "2 TB/s"]}, "fixed": fixed})
+    assert list(space.homes) == ["bandwidth"] and {"peak", "capacity", "batch_size"} <= set(space.fixed)
+
+
+def test_two_names_of_one_input_are_refused():
+    table = {
+        "kind": "node",
+        "axes": {"memory_bandwidth": ["1 TB/s"]},
+        "fixed": {"model": "ResNet50", "batch": 1, "batch_size": 2},
+    }
+    with pytest.raises(InputError, match="give one of them"):
+        Space.from_dict(table)

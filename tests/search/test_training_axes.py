@@ -11,7 +11,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.registry import Models
 from mlsysim.search.space import Space
 from mlsysim.search.training import evaluate
-from mlsysim.search.training_inputs import ALIASES, INPUTS
+from mlsysim.search.training_inputs import INPUTS, canonical
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.walls.fleet.communication import DistributedModel
@@ -83,7 +83,7 @@ def solve(*args, **given):
 
 def solved(point: dict[str, Any]):
     """What DistributedModel says of a point of a space."""
-    point = {ALIASES.get(name, name): value for name, value in point.items()}
+    point = {canonical(name): value for name, value in point.items()}
     fleet = Fleet(
         name="f", node=Nodes[point.pop("node")], count=point.pop("nodes"), fabric=Fabrics[point.pop("fabric")]
     )
@@ -193,7 +193,7 @@ def test_data_parallelism_beside_nodes_keeps_the_layouts_that_have_it():
 
 
 def test_every_input_of_the_step_is_an_axis_that_is_tested():
-    tested = {ALIASES.get(name, name) for name in AXES} | CALIBRATED_ONLY
+    tested = {canonical(name) for name in AXES} | CALIBRATED_ONLY
     missing = {*DistributedModel.inputs} - tested - {"fleet", "v_stages"}
     assert not missing
     assert set(DistributedModel.inputs) <= set(INPUTS)

@@ -1,4 +1,4 @@
-"""What a space of kind serving may set: axes, their short names, and which of them shape a deployment."""
+"""What a space of kind serving may set: axes, by any of their names, and which of them shape a deployment."""
 
 from __future__ import annotations
 
@@ -8,28 +8,12 @@ from typing import Any
 from mlsysim.cases.run_inputs import LOCAL, REGION
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.infra.registry import Prices
+from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.inputs import Input
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 
-__all__ = ["ALIASES", "COSTS", "DEPLOYMENT", "INPUTS", "NONE", "NUMBERS", "canonical", "inputs_of"]
-
-ALIASES = {
-    "chip": "hardware",
-    "tp": "tp_size",
-    "pp": "pp_size",
-    "ep": "ep_size",
-    "replicas": "num_replicas",
-    "batch": "batch_size",
-    "isl": "seq_len",
-    "osl": "output_len",
-    "chunk": "prefill_chunk_tokens",
-    "kv_precision": "cache_precision",
-    "acceptance": "draft_acceptance_rate",
-    "grid": "datacenter",
-    "region": "datacenter",
-}
-"""Short names of axes, and the inputs that they stand for."""
+__all__ = ["COSTS", "DEPLOYMENT", "INPUTS", "NONE", "NUMBERS", "canonical", "inputs_of"]
 
 NONE = "none"
 """On an axis of draft models or of decode hardware: without."""
@@ -86,10 +70,10 @@ _NEEDED = ("model", "hardware", "seq_len", "output_len")
 
 
 def _declared() -> dict[str, Input]:
-    """What a space may set, under the resolvers' names and the short ones."""
+    """What a space may set, under the resolvers' names."""
     found = {name: ServingModel.inputs[name] for name in (*DEPLOYMENT, *NUMBERS) if name in ServingModel.inputs}
     found |= {name: EconomicsModel.inputs[name] for name in COSTS if name in EconomicsModel.inputs}
-    # These have short names too, so that which of them is missing is said when all are known.
+    # These have other names too, so that which of them is missing is said when all are known.
     for name in ("hardware", "seq_len", "output_len"):
         found[name] = replace(found[name], default=None)
     found["batch_size"] = replace(found["batch_size"], default=None)
@@ -127,17 +111,18 @@ def _declared() -> dict[str, Input]:
             EconomicsModel.inputs["unit_cost"], meaning="price of one accelerator that writes answers"
         ),
     }
-    found |= {short: found[name] for short, name in ALIASES.items()}
     return found
 
 
-INPUTS = _declared()
-"""What a space may set: meaning, unit and range."""
+_DECLARED = _declared()
+_MEANT = with_aliases(_DECLARED)
+INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
+"""What a space may set, under every name that it has: meaning, unit and range."""
 
 
 def canonical(name: str) -> str:
     """The resolver's name of an input."""
-    return ALIASES.get(name, name)
+    return _MEANT.get(name, name)
 
 
 def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:

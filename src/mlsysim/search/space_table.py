@@ -12,6 +12,7 @@ from mlsysim.search.axes import read_axis, read_value
 from mlsysim.search.expression import Expression
 from mlsysim.search.kinds import Kind, kind_named
 from mlsysim.search.uncertainty import KEYS, UNCERTAINTY_SCHEMA, read_uncertainty
+from mlsysim.vocabulary import same_as
 from mlsysim.walls.inputs import CALIBRATED, input_schema
 
 __all__ = ["MOST_TOP", "OBJECTIVES", "read_table", "read_toml", "schema"]
@@ -60,7 +61,7 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     kind = kind_named(table["kind"])
     name = str(table.get("name", name))
     inputs, where = kind.inputs, f"{name!r}"
-    axes = _table(table, "axes")
+    axes = _by_their_names(_table(table, "axes"), inputs)
     if not axes:
         raise InputError(f"The space {where} needs at least one axis under [axes].")
     read = tuple(read_axis(axis, spec, inputs, where) for axis, spec in axes.items())
@@ -69,7 +70,7 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
         if columns.count(column) > 1:
             raise InputError(f"The input {column!r} of {where} is on two axes.")
     fixed = {}
-    for key, value in _table(table, "fixed").items():
+    for key, value in _by_their_names(_table(table, "fixed"), inputs).items():
         if inputs and key not in inputs:
             raise unknown_name(f"input for {where}", key, inputs)
         if key in columns:
@@ -94,6 +95,17 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
         "description": str(table.get("description", "")),
         "uncertain": uncertain,
     }
+
+
+def _by_their_names(table: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A table whose keys may be other names of the vocabulary, by the names of the inputs."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        key = same_as(name, inputs) or name
+        if key in found:
+            raise InputError(f"{name!r} and another name of {key!r} are given; give one of them.", field=name)
+        found[key] = value
+    return found
 
 
 def schema(kind: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a space of kind training may set: axes, their short names, and names at many points."""
+"""What a space of kind training may set: axes, by any of their names, and names at many points."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mlsysim.models.registry import Models
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
+from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.inputs import CALIBRATED, Input
 from mlsysim.walls.operations.capital import EconomicsModel
 
 __all__ = [
-    "ALIASES",
     "COST_INPUTS",
     "COST_NUMBERS",
     "DURATION_DAYS",
@@ -37,19 +37,6 @@ __all__ = [
     "taken",
     "with_fidelity",
 ]
-
-ALIASES = {
-    "tp": "tp_size",
-    "pp": "pp_size",
-    "ep": "ep_size",
-    "cp": "cp_size",
-    "micro_batches": "microbatch_count",
-    "recompute": "activation_recomputation",
-    "offload": "optimizer_offload",
-    "grid": "datacenter",
-    "region": "datacenter",
-}
-"""Short names of axes, and the inputs of the resolvers that they stand for."""
 
 DURATION_DAYS = run_days()
 """Length of a run where neither it nor the tokens are given."""
@@ -108,7 +95,7 @@ GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *COST_INPUTS, "node", 
 
 
 def _declared() -> dict[str, Input]:
-    """What a space may set, under the resolvers' names and the short ones."""
+    """What a space may set, under the resolvers' names."""
     optional = {"fleet": replace(DistributedModel.inputs["fleet"], default=None)}
     found = DistributedModel.inputs | optional
     found |= {name: ReliabilityModel.inputs[name] for name in RELIABILITY_INPUTS}
@@ -140,11 +127,13 @@ def _declared() -> dict[str, Input]:
         "fabric": Input("network between the nodes", kind="fabric", default=None),
         "micro_batch": Input("samples of a micro-batch, instead of micro_batches", low=1, whole=True, default=None),
     }
-    return found | {short: found[name] for short, name in ALIASES.items()}
+    return found
 
 
-INPUTS = _declared()
-"""What a space may set: meaning, unit and range."""
+_DECLARED = _declared()
+_MEANT = with_aliases(_DECLARED)
+INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
+"""What a space may set, under every name that it has: meaning, unit and range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +199,7 @@ def canonical(name: str) -> str:
     """The resolver's name of an axis; a name that nothing answers to is refused with the nearest."""
     if name not in INPUTS:
         raise unknown_name("axis or setting of a training space", name, INPUTS)
-    return ALIASES.get(name, name)
+    return _MEANT.get(name, name)
 
 
 def checked(name: str, column: np.ndarray) -> np.ndarray:
