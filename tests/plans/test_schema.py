@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from mlsysim.cli.plan_options import as_an_option
 from mlsysim.errors import InputError
+from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.schema import Leaf
+from mlsysim.plans.schema import Leaf, as_in_a_plan, spoken
 
 BASE: dict[str, Any] = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}}
 VALUES = {
@@ -100,10 +103,62 @@ def test_settings_replace_by_any_name_and_what_may_not_stand_beside_them() -> No
 
 
 def test_micro_batches_of_a_plan_are_those_of_the_step() -> None:
-    from mlsysim.plans.evaluate import evaluate_plainly
-
     plan = {**BASE, "task": "training", "batch_size": 64, "seq_len": 2048, "tp": 2, "zero": 1, "recompute": "full"}
     by_size = evaluate_plainly(Plan.model_validate({**plan, "micro_batch": 4}))
     by_count = evaluate_plainly(Plan.model_validate({**plan, "micro_batches": 4}))
     assert by_size.layout["micro_batches"] == by_count.layout["micro_batches"] == 4
     assert by_size.headline == by_count.headline
+
+
+@pytest.mark.parametrize(
+    ("sentence", "in_plan", "in_options"),
+    [
+        ("it fits with zero_stage=3 and activation_recomputation='full'", 'it fits with zero = 3 and recompute = "full"', "it fits with --zero 3 and --recompute full"),
+        ("keep the cache in fp8 (cache_precision='fp8')", 'keep the cache in fp8 (cache_precision = "fp8")', "keep the cache in fp8 (--cache-precision fp8)"),
+        ("use optimizer_offload=0.5.", "use offload = 0.5.", "use --offload 0.5."),
+        ("overlap_comm=False", "overlap = false", "--no-overlap"),
+        ("2 tokens in 3 ms on H100; the batch and the layout hold", None, None),
+        ("speed=3 is none of ours", None, None),
+    ],
+)  # fmt: skip
+def test_settings_in_a_sentence_are_written_as_the_face_writes_them(
+    sentence: str, in_plan: str | None, in_options: str | None
+) -> None:
+    written = spoken(sentence, as_in_a_plan, Plan.leaves())
+    assert written == (in_plan or sentence)
+    # What a plan says can be said again, in options.
+    assert spoken(sentence, as_an_option, Plan.leaves()) == (in_options or sentence)
+    assert spoken(written, as_an_option, Plan.leaves()) == (in_options or sentence)
+
+
+def test_names_of_code_without_a_value_are_those_of_the_face() -> None:
+    assert spoken("use 4 devices (tp_size, pp_size)", as_in_a_plan, Plan.leaves()) == "use 4 devices (tp, pp)"
+    assert spoken("use 4 devices (tp_size, pp_size)", as_an_option, Plan.leaves()) == "use 4 devices (--tp, --pp)"
+
+
+def test_a_remedy_is_in_the_words_of_who_asks_and_works_as_it_is_written() -> None:
+    plan = {
+        "task": "training",
+        "model": "Llama3_8B",
+        "on": "8xH100",
+        "batch": 64,
+        "seq_len": 4096,
+        "zero": 0,
+        "micro_batch": 1,
+    }
+    answer = evaluate_plainly(Plan.model_validate(plan))
+    assert not answer.feasible
+    remedies = re.search(r"it fits with (.*?)\. ", answer.headline)
+    assert remedies is not None and "zero_stage" not in answer.headline
+    settings = dict(part.replace('"', "").split(" = ") for part in remedies[1].split(" and "))
+    assert evaluate_plainly(answer.plan.with_settings(settings)).feasible
+    options = answer.in_words(as_an_option).headline
+    assert all(f"--{name.replace('_', '-')} {value}" in options for name, value in settings.items())
+
+
+def test_an_input_that_a_resolver_refuses_is_named_as_the_plan_names_it() -> None:
+    with pytest.raises(InputError) as caught:
+        evaluate_plainly(
+            Plan.model_validate({"task": "serving", "model": "Mixtral_8x7B", "on": "8xH100", "tp": 2, "ep": 3})
+        )
+    assert "ep_size" not in str(caught.value)

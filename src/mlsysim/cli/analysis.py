@@ -8,7 +8,7 @@ import typer
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import busy, print_json, print_sentences, print_table, print_text
-from mlsysim.cli.plan_options import changed, load, named_plan, plan_of
+from mlsysim.cli.plan_options import as_an_option, changed, load, named_plan, plan_of
 from mlsysim.errors import InputError
 
 __all__ = ["audit", "compare", "explain", "sensitivity"]
@@ -102,7 +102,7 @@ def compare(
         for line in found.sentences:
             print_text(line, "bold")
         for letter, answer in zip("AB", answers, strict=True):
-            print_text(f"{letter}: {answer.subject}. {answer.headline}")
+            print_text(f"{letter}: {answer.subject}. {answer.in_words(as_an_option).headline}")
         print_text("")
     rows = [[row.label, row.first, row.second, row.factor_text] for row in found.rows]
     names = ["A", "B"] if form == "text" else [answer.subject for answer in answers]

@@ -16,7 +16,7 @@ from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
 from mlsysim.cli.least_fleet import plan
 from mlsysim.cli.optimizers import optimize, synthesize
-from mlsysim.cli.plan_options import plan_command
+from mlsysim.cli.plan_options import in_options, plan_command
 from mlsysim.cli.report import report
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
@@ -77,7 +77,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False, prog_name="mlsysim")
     except MLSysError as error:
-        _end(str(error))
+        _end(in_options(error))
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
     except (KeyboardInterrupt, typer.Abort):

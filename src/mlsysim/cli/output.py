@@ -142,7 +142,10 @@ def print_answer(answer: Answer, form: str) -> None:
 
 
 def sentences(answer: Answer) -> list[tuple[str, str | None]]:
-    """The words of an answer, each with the style in which a terminal shows it."""
+    """The words of an answer, settings as options, each with the style in which a terminal shows it."""
+    from mlsysim.cli.plan_options import as_an_option
+
+    answer = answer.in_words(as_an_option)
     good = answer.feasible and answer.passed
     lines: list[tuple[str, str | None]] = [(answer.headline, "bold green" if good else "bold red")]
     lines += [(line, None) for line in answer.verdict]

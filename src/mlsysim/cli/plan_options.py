@@ -13,13 +13,13 @@ import typer
 from typer.core import TyperCommand
 
 from mlsysim.cli.options import is_plan_file
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, MLSysError
 
 if TYPE_CHECKING:
     from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import Leaf
 
-__all__ = ["changed", "load", "named_plan", "plan_command", "plan_of", "settings_of"]
+__all__ = ["as_an_option", "changed", "in_options", "load", "named_plan", "plan_command", "plan_of", "settings_of"]
 
 _GIVEN = "mlsysim.plan"
 _PREFIX = "plan_"
@@ -47,6 +47,23 @@ def option(key: str) -> str:
     from mlsysim.plans.plan import Plan
 
     return "--" + Plan.leaves()[key].flat.replace("_", "-")
+
+
+def as_an_option(leaf: Leaf, value: Any) -> str:
+    """A setting as the command line writes it: ``--zero 3``, ``--no-overlap``."""
+    if isinstance(value, bool):
+        return option(leaf.key) if value else f"--no-{leaf.flat.replace('_', '-')}"
+    return option(leaf.key) if value is None else f"{option(leaf.key)} {value}"
+
+
+def in_options(error: MLSysError) -> str:
+    """The sentence of an error; of one that an answer to a plan ended in, settings as options."""
+    if not error.details.get("of_a_plan"):
+        return str(error)
+    from mlsysim.plans.plan import Plan
+    from mlsysim.plans.schema import spoken
+
+    return spoken(str(error), as_an_option, Plan.leaves())
 
 
 class PlanCommand(TyperCommand):

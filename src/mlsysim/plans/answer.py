@@ -12,6 +12,7 @@ from pydantic import Field
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.plan import Plan, Task
+from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 from mlsysim.units.text import format_value
@@ -199,6 +200,24 @@ class Answer(Record):
     equations: tuple[Equation, ...] = ()
     checks: tuple[Checked, ...] = ()
     plan: Plan
+
+    def in_words(self, write: Write) -> Answer:
+        """The answer with the settings in its sentences as a face writes them."""
+
+        def say(text: str) -> str:
+            return spoken(text, write, Plan.leaves())
+
+        def limit(found: Limit) -> Limit:
+            return found.model_copy(update={"sentence": say(found.sentence)})
+
+        return self.model_copy(
+            update={
+                "headline": say(self.headline),
+                "verdict": tuple(map(say, self.verdict)),
+                "binding": limit(self.binding),
+                "next_wall": None if self.next_wall is None else limit(self.next_wall),
+            }
+        )
 
     def metric(self, name: str) -> Metric:
         """A metric by its name or by its path, such as ``mfu`` or ``performance.mfu``."""

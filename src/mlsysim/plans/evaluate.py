@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import cheapest_change, sensitivities
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.schema import as_in_a_plan, spoken
 
 __all__ = ["evaluate", "evaluate_plainly"]
 
@@ -19,7 +21,13 @@ Evaluator = Callable[[Plan], Answer]
 def evaluate_plainly(plan: Plan) -> Answer:
     """The answer alone, without assertions, change and sensitivities."""
     kind = "mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind
-    return _EVALUATORS[kind]()(plan)
+    try:
+        answer = _EVALUATORS[kind]()(plan)
+    except InputError as error:
+        # Resolvers speak of their inputs, a plan of its keys.
+        sentence = spoken(str(error), as_in_a_plan, Plan.leaves())
+        raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
+    return answer.in_words(as_in_a_plan)
 
 
 # What one task needs is imported when it is asked: a pass on a chip needs no search of layouts.

@@ -7,6 +7,7 @@ field that is added to the plan is an option, a property and a control at once.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,19 @@ from mlsysim.errors import InputError, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.vocabulary import PARTS, names_of, plain
 
-__all__ = ["ALL_TASKS", "SAID", "Leaf", "Part", "gathered", "in_words", "key_named", "leaves", "record_of"]
+__all__ = [
+    "ALL_TASKS",
+    "SAID",
+    "Leaf",
+    "Part",
+    "as_in_a_plan",
+    "gathered",
+    "in_words",
+    "key_named",
+    "leaves",
+    "record_of",
+    "spoken",
+]
 
 ALL_TASKS = ("training", "serving", "inference")
 
@@ -243,3 +256,44 @@ def in_words(error: InputError, say: Callable[[Leaf], str], known: Mapping[str, 
     field = known.get(str(error.details.get("field")))
     details = {**error.details, "field": field.flat} if field is not None else error.details
     return type(error)(text[:1].upper() + text[1:], **details)
+
+
+# --- settings in sentences ----------------------------------------------------------------------------------------
+
+_SETTING = re.compile(r"(?<![-\w.])([a-z]\w*)(?: ?= ?('[^']*'|\"[^\"]*\"|-?\w+(?:\.\w+)*))?(?![\w(])")
+
+Write = Callable[[Leaf, Any], str]
+"""How a face writes a setting; without a value the name alone."""
+
+
+def spoken(sentence: str, write: Write, known: Mapping[str, Leaf]) -> str:
+    """A sentence with its settings as a face writes them.
+
+    Sentences of resolvers and answers write a setting as ``name=value``, as Python does, and a name alone as it stands in code
+    (``tp_size``). That notation is all that is read; words are left alone.
+    """
+
+    def written(found: re.Match[str]) -> str:
+        name, text = found[1], found[2]
+        # A word of prose may be that of a key; a name of code, or one with a value, is meant as such.
+        key = key_named(name, known) if text is not None or "_" in name else None
+        if key is None or (text is None and name == known[key].flat):
+            return found[0]
+        return write(known[key], None if text is None else _read(text))
+
+    return _SETTING.sub(written, sentence)
+
+
+def _read(text: str) -> Any:
+    if text[0] in "'\"":
+        return text[1:-1]
+    return {"True": True, "true": True, "False": False, "false": False}.get(text, text)
+
+
+def as_in_a_plan(leaf: Leaf, value: Any) -> str:
+    """A setting as a plan file writes it: ``zero = 3``, ``recompute = "full"``."""
+    name = leaf.key.rpartition(".")[2]
+    if value is None:
+        return name
+    plain_text = isinstance(value, str) and not re.fullmatch(r"-?[\d.]+(e-?\d+)?", value)
+    return f"{name} = {json.dumps(value) if plain_text or isinstance(value, bool) else value}"
