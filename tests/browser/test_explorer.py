@@ -185,7 +185,7 @@ MOVE = """([path, way]) => {
   return true;
 }"""
 
-LIVE = """[...document.querySelectorAll("#design [data-control]:not([hidden])")]
+LIVE = """[...document.querySelectorAll("#design [data-group]:not([data-group=more]) [data-control]:not([hidden])")]
   .filter((row) => row.querySelector("input:enabled, select:enabled")).map((row) => row.dataset.control)"""
 
 
@@ -208,9 +208,9 @@ def moves(page, path: str, plan) -> bool:
 
 def test_every_control_moves_the_numbers(page, site):
     controls = page.evaluate("site => import(site + 'controls.js').then(({ CONTROLS }) => CONTROLS)", site)
-    wanted = {
-        (control["path"], task) for control in controls for task in control["tasks"] if control["kind"] != "output"
-    }
+    # What a plain control of the last group writes is tested without a browser: some say nothing without another.
+    drawn = [control for control in controls if control["kind"] != "output" and control["group"] != "more"]
+    wanted = {(control["path"], task) for control in drawn for task in control["tasks"]}
     seen: set[tuple[str, str]] = set()
     for plan in (MIXTRAL, FIRST_ORDER, SERVING, RATE, PASS):
         go(page, plan)

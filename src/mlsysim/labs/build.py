@@ -1,6 +1,7 @@
 """``labs build``: a folder of static files that runs the engine in a browser and asks no other host for anything.
 
     index.html, *.js, *.css    the pages as they are in ``site/``
+    plan_keys.js               the keys of a plan, of which the explorer's controls are made
     labs.json                  the list of labs, and the mark that an instructor's key leaves in result codes
     pyodide/                   CPython for WebAssembly: the few files of the npm package that a browser loads
     wheels/                    our own package, pint, pydantic and what they need
@@ -25,6 +26,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.labs.codes import derived_key
+from mlsysim.labs.controls import keys_module
 from mlsysim.labs.fetch import Pin, fetch, pins
 from mlsysim.labs.runner import list_labs
 from mlsysim.labs.wheel import browser_wheel
@@ -69,6 +71,7 @@ def contents(
 ) -> dict[str, bytes]:
     """Every file of the site by its name below the folder."""
     made = _pages()
+    made["plan_keys.js"] = keys_module()
     made["labs.json"] = _json({"key": derived_key(key), "labs": list_labs()})
     wheels = []
     locked = pins()

@@ -10,7 +10,9 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.infra.registry import Grids
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
+from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.physics.precision import BYTES_PER_ELEMENT
+from mlsysim.physics.training_memory import OPTIMIZERS
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.timing.engines import engine_names
 from mlsysim.timing.stacks import stack_names
@@ -102,7 +104,7 @@ def chips() -> list[Item]:
 
 
 def short_lists() -> dict[str, list[Item]]:
-    """Fabrics, regions, engines, stacks and number formats."""
+    """Fabrics, regions, engines, stacks, number formats, pipeline schedules and optimizers."""
     return {
         "fabrics": [_item(_key(f), f"{f.name}, {to_si(f.bandwidth, 'Gbit/s'):,.4g} Gbit/s") for f in Fabrics],
         "regions": sorted(
@@ -112,6 +114,8 @@ def short_lists() -> dict[str, list[Item]]:
         "engines": [_item(name, name.replace("_", " ")) for name in engine_names()],
         "stacks": [_item(name, name) for name in stack_names()],
         "precisions": [_item(name, name) for name in BYTES_PER_ELEMENT],
+        "schedules": [_item(name, name) for name in SCHEDULES],
+        "optimizers": [_item(name, name) for name in OPTIMIZERS],
     }
 
 

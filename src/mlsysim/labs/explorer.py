@@ -36,7 +36,7 @@ from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import find_system
-from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan import FREE, Plan
 from mlsysim.plans.resolve import find_fleets, find_model
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
@@ -238,7 +238,7 @@ def search_layout(plan: Document) -> Document:
     """The plan with the best layout of all that fit."""
     searched = {key: value for key, value in plan.items() if key != "parallelism"}
     split = plan.get("parallelism") or {}
-    kept = {name: split[name] for name in ("sequence_parallel", "overlap") if name in split}
+    kept = {name: split[name] for name in ("sequence_parallel", *FREE) if name in split and name != "mode"}
     if "serving" in searched:
         searched["serving"] = {key: value for key, value in searched["serving"].items() if key != "replicas"}
         return {**searched, "parallelism": kept} if kept else searched

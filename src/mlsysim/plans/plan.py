@@ -40,6 +40,7 @@ from mlsysim.units.fields import (
 from mlsysim.units.registry import Quantity
 
 __all__ = [
+    "FREE",
     "Assertion",
     "ChipPart",
     "Constraints",
@@ -57,7 +58,7 @@ Task = Literal["training", "serving", "inference"]
 _MOST = 10**9
 _TEXT = 400
 
-_FREE = ("mode", "overlap", "offload")
+FREE = ("mode", "overlap", "offload")
 """Fields of a layout that are kept where the others are searched."""
 
 _SIZES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -207,7 +208,7 @@ class ParallelismPart(Part):
         """Whether the layout is to be searched."""
         if self.mode is not None:
             return self.mode == "auto"
-        return all(getattr(self, name) is None for name in type(self).model_fields if name not in _FREE)
+        return all(getattr(self, name) is None for name in type(self).model_fields if name not in FREE)
 
 
 class ServingPart(Part):

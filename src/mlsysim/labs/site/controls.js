@@ -1,7 +1,11 @@
 // The controls of a design, as data: which field of the plan each moves, by which stops, and for which tasks.
 //
+// Those that the page is drawn around stand here. Every other key of a plan gets a plain one from its description
+// (plan_keys.js, made when the site is built), so that no key is without one.
+//
 // A control reads the plan, and where the plan leaves its field open what the engine chose (`chosen` of the answer); it
 // writes a changed copy of the plan. Units stay in Python: numbers here are in the unit that is shown.
+import { FREE, KEYS } from "./plan_keys.js";
 import { get, set } from "./state.js";
 
 export const ALL = ["training", "serving", "inference"];
@@ -69,24 +73,20 @@ const figure = (name, label, tasks = ALL) => ({
 // --- parallelism ---------------------------------------------------------------------------------------------------
 
 const LAYOUT = ["tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "recompute"];
-const FREE = ["sequence_parallel", "overlap"];
 
 export function automatic(plan) {
   const split = plan.parallelism ?? {};
   if (split.mode) return split.mode === "auto";
-  return !Object.keys(split).some((name) => name !== "overlap");
+  return !Object.keys(split).some((name) => !FREE.includes(name));
 }
 
 // A degree of a training layout: a searched layout is written down first; the data-parallel degree is what is left.
 function split(name) {
   return (plan, value, { chosen }) => {
     if (plan.task !== "training") return set(plan, `parallelism.${name}`, value);
-    const before = plan.parallelism ?? {};
-    const kept = automatic(plan)
-      ? Object.fromEntries(LAYOUT.map((key) => [key, chosen[`parallelism.${key}`]]).filter(([, found]) => found !== undefined))
-      : Object.fromEntries(LAYOUT.filter((key) => key in before).map((key) => [key, before[key]]));
-    for (const key of FREE) if (key in before) kept[key] = before[key];
-    kept[name] = value;
+    const { mode, dp, ...before } = plan.parallelism ?? {};
+    const searched = LAYOUT.map((key) => [key, chosen[`parallelism.${key}`]]).filter(([, found]) => found !== undefined);
+    const kept = { ...(automatic(plan) ? Object.fromEntries(searched) : {}), ...before, [name]: value };
     if ((kept.pp ?? 1) === 1) delete kept.virtual_stages;
     return { ...plan, parallelism: kept };
   };
@@ -117,6 +117,30 @@ const money = (name, label, stops, unit, more) => ({
 
 const firstOrder = (plan, { chosen }) => typeof (get(plan, "hardware.efficiency") ?? chosen["hardware.efficiency"]) === "number";
 
+// --- from the schema -----------------------------------------------------------------------------------------------
+
+const named = (keys) => keys.map((key) => ({ key, name: key }));
+const choices = (path) => named(KEYS.find((key) => key.path === path).choices);
+
+// A plain control for a key: a menu where its values are known, a slider for counts and shares, and text for the rest.
+function plain({ path, label, meaning, tasks, kind, choices: words, list, least, most, example }) {
+  const control = { path, group: "more", label, meaning, tasks, none: "not said" };
+  if (words) return { ...control, kind: "menu", options: named(words) };
+  if (list) return { ...control, kind: "menu", list };
+  if (kind === "flag") {
+    return { ...control, kind: "menu", options: [{ key: "true", name: "yes" }, { key: "false", name: "no" }],
+      read: (plan) => get(plan, path)?.toString() ?? null,
+      write: (plan, value) => set(plan, path, value === null ? null : value === "true") };
+  }
+  if (kind === "whole") {
+    const stops = [null, ...(least === 0 ? [0] : []), ...powers(1, Math.min(most ?? 65536, 65536))];
+    return { ...control, kind: "slider", integer: true, least: least ?? 1, stops };
+  }
+  if (kind === "share") return { ...control, kind: "slider", stops: [null, ...range(0.05, 1, 0.05)] };
+  if (kind === "number") return { ...control, kind: "slider", stops: [null, ...geometric(0.125, 8192, 2)] };
+  return { ...control, kind: "text", example };
+}
+
 // --- the list ------------------------------------------------------------------------------------------------------
 
 export const GROUPS = {
@@ -126,9 +150,10 @@ export const GROUPS = {
   chip: "Edit the chip",
   parallelism: "Parallelism",
   place: "Place, time and money",
+  more: "More settings",
 };
 
-export const CONTROLS = [
+const DRAWN = [
   { path: "workload.model", group: "workload", label: "Model", kind: "search", list: "models", tasks: ALL,
     // How experts are split says nothing about another model.
     write: (plan, item) => set(set(plan, "workload.model", item.key), "parallelism.ep", null) },
@@ -138,7 +163,7 @@ export const CONTROLS = [
     stops: powers(128, 1048576), tasks: ["training", "inference"] },
   { path: "workload.precision", group: "workload", label: "Precision", kind: "menu", list: "precisions", tasks: ALL },
   { path: "workload.phase", group: "workload", label: "Phase", kind: "menu", tasks: ["inference"], none: "as the model has it",
-    options: ["prefill", "decode", "inference"].map((key) => ({ key, name: key })) },
+    options: choices("workload.phase") },
   { path: "workload.tokens", group: "workload", label: "Train on", unit: "tokens", kind: "slider",
     stops: [null, ...geometric(1e9, 1.28e14, 2)], none: "for a fixed time", tasks: ["training"] },
 
@@ -201,7 +226,7 @@ export const CONTROLS = [
   degree("micro_batch", "Micro-batch", 256, { unit: "sequences" }),
   degree("zero", "ZeRO stage", 3, { stops: [0, 1, 2, 3], least: 0 }),
   { path: "parallelism.recompute", group: "parallelism", label: "Recompute", kind: "menu", tasks: ["training"],
-    options: ["none", "selective", "full"].map((key) => ({ key, name: key })), write: split("recompute") },
+    options: choices("parallelism.recompute"), write: split("recompute") },
 
   { path: "ops.region", group: "place", label: "Region", kind: "menu", list: "regions", none: "not said", tasks: ALL },
   { path: "ops.days", group: "place", label: "Duration", unit: "days", kind: "slider", stops: geometric(0.25, 1024, 2),
@@ -212,6 +237,8 @@ export const CONTROLS = [
     shown: ({ plan }) => Boolean(get(plan, "workload.tokens")) }),
   money("budget", "Budget", geometric(1000, 1.024e9, 1), "USD", { tasks: ["training", "serving"], written: "USD" }),
 ];
+
+export const CONTROLS = [...DRAWN, ...KEYS.filter(({ path }) => !DRAWN.some((drawn) => drawn.path === path)).map(plain)];
 
 export function valueOf(control, context) {
   if (control.read) return control.read(context.plan, context) ?? null;

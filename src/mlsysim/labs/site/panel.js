@@ -4,8 +4,8 @@ import { Combobox } from "./combobox.js";
 import { element } from "./dom.js";
 
 const TASKS = { training: "Training", serving: "Serving", inference: "One pass" };
-const CLOSED = ["chip"];
-const CLOSED_ON_PHONES = ["chip", "parallelism", "place"];
+const CLOSED = ["chip", "more"];
+const CLOSED_ON_PHONES = ["chip", "parallelism", "place", "more"];
 
 const idOf = (control) => control.path.replaceAll(/[._]/g, "-");
 
@@ -80,8 +80,9 @@ export class Panel {
   #row(control) {
     const id = idOf(control);
     const makers = { slider: () => this.#slider(control, id), menu: () => this.#menu(control, id),
-      search: () => this.#search(control, id), output: () => this.#output(control, id) };
+      search: () => this.#search(control, id), output: () => this.#output(control, id), text: () => this.#text(control, id) };
     const made = makers[control.kind]();
+    if (control.meaning) made.root.title = control.meaning;
     made.root.dataset.control = control.path;
     return made;
   }
@@ -153,6 +154,16 @@ export class Panel {
     };
     return { root: element("div", { class: "control search" }, element("label", { for: id }, control.label), box.root), show,
       inputs: [box.input] };
+  }
+
+  #text(control, id) {
+    const input = element("input", { type: "text", id, placeholder: control.example ?? "", autocomplete: "off",
+      onchange: () => this.#edit(control, input.value.trim() === "" ? null : input.value.trim()) });
+    const show = (value, context, force) => {
+      if (force || document.activeElement !== input) input.value = value ?? "";
+    };
+    return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), input), show,
+      inputs: [input] };
   }
 
   #output(control, id) {
