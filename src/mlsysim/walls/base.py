@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from mlsysim.cases.assumptions import DEFAULT, Assumption, Assumptions
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.uncertain import Uncertain
+from mlsysim.vocabulary import same_as
 from mlsysim.walls.inputs import (
     CALIBRATED,
     CALIBRATED_EFFICIENCY,
@@ -96,6 +97,17 @@ _OF_UNCERTAINTY = frozenset(("uncertain", "samples", "seed"))
 """What ``solve`` takes beside the declared inputs; see :mod:`mlsysim.walls.uncertainty`."""
 
 
+def _by_their_names(resolver: str, given: dict[str, Any], inputs: dict[str, Input]) -> dict[str, Any]:
+    """Inputs that may be given by any name of the vocabulary, by their own."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        own = same_as(name, inputs) or name
+        if own in found:
+            raise InputError(f"{resolver}.solve got {own!r} twice, as {name!r} too.", field=own)
+        found[own] = value
+    return found
+
+
 class Resolver(Generic[R]):
     """Base of models, solvers and optimizers.
 
@@ -160,6 +172,8 @@ class Resolver(Generic[R]):
                     raise InputError(f"{cls.__name__}.solve got {name!r} twice.", field=name)
                 given[name] = value
         inputs = cls.inputs
+        if not given.keys() <= inputs.keys():
+            given = _by_their_names(cls.__name__, given, inputs)
         if Uncertain in map(type, given.values()) or not _OF_UNCERTAINTY.isdisjoint(given):
             from mlsysim.walls.uncertainty import solve_uncertain
 
