@@ -12,7 +12,7 @@ from mlsysim.plans.resolve import find_fleets
 
 __all__ = ["completed", "fleet_text", "header", "not_expressed", "reasons"]
 
-_SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_size", "serving.batch_size")
+_SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_size")
 
 
 def completed(plan: Plan, answer: Answer) -> Plan:
