@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pint import DimensionalityError
+if TYPE_CHECKING:
+    from pint import DimensionalityError
 
 __all__ = [
     "DataWarning",
@@ -39,6 +40,15 @@ __all__ = [
     "ZooFileError",
     "nearest",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Pint is a quarter of a second that a sentence or a list of commands does not need.
+    if name != "DimensionalityError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pint import DimensionalityError
+
+    return DimensionalityError
 
 
 class MLSysError(Exception):
