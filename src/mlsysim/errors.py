@@ -117,14 +117,16 @@ class DataWarning(UserWarning):
 def nearest(name: str, valid: Iterable[str], limit: int = 3) -> list[str]:
     """The valid names closest to ``name``, ignoring case and punctuation.
 
-    >>> nearest("h-100", ["A100", "H100", "TPU_v4"])[0]
-    'H100'
+    >>> nearest("h-100", ["A100", "H100", "TPU_v4"])[0], nearest("modle", ["mode", "model"])[0]
+    ('H100', 'model')
     """
     folded: dict[str, str] = {}
     for candidate in valid:
         folded.setdefault(fold(candidate), candidate)
     wanted = fold(name[:200])
     close = get_close_matches(wanted, folded, n=limit, cutoff=0.5)
+    # Two letters in each other's place are the most common slip: the same letters go first.
+    close.sort(key=lambda key: sorted(key) != sorted(wanted))
     if not close and len(wanted) >= 2:
         close = [key for key in folded if wanted in key][:limit]
     return [folded[key] for key in close]

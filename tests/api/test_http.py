@@ -123,7 +123,7 @@ def test_malformed_bodies(client, body):
 
 
 def test_unknown_fields(client):
-    assert "did you mean 'model'" in sentence(client.post("train", {**TRAIN, "modell": 1}), 422, "input")
+    assert "did you mean 'model'" in sentence(client.post("train", {**TRAIN, "modle": 1}), 422, "input")
 
 
 @pytest.mark.parametrize(
