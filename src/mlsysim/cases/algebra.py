@@ -173,12 +173,16 @@ class Seconds:
         """
         if not isinstance(a, Seconds) or not isinstance(b, Seconds):
             return cls.__maximum__(a, b)
-        longer = ops.maximum(a.value, b.value)
-        filled = longer > 0
-        total = ops.where(filled, soft_maximum(ops.where(filled, a.value, 1.0), b.value, corner), 0.0)
-        shares = (ops.where(filled, side.value / ops.where(filled, total, 1.0), 0.0) for side in (a, b))
-        pulls = tuple((side, ops.power(share, corner - 1), 1.0) for side, share in zip((a, b), shares, strict=True))
-        return cls(a.tape, total, pulls)
+        filled = (a.value > 0) | (b.value > 0)
+        if filled is True:
+            total = soft_maximum(a.value, b.value, corner)
+            one, other = (a.value / total) ** (corner - 1), (b.value / total) ** (corner - 1)
+        else:
+            # Nothing on one side, or on some places of arrays: a norm of zeros is zero.
+            total = ops.where(filled, soft_maximum(ops.where(filled, a.value, 1.0), b.value, corner), 0.0)
+            size = ops.where(filled, total, 1.0)
+            one, other = ((side.value / size) ** (corner - 1) for side in (a, b))
+        return cls(a.tape, total, ((a, one, 1.0), (b, other, 1.0)))
 
     @classmethod
     def _pair(cls, a: Any, b: Any, first: Any, gross: float | None) -> Seconds:

@@ -133,7 +133,7 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The answer: seconds by what they go to, the 90 % band where there is one, and how the ledger is taken.
+    """The answer: seconds by what they go to, bytes needed and there, the 90 % band, and how the ledger is taken.
 
     ``compute``, ``memory`` and ``overhead`` overlap at first order; calibrated, they are what each wall has of the critical path.
     ``watts`` is the board's power where it does not follow from utilisation; ``cycles`` the facts of a microcontroller.
@@ -143,6 +143,8 @@ class Timed:
     compute: float
     memory: float
     overhead: float
+    needed: float
+    capacity: float
     case: Callable[[], Ledger]
     spilled: float = 0.0
     band: tuple[float, float] | None = None
@@ -288,12 +290,18 @@ def first_order(a: Algebra, work: Work, times: Roofline) -> Any:
 def first_order_pass(work: Work, device: Device, efficiency: float, held: tuple[Held, ...] | None = None) -> Timed:
     """A pass at first order; ``held`` where it is not what a forward pass holds."""
     times = roofline(work, device, efficiency)
-    held = held_by(work, device)[0] if held is None else held
+
+    def case() -> Ledger:
+        kept = held_by(work, device)[0] if held is None else held
+        return ledger_of(lambda a: first_order(a, work, times), kept, times.capacity)
+
     return Timed(
         seconds=times.seconds,
         compute=times.compute,
         memory=times.memory,
         overhead=times.dispatch,
-        case=lambda: ledger_of(lambda a: first_order(a, work, times), held, times.capacity),
+        needed=times.held,
+        capacity=times.capacity,
+        case=case,
         spilled=times.spilled,
     )

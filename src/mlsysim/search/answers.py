@@ -184,8 +184,9 @@ def _memory(result: Result, given: Mapping[str, Any]) -> tuple[float, float, str
     if isinstance(result, CompressionResult):
         chip = Hardware.get(given["hardware"])
         return to_si(result.memory, "byte"), to_si(chip.memory.capacity, "byte"), ""
-    assert isinstance(result, PerformanceProfile)
-    return to_si(result.memory_footprint, "byte"), to_si(result.memory_capacity, "byte"), ""
+    assert isinstance(result, PerformanceProfile) and result.ledger is not None
+    kept = ", ".join(f"{each.name} {each.bytes / _GB:.1f} GB" for each in result.ledger.held if each.bytes >= _GB / 10)
+    return to_si(result.memory_footprint, "byte"), to_si(result.memory_capacity, "byte"), kept
 
 
 def _times(result: Result) -> dict[str, Any]:

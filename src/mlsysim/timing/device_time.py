@@ -43,11 +43,11 @@ class DeviceTime:
 
     total: Any
     device: Any
-    flops: float
-    moved: float
     regime: str
     software: str
     profile: Profile
+    flops: float = 0.0
+    moved: float = 0.0
     arithmetic: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
@@ -133,8 +133,6 @@ def inference_time(
     return DeviceTime(
         total=sum(part.total for part in parts) + sampling,
         device=sum(part.device for part in parts) + sampling,
-        flops=sum(part.flops for part in parts),
-        moved=sum(part.moved for part in parts),
         regime=regime_of(model, phase, chosen),
         software=chosen.name,
         profile=shares,

@@ -100,18 +100,33 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class PassTime:
-    """Seconds of a pass on one device: in all, and by layer class; how many operators were launched.
-
-    ``arithmetic`` are the seconds of operators whose arithmetic would take longer than their bytes on a perfect chip.
-    """
+    """Seconds of a pass on one device: in all, and of each operator; ``ridge`` is the chip's at the precision."""
 
     total: Any
     device: Any
-    by_layer: dict[str, Any]
-    operators: Any
-    flops: Any
-    moved: Any
-    arithmetic: Any = 0.0
+    timed: tuple[tuple[Operator, Any], ...]
+    ridge: float
+
+    @property
+    def by_layer(self) -> dict[str, Any]:
+        """Seconds by layer class."""
+        found: dict[str, Any] = {}
+        for op, seconds in self.timed:
+            found[op.layer] = found.get(op.layer, 0.0) + seconds
+        return found
+
+    @property
+    def arithmetic(self) -> Any:
+        """Seconds of operators whose arithmetic would take longer than their bytes on a perfect chip."""
+        return sum(where(op.flops > self.ridge * op.bytes, seconds, 0.0) for op, seconds in self.timed)
+
+    @property
+    def flops(self) -> Any:
+        return sum(op.count * op.flops for op, _ in self.timed)
+
+    @property
+    def moved(self) -> Any:
+        return sum(op.count * op.bytes for op, _ in self.timed)
 
 
 def operator_time(
@@ -188,17 +203,17 @@ def _product_time(
             1.0,
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
-    quantised: Any = 0.0
+    conversion: Any = 0.0
     if how.convert != "fused" and narrow and not widened and op.kind == "gemm":
         quantised = 3.0 * op.m * (op.k + k.quantise_row)
+        seconds = quantised / (k.quantise_share * bandwidth)
+        conversion = tag("conversions", 2, "bandwidth", "t = Q / (q W)", seconds, moved=quantised)
         if how.convert == "separate":
             start = start + convert_start
     return product_time(
         tag(name, 1, "peak", equation, op.flops / rate, flop=op.flops),
         tag(name, 2, "bandwidth", equation, moved / (k.memory_share * bandwidth), moved=moved),
-        tag(
-            "conversions", 2, "bandwidth", "t = Q / (q W)", quantised / (k.quantise_share * bandwidth), moved=quantised
-        ),
+        conversion,
         _started(chain * power(op.k / REACH, k.growth), tag),
         _started(start, tag),
         k.corner,
@@ -343,15 +358,11 @@ def pass_time(
     tag: Tag = untagged,
 ) -> PassTime:
     """Seconds of all operators of a pass, one after the other; collectives are left out."""
-    by_layer: dict[str, Any] = {}
+    timed: list[tuple[Operator, Any]] = []
     total: Any = 0.0
     count: Any = 0
-    flops: Any = 0.0
-    moved: Any = 0.0
-    arithmetic: Any = 0.0
     software = how.software
     bandwidth = to_si(chip.memory.bandwidth, "byte/s")
-    ridge = arithmetic_peak(chip, precision)[0] / bandwidth
     _, graph_launch, launch = profile.memory_bound.times
     if how.graph:
         launch = graph_launch
@@ -368,11 +379,8 @@ def pass_time(
                 seconds = seconds + _position_time(op, profile, software, bandwidth, tag)
                 calls = calls + software.cost("rotary").launches
         seconds = op.count * seconds
-        by_layer[op.layer] = by_layer.get(op.layer, 0.0) + seconds
+        timed.append((op, seconds))
         total = total + seconds
-        arithmetic = arithmetic + where(op.flops > ridge * op.bytes, seconds, 0.0)
         count = count + op.count * calls
-        flops = flops + op.count * op.flops
-        moved = moved + op.count * op.bytes
     waited = host_bound_time(total, count, tag("launches", 3, "host", "t = max(device, n h)", launch))
-    return PassTime(waited, total, by_layer, count, flops, moved, arithmetic)
+    return PassTime(waited, total, tuple(timed), arithmetic_peak(chip, precision)[0] / bandwidth)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.plans.parts import memory_bar as held_bar
 from mlsysim.plot.amounts import Amounts, read_amount, read_label, read_parts, sequence
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import BODY, PAD, KeyEntry, finish, heading, key, linear_scale, x_axis
@@ -151,7 +152,10 @@ def memory_parts(result: Any) -> tuple[list[tuple[str, Any]], Any]:
         parts = [("weights", result.model_weights_size * share), ("KV cache", result.kv_cache_size * share)]
         return _with_rest(parts, result.memory_per_device), result.memory_available
     if isinstance(result, PerformanceProfile):
-        return [("all that the pass keeps", result.memory_footprint)], result.memory_capacity
+        if result.ledger is None:
+            return [("all that the pass keeps", result.memory_footprint)], result.memory_capacity
+        bar = held_bar(result.ledger)
+        return [(part.label, quantity(part.value, "byte")) for part in bar.parts], result.memory_capacity
     raise InputError(f"A memory bar is drawn of parts or of a result with memory, got {type(result).__name__}.")
 
 

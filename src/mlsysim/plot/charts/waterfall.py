@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.plans.parts import time_parts
 from mlsysim.plot.amounts import Amounts, read_label, read_parts
 from mlsysim.plot.bars import Row, paint_rows
 from mlsysim.plot.figure import WIDE, Figure
@@ -84,8 +85,11 @@ def step_parts(result: Any) -> list[tuple[str, Any]]:
             named[1] = ("Model-parallel communication, optimizer, fixed time", rest)
     elif isinstance(result, PerformanceProfile):
         whole = to_si(result.latency, "s")
-        overhead = to_si(result.latency_overhead, "s")
-        named = [(f"{result.bottleneck} (the longer of both)", whole - overhead), ("Dispatch and waiting", overhead)]
+        if result.ledger is not None:
+            named = [(part.label[:1].upper() + part.label[1:], part.value) for part in time_parts(result.ledger)]
+        else:
+            overhead = to_si(result.latency_overhead, "s")
+            named = [(f"{result.bottleneck} (the longer of both)", whole - overhead), ("Dispatch", overhead)]
     else:
         raise InputError(f"A waterfall is drawn of parts, a step or a pass, got {type(result).__name__}.")
     return [(label, quantity(value, "s")) for label, value in named if value > _ROUNDING * whole]

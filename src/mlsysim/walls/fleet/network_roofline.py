@@ -7,15 +7,15 @@ roofline; :class:`DistributedModel` gives the step with everything else in it.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.capacity import training_state
-from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.cases.one_pass import device_of
+from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, node_time
 from mlsysim.timing.network import datasheet_network
-from mlsysim.units.registry import to_si
 from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Inputs, Resolver
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 
@@ -55,28 +55,23 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
         """Compare arithmetic with gradient synchronisation."""
         model, fleet = x.model, x.fleet
         chip = fleet.node.accelerator
-        sequence = not model.fixed_shape
-        demand = model.demand(
-            "training", batch_size=x.batch_size, seq_len=x.seq_len if sequence else None, precision=x.precision
-        )
-        peak, note = arithmetic_peak(chip, x.precision)
-        if note:
-            assumed["arithmetic"] = note
+        seq_len = None if model.fixed_shape else x.seq_len
+        work, held = training_work(TrainingStep(model, x.batch_size, seq_len, x.precision))
+        device = device_of(chip, x.precision, 1.0, assumed)
+        peak, dispatch, capacity = device.peak, device.dispatch, device.capacity
         ranks = fleet.total_accelerators
         net = datasheet_network(fleet, assumed=assumed)
         gradient = model.parameter_count * max(bytes_per_element(x.precision), 2.0)
-        t_compute = compute_time(demand.hardware_flops, peak, x.efficiency)
+        t_compute = compute_time(work.hardware_flops, peak, x.efficiency)
         t_network = net.all_reduce(gradient, net.group(ranks))
-        dispatch = to_si(chip.dispatch_tax, "s")
         latency = node_time(t_compute, t_network, dispatch)
-        footprint = training_state(model, x.batch_size, x.seq_len, x.precision).total
-        capacity = to_si(chip.memory.capacity, "byte")
+        footprint = work.total
         bound = "Compute" if t_compute >= t_network else "Network"
         margin = max(t_compute, t_network) / min(t_compute, t_network) if min(t_compute, t_network) > 0 else None
         number = 1 if bound == "Compute" else 14
         name = "Compute" if bound == "Compute" else "Communication"
         lead = f"{margin:.3g} times as long as the other" if margin is not None else "the only one"
-        return PerformanceProfile.of(
+        outcome = PerformanceProfile.of(
             assumed,
             feasible=footprint <= capacity,
             binding=Binding(number, name, margin, f"Wall {number} ({name}) binds: it takes {lead}."),
@@ -86,17 +81,17 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
             latency_overhead=dispatch,
             throughput=x.batch_size * ranks / latency,
             bottleneck=bound,
-            arithmetic_intensity=demand.flops / gradient,
+            arithmetic_intensity=work.flops / gradient,
             energy=None,
             memory_footprint=footprint,
             memory_capacity=capacity,
             peak_flops_actual=peak * x.efficiency,
             peak_bw_actual=gradient / t_network if t_network > 0 else 0.0,
-            mfu=demand.flops / (latency * peak),
-            hfu=demand.hardware_flops / (latency * peak),
+            mfu=work.flops / (latency * peak),
+            hfu=work.hardware_flops / (latency * peak),
             phase="training",
             shown={
-                "flops": demand.hardware_flops,
+                "flops": work.hardware_flops,
                 "peak": peak,
                 "bytes": gradient,
                 "ranks": ranks,
@@ -104,3 +99,13 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
             },
             cited={"model": model, "hardware": chip},
         )
+
+        def case(a: Algebra) -> Any:
+            return node_time(
+                a.tag("arithmetic", 1, "peak", "T = F / (P eta)", t_compute, flop=work.hardware_flops),
+                a.tag("gradient synchronisation", 14, "fabric", "T = 2 (N-1)/N M/B", t_network, sent=gradient),
+                a.tag("dispatch", 3, "host", "T = T_dispatch", dispatch),
+            )
+
+        outcome._case = lambda: ledger_of(case, held, capacity)
+        return outcome

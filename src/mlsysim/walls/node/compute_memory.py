@@ -35,7 +35,6 @@ from mlsysim.cases.one_pass import (
     device_of,
     first_order_pass,
     held_by,
-    room,
     work_of,
 )
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
@@ -278,7 +277,7 @@ def _packed(
 ) -> PerformanceProfile:
     """The result that is read off a timed pass."""
     chip, seconds, calibrated = x.hardware, timed.seconds, x.efficiency == CALIBRATED
-    footprint, capacity = room(work, device)
+    footprint, capacity = timed.needed, timed.capacity
     place = held_by(work, device)[1] if step is None else ""
     fits = footprint <= capacity
     if place:
