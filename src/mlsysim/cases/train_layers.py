@@ -29,8 +29,26 @@ from mlsysim.units.ops import ceil, log2, maximum, minimum, where
 __all__ = ["PARTS", "calibrated"]
 
 PARTS = (
-    *("products", "starts of products", "attention", "attention scores", "elementwise", "conversion", "experts"),
-    *("permutation", "scan", "output head", "loss", "optimizer update", "host launches", "stalls of the software"),
+    *(
+        "products",
+        "starts of products",
+        "starts of kernels",
+        "attention",
+        "attention scores",
+        "elementwise",
+        "conversion",
+        "experts",
+    ),
+    *(
+        "permutation",
+        "scan",
+        "output head",
+        "loss",
+        "optimizer update",
+        "casts of parameters",
+        "host launches",
+        "stalls of the software",
+    ),
     *("step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state"),
     *(
         "pipeline sends",
@@ -124,8 +142,10 @@ def calibrated(
     sends = 2 * m * layout.virtual_stages * send
     # The constant is Adam's; another optimizer reads and writes its own states instead.
     states = optimizer_bytes(job.optimizer, _BF16) - optimizer_bytes("adam", _BF16)
-    moved = (k.optimizer_bytes + 2 * states) * _owned(job, layout, dense, experts)
+    update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
+    moved = (update + 2 * states) * _owned(job, layout, dense, experts)
     moved = 0.0 * moved if job.frozen else moved
+    casts = _stream(s, "casts of parameters", stack.cast_bytes * (dense + experts), stack.elementwise_share)
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
     host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
@@ -139,7 +159,8 @@ def calibrated(
         data=data,
         hides=hide.data,
         window=lambda busy: hide.data_room * BACKWARD_SHARE * busy,
-        update=a.tag(
+        update=casts
+        + a.tag(
             "optimizer update",
             2,
             "bandwidth",
@@ -176,6 +197,7 @@ def _layer(s: _Setting, kind: LayerKind, tokens: Any) -> _Layer:
     again = job.again
     moved = _elementwise(kind, s.stack, layout.tp, tokens, job.sequence_parallel)
     light = _stream(s, "elementwise", moved, s.stack.elementwise_share)
+    light = light + a.tag("starts of kernels", 3, "start", "starts", s.stack.light_launches * s.chip.light_start)
     products, backward = _products(s, kind, tokens, latent=False)
     core, core_back, ring = _attention(s, kind, tokens)
     forward = light + products + core

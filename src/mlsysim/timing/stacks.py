@@ -13,9 +13,14 @@ from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
 
-__all__ = ["DEFAULT_STACK", "Recipe", "Stack", "nearest_stack", "recipe", "stack", "stack_names", "stack_of_source"]
+__all__ = ["Recipe", "Stack", "default_stack", "nearest_stack", "recipe", "stack", "stack_names", "stack_of_source"]
 
-DEFAULT_STACK = "bridge"
+_ONE, _MANY = "plain", "bridge"
+
+
+def default_stack(accelerators: int) -> str:
+    """The software where nothing is said: PyTorch as it comes on one accelerator, Megatron-Bridge on more."""
+    return _ONE if accelerators == 1 else _MANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,9 @@ class Stack:
     dropout, bias and softmax) or fused. ``recompute`` is the default: none, selective (attention core), half (every other
     product), modules (norms and activations), full, or fit (none if it fits, else modules). ``kappa`` is the share of
     hidden communication that slows computing anyway. ``host`` scales the launches of a mixture-of-experts layer,
-    ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts.
+    ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
+    a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
+    ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one.
     """
 
     name: str
@@ -52,6 +59,9 @@ class Stack:
     device_share: float = 1.0
     virtual_stages: str = "one"
     context_loss: float = 0.0
+    cast_bytes: float = 0.0
+    update_bytes: float | None = None
+    light_launches: float = 0.0
     sources: tuple[str, ...] = ()
 
     @property

@@ -78,6 +78,7 @@ class TrainingChip:
     product_bytes: float
     converts: float
     product_start: float
+    light_start: float
     attention_rate: float
     attention_ramp: float
     flash2: float
@@ -180,6 +181,7 @@ def training_chip(
         product_bytes=bytes_per_element(wanted),
         converts=0.0 if not conversion else (k.block_scale_cost if conversion < 0 else 1.0),
         product_start=entry["start"] if "start" in entry else to_si(shares.gemm_for(wanted).start, "s"),
+        light_start=shares.memory_bound.times[0],
         attention_rate=attention,
         attention_ramp=ramp,
         flash2=entry["flash2"],

@@ -38,7 +38,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
 from mlsysim.models.training_shape import training_regime
 from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
-from mlsysim.timing.stacks import DEFAULT_STACK, stack_names
+from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import (
     CALIBRATED_EFFICIENCY,
@@ -203,7 +203,8 @@ class DistributedModel(Resolver[DistributedResult]):
             "software, for efficiency='calibrated'",
             kind="choice",
             choices=stack_names(),
-            default=DEFAULT_STACK,
+            default=None,
+            assumed=f"{default_stack(1)} on one accelerator, {default_stack(2)} on more",
         ),
         "power_cap": Input(
             "power limit of each accelerator, for efficiency='calibrated'",

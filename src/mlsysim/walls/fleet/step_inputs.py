@@ -18,7 +18,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.training_shape import training_shape
 from mlsysim.timing.network import datasheet_network
-from mlsysim.timing.stacks import Stack, stack
+from mlsysim.timing.stacks import Stack, default_stack, stack
 from mlsysim.timing.training_chip import chip_in_fleet
 from mlsysim.units.registry import to_si
 from mlsysim.walls.data.locality import topology_share
@@ -42,10 +42,9 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     if isinstance(x.efficiency, str) and x.efficiency == CALIBRATED:
         shape = training_shape(x.model, x.target_share)
         found = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap)
-        software = Software(shape, found, stack(x.stack))
-        assumed.say(
-            "stack", x.stack, SOFTWARE, f"{software.stack.name}: {software.stack.title} ({software.stack.year})"
-        )
+        name = stack_name(x)
+        software = Software(shape, found, stack(name))
+        assumed.say("stack", name, SOFTWARE, f"{software.stack.name}: {software.stack.title} ({software.stack.year})")
         if not found.measured:
             text = f"{chip.name} has no measured training constants; those of its class are used"
             assumed.say("extrapolating", True, CHIP, text)
@@ -72,11 +71,16 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     )
 
 
+def stack_name(x: Any) -> str:
+    """The software that was asked for, or the default for so many accelerators."""
+    return str(x.stack or default_stack(x.fleet.total_accelerators))
+
+
 def schedule_given(x: Any) -> str | None:
     """The schedule that was asked for, else the stack's own; None for 1F1B, interleaved with virtual stages."""
     if x.schedule is not None or not isinstance(x.efficiency, str):
         return x.schedule
-    return stack(x.stack).schedule
+    return stack(stack_name(x)).schedule
 
 
 def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
