@@ -75,7 +75,10 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a pass asks for, in flop and bytes. ``in_place`` where its weights may be executed from flash."""
+    """What a pass asks for, in flop and bytes. ``in_place`` where its weights may be executed from flash.
+
+    A training step (``is_step``) is timed as if it fitted, without the dispatch of a pass, as a fleet's is.
+    """
 
     flops: Any
     hardware_flops: Any
@@ -86,11 +89,13 @@ class Work:
     cache: Any
     working: Any
     in_place: Any = False
+    reserve: Any = 0.0
+    is_step: Any = False
 
     @property
     def total(self) -> Any:
         """Bytes that main memory holds where there is no flash."""
-        return self.weights + self.cache + self.working
+        return self.weights + self.cache + self.working + self.reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +270,13 @@ def held_by(work: Work, device: Device) -> tuple[tuple[Held, ...], str]:
 def roofline(work: Work, device: Device, efficiency: Any) -> Roofline:
     """Times of a pass with one efficiency, and what is streamed of a model that does not fit."""
     held, capacity = room(work, device)
-    linked = device.host_link == device.host_link
+    linked = (device.host_link == device.host_link) & (work.is_step <= 0)
     spilled = where((held > capacity) & linked, work.moved * (1 - capacity / held), 0.0)
     return Roofline(
         compute=compute_time(work.hardware_flops, device.peak, efficiency),
         resident=memory_time(work.moved - spilled, device.bandwidth),
         streamed=memory_time(spilled, where(linked, device.host_link, math.inf)),
-        dispatch=device.dispatch,
+        dispatch=where(work.is_step > 0, 0.0, device.dispatch),
         spilled=spilled,
         held=held,
         capacity=capacity,

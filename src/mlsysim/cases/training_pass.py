@@ -1,34 +1,43 @@
 """A training step on one device: its memory, and its time at first order and calibrated.
 
-Memory holds weights, gradients, optimizer state and the activations that wait for the backward pass. Networks of fixed shape are
-timed by the training stack of their runtime (:mod:`mlsysim.timing.vision_time`), which includes loss and update; recomputing all
-activations adds a forward pass, frozen weights leave two thirds. The rest is timed by its operators
-(:mod:`mlsysim.timing.device_time`).
+It is the step of a fleet of one (:mod:`mlsysim.cases.train`, :mod:`mlsysim.cases.train_layers`), with the same memory and the same
+reserve, under the software that one accelerator runs where nothing is said. Networks of fixed shape are timed by the training
+stack of their runtime (:mod:`mlsysim.timing.vision_time`), which includes loss and update; recomputing all activations adds a
+forward pass, frozen weights leave two thirds; networks that state neither rows nor layers (recommenders) by their operators
+(:mod:`mlsysim.timing.device_time`). What does not fit is timed as if it did.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
-from mlsysim.cases.assumptions import INFERRED, SOFTWARE, Assumptions
-from mlsysim.cases.capacity import training_remedies, training_state
-from mlsysim.cases.ledger import Held
+from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions
+from mlsysim.cases.capacity import training_remedies
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
 from mlsysim.cases.pass_times import joules_of, profile_band, refuse_runtime, say_profile, say_runtime, timed_by
+from mlsysim.cases.recompute import again
+from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.training_memory import training_held
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.inventory import inventory_of
+from mlsysim.models.training_shape import training_regime, training_shape
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, training_time
 from mlsysim.timing.runtimes import band_of, has_inventory, runtime_for
+from mlsysim.timing.stacks import default_stack, stack
+from mlsysim.timing.training_chip import constants, lone_chip
 from mlsysim.timing.vision_time import inventory_time
-from mlsysim.zoo.intervals import Interval
+from mlsysim.zoo.constants import constant
+from mlsysim.zoo.intervals import Interval, interval
 
 __all__ = ["TrainingStep", "training_help", "training_pass", "training_work"]
-
-_HALF = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +66,19 @@ def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
         recompute=step.recompute,
         frozen=step.lora_rank is not None,
     )
-    state = training_state(
-        model,
-        step.batch,
-        step.seq_len,
-        step.precision,
-        optimizer=step.optimizer,
-        recompute=step.recompute,
-        zero_stage=step.zero_stage,
-        dp=step.dp,
-        lora_rank=step.lora_rank,
-    )
-    held = (
-        Held("weights", state.weights),
-        Held("gradients", state.gradients),
-        Held("optimizer state", state.optimizer),
-        Held("activations", state.activations),
-    )
+    held = tuple(each for each in training_held(_job(step), _layout(step)) if each.where == "device")
+    sizes = {each.name: each.bytes for each in held}
     work = Work(
         flops=demand.flops,
         hardware_flops=demand.hardware_flops,
         moved=demand.bytes,
         tokens=demand.tokens,
         samples=step.batch,
-        weights=state.weights + state.gradients + state.optimizer,
+        weights=sizes["weights"] + sizes["gradients"] + sizes["optimizer state"],
         cache=0.0,
-        working=state.activations,
+        working=sizes["activations"],
+        reserve=sizes[RESERVE],
+        is_step=True,
     )
     return work, held
 
@@ -105,22 +101,39 @@ def training_pass(
         return first_order_pass(work, device, efficiency, held)
     assumed.pop("bandwidth_efficiency", None)
     check_known(step.model, chip, step.precision)
-    form = _by_runtime(step, chip, runtime, assumed) if fixed else _by_operators(step, chip, assumed)
-    seconds, band, words = form
+    layers = isinstance(step.model, TransformerWorkload) and step.model.has_dimensions
+    if fixed:
+        seconds, band, words = _by_runtime(step, chip, runtime, assumed)
+    else:
+        seconds, band, words = (_by_layers if layers else _by_operators)(step, chip, assumed)
     assumed.say("interval", band.regime, INFERRED, words)
-    needed, linked = work.total, device.host_link == device.host_link
-    spilled = work.moved * (1 - device.capacity / needed) if needed > device.capacity and linked else 0.0
 
     def case(a: Algebra) -> Any:
         least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
-        total = a.longest(seconds(a), least)
-        if not spilled:
-            return total
-        over = spilled / device.host_link
-        return total + a.tag("streamed from the host", 2, "host link", "T = S / L", over, moved=spilled)
+        return seconds(a) if layers else a.longest(seconds(a), least)
 
     ledger = ledger_of(case, held, device.capacity)
-    return timed_by(ledger, band, spilled, joules_of(ledger, chip, work, device))
+    timed = timed_by(ledger, band, 0.0, joules_of(ledger, chip, work, device))
+    # Bands of training runs are of rates, so a time is divided by them.
+    return timed if not layers else replace(timed, band=(timed.seconds / band.high, timed.seconds / band.low))
+
+
+def _job(step: TrainingStep) -> Job:
+    return Job(
+        step.model,
+        step.precision,
+        step.seq_len or 1,
+        recompute=step.recompute,
+        again=again(step.recompute, stack(default_stack(1)).selective),
+        zero=step.zero_stage,
+        optimizer=step.optimizer,
+        lora_rank=step.lora_rank,
+        headroom=constant("allocator_overhead_fraction").number,
+    )
+
+
+def _layout(step: TrainingStep) -> Layout:
+    return Layout(dp=step.dp, tp=1, pp=1, ep=1, cp=1, micro_batches=1, local_batch=step.batch)
 
 
 def _by_runtime(
@@ -141,6 +154,27 @@ def _by_runtime(
     return seconds, *band_of(stack, chip, step.batch)
 
 
+def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Any, Interval, str]:
+    """The calibrated step of a fleet of one."""
+    software, job = stack(default_stack(1)), _job(step)
+    alone = replace(_layout(step), dp=1)
+    shape = training_shape(step.model)
+    measured = lone_chip(chip, step.precision)
+    assumed.say("stack", software.name, SOFTWARE, f"{software.name}: {software.title} ({software.year})")
+    if not measured.measured:
+        text = f"{chip.name} has no measured training constants; those of its class are used"
+        assumed.say("extrapolating", True, CHIP, text)
+    band = interval(training_regime(shape, job.frozen), measured.measured)
+    words = f"90 % of {band.rows} published runs of this kind ({band.regime})"
+    if band.extrapolating:
+        words = "extrapolating: no measurement of this kind is near"
+
+    def seconds(a: Algebra) -> Any:
+        return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), 0.0, a=a).seconds
+
+    return seconds, band, words
+
+
 def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Any, Interval, str]:
     timed = training_time(
         step.model,
@@ -151,7 +185,7 @@ def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) 
         step.recompute,
         step.optimizer,
         frozen=step.lora_rank is not None,
-        software_name="torch" if bytes_per_element(step.precision) > _HALF else "torch_amp",
+        software_name="torch" if bytes_per_element(step.precision) > 2 else "torch_amp",
     )
     say_profile(timed.profile, assumed)
     assumed.say("software", timed.software, SOFTWARE)
@@ -175,13 +209,13 @@ def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) 
 
 
 def training_help(step: TrainingStep, available: float) -> list[str]:
-    """The smallest changes that would make the step fit."""
+    """The smallest changes that would make the step fit, its reserve included."""
     return training_remedies(
         step.model,
         step.batch,
         step.seq_len or 1,
         step.precision,
-        available,
+        available / (1 + constant("allocator_overhead_fraction").number),
         optimizer=step.optimizer,
         recompute=step.recompute,
         zero_stage=step.zero_stage,

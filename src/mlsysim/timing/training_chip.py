@@ -23,7 +23,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import Pipelined
 from mlsysim.units.registry import to_si
 
-__all__ = ["Constants", "TrainingChip", "chip_in_fleet", "constants", "training_chip"]
+__all__ = ["Constants", "TrainingChip", "chip_in_fleet", "constants", "lone_chip", "training_chip"]
 
 _TERA, _GIGA = 1e12, 1e9
 
@@ -205,15 +205,25 @@ _NODE = 8
 """Chips of the usual node; a larger link domain is a rack of them."""
 
 
-def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, power_cap: float | None = None) -> TrainingChip:
-    """The chip's constants in this fleet: ``fabric`` byte/s of network for each, its link domain, a power cap."""
-    hardware = fleet.node.accelerator
-    precision = _FORMATS.get(precision, precision)
-    if precision not in _KNOWN:
+def _format(precision: str) -> str:
+    found = _FORMATS.get(precision, precision)
+    if found not in _KNOWN:
         raise InputError(
             f"a calibrated training step knows bf16, fp16, fp8, nvfp4, tf32 and fp32, not {precision}.",
             field="precision",
         )
+    return found
+
+
+def lone_chip(hardware: HardwareNode, precision: str) -> TrainingChip:
+    """The chip's constants alone."""
+    return training_chip(hardware, _format(precision))
+
+
+def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, power_cap: float | None = None) -> TrainingChip:
+    """The chip's constants in this fleet: ``fabric`` byte/s of network for each, its link domain, a power cap."""
+    hardware = fleet.node.accelerator
+    precision = _format(precision)
     link, domain = hardware.link, fleet.node.accelerators_per_node
     if link is not None and link.domain is not None and link.domain > max(domain, _NODE):
         domain = link.domain

@@ -93,7 +93,8 @@ def test_training_is_three_forward_passes_and_sixteen_bytes() -> None:
     assert lora.latency_compute.magnitude == pytest.approx(2 / 3 * train.latency_compute.magnitude)
     shared = solve(is_training=True, seq_len=512, zero_stage=1, dp_size=8)
     saved = (train.memory_footprint - shared.memory_footprint).to("byte").magnitude
-    assert saved == pytest.approx(12 * 7 / 8 * Models.Llama2_7B.parameter_count)
+    # The allocator's reserve is 7 % of what is held.
+    assert saved == pytest.approx(1.07 * 12 * 7 / 8 * Models.Llama2_7B.parameter_count)
 
 
 def test_narrow_weights_on_a_chip_without_narrow_arithmetic() -> None:
