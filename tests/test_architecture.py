@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mlsysim.walls.catalog import RESOLVERS
+
 PACKAGE = Path(str(files("mlsysim")))
 
 _LAYERS = {"hardware", "models", "infra"}
@@ -184,6 +186,64 @@ def test_rooms_are_ordered():
     for room, allowed in ROOMS.items():
         for other in allowed or ():
             assert room not in (ROOMS[other] or ()), f"{room} and {other} may import each other"
+
+
+# --- what is scored is what is asked ------------------------------------------------------------------------------
+
+PHYSICS = ("physics", "timing", "cases", "walls")
+
+# Modules that only calibrate reaches: forms that are scored and that no answer uses. This list may only get shorter.
+ONLY_SCORED = {
+    "cases.training_peak": "peak memory of a training step in PyTorch on one device, of our own measurements",
+    "timing.collectives": "collectives of measured tables; steps price theirs by the network of the chip's training constants",
+}
+
+
+def only_calibrated(package: Path) -> set[str]:
+    """Modules of physics, timing, cases and walls that no module outside reaches but calibrate. Walls are asked by name."""
+    paths = {path: ".".join(path.relative_to(package).with_suffix("").parts) for path in package.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for path, name in paths.items()}
+
+    def known(name: str) -> str:
+        """The module that an imported name is of."""
+        found = name.partition(".")[2]
+        while found and found not in modules:
+            found = found.rpartition(".")[0]
+        return found
+
+    def reached(starts: list[str], without: str = "") -> set[str]:
+        """Modules that these import, and what those import; nothing in the room ``without``."""
+        todo, seen = list(starts), set(starts)
+        while todo:
+            for _, name in imports(modules[todo.pop()], package):
+                target = known(name)
+                room = target.partition(".")[0]
+                if name.startswith(f"{package.name}.") and target not in seen and room not in ("", without):
+                    seen.add(target)
+                    todo.append(target)
+        return seen
+
+    named = [name.partition(".")[2] for name in RESOLVERS.values()]
+    outside = [name for name in modules if name.partition(".")[0] not in (*PHYSICS, "calibrate")]
+    asked = reached([*outside, *(name for name in named if name in modules)], "calibrate")
+    scored = reached([name for name in modules if name.startswith("calibrate")])
+    return {
+        name
+        for name in scored - asked
+        if name.startswith(tuple(f"{room}." for room in PHYSICS)) and modules[name].name != "__init__.py"
+    }
+
+
+def test_no_form_is_scored_that_no_answer_uses():
+    assert only_calibrated(PACKAGE) == set(ONLY_SCORED)
+
+
+def test_a_form_of_calibrate_alone_is_caught(planted, tmp_path):
+    planted("timing/used.py", "from mlsysim.units import ops\n")
+    planted("timing/scored.py", "from mlsysim.units import ops\n")
+    planted("plans/plan.py", "def f():\n    from mlsysim.timing.used import x\n")
+    planted("calibrate/table.py", "from mlsysim.timing import scored\nfrom mlsysim.timing.used import x\n")
+    assert only_calibrated(tmp_path / "mlsysim") == {"timing.scored"}
 
 
 # --- the checker itself -------------------------------------------------------------------------------------------

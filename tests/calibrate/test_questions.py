@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.questions import Question, predicted, whole_nodes
-from mlsysim.calibrate.tables import serving_runs
+from mlsysim.calibrate.tables import energy, inference, serving_runs, training
 from mlsysim.cli.main import app
 from mlsysim.plans.plan import Plan
 
 SHIPPED = Path(str(files("mlsysim.calibrate").joinpath("data", "published")))
-READERS = {"serving_runs": serving_runs}
+READERS = {"energy": energy, "inference": inference, "serving_runs": serving_runs, "training": training}
 SAMPLE = 12
 
 
@@ -47,7 +47,8 @@ def test_eval_of_the_plan_gives_the_prediction(table: str, tmp_path: Path) -> No
         number = found["magnitude"] if isinstance(found, dict) else found
         assert found == number or found["unit"] == question.unit
         assert number * question.factor == pytest.approx(scored.predicted, rel=1e-12)
-        assert scored.low is not None and scored.low <= scored.predicted <= scored.high
+        if "memory" not in question.metric:  # of which an answer states no interval
+            assert scored.low is not None and scored.low <= scored.predicted <= scored.high
 
 
 def test_a_plan_that_is_refused_is_a_row_that_is_skipped() -> None:

@@ -1,8 +1,6 @@
-"""Clients in a closed loop, offered rates and saturation."""
+"""Clients in a closed loop, in rounds, at random and all at once."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.closed_loop import Clients, accepted_tokens, closed_loop, disaggregated_loop
-from mlsysim.cases.offered_load import limited_rate, offered_rate, saturated, static_batch
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -81,36 +78,38 @@ def test_decode_slots_bound_a_disaggregated_service():
     assert tight.bound == "slots"
 
 
-def test_saturation_is_the_limit_of_offered_rates():
+def test_random_arrivals_meet_no_queue_of_their_round():
+    """Clients of one length keep asking together; requests that come at random meet the one before them at most."""
     step = step_of("TensorRT_LLM_Cpp")
-    top, _ = saturated(step, 500, 500)
-    slow = offered_rate(step, 0.01, 500, 500, 500)
-    assert slow.request_rate == pytest.approx(0.01, rel=0.01)
-    flooded = offered_rate(step, math.inf, 500, 500, 50000)
-    assert flooded.output_rate <= top * 1.001
-    assert flooded.output_rate > 0.8 * top
+    together, apart = (closed_loop(step, Clients(64, 500, 500, random=random)) for random in (False, True))
+    assert apart.ttft < 0.5 * together.ttft
+    assert apart.tpot == pytest.approx(together.tpot, rel=0.05)
+    alone = closed_loop(step, Clients(1, 500, 500, random=True))
+    # Alone, a prompt waits for the rest of the running step of the answer before it, and is read.
+    assert alone.ttft == pytest.approx(step.time(0, 0, 1, 500).total + step.engine.front_end, rel=0.3)
 
 
-def test_finite_requests_give_less():
+def test_all_at_once_gives_less_than_clients_that_keep_asking():
     step = step_of("TensorRT_LLM_Cpp")
-    endless, n = saturated(step, 128, 2048)
-    assert saturated(step, 128, 2048, requests=1.5 * n)[0] < endless
-    assert saturated(step, 128, 2048, requests=1000 * n)[0] == pytest.approx(endless, rel=1e-3)
+    once, kept = (closed_loop(step, Clients(256, 128, 2048, rounds=rounds)) for rounds in (1, 10))
+    assert once.tpot < kept.tpot  # in one round a request meets the prompts behind it alone
+    assert once.ttft > kept.ttft_steady
 
 
-def test_limits_on_latency_cost_throughput():
-    step = step_of("TensorRT_LLM_Cpp")
-    loose, _ = limited_rate(step, 300, 300, 10.0, 1.0)
-    tight, batch = limited_rate(step, 300, 300, 10.0, 0.025)
-    assert 0 < tight < loose
-    assert batch >= 1
-    assert limited_rate(step, 300, 300, 1e-4, 1e-4) == (0.0, 0.0)
-
-
-def test_a_static_batch_reads_then_writes():
+def test_one_batch_reads_then_writes():
     step = step_of("gpt_fast")
-    first, whole = static_batch(step, 1, 128, 100)
-    assert whole == pytest.approx(first + 99 * step.time(1, 128 + 50).total, rel=1e-3)
+    seen = closed_loop(step, Clients(1, 128, 100, rounds=1), server=False)
+    # The loop reads a prompt beside the answers that are written: here one token of decode.
+    assert seen.ttft == pytest.approx(step.time(1, 128 + 50, 1, 128).total, rel=1e-3)
+    assert seen.ttft == pytest.approx(step.time(0, 0, 1, 128).total, rel=0.1)
+    assert seen.tpot == pytest.approx(step.time(1, 128 + 50).total, rel=0.02)
+
+
+def test_without_a_server_there_is_no_front_end():
+    step = step_of()
+    served, asked = (closed_loop(step, Clients(8, 500, 100), server=server) for server in (True, False))
+    assert served.ttft - asked.ttft == pytest.approx(step.engine.front_end)
+    assert served.tpot == asked.tpot
 
 
 def test_calibrated_serving_is_slower_than_the_bound():

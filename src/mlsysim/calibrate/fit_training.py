@@ -19,7 +19,9 @@ from statistics import median
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import predicted
 from mlsysim.calibrate.tables import training
+from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.timing import stacks, training_chip
 
 __all__ = ["FREE", "Row", "fit", "main", "read_rows", "score"]
@@ -71,10 +73,11 @@ _KEY = (
 class Row:
     """A row of the table with what identifies it."""
 
-    __slots__ = ("chip", "measured", "model", "row", "setting", "source", "weight")
+    __slots__ = ("chip", "measured", "model", "question", "setting", "source", "weight")
 
     def __init__(self, row: Mapping[str, str]) -> None:
-        self.row = row
+        (self.question,) = training.questions(row)
+        predicted(self.question)
         self.measured = float(row["value"])
         self.chip, self.model = row["gpu"], row["model"]
         self.source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
@@ -90,10 +93,9 @@ def read_rows(path: Path) -> list[Row]:
             if "memory" in raw["reported_metric"]:
                 continue
             try:
-                training.predict(raw)
+                rows.append(Row(raw))
             except (Skipped, Excluded):
                 continue
-            rows.append(Row(raw))
     votes: dict[Any, int] = defaultdict(int)
     for row in rows:
         votes[row.setting] += 1
@@ -112,7 +114,7 @@ def put(path: str, value: float) -> None:
     """Change a constant for this process."""
     table, key = _place(path)
     table[key] = value
-    for cached in (training_chip.constants, training_chip._entry, stacks.stack, training._chip_cached):
+    for cached in (training_chip.constants, training_chip._entry, stacks.stack):
         cached.cache_clear()
 
 
@@ -129,7 +131,7 @@ def logarithms(rows: Sequence[Row]) -> list[float]:
     """Logarithm of predicted over measured speed, row by row."""
     result = []
     for row in rows:
-        prediction = training.predict(row.row)[0]
+        prediction = predicted(row.question, evaluate_plainly)
         ratio = prediction.predicted / row.measured
         result.append(-math.log(ratio) if _is_time(prediction.metric) else math.log(ratio))
     return result

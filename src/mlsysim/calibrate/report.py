@@ -25,9 +25,11 @@ _RULE = "|---|---|---|---|---|---|---|---|---|"
 def line(name: str, scored: list[Scored]) -> str:
     """One row of a table."""
     part = score(scored)
+    stated = part["interval_coverage"]
+    coverage = "" if stated is None else f"{stated:.0f}"
     return (
         f"| {name} | {part['values']:,} | {part['median_ape']:.1f} | {part['mape']:.1f} | {part['p90_ape']:.1f} "
-        f"| {part['within_10']:.0f} | {part['within_25']:.0f} | {part['bias']:+.1f} | {part['interval_coverage']:.0f} |"
+        f"| {part['within_10']:.0f} | {part['within_25']:.0f} | {part['bias']:+.1f} | {coverage} |"
     )
 
 

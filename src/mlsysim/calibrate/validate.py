@@ -47,15 +47,18 @@ class Scored:
     row: str
     source: str
     prediction: Prediction
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @property
     def ape(self) -> float:
         return abs(self.prediction.error) * 100
 
     @property
-    def inside(self) -> bool:
+    def inside(self) -> bool | None:
+        """Whether the measured value lies in the interval; None where the answer states none."""
+        if self.low is None or self.high is None:
+            return None
         return self.low <= self.prediction.measured <= self.high
 
 
@@ -107,6 +110,7 @@ def score(scored: Iterable[Scored]) -> dict[str, Any]:
     errors = sorted(s.ape for s in values)
     signed = sorted(s.prediction.error * 100 for s in values)
     count = len(values)
+    stated = [inside for s in values if (inside := s.inside) is not None]
     return {
         "values": count,
         "median_ape": percentile(errors, 0.5),
@@ -115,7 +119,7 @@ def score(scored: Iterable[Scored]) -> dict[str, Any]:
         "within_10": 100 * sum(e <= 10 for e in errors) / count,
         "within_25": 100 * sum(e <= 25 for e in errors) / count,
         "bias": percentile(signed, 0.5),
-        "interval_coverage": 100 * sum(s.inside for s in values) / count,
+        "interval_coverage": 100 * sum(stated) / len(stated) if stated else None,
     }
 
 
@@ -193,7 +197,7 @@ def _score_row(report: FileReport, module: ModuleType, row: Mapping[str, str], k
     report.predicted += 1
     for prediction in predictions:
         low, high = prediction.low, prediction.high
-        if low is None or high is None:
+        if not prediction.plan:
             low, high = interval(prediction.regime, prediction.chip_measured).around(prediction.predicted)
         report.scored.append(Scored(key, source, prediction, low, high))
 
@@ -216,4 +220,4 @@ def write_predictions(reports: Iterable[FileReport], path: Path) -> None:
         for scored in (s for report in reports for s in report.scored):
             p = scored.prediction
             numbers = (p.measured, p.predicted, scored.low, scored.high, p.error)
-            writer.writerow([scored.row, p.metric, *map(repr, numbers), p.plan])
+            writer.writerow([scored.row, p.metric, *("" if n is None else repr(n) for n in numbers), p.plan])

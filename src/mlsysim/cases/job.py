@@ -59,6 +59,7 @@ class Job:
     fp8_attention: bool = False
     deduplicated: bool = False
     predicted_tokens: int = 0
+    scores_kept: bool = False
 
     @property
     def frozen(self) -> bool:

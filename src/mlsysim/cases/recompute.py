@@ -12,7 +12,7 @@ from typing import Any
 
 from mlsysim.errors import unknown_name
 
-__all__ = ["MODES", "NOTHING", "PARTS", "Again", "again"]
+__all__ = ["MODES", "NOTHING", "PARTS", "SELECTIVE", "Again", "again"]
 
 MODES: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -21,6 +21,8 @@ MODES: dict[str, tuple[str, ...]] = {
     "modules": ("light",),
     "full": ("full",),
 }
+SELECTIVE = ("attention", "light", "up", "moe", "half", "attention+light", "attention+light+moe")
+"""What stacks are known to recompute under the name "selective"."""
 PARTS = ("full", "half", "attention", "light", "up", "moe")
 
 
@@ -42,11 +44,13 @@ NOTHING = Again()
 def again(mode: Any, selective: str = "attention") -> Again:
     """The parts of a mode, or of an array of modes that compares with their names element by element.
 
-    ``selective`` is the part that a stack recomputes under that name.
+    ``selective`` are the parts that a stack recomputes under that name.
     """
     if not isinstance(mode, str):
-        return Again(full=(mode == "full") * 1.0, **{selective: (mode == "selective") * 1.0})
-    parts = (selective,) if mode == "selective" else MODES[mode] if mode in MODES else tuple(mode.split("+"))
+        return Again(full=(mode == "full") * 1.0, **dict.fromkeys(selective.split("+"), (mode == "selective") * 1.0))
+    parts = (
+        tuple(selective.split("+")) if mode == "selective" else MODES[mode] if mode in MODES else tuple(mode.split("+"))
+    )
     parts = tuple("full" if part == "forward" else part for part in parts)
     for part in parts:
         if part not in PARTS:

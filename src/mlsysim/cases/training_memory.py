@@ -41,6 +41,7 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
         sequence_parallel=job.sequence_parallel,
         stages_in_flight=in_flight(layout),
         optimizer_offload=job.offload,
+        scores_kept=job.scores_kept,
         weights_gathered=job.gathered and layout.pp > 1
         if isinstance(layout.pp, int)
         else job.gathered & (layout.pp > 1),

@@ -65,5 +65,5 @@ def figures(part: dict[str, Any]) -> list[str]:
         f"{part['within_10']:.0f} %",
         f"{part['within_25']:.0f} %",
         f"{part['bias']:+.1f} %",
-        f"{part['interval_coverage']:.0f} %",
+        "" if part["interval_coverage"] is None else f"{part['interval_coverage']:.0f} %",
     ]

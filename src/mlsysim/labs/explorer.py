@@ -37,7 +37,7 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.plan import FREE, Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
@@ -143,7 +143,7 @@ def _chosen(answer: Answer) -> Document:
     ops = plan.ops
     found |= {"ops.days": ops.days, "ops.budget": _in(ops.budget, "USD"), "ops.deadline": _in(ops.deadline, "day")}
     found["hardware.efficiency"] = "calibrated" if answer.fidelity == "calibrated" else plan.hardware.efficiency or 0.5
-    found["experts"] = getattr(find_model(plan.workload.model), "experts", 1)
+    found["experts"] = getattr(workload_of(plan.workload), "experts", 1)
     found |= _system(plan)
     return {path: value for path, value in found.items() if value is not None}
 

@@ -20,7 +20,7 @@ from mlsysim.launch.shell import Script, read_script
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, workload_of
 
 __all__ = ["FIELDS", "NAME", "arguments", "claims", "gaps_of", "read", "read_command", "world", "write"]
 
@@ -196,7 +196,7 @@ def arguments(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = No
         raise InputError(
             f"Megatron-LM trains in {', '.join(PRECISIONS)}; it has no flag for {work.precision}.", field="precision"
         )
-    model = find_model(work.model)
+    model = workload_of(work)
     out = [Setting("--use-mcore-models")]
     for i, (flag, value) in enumerate(dimension_flags(model)):
         out.append(Setting(flag, value, f"dimensions of {model.name}" if i == 0 else ""))
@@ -291,7 +291,7 @@ def gaps_of(plan: Plan) -> list[str]:
     """What a plan says that the flags cannot."""
     split = plan.parallelism
     stages = (split.pp or 1) * (split.virtual_stages or 1)
-    layers = getattr(find_model(plan.workload.model), "layers", None) or stages
+    layers = getattr(workload_of(plan.workload), "layers", None) or stages
     out = not_expressed(plan, FIELDS, {"workload.lora_rank": "pretrain_gpt.py trains all weights"})
     if (split.pp or 1) > 1 and split.schedule not in (None, "1f1b", "interleaved"):
         out.append(f"parallelism.schedule = {split.schedule} (Megatron-LM runs 1F1B and interleaved 1F1B)")

@@ -22,7 +22,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER, settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 
@@ -205,7 +205,7 @@ def _neighbours(answer: Answer, fields: frozenset[str]) -> Iterator[Plan]:
     """Plans that differ in one setting that the target has."""
     plan = settled(answer)
     split = plan.parallelism
-    heads = getattr(find_model(plan.workload.model), "heads", None) or 1
+    heads = getattr(workload_of(plan.workload), "heads", None) or 1
     per_node = find_fleets(plan.hardware).one.node.accelerators_per_node
 
     def move(name: str, value: Any) -> Iterator[Plan]:

@@ -20,7 +20,7 @@ from mlsysim.launch.scripts import comment, one_line
 from mlsysim.launch.shell import LARGEST, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, find_model, workload_of
 
 __all__ = ["FIELDS", "NAME", "body", "read", "write"]
 
@@ -237,7 +237,7 @@ def _settings(plan: Plan, answer: Answer) -> list[tuple[str, Any, str]]:
     name, flavor = next(key for key, entry in data_table("torchtitan_models").items() if entry == work.model).split()
     pp, dp, zero = split.pp or 1, split.dp or 1, split.zero or 0
     micro, batch = split.micro_batch or 1, work.batch_size or 1
-    out: list[tuple[str, Any, str]] = [("model.name", name, find_model(work.model).name), ("model.flavor", flavor, "")]
+    out: list[tuple[str, Any, str]] = [("model.name", name, workload_of(work).name), ("model.flavor", flavor, "")]
 
     def add(path: str, value: Any, reason: str = "") -> None:
         out.append((path, value, reason))
@@ -268,7 +268,7 @@ def _settings(plan: Plan, answer: Answer) -> list[tuple[str, Any, str]]:
         add("parallelism.pipeline_parallel_schedule", _SCHEDULES[schedule], why["parallelism.schedule"])
         add("parallelism.pipeline_parallel_microbatch_size", micro, why["parallelism.micro_batch"])
         if schedule == "interleaved":
-            layers = getattr(find_model(work.model), "layers", None) or 1
+            layers = getattr(workload_of(work), "layers", None) or 1
             each = max(1, round(layers / pp / (split.virtual_stages or 1)))
             add("parallelism.pipeline_parallel_layers_per_stage", each, why["parallelism.virtual_stages"])
     add("parallelism.context_parallel_degree", split.cp or 1, why["parallelism.cp"] if (split.cp or 1) > 1 else "")
@@ -290,7 +290,7 @@ def _gaps(plan: Plan) -> list[str]:
         out.append("parallelism.sequence_parallel = false (torchtitan's tensor parallelism always splits norms)")
     if split.overlap is False:
         out.append("parallelism.overlap = false (gradient reduction always overlaps the backward pass)")
-    layers = getattr(find_model(plan.workload.model), "layers", None) or 1
+    layers = getattr(workload_of(plan.workload), "layers", None) or 1
     stages = (split.pp or 1) * (split.virtual_stages or 1)
     if (split.pp or 1) > 1 and layers % stages:
         out.append(

@@ -26,6 +26,8 @@ __all__ = [
 
 _LOGIT_BYTES = 8
 """Logits of a training step in fp32, with their gradient, for each token and vocabulary entry."""
+_SCORE_BYTES = 5
+"""Scores of unfused attention in 16 bit, before and after dropout, and its mask, for each pair of tokens and head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,12 @@ def saved_activations(
     cp: Any = 1,
     sequence_parallel: bool = True,
     stages_in_flight: Any = None,
+    scores_kept: bool = False,
 ) -> Any:
     """Activations that wait for the backward pass on the fullest device.
+
+    ``scores_kept``: attention that is not fused keeps its scores too, 5 a s^2 bytes a layer and sequence: probabilities and
+    what dropout leaves of them in 16 bit, and a mask (Korthikanti et al. 2022). Selective recomputation is to spare them.
 
     Degrees and sizes may be arrays, and ``recompute`` anything that compares with its names element by element.
     ``batch`` is one micro-batch. A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one
@@ -95,6 +101,9 @@ def saved_activations(
         tokens, 0.0 if sequence_parallel else h, h if sequence_parallel else 0.0, tp, element
     )
     working = activation_bytes_per_layer(tokens, whole, split, tp, element)
+    if scores_kept:
+        scores = _SCORE_BYTES * (getattr(model, "heads", None) or 0) * seq_len * tokens / tp
+        working = working + where(recompute == "none", scores, 0.0)
     # While one layer is recomputed its full set exists beside the checkpoints.
     blocks = where(recompute == "full", resident_layers * kept + working, resident_layers * working)
     logits = tokens * stack.vocab / tp * _LOGIT_BYTES
@@ -122,6 +131,7 @@ def training_state(
     trainable_fraction: float = 1.0,
     optimizer_offload: Any = 0.0,
     weights_gathered: Any = False,
+    scores_kept: bool = False,
 ) -> TrainingState:
     """Bytes of a training step on the fullest device; ``optimizer_offload`` of its optimizer state is on the host.
 
@@ -141,7 +151,7 @@ def training_state(
     weights, gradients, optimizer_state = sharded_state(trained, kept, kept, states, *shards)
     weights = weights + frozen * weight / shards[0]
     activations = saved_activations(
-        model, micro_batch, seq_len, precision, recompute, tp, pp, cp, sequence_parallel, stages_in_flight
+        model, micro_batch, seq_len, precision, recompute, tp, pp, cp, sequence_parallel, stages_in_flight, scores_kept
     )
     buffers = buffer_fraction * (weights + gradients)
     host = optimizer_offload * optimizer_state

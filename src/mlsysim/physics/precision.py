@@ -1,7 +1,7 @@
 """Bytes per element of every number format, and the names people use for them.
 
-An unknown precision raises; there is no default. Block-scaled formats carry their scales: MXFP4 shares one 8-bit
-exponent among 32 values (4.25 bits each), NVFP4 one 8-bit scale among 16 (4.5 bits each) [1, 2].
+An unknown precision raises; there is no default. Block-scaled formats carry their scales: MXFP8 and MXFP4 share
+one 8-bit exponent among 32 values (8.25 and 4.25 bits each), NVFP4 one 8-bit scale among 16 (4.5 bits each) [1, 2].
 
 [1] OCP Microscaling Formats (MX) Specification v1.0, 2023.
 [2] NVIDIA, "Introducing NVFP4 for Efficient and Accurate Low-Precision Inference", 2025.
@@ -20,6 +20,7 @@ BYTES_PER_ELEMENT: dict[str, float] = {
     "fp16": 2.0,
     "bf16": 2.0,
     "fp8": 1.0,
+    "mxfp8": 1.03125,
     "int8": 1.0,
     "fp6": 0.75,
     "fp4": 0.5,
@@ -45,7 +46,7 @@ _ALIASES = {
     "w4a16": "int4",
 }
 
-_COMPUTES_AS = {"mxfp4": "fp4", "nvfp4": "fp4"}
+_COMPUTES_AS = {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
 
 
 def precision_name(name: str) -> str:

@@ -14,7 +14,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
 from mlsysim.walls.base import as_plain
@@ -142,7 +142,7 @@ def _scores(first: Answer, measured: Answer | None) -> list[Row]:
 
 def _node(plan: Plan, answer: Answer) -> list[Row]:
     """What one accelerator alone makes of the model, and which figure of it binds."""
-    chip, model = find_fleets(plan.hardware).fleets[0].node.accelerator, find_model(plan.workload.model)
+    chip, model = find_fleets(plan.hardware).fleets[0].node.accelerator, workload_of(plan.workload)
     precision = plan.workload.precision or answer.assumptions.get("precision", "fp16")
     rows = []
     try:

@@ -141,6 +141,13 @@ def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[
         if count > 1 or node.unit_cost is not None:
             assumed["node"] = f"{count} of the {per_node} accelerators of a {node.name}"
         return node.model_copy(update=update), 1
+    if count % per_node and per_node > _PER_NODE:
+        # Racks joined by one link are seldom used whole: equal parts of them.
+        each = max(d for d in range(1, per_node + 1) if count % d == 0)
+        if each > _PER_NODE:
+            part, _ = _node_for(chip, each, assumed)
+            assumed["node"] = f"{each} of the {per_node} accelerators of each {node.name}"
+            return part, count // each
     if count % per_node:
         low = count - count % per_node
         raise InputError(

@@ -14,7 +14,7 @@ from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model, find_region
+from mlsysim.plans.resolve import find_fleets, find_region, workload_of
 from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, interval_sentence, limit_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
@@ -34,7 +34,7 @@ def evaluate_inference(plan: Plan) -> Answer:
             "training (mlsysim train) for more.",
             field="hardware",
         )
-    chip, model = fleet.node.accelerator, find_model(plan.workload.model)
+    chip, model = fleet.node.accelerator, workload_of(plan.workload)
     sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"})
     options = _options(plan, chip, sheet.assumed)
     profile = sheet.keep(SingleNodeModel().solve(model, chip, **options))

@@ -15,7 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_model
+from mlsysim.plans.resolve import workload_of
 from mlsysim.units.registry import to_si
 
 __all__ = ["Candidate", "least_fleet"]
@@ -91,7 +91,7 @@ def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Cand
 
 def _floor(plan: Plan, chip: str, step: int) -> int:
     """Nodes, a power of two, of which half could not do it even at the peak: 6 N D / (peak x deadline) accelerators."""
-    model = find_model(plan.workload.model)
+    model = workload_of(plan.workload)
     accelerator = parse_fleet(chip).one.node.accelerator
     peak = max(to_si(rate, "flop/s") for rate in accelerator.compute.precision_flops.values())
     if model.fixed_shape or model.parameters is None:

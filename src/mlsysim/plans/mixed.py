@@ -25,7 +25,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.plans.answer import Answer, Limit, Metric, Part
 from mlsysim.plans.inference import time_unit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import compact_time, count_text, many
 from mlsysim.plans.training import evaluate_training
@@ -54,7 +54,7 @@ def _on(plan: Plan, text: str, **parts: Any) -> Plan:
 
 def _training(plan: Plan, texts: list[str]) -> Answer:
     groups = find_fleets(plan.hardware)
-    model = find_model(plan.workload.model)
+    model = workload_of(plan.workload)
     # A batch that each group alone would take; the sum of accelerators decides where none is given.
     total, seq_len = training_batch(plan, _joined(groups), model, {})
     length = {} if model.fixed_shape else {"seq_len": seq_len}
@@ -187,7 +187,7 @@ def _joint_training(
     days = days if days is not None else run_days()
     # A group that is left out is paid for as the rest.
     costs = [paid(index, days) for index in joint.active]
-    samples = find_model(plan.workload.model).fixed_shape
+    samples = workload_of(plan.workload).fixed_shape
     full = _fullest([joint.answer(index) for index in joint.active])
     metrics = [
         full.metric("memory"),
@@ -226,7 +226,7 @@ def _joint_training(
             "name": plan.name,
             "plan": plan,
             "feasible": joint.feasible,
-            "subject": f"training {find_model(plan.workload.model).name} on {' + '.join(names)}",
+            "subject": f"training {workload_of(plan.workload).name} on {' + '.join(names)}",
             "headline": headline,
             "verdict": tuple(verdict),
             "metrics": tuple(metrics),
@@ -328,8 +328,13 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
         slow.metric("latency"),
     ]
     for name in ("tokens_per_second", "requests_per_second"):
-        total = sum(to_si(answer.value(name), "1/s") for answer in answers)
-        metrics.append(slow.metric(name).model_copy(update={"value": quantity(total, "1/s")}))
+        held_by = [answer.metric(name) for answer in answers]
+        sides = {
+            side: quantity(sum(to_si(getattr(each, side), "1/s") for each in held_by), "1/s")
+            for side in ("value", "low", "high")
+            if all(getattr(each, side) is not None for each in held_by)
+        }
+        metrics.append(slow.metric(name).model_copy(update={"low": None, "high": None, **sides}))
     metrics += _sums(answers)
     made = sum(to_si(a.value("tokens_per_second"), "1/s") for a in answers) * 86400.0 * (plan.ops.days or 1.0)
     held = {m.name: m.value for m in metrics}
@@ -362,7 +367,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
             "name": plan.name,
             "plan": plan,
             "feasible": feasible,
-            "subject": f"serving {find_model(plan.workload.model).name} on {' + '.join(names)}",
+            "subject": f"serving {workload_of(plan.workload).name} on {' + '.join(names)}",
             "headline": unfit
             or f"Fits: the slowest group, {names[slowest]}, gives a token each {quantity(token, 's').to(time_unit(token)):.3g~P}.",
             "verdict": (f"Requests are routed by speed: {routed}.",),

@@ -8,7 +8,7 @@ from typing import Any
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.parallelism import ParallelismOptimizer
@@ -22,7 +22,7 @@ _PROMPT_TOKENS = 1024
 
 def best_parallelism(plan: Plan) -> Any:
     """The layout with the highest utilisation that fits, for a plan's model, fleet, batch and format."""
-    model, fleet = find_model(plan.workload.model), find_fleets(plan.hardware).one
+    model, fleet = workload_of(plan.workload), find_fleets(plan.hardware).one
     batch, length = training_batch(plan, fleet, model, {})
     return ParallelismOptimizer().solve(
         model=model,
@@ -39,7 +39,7 @@ def best_batching(plan: Plan, sla_ms: float, qps: float) -> Any:
     fleet, serving = find_fleets(plan.hardware).one, plan.serving
     width = plan.parallelism.tp or 1
     return BatchingOptimizer().solve(
-        model=find_model(plan.workload.model),
+        model=workload_of(plan.workload),
         hardware=fleet.node.accelerator,
         seq_len=plan.workload.seq_len or (serving.prompt_tokens if serving else None) or _PROMPT_TOKENS,
         sla_latency_ms=sla_ms,

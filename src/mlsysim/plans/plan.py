@@ -89,6 +89,25 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Written = Annotated[str, Field(min_length=1, max_length=80)]
 
 
+class DimensionsPart(Part):
+    """Dimensions of the model that are other than the zoo's, or all of those of a model that the zoo does not have."""
+
+    part_of: ClassVar[tuple[str, str]] = ("Plan", "workload.dimensions.")
+    layers: int | None = Field(default=None, ge=1, le=10**5, description="transformer layers")
+    hidden_dim: int | None = Field(default=None, ge=1, le=10**7, description="width of the residual stream")
+    ffn_dim: int | None = Field(default=None, ge=1, le=10**8, description="width of the feed-forward network")
+    heads: int | None = Field(default=None, ge=1, le=10**5, description="attention heads")
+    kv_heads: int | None = Field(default=None, ge=1, le=10**5, description="heads of keys and values")
+    vocab_size: int | None = Field(default=None, ge=1, le=10**8, description="entries of the vocabulary")
+    gated_ffn: bool | None = Field(default=None, description="the feed-forward network has a gate (three matrices)")
+    parameters: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e15,
+        description="parameters in all, where no width of the feed-forward network is given",
+    )
+
+
 class WorkloadPart(Part):
     """What runs."""
 
@@ -100,6 +119,13 @@ class WorkloadPart(Part):
     tokens: Amount | None = Field(default=None, description="tokens to train on, such as 15e12 or 15T")
     optimizer: str | None = Field(default=None, max_length=40, description="such as adam, sgd or muon")
     lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
+    predicted_tokens: int | None = Field(
+        default=None, ge=0, le=16, description="tokens beyond the next that modules of their own predict in training"
+    )
+    target_share: float | None = Field(
+        default=None, gt=0, le=1000, description="tokens of the decoder over those of the encoder"
+    )
+    dimensions: DimensionsPart | None = Field(default=None, description="dimensions other than the zoo's")
     phase: Literal["prefill", "decode", "inference", "generate"] | None = Field(
         default=None, description="of one pass of a language model; generate: all denoising steps of an image"
     )
@@ -191,10 +217,23 @@ class ParallelismPart(Part):
     recompute: Literal["none", "selective", "full"] | None = Field(
         default=None, description="activations that are computed again instead of kept"
     )
+    recomputed: Literal["attention", "light", "up", "moe", "half", "attention+light", "attention+light+moe"] | None = (
+        Field(default=None, description="what selective recomputation computes again; the stack's habit")
+    )
     offload: float | None = Field(
         default=None, ge=0, le=1, description="share of the optimizer's state that rests in the host's memory"
     )
     sequence_parallel: bool | None = Field(default=None, description="split norms over the tensor group")
+    fp8_attention: bool | None = Field(default=None, description="attention in fp8")
+    deduplicated_exchange: bool | None = Field(
+        default=None, description="send a token once to each node that has experts for it"
+    )
+    overlap_tp: float | None = Field(
+        default=None, ge=0, le=1, description="share of tensor-parallel communication that hides; the stack's"
+    )
+    overlap_ep: float | None = Field(
+        default=None, ge=0, le=1, description="share of the experts' exchange that hides; the stack's"
+    )
     overlap: bool | None = Field(default=None, description="hide gradient synchronisation behind the backward pass")
 
     @model_validator(mode="after")
@@ -266,6 +305,15 @@ class ServingPart(Part):
     warm_up: bool | None = Field(default=None, description="false: the first requests meet a cold engine")
     offline: bool | None = Field(
         default=None, description="true: the engine itself is asked, without a server in front"
+    )
+    output_rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e12,
+        description="output tokens a second as measured; power, energy and costs are of this rate",
+    )
+    host_bound: bool | None = Field(
+        default=None, description="true: accelerators wait for inputs that the host prepares, such as video"
     )
     ttft: Short | None = Field(default=None, description="limit on the time to the first token")
     tpot: Short | None = Field(default=None, description="limit on the time of each further token")

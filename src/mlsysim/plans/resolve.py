@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import GridProfile
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
-from mlsysim.plans.plan import ChipPart, HardwarePart, OpsPart
+from mlsysim.plans.plan import ChipPart, HardwarePart, OpsPart, WorkloadPart
 from mlsysim.systems.types import Fleet
 
-__all__ = ["find_fleets", "find_model", "find_region", "without_files"]
+__all__ = ["find_fleets", "find_model", "find_region", "without_files", "workload_of"]
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 
@@ -71,6 +73,30 @@ def find_model(name: str) -> Workload:
         if looks_like_path(name):
             return _read_file(name)
         raise
+
+
+def workload_of(work: WorkloadPart) -> Workload:
+    """The model of a plan, with the plan's own dimensions in place of the zoo's; one that has no name there from them alone."""
+    if work.dimensions is None:
+        return find_model(work.model)
+    own = ((name, getattr(work.dimensions, name)) for name in type(work.dimensions).model_fields)
+    return _with_dimensions(work.model, tuple((name, value) for name, value in own if value is not None))
+
+
+@lru_cache(maxsize=256)
+def _with_dimensions(model: str, dimensions: tuple[tuple[str, Any], ...]) -> Workload:
+    given = dict(dimensions)
+    known = Models.get(model, None)
+    if known is None:
+        return TransformerWorkload(name=model, **given)
+    if not isinstance(known, TransformerWorkload):
+        raise InputError(f"{known.name} is not a transformer, so it has no such dimensions.", field="dimensions")
+    fields = {
+        name: getattr(known, name)
+        for name in type(known).model_fields
+        if name in known.model_fields_set and name not in ("parameters", "active_parameters", "metadata")
+    }
+    return type(known)(**{**fields, **given})
 
 
 def find_fleets(part: HardwarePart) -> Groups:

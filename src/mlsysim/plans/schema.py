@@ -41,6 +41,15 @@ _TASKS: dict[str, tuple[str, ...]] = {
     "workload.tokens": ("training",),
     "workload.optimizer": ("training",),
     "workload.lora_rank": ("training",),
+    **{
+        f"{part}.{name}": ("training",)
+        for part, names in (
+            ("workload", "predicted_tokens target_share"),
+            ("workload.dimensions", "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters"),
+            ("parallelism", "recomputed fp8_attention deduplicated_exchange overlap_tp overlap_ep"),
+        )
+        for name in names.split()
+    },
     "workload.phase": ("inference",),
     "parallelism": ("training", "serving"),
     "parallelism.dp": ("training",),

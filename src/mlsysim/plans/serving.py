@@ -15,8 +15,8 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
-from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.plan import Plan, ServingPart
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server
 from mlsysim.plans.sheet import (
     FIRST_ORDER_ONLY,
@@ -29,9 +29,10 @@ from mlsysim.plans.sheet import (
     many,
     spend,
 )
-from mlsysim.timing.power import power_of, serving_activity
+from mlsysim.timing.power import power_constants, power_of, serving_activity, waiting_share
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES, share_text
+from mlsysim.zoo.intervals import interval
 
 __all__ = ["evaluate_serving"]
 
@@ -41,7 +42,7 @@ _DAYS = 1.0
 def evaluate_serving(plan: Plan) -> Answer:
     """The answer to a serving plan on one kind of accelerator."""
     groups = find_fleets(plan.hardware)
-    fleet, model = groups.one, find_model(plan.workload.model)
+    fleet, model = groups.one, workload_of(plan.workload)
     if not isinstance(model, TransformerWorkload) and not hasattr(model, "demand"):
         raise InputError(f"{model.name} has no prefill and decode; plan a task of inference for it.", field="model")
     if model.fixed_shape:
@@ -70,7 +71,7 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     }
     sheet.memory = _memory(served)
     sheet.time_parts = _time_parts(served)
-    bands = _bands(served)
+    bands = _bands(served, server.part)
     sheet.interval = (
         interval_sentence(result.assumptions.get("interval", "")) if server.calibrated else FIRST_ORDER_ONLY
     )
@@ -90,19 +91,23 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     sheet.add(
         "performance", "tpot", "Time of each further token", quantity(served.tpot, "s").to("ms"), 4, bands["tpot"]
     )
-    sheet.add("performance", "latency", "Time of a request", quantity(served.latency, "s"), 4)
+    sheet.add("performance", "latency", "Time of a request", quantity(served.latency, "s"), 4, bands["latency"])
     requests = served.delivered(server.part)
     rate = requests * served.mean_output
-    sheet.add("performance", "tokens_per_second", "Output tokens a second", quantity(rate, "1/s"), 4)
+    each = bands["requests"]
+    tokens = None if each is None else tuple(side * served.mean_output for side in each)
+    sheet.add("performance", "tokens_per_second", "Output tokens a second", quantity(rate, "1/s"), 4, tokens)
     sheet.add(
         "performance",
         "tokens_per_second_per_device",
         "Output tokens a second of a device",
         quantity(rate / served.devices, "1/s"),
         4,
+        None if tokens is None else tuple(side / served.devices for side in tokens),
     )
-    sheet.add("performance", "requests_per_second", "Requests a second", quantity(requests, "1/s"), 4)
-    sheet.add("performance", "user_rate", "Tokens a second of a user", quantity(1 / served.tpot, "1/s"), 4)
+    sheet.add("performance", "requests_per_second", "Requests a second", quantity(requests, "1/s"), 4, each)
+    user = None if bands["tpot"] is None else tuple((1 / side).to("1/s") for side in reversed(bands["tpot"]))
+    sheet.add("performance", "user_rate", "Tokens a second of a user", quantity(1 / served.tpot, "1/s"), 4, user)
     sheet.score(4, f"{compact_time(served.ttft)}, then {compact_time(served.tpot)}", note="first token, then each")
     if result.max_batch_size:
         share = served.clients / served.replicas / result.max_batch_size
@@ -150,9 +155,10 @@ def _time_parts(served: Served) -> tuple[Part, ...]:
     return tuple(Part(label=name, value=value, wall=wall) for (name, wall), value in shown.items() if value > 0)
 
 
-def _bands(served: Served) -> dict[str, Any]:
-    """Intervals of TTFT and TPOT under the load: the same factors as those of the batch."""
-    found: dict[str, Any] = {"ttft": None, "tpot": None}
+def _bands(served: Served, part: ServingPart) -> dict[str, Any]:
+    """Intervals under the load: of TTFT and TPOT the same factors as those of the batch; of a request, and of the rate at
+    which requests are answered, what both ends of them give."""
+    found: dict[str, Any] = {"ttft": None, "tpot": None, "latency": None, "requests": None}
     result = served.result
     for name, value, base, band in (
         ("ttft", served.ttft, result.ttft, result.ttft_interval),
@@ -161,21 +167,32 @@ def _bands(served: Served) -> dict[str, Any]:
         if band is not None and to_si(base, "s") > 0:
             scale = value / to_si(base, "s")
             found[name] = tuple(quantity(to_si(side, "s") * scale, "s").to("ms") for side in band)
+    if found["ttft"] and found["tpot"]:
+        ends = [
+            to_si(a, "s") + (served.mean_output - 1) * to_si(b, "s")
+            for a, b in zip(found["ttft"], found["tpot"], strict=True)
+        ]
+        found["latency"] = tuple(quantity(end, "s") for end in ends)
+        slower = [end / served.latency for end in reversed(ends)]
+        found["requests"] = tuple(quantity(served.delivered(part, factor), "1/s") for factor in slower)
     return found
 
 
 def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     plan, fleet, chip = sheet.plan, server.fleet, server.chip
     days = plan.ops.days or _DAYS
-    busy = min(1.0, served.delivered(server.part) / served.requests) if served.requests > 0 else 1.0
-    power = _power(server, served, chip, busy)
+    power = _power(server, served, chip)
+    if power is not None:
+        band = interval("energy per token", chip.metadata.key in power_constants()["provenance"]["measured"])
+        ends = tuple(quantity(side, "W") for side in band.around(power)) if server.calibrated else None
+        sheet.add("macro", "accelerator_power", "Power of an accelerator", quantity(power, "W"), 18, ends)
     decoding = 0 if server.decode_fleet is None else server.decode_fleet.total_accelerators
     idle = fleet.total_accelerators + decoding - served.devices
     if idle > 0:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
     more = []
     if server.decode_fleet is not None:
-        more.append(Share(server.decode_fleet, 0.0, _power(server, served, server.decode_fleet.node.accelerator, busy)))
+        more.append(Share(server.decode_fleet, 0.0, _power(server, served, server.decode_fleet.node.accelerator)))
     spent = spend(sheet, fleet, days, 0.0, power, more)
     made = served.delivered(server.part) * served.mean_output * days * 86400.0
     if plan.ops.days is None:
@@ -195,17 +212,24 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
         )
 
 
-def _power(server: Server, served: Served, chip: HardwareNode, busy: float) -> float | None:
-    """Mean power of one accelerator that serves; None where the zoo has no TDP for it."""
+def _power(server: Server, served: Served, chip: HardwareNode) -> float | None:
+    """Mean power of one accelerator that serves; None where the zoo has no TDP for it.
+
+    It works in the share of the time that requests leave no gap; at a measured rate all of it, but for what the host takes.
+    """
     if chip.tdp is None:
         return None
-    each = served.clients / served.replicas
+    part, each = server.part, served.clients / served.replicas
+    delivered = served.delivered(part)
+    busy = min(1.0, delivered / served.requests) if served.requests > 0 and part.output_rate is None else 1.0
+    if part.host_bound:
+        busy *= waiting_share(chip)
     activity = serving_activity(
         server.model,
         chip,
         max(1, served.devices // served.replicas),
         max(each, 1.0),
-        served.output_rate * busy / served.replicas,
+        delivered * served.mean_output / served.replicas,
         server.options["precision"],
         served.prompt,
         served.output,

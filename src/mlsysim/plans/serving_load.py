@@ -67,12 +67,15 @@ class Served:
         """Requests a second that are answered while all clients keep asking."""
         return self.output_rate / self.mean_output
 
-    def delivered(self, part: ServingPart) -> float:
-        """Requests a second that are answered: no more than come; of a number of requests, until the last answer."""
+    def delivered(self, part: ServingPart, slower: float = 1.0) -> float:
+        """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
+        ``slower`` is for intervals: were every request so many times as long."""
+        if part.output_rate is not None:
+            return part.output_rate / self.mean_output
         if part.qps is None:
-            return self.requests
-        rate = min(self.requests, part.qps)
-        return rate if part.requests is None else part.requests / (part.requests / rate + self.latency)
+            return self.requests / slower
+        rate = min(self.requests / slower, part.qps)
+        return rate if part.requests is None else part.requests / (part.requests / rate + self.latency * slower)
 
     @property
     def ledger(self) -> Ledger:
@@ -247,7 +250,8 @@ class Server:
         if not alone.result.feasible:
             return alone
         if part.qps is not None:
-            return self._smallest(layout, part.qps, most)
+            # Never more are in flight than are sent.
+            return self._smallest(layout, part.qps, most if part.requests is None else min(most, part.requests))
         if self.limited:
             return self._largest(layout, alone, most)
         batch = self.plan.workload.batch_size

@@ -11,7 +11,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_model
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, count_text, limit_of, spend
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.plans.training_run import training_run
@@ -31,7 +31,7 @@ def evaluate_training(plan: Plan) -> Answer:
     fleet = groups.one
     if plan.ops.mtbf is not None:
         fleet = fleet.model_copy(update={"mtbf_hours": to_si(plan.ops.mtbf, "h")})
-    model = find_model(plan.workload.model)
+    model = workload_of(plan.workload)
     sheet = Sheet(plan, groups.assumed)
     batch, seq_len = training_batch(plan, fleet, model, sheet.assumed)
     options = step_options(plan, model, fleet, batch, seq_len, sheet.assumed)
@@ -54,16 +54,21 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     used, capacity = sheet.memory.used, sheet.memory.capacity
     sheet.add("feasibility", "memory", "Memory of each accelerator", step.memory_per_accelerator.to("GB"), 2)
     sheet.add("feasibility", "memory_capacity", "Memory there is", step.memory_capacity.to("GB"), 2)
+    held = {name: to_si(value, "byte") for name, value in step.memory_breakdown.items()}
+    state = sum(held.get(name, 0.0) for name in ("weights", "gradients", "optimizer_state"))
+    sheet.add("feasibility", "model_state", "Weights, gradients, optimizer", quantity(state, "byte").to("GB"), 2)
+    sheet.add("feasibility", "activations", "Activations", quantity(held.get("activations", 0.0), "byte").to("GB"), 2)
     sheet.score(2, f"{used / 1e9:.1f} of {capacity / 1e9:.1f} GB", used / capacity, fails=not step.feasible)
     sheet.ingest(model.data_rate, fleet.node.accelerator)
 
     sheet.add("performance", "latency", "Time of a step", step.step_latency_total.to("s"), 14, band)
-    sheet.add("performance", "mfu", "Model FLOP utilisation", float(step.mfu), 3, _rate_band(step.mfu, band, seconds))
+    sheet.add("performance", "mfu", "Model FLOP utilisation", float(step.mfu), 3, _share_band(step.mfu, band, seconds))
     sheet.add("performance", "hfu", "Hardware FLOP utilisation", float(step.hfu), 3)
     sheet.add("performance", "scaling_efficiency", "Scaling efficiency", float(step.scaling_efficiency), 14)
     sheet.add("performance", "bubble", "Pipeline bubble", float(step.bubble_fraction), 14)
     noun = "Samples a second" if model.fixed_shape else "Tokens a second"
-    sheet.add("performance", "tokens_per_second", noun, step.tokens_per_second.to("1/s"), 14)
+    rate = step.tokens_per_second.to("1/s")
+    sheet.add("performance", "tokens_per_second", noun, rate, 14, _rate_band(rate, band, seconds))
     sheet.score(1, f"{sheet.time_parts[0].value / seconds:.1%} of the step", sheet.time_parts[0].value / seconds)
     sheet.score(3, f"MFU {step.mfu:.1%}", step.mfu)
     lost = 1 - sheet.time_parts[0].value / seconds
@@ -155,11 +160,17 @@ def _interval(step: DistributedResult, calibrated: bool) -> str:
     return f"90 % of {band.rows} published runs of this kind lay in the interval."
 
 
-def _rate_band(rate: float, band: Any, seconds: float) -> tuple[float, float] | None:
+def _rate_band(rate: Any, band: Any, seconds: float) -> tuple[Any, Any] | None:
+    """The interval of what is inverse to the step's time."""
     if band is None:
         return None
     low, high = (to_si(side, "s") for side in band)
-    return rate * seconds / high, min(1.0, rate * seconds / low)
+    return rate * seconds / high, rate * seconds / low
+
+
+def _share_band(share: float, band: Any, seconds: float) -> tuple[float, float] | None:
+    found = _rate_band(share, band, seconds)
+    return None if found is None else (found[0], min(1.0, found[1]))
 
 
 def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:

@@ -27,7 +27,15 @@ _SHARING = 64
 
 _PASSED = (
     *("tp", "pp", "ep", "cp", "virtual_stages", "schedule", "micro_batches", "zero", "recompute", "offload"),
-    *("sequence_parallel", "overlap"),
+    *(
+        "sequence_parallel",
+        "overlap",
+        "recomputed",
+        "fp8_attention",
+        "deduplicated_exchange",
+        "overlap_tp",
+        "overlap_ep",
+    ),
 )
 """Fields of a plan's parallelism that DistributedModel takes, under its own names."""
 
@@ -66,8 +74,9 @@ def step_options(
     if split.overlap is None and not isinstance(options["efficiency"], str):
         # At first order everything that can hide does; a stack says itself what it hides.
         options["overlap_comm"] = True
-    if work.optimizer is not None:
-        options["optimizer"] = work.optimizer
+    for name in ("optimizer", "predicted_tokens", "target_share"):
+        if getattr(work, name) is not None:
+            options[name] = getattr(work, name)
     if work.lora_rank is not None:
         options |= {"is_lora": True, "lora_rank": work.lora_rank}
     if hard.stack is not None:

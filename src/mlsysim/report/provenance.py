@@ -10,7 +10,7 @@ from typing import Any
 from mlsysim.cases.run_inputs import FALLBACK_GRID
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.resolve import find_fleets, find_model, find_region
+from mlsysim.plans.resolve import find_fleets, find_region, workload_of
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.data.ingestion import DataModel
@@ -182,7 +182,7 @@ def documents_of(answer: Answer) -> tuple[Cited, ...]:
 
 def _entries(answer: Answer) -> Iterator[Cited]:
     plan = answer.plan
-    yield from _cited(find_model(plan.workload.model))
+    yield from _cited(workload_of(plan.workload))
     for fleet in find_fleets(plan.hardware).fleets:
         yield from _cited(fleet.node.accelerator)
         if fleet.total_accelerators > 1:

@@ -114,6 +114,12 @@ def power_of(chip: HardwareNode, activity: Activity, work: str = "serving") -> A
     )
 
 
+def waiting_share(chip: HardwareNode) -> float:
+    """Share of the time in which a serving device works where the host prepares its inputs (video, images)."""
+    tables = power_constants()["work"]["serving"]
+    return float(tables.get(chip.metadata.key, tables["default"])["waiting"])
+
+
 def _wide_peak(chip: HardwareNode) -> float:
     return to_si(chip.compute.peak("bf16" if chip.compute.supports("bf16") else chip.compute.headline), "flop/s")
 

@@ -200,7 +200,7 @@ def training_chip(
 
 
 _FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "fp16": "bf16"}
-_KNOWN = ("bf16", "fp8", "nvfp4", "tf32", "fp32")
+_KNOWN = ("bf16", "fp8", "mxfp8", "nvfp4", "tf32", "fp32")
 _NODE = 8
 """Chips of the usual node; a larger link domain is a rack of them."""
 
@@ -209,7 +209,7 @@ def _format(precision: str) -> str:
     found = _FORMATS.get(precision, precision)
     if found not in _KNOWN:
         raise InputError(
-            f"a calibrated training step knows bf16, fp16, fp8, nvfp4, tf32 and fp32, not {precision}.",
+            f"a calibrated training step knows bf16, fp16, fp8, mxfp8, nvfp4, tf32 and fp32, not {precision}.",
             field="precision",
         )
     return found

@@ -13,11 +13,13 @@ from functools import cache
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Question, predicted, whole_nodes, without_none
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.errors import MLSysError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
+from mlsysim.plans.plan import Plan
 from mlsysim.timing.power import (
     Activity,
     diffusion_activity,
@@ -25,6 +27,7 @@ from mlsysim.timing.power import (
     power_constants,
     power_of,
     serving_activity,
+    waiting_share,
 )
 
 __all__ = ["COLUMNS", "IMAGES", "SERVING", "image_activity", "predict", "token_activity"]
@@ -37,6 +40,8 @@ _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp4": "mx
 def predict(row: Mapping[str, str]) -> list[Prediction]:
     """The predicted value of a row, in the row's unit."""
     try:
+        if row["metric"] == SERVING:
+            return [predicted(question) for question in questions(row)]
         return [_predict(row)]
     except MLSysError as error:
         raise Skipped(str(error)) from None
@@ -44,10 +49,6 @@ def predict(row: Mapping[str, str]) -> list[Prediction]:
 
 def _predict(row: Mapping[str, str]) -> Prediction:
     metric = row["metric"]
-    if metric == SERVING:
-        chip, activity, scale = token_activity(row)
-        value = scale * float(power_of(chip, activity, "serving"))
-        return Prediction(metric, float(row["value"]), value, "energy per token", _measured(chip), ("prompt length",))
     if metric == IMAGES:
         chip, activity, scale = image_activity(row)
         value = scale * float(power_of(chip, activity, "diffusion"))
@@ -57,6 +58,51 @@ def _predict(row: Mapping[str, str]) -> Prediction:
     if metric in ("energy", "gross_emissions", "net_emissions"):
         return _training(row)
     raise Skipped(f"{metric!r} is arithmetic done, not energy")
+
+
+def questions(row: Mapping[str, str]) -> list[Question]:
+    """Serving rows ask a plan for the power of an accelerator at the measured rate; the rest of the row is arithmetic on it."""
+    if row["metric"] != SERVING:
+        raise Skipped(f"{row['metric']!r} is not asked as a plan")
+    model, task, chip, notes = _served(row)
+    devices, rate = int(row["n_chips"]), float(notes["tput"])
+    tp, ep, ranks = (int(notes.get(name, "1")) for name in ("tp", "ep", "dp"))
+    if ep > 1 and tp == 1 and ranks == 1:
+        tp = ep  # as in the tables of inference: attention on as many tensor-parallel devices
+    serving = {
+        "prompt_tokens": power_constants()["prompt_tokens"][task],
+        "output_tokens": max(1, round(float(notes["avg_out"]))),
+        "concurrency": max(1, round(float(notes["avg_batch"]))),
+        "replicas": 1,
+        "engine": "vLLM_2025",
+        "output_rate": rate,
+        "host_bound": True if task in power_constants()["prepared_on_host"]["tasks"] else None,
+    }
+    key = chip.metadata.key or chip.name
+    plan = Plan.model_validate(
+        without_none(
+            task="serving",
+            workload={"model": model.metadata.key, "precision": _PRECISIONS[notes["prec"]]},
+            hardware={"on": whole_nodes(devices, key), "efficiency": "calibrated"},
+            parallelism={"tp": tp, "ep": ep if ep > 1 and getattr(model, "experts", 1) > 1 else None},
+            serving=serving,
+        )
+    )
+    factor = float(energy_per_item(1.0, devices, rate))
+    measured = _measured(chip)
+    return [
+        Question(
+            SERVING,
+            float(row["value"]),
+            plan,
+            "accelerator_power",
+            "W",
+            factor,
+            "energy per token",
+            measured,
+            ("prompt length",),
+        )
+    ]
 
 
 def _measured(chip: HardwareNode) -> bool:
@@ -82,16 +128,23 @@ def _notes(row: Mapping[str, str]) -> dict[str, str]:
     return dict(part.split("=", 1) for part in row["notes"].split() if "=" in part)
 
 
-def token_activity(row: Mapping[str, str]) -> tuple[HardwareNode, Activity, float]:
-    """The chip, what it does, and joules for each token for each watt of a device."""
+def _served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, str]]:
+    """Model, task, chip and settings of a row of serving."""
     name, task = row["workload"].split(" | ")
-    notes, tables = _notes(row), power_constants()
+    notes = _notes(row)
     model, _ = _model(name)
     chip: HardwareNode = Hardware.get(row["hardware"])
-    if task not in tables["prompt_tokens"]:
+    if task not in power_constants()["prompt_tokens"]:
         raise Skipped(f"the prompt length of the task {task!r} is not known")
     if "tput" not in notes or notes["prec"] not in _PRECISIONS:
         raise Skipped("the row gives no throughput, or an unknown precision")
+    return model, task, chip, notes
+
+
+def token_activity(row: Mapping[str, str]) -> tuple[HardwareNode, Activity, float]:
+    """The chip, what it does, and joules for each token for each watt of a device: features for the fit of power."""
+    model, task, chip, notes = _served(row)
+    tables = power_constants()
     devices, rate = int(row["n_chips"]), float(notes["tput"])
     activity = serving_activity(
         model,
@@ -103,9 +156,7 @@ def token_activity(row: Mapping[str, str]) -> tuple[HardwareNode, Activity, floa
         tables["prompt_tokens"][task],
         float(notes["avg_out"]),
     )
-    constants = tables["work"]["serving"]
-    waiting = constants.get(chip.metadata.key, constants["default"])["waiting"]
-    busy = waiting if task in tables["prepared_on_host"]["tasks"] else 1.0
+    busy = waiting_share(chip) if task in tables["prepared_on_host"]["tasks"] else 1.0
     return chip, replace(activity, busy=busy), float(energy_per_item(1.0, devices, rate))
 
 

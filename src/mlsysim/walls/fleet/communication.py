@@ -28,6 +28,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.joules import at_utilisation
 from mlsysim.cases.layout import Layout, plan_layout
 from mlsysim.cases.ledger import Held, Ledger
+from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.cases.schedule import idle_time, schedule_of
 from mlsysim.cases.train import Step, first_order_amounts
 from mlsysim.cases.train_layers import PARTS
@@ -178,6 +179,15 @@ class DistributedModel(Resolver[DistributedResult]):
         "lora_rank": Input("rank of the adapters", low=1, high=4096, whole=True, default=16),
         "activation_recomputation": Input(
             "activations that are recomputed", kind="choice", choices=("none", "selective", "full"), default="none"
+        ),
+        "recomputed": Input(
+            "what 'selective' computes again, for efficiency='calibrated': attention, light (norms and activations), up (latent "
+            "projections), moe (routed experts), half of the products",
+            kind="choice",
+            choices=SELECTIVE,
+            default=None,
+            example="attention+light",
+            assumed="the stack's habit",
         ),
         "sequence_parallel": Input("split norms and dropouts over the tensor group", kind="flag", default=True),
         "optimizer": Input("optimizer", kind="object", default="adam"),

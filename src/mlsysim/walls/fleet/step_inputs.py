@@ -27,7 +27,7 @@ from mlsysim.walls.inputs import CALIBRATED
 __all__ = ["job_of", "schedule_given", "trainer_of"]
 
 
-_OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0}
+_OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0, "recomputed": None}
 """Inputs that speak of single operators, and what leaves them alone."""
 
 
@@ -94,7 +94,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         precision=x.precision,
         seq_len=1 if x.model.fixed_shape else x.seq_len,
         recompute=mode,
-        again=again(mode, "attention" if software is None else software.selective),
+        again=again(mode, x.recomputed or ("attention" if software is None else software.selective)),
         zero=zero,
         accumulation=x.gradient_accumulation_steps,
         optimizer=x.optimizer,
@@ -110,6 +110,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         fp8_attention=x.fp8_attention,
         deduplicated=deduplicated,
         predicted_tokens=x.predicted_tokens,
+        scores_kept=software is not None and software.attention == "unfused",
     )
 
 
