@@ -48,7 +48,7 @@ def test_counts_and_errors(table: Path) -> None:
     data = report.to_dict()
     assert (data["rows"], data["predicted"], data["skipped"], data["excluded"]) == (6, 5, 1, 1)
     assert data["coverage"] == pytest.approx(5 / 6)
-    assert data["skipped_reasons"] == {"no such chip": 1}
+    assert data["skipped_reasons"] == {"no such chip": 1} and data["not_predicted"] == {"r6": "no such chip"}
     assert data["median_ape"] == pytest.approx(10.0)
     assert data["mape"] == pytest.approx((0 + 5 + 10 + 30 + 50) / 5)
     assert data["p90_ape"] == pytest.approx(30 + 0.6 * 20)

@@ -73,7 +73,7 @@ class FileReport:
     excluded: int = 0
     skipped_reasons: Counter[str] = field(default_factory=Counter)
     scored: list[Scored] = field(default_factory=list)
-    unscored: list[tuple[str, str, str]] = field(default_factory=list)
+    not_predicted: dict[str, str] = field(default_factory=dict)
 
     @property
     def skipped(self) -> int:
@@ -96,6 +96,7 @@ class FileReport:
             "excluded": self.excluded,
             "coverage": self.coverage,
             "skipped_reasons": dict(self.skipped_reasons.most_common()),
+            "not_predicted": self.not_predicted,
             **score(self.scored),
             "by_source": {s: score([x for x in self.scored if x.source == s]) for s in sources},
             "by_metric": {m: score([x for x in self.scored if x.prediction.metric == m]) for m in metrics},
@@ -179,9 +180,8 @@ def validate_file(path: Path) -> FileReport:
 def _score_row(report: FileReport, module: ModuleType, row: Mapping[str, str], key: str, source: str) -> None:
     try:
         predictions = module.predict(row)
-    except Excluded as reason:
+    except Excluded:
         report.excluded += 1
-        report.unscored.append((key, "excluded", str(reason)))
         return
     except Skipped as reason:
         _skip(report, key, str(reason))
@@ -192,7 +192,7 @@ def _score_row(report: FileReport, module: ModuleType, row: Mapping[str, str], k
     report.rows += 1
     if not predictions:
         report.skipped_reasons["no measured value"] += 1
-        report.unscored.append((key, "skipped", "no measured value"))
+        report.not_predicted[key] = "no measured value"
         return
     report.predicted += 1
     for prediction in predictions:
@@ -205,7 +205,7 @@ def _score_row(report: FileReport, module: ModuleType, row: Mapping[str, str], k
 def _skip(report: FileReport, key: str, reason: str) -> None:
     report.rows += 1
     report.skipped_reasons[reason] += 1
-    report.unscored.append((key, "skipped", reason))
+    report.not_predicted[key] = reason
 
 
 COLUMNS = ("id", "metric", "measured", "predicted", "low", "high", "error", "plan")
