@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mlsysim import Hardware
+from mlsysim import Hardware, SingleNodeModel
 from mlsysim.cases.goodput import Goodput, Saving, goodput_of
 from mlsysim.cases.joules import IDLE, Draw, proportional_draw, running_draw, with_joules
 from mlsysim.cases.ledger import Ledger, Part
@@ -138,3 +138,21 @@ def test_the_constants_of_a_chip_are_those_of_its_power():
     draw = running_draw(H100, busy)
     moved = 0.4 * to_si(H100.memory.bandwidth, "byte/s")
     assert draw.idle + draw.floor + draw.per_byte * moved == pytest.approx(busy, rel=1e-3)
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+@pytest.mark.parametrize(
+    ("model", "chip", "options"),
+    [
+        ("Llama3_8B", "H100", {"phase": "decode", "batch_size": 8, "seq_len": 1024}),
+        ("Llama3_8B", "A100", {"phase": "prefill", "batch_size": 1, "seq_len": 2048}),
+        ("ResNet50", "H100", {"batch_size": 64}),
+        ("GPT2", "H200", {"is_training": True, "batch_size": 8, "seq_len": 512}),
+        ("Llama3_70B", "H100", {"phase": "decode", "batch_size": 1, "seq_len": 256}),
+    ],
+)
+def test_joules_of_a_pass_are_its_energy(model, chip, options, efficiency):
+    found = SingleNodeModel().solve(model, chip, efficiency=efficiency, **options)
+    assert found.ledger.total("joules") == pytest.approx(to_si(found.energy, "J"), rel=1e-12)
+    assert found.ledger.total("exposed") == pytest.approx(to_si(found.latency, "s"), rel=1e-9)
+    assert all(each.joules >= 0 for each in found.ledger.parts)

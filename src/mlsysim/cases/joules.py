@@ -27,6 +27,7 @@ from typing import Any
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.cases.run_inputs import device_draw
+from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.power import power_terms
 from mlsysim.units.kernel import Arg, kernel
@@ -34,7 +35,16 @@ from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = ["IDLE", "Draw", "at_utilisation", "dynamic_energy", "proportional_draw", "running_draw", "with_joules"]
+__all__ = [
+    "IDLE",
+    "Draw",
+    "at_utilisation",
+    "dynamic_energy",
+    "profiled_draw",
+    "proportional_draw",
+    "running_draw",
+    "with_joules",
+]
 
 IDLE = "idle"
 _WALL = 18
@@ -101,6 +111,12 @@ def proportional_draw(chip: HardwareNode, watts: Any, peak: float) -> Draw:
     """First order: idle power, and the rest in proportion to operations. ``watts`` is the power that the answer has."""
     tdp, idle = to_si(chip.tdp, "W"), constant("idle_power_fraction").number
     return Draw(watts, tdp * idle, tdp * (1 - idle) / peak)
+
+
+def profiled_draw(chip: HardwareNode, watts: Any, peak: float, bandwidth: float) -> Draw:
+    """Calibrated kernels: idle power, operations and bytes, with the shares of the chip's profile."""
+    tdp, shares = to_si(chip.tdp, "W"), profile(chip).power
+    return Draw(watts, tdp * shares.idle, tdp * shares.arithmetic / peak, tdp * shares.memory / bandwidth)
 
 
 def running_draw(chip: HardwareNode, watts: Any, work: str = "serving") -> Draw:

@@ -22,10 +22,13 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import remedies
+from mlsysim.cases.joules import Draw, profiled_draw, proportional_draw, with_joules
+from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.one_pass import (
     Device,
     Pass,
@@ -40,6 +43,7 @@ from mlsysim.cases.one_pass import (
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import proportional_power
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
@@ -344,8 +348,21 @@ def _packed(
         },
         cited={"model": x.model, "hardware": chip, **({} if timed.source is None else {"cycles": timed.source})},
     )
-    outcome._case = timed.case
+    outcome._case = partial(_ledger, timed, chip, device, energy, calibrated)
     return outcome
+
+
+def _ledger(timed: Timed, chip: HardwareNode, device: Device, energy: float | None, calibrated: bool) -> Ledger:
+    """The parts of a pass with their joules, which add up to its energy; a board with one active power has no idle share."""
+    ledger = timed.case()
+    if energy is None:
+        return ledger
+    watts = energy / timed.seconds
+    if not calibrated:
+        return with_joules(ledger, proportional_draw(chip, watts, device.peak))
+    if timed.cycles is not None or chip.tdp is None:
+        return with_joules(ledger, Draw(watts, 0.0, 0.0))
+    return with_joules(ledger, profiled_draw(chip, watts, device.peak, device.bandwidth))
 
 
 _NAMES = {1: "Compute", 2: "Memory", 3: "Software"}
