@@ -15,6 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
+from mlsysim.plans.parts import time_parts
 from mlsysim.timing.diffusion_time import diffusion_time
 from mlsysim.timing.engine_rates import engine_latency, engine_time
 from mlsysim.timing.runtimes import runtime, runtime_names
@@ -200,6 +201,21 @@ def test_the_sentence_of_the_interval_is_true():
             "extrapolating: passes with this software were measured on NVIDIA GeForce RTX 4090, none"
         )
     assert "none on this chip" in words("H100", runtime="eager")
+
+
+def test_another_kind_of_chip_gets_the_band_of_what_was_never_validated():
+    for chip, precision in (("TPU_v5e", "bf16"), ("Jetson_AGX_Orin_64GB", "fp16"), ("Xeon_8480", "fp32")):
+        found = NODE.solve("ResNet50", chip, 64, precision, efficiency="calibrated")
+        low, high = (seconds(side) / seconds(found.latency) for side in found.interval)
+        assert low <= 0.5 and high >= 2, chip
+
+
+def test_parts_of_an_answer_have_names_of_their_own_and_add_up():
+    for model, efficiency in (("ResNet50", "calibrated"), ("Llama3_8B", "calibrated"), ("ResNet50", 0.5)):
+        found = NODE.solve(model, "H100", 64, efficiency=efficiency)
+        parts = time_parts(found.ledger)
+        assert len({part.label for part in parts}) == len(parts)
+        assert sum(part.value for part in parts) == pytest.approx(seconds(found.latency), rel=1e-9)
 
 
 def test_the_default_runtime_is_said_and_unknown_ones_are_refused():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from mlsysim.cases.ledger import Ledger
 from mlsysim.plans.answer import Limit, MemoryBar, Part
 from mlsysim.plans.sheet import compact_time
@@ -17,15 +15,15 @@ _ASPECTS = {"peak": "arithmetic", "bandwidth": "memory"}
 def time_parts(ledger: Ledger) -> tuple[Part, ...]:
     """Parts of the critical path, which add up to the time. A name with several resources says which."""
     shown = [part for part in ledger.parts if part.exposed > 0]
-    names = Counter(part.name for part in shown)
-    return tuple(
-        Part(
-            label=part.name if names[part.name] == 1 else f"{part.name}: {_ASPECTS.get(part.resource, part.resource)}",
-            value=float(part.exposed),
-            wall=part.wall,
-        )
-        for part in shown
-    )
+    aspects: dict[str, set[str]] = {}
+    for part in shown:
+        aspects.setdefault(part.name, set()).add(part.resource)
+    found: dict[tuple[str, int], float] = {}
+    for part in shown:
+        alone = len(aspects[part.name]) == 1
+        label = part.name if alone else f"{part.name}: {_ASPECTS.get(part.resource, part.resource)}"
+        found[label, part.wall] = found.get((label, part.wall), 0.0) + float(part.exposed)
+    return tuple(Part(label=label, value=value, wall=wall) for (label, wall), value in found.items())
 
 
 def memory_bar(ledger: Ledger) -> MemoryBar:

@@ -101,7 +101,8 @@ def band_of(stack: str, chip: HardwareNode, batch: float) -> tuple[Interval, str
     """The 90 % band of times of a stack on a chip, and what it rests on, in words.
 
     A chip without such passes gets the widest of the bands elsewhere and of a stack of the same kind whose coefficients were
-    carried over to a chip that they were not fitted on. Two CPUs cannot give the scale of a third.
+    carried over to a chip that they were not fitted on. Another kind of chip was validated on nothing, and two CPUs cannot give
+    the scale of a third.
     """
     where = constants()["measured"]["cpu" if chip.family == "cpu" else stack]
     key = chip.metadata.key
@@ -114,7 +115,7 @@ def band_of(stack: str, chip: HardwareNode, batch: float) -> tuple[Interval, str
         return band, f"90 % of {band.rows:,} passes measured with this software on this chip ({band.regime})"
     elsewhere = [(name, kind == "times") for kind in ("rates", "times") for name in where.get(kind, ())]
     bands = [_band(stack, Hardware.get(name), timed) for name, timed in elsewhere]
-    if chip.family == "cpu":
+    if chip.family != "gpu":
         bands.append(interval("unvalidated", False))
     other = constants()["carried_over"][stack]
     bands += [_band(other, Hardware.get(name), True) for name in constants()["measured"][other]["times"]]
