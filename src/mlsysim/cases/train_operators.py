@@ -1,0 +1,245 @@
+"""Operators of a training step on one device: products, attention, scans, experts and what lies between them, each a named time.
+
+    product      t0 + max(F / R, B / (e W))               R the rate that long products sustain
+    attention    t0 + F (1 + S0/S) / A, forward; backward 2.5 times the work; behind it the ring of context parallelism
+    elementwise  B / (e W), with the bytes that the stack's fusion leaves
+    experts      grouped products of the tokens routed here, permutation and activation around them; four exchanges
+
+Sizes are those of one rank; a stack says what is fused, a chip how fast it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mlsysim.cases.algebra import Algebra
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Groups, Layout
+from mlsysim.models.training_shape import Core, Experts, LayerKind, TrainingShape
+from mlsysim.physics.training_step import attention_time, overlapped, stream_time
+from mlsysim.timing.stacks import Stack
+from mlsysim.timing.training_chip import Constants, TrainingChip
+from mlsysim.units.ops import minimum, where
+
+__all__ = [
+    "HALF",
+    "Setting",
+    "attention_core",
+    "elementwise_bytes",
+    "exchange_time",
+    "experts_time",
+    "head_time",
+    "products_time",
+    "scan_time",
+    "stream",
+]
+
+HALF = 2.0
+"""Bytes of an activation."""
+_HEAD_DIM = 128.0
+
+
+class Setting(NamedTuple):
+    """What the functions below share."""
+
+    a: Algebra
+    chip: TrainingChip
+    stack: Stack
+    k: Constants
+    job: Job
+    layout: Layout
+    groups: Groups
+
+
+def stream(s: Setting, name: str, moved: Any, share: Any) -> Any:
+    """Bytes at a share of the memory bandwidth, under a name."""
+    return s.a.tag(name, 2, "bandwidth", "stream", stream_time(moved, s.chip.bandwidth, share), moved=moved)
+
+
+def _product(s: Setting, name: str, operations: Any, moved: Any, rate: Any) -> Any:
+    """A matrix product: its start, and arithmetic or memory, whichever is longer."""
+    time = s.a.roofline(
+        name,
+        "product",
+        operations / rate,
+        stream_time(moved, s.chip.bandwidth, s.k.gemm_memory_share),
+        operations,
+        moved,
+    )
+    return s.a.tag("starts of products", 3, "start", "product", s.chip.product_start) + time
+
+
+def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tuple[Any, Any]:
+    """Forward and backward times of the products of a layer, conversions included; of latent projections alone."""
+    chip, frozen, tp = s.chip, s.job.frozen, s.layout.tp
+    b = chip.product_bytes
+    forward: Any = 0.0
+    backward: Any = 0.0
+    for product in kind.products:
+        if latent and not (product.split == "n" and product.k < kind.hidden):
+            continue
+        n = product.n / tp if product.split == "n" else product.n
+        depth = product.k / tp if product.split == "k" else product.k
+        rows = tokens if product.split else tokens / tp
+        operations = 2 * rows * n * depth
+        weights, inputs, outputs = n * depth, rows * depth, rows * n
+        forward = forward + _product(
+            s, "products", operations, b * (weights + inputs) + HALF * outputs, chip.product_rate
+        )
+        backward = backward + _product(
+            s, "products", operations, b * (weights + outputs) + HALF * inputs, chip.product_rate
+        )
+        if not frozen:
+            gradient = b * (inputs + outputs) + s.k.gradient_traffic * weights
+            backward = backward + _product(s, "products", operations, gradient, chip.product_rate)
+        if chip.converts:
+            each = chip.converts * (HALF + (1 if frozen else 2) * b)
+            forward = forward + stream(s, "conversion", each * inputs, s.k.quantise_share)
+            backward = backward + stream(s, "conversion", each * outputs, s.k.quantise_share)
+    return forward, backward
+
+
+def _keys(core: Core, seq_len: Any) -> Any:
+    """Keys that a query attends to, on average."""
+    if core.ratio != 1.0:
+        return minimum(seq_len / core.ratio / 2, core.topk)
+    if core.causal:
+        return where(seq_len > core.window, core.window * (1 - core.window / 2 / seq_len), seq_len / 2.0)
+    return minimum(seq_len, core.window)
+
+
+def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, Any]:
+    """Forward and backward times of the attention cores of a layer, and the ring of context parallelism in full."""
+    a, chip, stack, k, job, cp = s.a, s.chip, s.stack, s.k, s.job, s.layout.cp
+    forward: Any = 0.0
+    backward: Any = 0.0
+    for core in kind.cores:
+        heads = core.heads / s.layout.tp
+        per_pair = 2 * heads * (core.qk + core.v)
+        if stack.attention == "unfused":
+            operations = per_pair * tokens * minimum(job.seq_len * 1.0, core.window)
+            scores = heads * tokens * job.seq_len
+            once = a.tag(
+                "attention", 1, "peak", "attention", operations / (k.unfused_rate * chip.half_rate), flop=operations
+            )
+            forward = (
+                forward
+                + once
+                + stream(s, "attention scores", k.unfused_forward_bytes * scores, stack.elementwise_share)
+            )
+            backward = (
+                backward
+                + 2 * once
+                + stream(s, "attention scores", k.unfused_backward_bytes * scores, stack.elementwise_share)
+            )
+            continue
+        operations = per_pair * tokens * _keys(core, job.seq_len)
+        rate = _attention_rate(s, core)
+        length = job.seq_len / cp
+        ahead = attention_time(operations, length, rate, chip.attention_ramp, k.attention_start)
+        work = k.attention_backward_work * operations
+        back = attention_time(work, length, rate * k.attention_backward_rate, chip.attention_ramp, k.attention_start)
+        ahead = a.tag("attention", 1, "peak", "attention", ahead, flop=operations)
+        back = a.tag("attention", 1, "peak", "attention", back, flop=work)
+        if stack.context_loss:
+            loss = 1 + stack.context_loss * (1 - 1 / cp)
+            ahead = a.grown("context parallelism", 14, "context loss", ahead, ahead * loss)
+            back = a.grown("context parallelism", 14, "context loss", back, back * loss)
+        forward, backward = forward + ahead, backward + back
+    if stack.context_loss or not kind.cores:
+        return forward, backward, 0.0
+    # Keys and values (backward also their gradients) go around behind the attention, to each of the other CP - 1 ranks in turn.
+    message = HALF * tokens * kind.key_width / s.layout.tp
+    around = (cp - 1.0) * chip.network.send(message, s.groups.context_near)
+    there, back = (
+        a.tag(
+            "context parallelism", 14, "fabric", "ring of keys", n * around, sent=lambda n=n: n * (cp - 1.0) * message
+        )
+        for n in (1, 2)
+    )
+    kappa = 1 - job.overlap.context
+    return overlapped(forward, there, kappa), overlapped(backward, back, kappa), there + back
+
+
+def _attention_rate(s: Setting, core: Core) -> Any:
+    rate = s.chip.attention_rate
+    if s.stack.attention == "fa1":
+        return rate * s.chip.flash2 * s.k.flash1_rate
+    rate = rate * (min((core.qk + core.v) / 2.0, _HEAD_DIM) / _HEAD_DIM) ** 0.5
+    if s.stack.attention == "fa2":
+        rate = rate * s.chip.flash2
+    return rate * s.k.fp8_attention_gain if s.job.fp8_attention else rate
+
+
+def scan_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
+    """Forward and backward times of a recurrence in chunks."""
+    assert kind.scan is not None
+    local = tokens / s.layout.tp
+    operations = local * kind.scan.operations
+    once = s.a.tag("scan", 1, "peak", "scan", operations / (s.k.scan_rate * s.chip.half_rate), flop=operations)
+    moved = stream(s, "scan", HALF * local * kind.scan.elements, s.stack.elementwise_share)
+    return once + moved, s.k.attention_backward_work * once + 2 * moved
+
+
+def elementwise_bytes(kind: LayerKind, stack: Stack, tp: Any, tokens: Any, parallel: bool) -> Any:
+    """Bytes of norms, residuals, position embedding and activation of a layer, forward."""
+    f = stack.fusion
+    whole = f.hidden * kind.hidden * kind.sublayers / 2
+    split = (f.rotary if kind.rotary else f.plain) * kind.attention_width
+    split = split + (f.gated if kind.gated else f.ungated) * kind.feed_width
+    return HALF * tokens * (whole / (tp if parallel else 1) + split / tp)
+
+
+def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
+    """Routed experts: forward time without the activation, backward time, and the activation's forward time."""
+    chip, k, job = s.chip, s.k, s.job
+    rows = tokens * e.per_token / s.layout.tp * job.imbalance
+    wide = (e.matrices - 1) * e.width
+    local = e.count / s.layout.ep
+    b = chip.product_bytes
+    rate = chip.product_rate * k.moe_rate
+    fusion = s.stack.expert_fusion if e.matrices == 3 else 1.0
+    forward: Any = 0.0
+    backward: Any = 0.0
+    for n, depth in ((wide, e.inner), (e.inner, e.width)):
+        operations = 2 * rows * n * depth
+        once = _product(s, "experts", operations, b * local * n * depth + b * rows * depth + HALF * rows * n, rate)
+        forward, backward = forward + once, backward + once
+        if not job.frozen:
+            gradient = k.gradient_traffic * local * n * depth + b * rows * (n + depth)
+            backward = backward + _product(s, "experts", operations, gradient, rate)
+        if chip.converts:
+            each = chip.converts * (HALF + 2 * b) * fusion
+            forward = forward + stream(s, "conversion", each * rows * depth, k.quantise_share)
+            backward = backward + stream(s, "conversion", each * rows * n, k.quantise_share)
+    permuted = stream(s, "permutation", k.permute_passes * 2 * HALF * rows * e.inner * fusion, k.moe_share)
+    if e.plain:
+        each = k.expert_activation_bytes * fusion if e.matrices == 3 else k.ungated_activation_bytes
+        activation = stream(s, "elementwise", each * rows * wide / 3, k.moe_share)
+    else:
+        activation = stream(s, "elementwise", HALF * rows * (wide + e.width), k.moe_share)
+    return forward + permuted, backward + permuted + 2 * activation, activation
+
+
+def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
+    """Dispatch and combine, forward and backward: four exchanges, six where experts are recomputed."""
+    net, ep = s.chip.network, s.layout.ep
+    times = 4 + 2 * s.job.again.moe
+    token = HALF * tokens / s.layout.tp * e.inner
+    once = net.exchange(token, e.per_token, s.groups.expert, s.job.deduplicated)
+    return s.a.tag(
+        "expert parallelism",
+        14,
+        "fabric",
+        "exchange",
+        times * once,
+        sent=lambda: times * token * e.per_token * (1 - 1 / ep),
+    )
+
+
+def head_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
+    """Output projection and loss, forward and backward, in 16 bit."""
+    vocab = shape.vocab / s.layout.tp if shape.head else 0.0
+    operations = (2 if s.job.frozen else 3) * 2 * tokens * shape.hidden * vocab
+    products = s.a.tag("output head", 1, "peak", "head", operations / s.chip.half_rate, flop=operations)
+    return products + stream(s, "loss", s.stack.loss_bytes * tokens * vocab, s.stack.elementwise_share)
