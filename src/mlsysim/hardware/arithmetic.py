@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.physics.precision import bytes_per_element, compute_precision
+from mlsysim.physics.precision import compute_precision, is_narrow
 from mlsysim.units.registry import to_si
 
 __all__ = ["arithmetic_peak"]
@@ -20,10 +20,9 @@ def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     wanted = compute_precision(precision)
     if core.supports(wanted):
         return to_si(core.peak(wanted), "flop/s"), ""
-    width = bytes_per_element(wanted)
-    if width < 2:
-        for wider in ("fp8", "int8", "bf16", "fp16", "fp32"):
-            if bytes_per_element(wider) > width and core.supports(wider) and bytes_per_element(wider) >= 2:
+    if is_narrow(wanted):
+        for wider in ("bf16", "fp16", "fp32"):
+            if core.supports(wider):
                 note = f"{wanted} weights computed in {wider}: {chip.name} has no {wanted} arithmetic"
                 return to_si(core.peak(wider), "flop/s"), note
     return to_si(core.peak(precision), "flop/s"), ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mlsysim.errors import unknown_name
 
-__all__ = ["BYTES_PER_ELEMENT", "bytes_per_element", "compute_precision", "precision_name"]
+__all__ = ["BYTES_PER_ELEMENT", "bytes_per_element", "compute_precision", "is_narrow", "precision_name"]
 
 BYTES_PER_ELEMENT: dict[str, float] = {
     "fp64": 8.0,
@@ -69,6 +69,11 @@ def bytes_per_element(name: str) -> float:
     """
     size = BYTES_PER_ELEMENT.get(name) if isinstance(name, str) else None
     return size or BYTES_PER_ELEMENT[precision_name(name)]
+
+
+def is_narrow(name: str) -> bool:
+    """Whether a format has fewer than 16 bits."""
+    return bytes_per_element(name) < bytes_per_element("bf16")
 
 
 def compute_precision(name: str) -> str:

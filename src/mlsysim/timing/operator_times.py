@@ -29,7 +29,7 @@ from mlsysim.physics.operators import (
     moving_time,
     product_time,
 )
-from mlsysim.physics.precision import bytes_per_element, compute_precision
+from mlsysim.physics.precision import bytes_per_element, compute_precision, is_narrow
 from mlsysim.timing.software_stacks import Software
 from mlsysim.units.ops import minimum, power, where
 from mlsysim.units.registry import to_si
@@ -181,7 +181,7 @@ def _product_constants(
         k = profile.product_for("bf16")
     sustained = roof.sustained if k.sustained is None else k.sustained
     rate = peak * k.rate_share * (sustained if how.sustained else 1.0)
-    answer = (k, rate, widened, bytes_per_element(compute_precision(precision)) < 2)
+    answer = (k, rate, widened, is_narrow(compute_precision(precision)))
     profile.product_constants[key] = answer
     return answer
 
@@ -205,7 +205,8 @@ def _product_time(
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     conversion: Any = 0.0
     if how.convert != "fused" and narrow and not widened and op.kind == "gemm":
-        quantised = 3.0 * op.m * (op.k + k.quantise_row)
+        # Read in 16 bits, written in 8.
+        quantised = (bytes_per_element("bf16") + bytes_per_element("fp8")) * op.m * (op.k + k.quantise_row)
         seconds = quantised / (k.quantise_share * bandwidth)
         conversion = tag("conversions", 2, "bandwidth", "t = Q / (q W)", seconds, moved=quantised)
         if how.convert == "separate":
@@ -288,7 +289,7 @@ def _engine_attention_time(
     """Attention by the kernels of a named serving engine. ``op.groups`` over ``op.kv_heads`` is the size of a group."""
     assert how.engine is not None
     engine = profile.engines[how.engine]
-    cache = "fp8" if bytes_per_element(how.cache_precision) < 2 else "bf16"
+    cache = "fp8" if is_narrow(how.cache_precision) else "bf16"
     if not single:
         context = engine.context.get(f"bf16/{cache}") or engine.context["bf16/bf16"]
         rate = peak * context.rate_share * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** context.head_exponent
@@ -303,20 +304,16 @@ def _engine_attention_time(
     # Sequences times key heads: the cache holds 2 k elements of each for each of the n tokens.
     rows = op.cache_bytes / (2.0 * op.n * op.k * bytes_per_element(how.cache_precision))
     group = op.groups / rows
-    shared = isinstance(group, (int, float)) and 1 < group <= engine.group_limit
-    kernels = engine.grouped if shared else engine.single
-    kernel = kernels.get(f"bf16/{cache}") or kernels["bf16/bf16"]
-    readers = 1.0 if shared else group
-    return decode_kernel_time(
-        kernel,
-        op.cache_bytes * readers / group**kernel.reuse + op.input_bytes + op.output_bytes,
-        op.flops,
-        rows * readers,
-        op.n,
-        peak,
-        bandwidth,
-        tag,
-    )
+
+    def timed(shared: bool) -> Any:
+        kernels = engine.grouped if shared else engine.single
+        kernel = kernels.get(f"bf16/{cache}") or kernels["bf16/bf16"]
+        readers = 1.0 if shared else group
+        moved = op.cache_bytes * readers / group**kernel.reuse + op.input_bytes + op.output_bytes
+        return decode_kernel_time(kernel, moved, op.flops, rows * readers, op.n, peak, bandwidth, tag)
+
+    shared = (group > 1) & (group <= engine.group_limit)
+    return timed(shared) if isinstance(shared, bool) else where(shared, timed(True), timed(False))
 
 
 def decode_kernel_time(

@@ -48,9 +48,14 @@ def _pair(name: str, a: Any, b: Any) -> Any:
 
 
 def _same_unit(a: Any, b: Any) -> tuple[Any, Any]:
-    a = a if isinstance(a, Quantity) else Quantity(a)
-    b = b if isinstance(b, Quantity) else Quantity(b)
+    """Both in one unit; a plain zero is a zero of anything, as in pint's sums."""
+    a = a if isinstance(a, Quantity) else Quantity(a, b.units if _is_zero(a) else "")
+    b = b if isinstance(b, Quantity) else Quantity(b, a.units if _is_zero(b) else "")
     return a, b.to(a.units)
+
+
+def _is_zero(x: Any) -> bool:
+    return isinstance(x, _SCALARS) and x == 0
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:

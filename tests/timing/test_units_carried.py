@@ -1,0 +1,151 @@
+"""A whole pass on quantities: every operator of a model on a chip, with units on all numbers that have one.
+
+``to_si`` gives plain numbers to the arithmetic of a pass. Here it keeps the unit instead, bytes of an element are bytes, and
+operators carry FLOP and bytes: a dropped factor with a dimension, or a literal that hides one, then raises or comes out as
+something else than seconds. What comes out must also be the number that the plain pass gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlsysim.hardware import arithmetic, profiles
+from mlsysim.hardware.profiles import Profile, profile
+from mlsysim.hardware.registry import Hardware
+from mlsysim.models.graph import Operator
+from mlsysim.models.registry import Models
+from mlsysim.physics import precision as formats
+from mlsysim.timing import operator_times
+from mlsysim.timing.network import Group, Hierarchical, Pipelined
+from mlsysim.timing.operator_times import Execution, pass_time
+from mlsysim.timing.software_stacks import software
+from mlsysim.units.fields import Record
+from mlsysim.units.registry import Q_, DimensionalityError, Quantity
+
+UNITS = {"flops": "flop", "weight_bytes": "byte", "input_bytes": "byte", "output_bytes": "byte", "cache_bytes": "byte"}
+
+
+def fresh(value: Any) -> Any:
+    """A record without what was worked out from it."""
+    if isinstance(value, Record):
+        kind = type(value)
+        return kind.model_construct(**{name: fresh(getattr(value, name)) for name in kind.model_fields})
+    return {key: fresh(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def carried(op: Operator) -> Operator:
+    return replace(op, **{name: Q_(getattr(op, name), unit) for name, unit in UNITS.items()})
+
+
+@pytest.fixture
+def carrying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def kept(value: Any, unit: str) -> Any:
+        return value.to(unit)
+
+    for module in (operator_times, profiles, arithmetic):
+        monkeypatch.setattr(module, "to_si", kept)
+    for module in (operator_times, formats):
+        monkeypatch.setattr(module, "bytes_per_element", lambda name: Q_(formats.BYTES_PER_ELEMENT[name], "byte"))
+    yield
+
+
+CASES = [
+    ("Llama3_8B", "H100", {"phase": "prefill", "batch_size": 2, "seq_len": 512}),
+    ("Llama3_8B", "H200", {"phase": "decode", "batch_size": 4, "context": 1024}),
+    ("Llama3_8B", "A100", {"phase": "training", "batch_size": 2, "seq_len": 512}),
+    ("Mixtral_8x7B", "H100", {"phase": "decode", "batch_size": 4, "context": 1024}),
+    ("DeepSeekV3", "B200", {"phase": "decode", "batch_size": 4, "context": 1024}),
+    ("Mamba2_2_7B", "H100", {"phase": "prefill", "batch_size": 2, "seq_len": 512}),
+    ("ResNet50", "H100", {"phase": "inference", "batch_size": 8}),
+]
+WAYS = [
+    Execution(),
+    Execution(graph=False, fused=False, attention="fa2", sustained=False),
+    Execution(fine=True, convert="separate"),
+    Execution(fine=True, engine="trtllm", cache_precision="fp8"),
+    Execution(graph=False, software=software("engine_eager"), rotary=True),
+]
+
+
+def with_units(how: Execution) -> Execution:
+    runs = how.software
+    if runs is not None and runs.host is not None:
+        runs = replace(runs, host=Q_(runs.host, "s"))
+    return replace(how, moe_start=Q_(how.moe_start, "s"), software=runs)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("how", WAYS, ids=["graph", "eager", "fine", "engine", "software"])
+@pytest.mark.parametrize(("model", "chip", "sizes"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_pass_carries_its_units(
+    model: str, chip: str, sizes: dict[str, Any], how: Execution, precision: str, request: pytest.FixtureRequest
+) -> None:
+    operators = list(Models.get(model).lower(**{**sizes, "precision": precision}).operators)
+    device = Hardware.get(chip)
+    own: Profile = profile(device)
+    plain = pass_time(operators, device, own, precision, how)
+    request.getfixturevalue("carrying")
+    found = pass_time(map(carried, operators), device, fresh(own), precision, with_units(how))
+    for name, unit in {"total": "s", "device": "s", "flops": "flop", "moved": "byte"}.items():
+        value = getattr(found, name)
+        assert isinstance(value, Quantity), name
+        assert value.to(unit).magnitude == pytest.approx(getattr(plain, name), rel=1e-12)
+    assert all(seconds.check("[time]") for seconds in found.by_layer.values())
+
+
+def test_a_dropped_factor_is_noticed(carrying: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes given where operations belong: the pass refuses."""
+    operators = Models.get("Llama3_8B").lower("decode", batch_size=1, context=64).operators
+    op = next(op for op in operators if op.kind == "gemm")
+    wrong = replace(carried(op), flops=Q_(op.flops, "byte"))
+    device = Hardware.get("H100")
+    with pytest.raises(DimensionalityError):
+        pass_time([wrong], device, fresh(profile(device)), "bf16", Execution())
+
+
+NETWORK = {"link": 450e9, "link_latency": 3e-6, "fabric": 50e9, "fabric_latency": 5e-6, "domain": 8}
+NETWORK_UNITS = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s"}
+RATES = {"reduce": 400e9, "exchange_rate": 300e9}
+
+
+@pytest.mark.parametrize("group", [Group(8, 8), Group(64, 8), Group(16, 1)], ids=str)
+@pytest.mark.parametrize("kind", [Hierarchical, Pipelined])
+def test_messages_carry_their_units(kind: Any, group: Group) -> None:
+    """Every operation of a network gives seconds, and the plain number, under both algorithms."""
+    own = RATES if kind is Pipelined else {}
+    plain = kind(**NETWORK, **own)
+    units = NETWORK_UNITS | dict.fromkeys(own, "byte/s")
+    carrying = kind(
+        **{name: Q_(value, units[name]) if name in units else value for name, value in (NETWORK | own).items()}
+    )
+    message = 1e8
+    for operation, more in (
+        ("all_reduce", (group,)),
+        ("gather", (group,)),
+        ("exchange", (8, group, False)),
+        ("exchange", (8, group, True)),
+        ("send", (True,)),
+        ("send", (False,)),
+    ):
+        found = getattr(carrying, operation)(Q_(message, "byte"), *more)
+        expected = getattr(plain, operation)(message, *more)
+        assert found.to("s").magnitude == pytest.approx(expected, rel=1e-12), operation
+        with pytest.raises(DimensionalityError):
+            getattr(carrying, operation)(Q_(message, "flop"), *more)
+
+
+def test_a_batch_of_an_array_takes_the_kernels_of_its_size() -> None:
+    """Which decode kernel of an engine applies depends on the sizes, not on whether they stand in an array."""
+    device, how = Hardware.get("H200"), Execution(fine=True, engine="trtllm")
+
+    def seconds(batch: Any) -> Any:
+        graph = Models.get("Llama3_8B").lower("decode", batch_size=batch, context=1024)
+        return pass_time(graph.operators, device, profile(device), "bf16", how).total
+
+    batches = np.array([1.0, 4.0, 64.0])
+    assert seconds(batches) == pytest.approx([seconds(float(batch)) for batch in batches], rel=1e-12)
