@@ -8,8 +8,9 @@ import tomllib
 
 import pytest
 
+from mlsysim.calibrate.movable import changed, constants_of
 from mlsysim.calibrate.samples import MOST, read_samples, sample_of
-from mlsysim.calibrate.user import calibrate, changed, constants_of, shipped_profile
+from mlsysim.calibrate.user import calibrate, shipped_profile
 from mlsysim.calibrate.write import profile_toml, write_profile, zoo_folder
 from mlsysim.errors import InputError
 from mlsysim.hardware.profiles import Profile, profile

@@ -17,6 +17,7 @@ from mlsysim.importers.detect import read_any
 from mlsysim.importers.model import import_model, read_model
 from mlsysim.importers.onnx import read_onnx
 from mlsysim.importers.onnx_wire import read_onnx_file
+from mlsysim.importers.protobuf import Source
 
 # --- a writer of the wire format --------------------------------------------------------------------------------------
 
@@ -320,9 +321,9 @@ def test_a_large_weight_is_stepped_over(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     path.write_bytes(model([node("MatMul", ["x", "w"], ["y"])], [floats("w", [4096, 4096])], [value("x", [1, 4096])]))
     read = []
-    whole = reader.read_onnx_file.__globals__["_Source"].read
+    whole = Source.read
     monkeypatch.setattr(
-        reader.read_onnx_file.__globals__["_Source"],
+        Source,
         "read",
         lambda self, start, count: (read.append(count), whole(self, start, count))[1],
     )

@@ -25,15 +25,16 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.calibrate.movable import Adjusted, changed, constants_of
 from mlsysim.calibrate.samples import FEWEST, Sample
 from mlsysim.errors import InputError
 from mlsysim.hardware.profiles import Profile, profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import compute_precision
-from mlsysim.units.registry import Quantity, quantity, to_si
+from mlsysim.units.registry import quantity
 from mlsysim.zoo.constants import constant
 
-__all__ = ["Adjusted", "Calibration", "Constant", "calibrate", "rebuilt", "shipped_profile"]
+__all__ = ["Adjusted", "Calibration", "calibrate", "shipped_profile"]
 
 _HUBER = 2.0
 _STEPS = 8
@@ -41,41 +42,6 @@ _SMALLEST_STEP = 1e-3
 _NUDGE = 0.02
 _TAIL = 4.0
 _STRAY = 4.0
-_MOVABLE = ("_share", "_tokens", "_gain", "sustained")
-"""Endings of fields that are achieved shares and sizes; exponents shape a form and stay."""
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """One number of a profile that may be moved."""
-
-    group: str
-    name: str
-    value: float
-    spread: float
-    low: float
-    high: float
-    is_time: bool
-
-    @property
-    def path(self) -> str:
-        return f"{self.group}.{self.name}"
-
-    def at(self, x: float) -> float:
-        """The value at ``x``, inside what the field permits."""
-        return min(max(self.value * math.exp(x), self.low), self.high)
-
-
-@dataclass(frozen=True, slots=True)
-class Adjusted:
-    """A constant before and after, and how much of the prior's uncertainty the rows removed."""
-
-    path: str
-    before: float
-    after: float
-    unit: str
-    learned: float
-    at_limit: bool
 
 
 @dataclass(frozen=True)
@@ -208,7 +174,7 @@ def calibrate(samples: Sequence[Sample], chip: HardwareNode, name: str | None = 
     notes = problem.notes(chosen, x, fitted, scatter)
     moved = {a.path for a in adjusted}
     kept = tuple(c.path for c in problem.constants if c.path not in moved)
-    result = rebuilt(problem.profile(x), {"name": name, "basis": "measured"})
+    result = problem.profile(x).model_copy(update={"name": name, "basis": "measured"})
     return Calibration(
         chip, name, prior, result, len(samples), adjusted, kept, tuple(before), tuple(after), tuple(fitted),
         tuple(samples), notes,
@@ -223,7 +189,7 @@ def _with_precisions(prior: Profile, samples: Sequence[Sample]) -> Profile:
         if any(op.kind.endswith("gemm") or op.kind == "conv" for op in s.operators)
     }
     tables = {p: prior.gemm_for(p) for p in sorted(wanted) if p not in prior.gemm}
-    return rebuilt(prior, {"gemm": {**prior.gemm, **tables}}) if tables else prior
+    return prior.model_copy(update={"gemm": {**prior.gemm, **tables}}) if tables else prior
 
 
 class _Problem:
@@ -424,58 +390,3 @@ class _Problem:
             groups.setdefault(c.group, []).append(c.path)
         whole = [group for group, members in groups.items() if set(members) <= set(paths)]
         return whole + [path for path in paths if path.rpartition(".")[0] not in whole]
-
-
-def constants_of(prior: Profile) -> list[Constant]:
-    """Every share and time of the profile's products, attention and memory-bound operators, with its spread and limits."""
-    share = constant("calibration_share_spread").number
-    time = constant("calibration_time_spread").number
-    known = constant("calibration_measured_share").number if prior.measured else 1.0
-    groups: dict[str, Any] = {f"gemm.{p}": table for p, table in prior.gemm.items()}
-    groups |= {"attention": prior.attention, "memory_bound": prior.memory_bound}
-    result = []
-    for group, table in groups.items():
-        for name, info in type(table).model_fields.items():
-            value = getattr(table, name)
-            is_time = isinstance(value, Quantity) and value.is_compatible_with("s")
-            number = to_si(value, "s") if is_time else value
-            if not (is_time or name.endswith(_MOVABLE)) or not isinstance(number, (int, float)) or number <= 0:
-                continue
-            low, high = limits(info)
-            spread = known * (share if high <= 2.0 else time)
-            result.append(Constant(group, name, float(number), spread, low, high, is_time))
-    return result
-
-
-def limits(info: Any) -> tuple[float, float]:
-    """What a field permits, as far as its annotation says."""
-    low, high = 0.0, math.inf
-    for rule in info.metadata:
-        low = max(low, getattr(rule, "ge", None) or getattr(rule, "gt", None) or 0.0)
-        high = min(high, *(bound for bound in (getattr(rule, "le", None), getattr(rule, "lt", None), high) if bound))
-    return max(low, 1e-12), high
-
-
-def changed(prior: Profile, changes: dict[str, dict[str, Any]]) -> Profile:
-    """The profile with some constants replaced."""
-    if not changes:
-        return prior
-    update: dict[str, Any] = {}
-    for group, values in changes.items():
-        head, _, precision = group.partition(".")
-        if precision:
-            tables = update.setdefault("gemm", dict(prior.gemm))
-            tables[precision] = rebuilt(tables[precision], values)
-            # What was fitted shape by shape belongs to the old roof.
-            shapes = update.setdefault("products", dict(prior.products))
-            for name in [key for key in shapes if key.partition("_")[0] == precision]:
-                del shapes[name]
-        else:
-            update[head] = rebuilt(getattr(prior, head), values)
-    return rebuilt(prior, update)
-
-
-def rebuilt(record: Any, update: dict[str, Any]) -> Any:
-    """A record with some fields replaced and nothing that was worked out from the old ones."""
-    kind = type(record)
-    return kind.model_construct(**{name: getattr(record, name) for name in kind.model_fields} | update)

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mlsysim.calibrate.user import Calibration, rebuilt
+from mlsysim.calibrate.user import Calibration
 from mlsysim.errors import InputError
 from mlsysim.hardware import profiles
 from mlsysim.hardware.registry import Hardware
@@ -42,7 +42,7 @@ def write_profile(
     folder = Path(folder)
     day = checked or datetime.date.today().isoformat()
     source = Source(title=f"{result.rows} measurements: {origin}", url="", checked=day, kind="measured")
-    fitted = rebuilt(result.profile, {"source": (source,)})
+    fitted = result.profile.model_copy(update={"source": (source,)})
     fitted = _with_fit_errors(fitted, result)
     chip_file = None
     try:
@@ -65,14 +65,14 @@ def _with_fit_errors(fitted: Any, result: Calibration) -> Any:
     moved = {a.path.rpartition(".")[0] for a in result.adjusted}
     update: dict[str, Any] = {
         "gemm": {
-            name: rebuilt(table, {"fit_error_pct": error}) if f"gemm.{name}" in moved else table
+            name: table.model_copy(update={"fit_error_pct": error}) if f"gemm.{name}" in moved else table
             for name, table in fitted.gemm.items()
         }
     }
     for group in ("attention", "memory_bound"):
         if group in moved:
-            update[group] = rebuilt(getattr(fitted, group), {"fit_error_pct": error})
-    return rebuilt(fitted, update)
+            update[group] = getattr(fitted, group).model_copy(update={"fit_error_pct": error})
+    return fitted.model_copy(update=update)
 
 
 def _forget() -> None:

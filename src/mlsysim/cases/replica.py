@@ -23,9 +23,10 @@ from functools import cached_property
 from typing import Any
 
 from mlsysim.cases.capacity import local_parameters
-from mlsysim.models.attention import Attention, CompressedAttention, LatentAttention
+from mlsysim.models.attention import Attention
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
+from mlsysim.models.latent_attention import CompressedAttention, LatentAttention
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.collectives import hierarchical_all_reduce, ring_all_reduce, send
 from mlsysim.physics.precision import bytes_per_element

@@ -15,8 +15,8 @@ from mlsysim.errors import InputError
 from mlsysim.importers.families import FAMILIES, Family
 from mlsysim.importers.fields import Config
 from mlsysim.importers.layer_kinds import feed_forward, mixers
-from mlsysim.models.attention import CSA, MLA, SparseIndexer
 from mlsysim.models.hybrid import BlockKind, HybridWorkload
+from mlsysim.models.latent_attention import CSA, MLA, SparseIndexer
 from mlsysim.models.recurrent import LinearAttention, Mamba
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload

@@ -19,8 +19,8 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.importers.decoder import HEADS, LAYERS, VOCABULARY, WIDTH, decoder, finish, mamba_block
 from mlsysim.importers.fields import Config
-from mlsysim.models.attention import MLA
 from mlsysim.models.hybrid import BlockKind, HybridWorkload, SSMWorkload
+from mlsysim.models.latent_attention import MLA
 from mlsysim.models.recurrent import LinearAttention
 from mlsysim.models.transformer import TransformerWorkload
 

@@ -17,31 +17,26 @@ from pydantic import Field
 
 from mlsysim.errors import InputError
 from mlsysim.launch.reading import Reading
+from mlsysim.launch.review_search import (
+    SETTINGS,
+    SLIGHT,
+    attempt,
+    best_serving,
+    best_training,
+    better_of,
+    one_change,
+    scored,
+    setting_of,
+)
 from mlsysim.launch.targets import TARGETS, read_launch, target_named, written
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import LOWER_IS_BETTER, settled
+from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.fields import Record
-from mlsysim.units.registry import Quantity
 
 __all__ = ["FlagChange", "Review", "review"]
-
-_SETTINGS = (
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "virtual_stages",
-    "micro_batch",
-    "zero",
-    "recompute",
-    "sequence_parallel",
-    "overlap",
-)
-_SLIGHT = 0.005
-_MOST_STEPS = 24
 
 
 class FlagChange(Record):
@@ -122,12 +117,12 @@ def review(
     plan = reading.plan
     now = evaluate_plainly(plan)
     fields = _fields(reading)
-    best = _best_training(plan, now, fields) if now.task == "training" else _best_serving(plan, now)
-    if best is not None and best.feasible and now.feasible and _score(best) <= _score(now) * (1 + _SLIGHT):
+    best = best_training(plan, now, fields) if now.task == "training" else best_serving(plan, now)
+    if best is not None and best.feasible and now.feasible and scored(best) <= scored(now) * (1 + SLIGHT):
         best = now
     if best is not None and not best.feasible:
         best = None
-    loss = None if best is None or not now.feasible else max(0.0, 1 - _score(now) / _score(best))
+    loss = None if best is None or not now.feasible else max(0.0, 1 - scored(now) / scored(best))
     changes = () if best is None or best is now else tuple(_changes(reading, now, best))
     return Review(
         reading=reading,
@@ -147,164 +142,31 @@ def _fields(reading: Reading) -> frozenset[str]:
     return frozenset(field for name in names for field in TARGETS[target_named(name)].FIELDS)
 
 
-def _score(answer: Answer) -> float:
-    value = answer.value(answer.main)
-    number = float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
-    return 1 / number if answer.main in LOWER_IS_BETTER and number else number
-
-
-def _tried(plan: Plan) -> Answer | None:
-    try:
-        return evaluate_plainly(plan)
-    except InputError:
-        return None
-
-
-def _better(first: Answer | None, second: Answer | None) -> Answer | None:
-    """The better of two: one that fits before one that does not."""
-    if first is None or second is None:
-        return first or second
-    if first.feasible != second.feasible:
-        return first if first.feasible else second
-    return second if _score(second) > _score(first) * (1 + _SLIGHT) else first
-
-
-def _best_training(plan: Plan, now: Answer, fields: frozenset[str]) -> Answer | None:
-    start: Answer | None = now
-    if "parallelism.pp" in fields and "parallelism.virtual_stages" in fields:
-        free = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
-        start = _better(now, _tried(plan.replacing(parallelism=free)))
-    best = start or now
-    for _ in range(_MOST_STEPS):
-        step = None
-        for candidate in _neighbours(best, fields):
-            step = _better(step, _tried(candidate))
-        better = _better(best, step)
-        if better is None or better is best:
-            break
-        best = better
-    return _pruned(best, settled(now)) if best.feasible and best is not now else best
-
-
-def _pruned(best: Answer, mine: Plan) -> Answer:
-    """The best settings with every one put back to the file's that makes no difference."""
-    for name in reversed(_SETTINGS):
-        plan = settled(best)
-        old = _setting(mine, "parallelism", name)
-        if old is None or old == _setting(plan, "parallelism", name):
-            continue
-        for candidate in _one_change(plan, name, old):
-            tried = _tried(candidate)
-            if tried is not None and tried.feasible and _score(tried) >= _score(best) * (1 - _SLIGHT):
-                best = tried
-                break
-    return best
-
-
-def _neighbours(answer: Answer, fields: frozenset[str]) -> Iterator[Plan]:
-    """Plans that differ in one setting that the target has."""
-    plan = settled(answer)
-    split = plan.parallelism
-    heads = getattr(workload_of(plan.workload), "heads", None) or 1
-    per_node = find_fleets(plan.hardware).one.node.accelerators_per_node
-
-    def move(name: str, value: Any) -> Iterator[Plan]:
-        if f"parallelism.{name}" in fields and value != getattr(split, name):
-            yield from _one_change(plan, name, value)
-
-    tp, pp, micro = split.tp or 1, split.pp or 1, split.micro_batch or 1
-    for value in (tp * 2, tp // 2):
-        if value and heads % value == 0 and value <= per_node:
-            yield from move("tp", value)
-    for value in (pp * 2, pp // 2):
-        if value:
-            yield from move("pp", value)
-    for value in (micro * 2, micro // 2):
-        if value:
-            yield from move("micro_batch", value)
-    for stage in (0, 1, 2, 3):
-        yield from move("zero", stage)
-    for mode in ("none", "selective", "full"):
-        yield from move("recompute", mode)
-    yield from move("overlap", True)
-    if tp > 1:
-        yield from move("sequence_parallel", True)
-
-
-def _one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
-    """The plan with one other setting: what follows from it is left open."""
-    update: dict[str, Any] = {name: value, "dp": None}
-    if name in ("pp", "virtual_stages"):
-        update["schedule"] = None
-        if name == "pp" and value == 1:
-            update["virtual_stages"] = None
-    yield plan.replacing(parallelism=update)
-    if name in ("tp", "pp", "cp") and plan.parallelism.micro_batch is not None:
-        yield plan.replacing(parallelism={**update, "micro_batch": None})
-
-
-def _best_serving(plan: Plan, now: Answer) -> Answer | None:
-    free = {"mode": None, "tp": None, "pp": None, "ep": None}
-    load = {"replicas": None}
-    if plan.serving is not None and plan.serving.concurrency is None and now.layout.get("concurrency"):
-        load["concurrency"] = now.layout["concurrency"]
-    best = _better(now, _tried(plan.replacing(parallelism=free, serving=load)))
-    ep = plan.parallelism.ep
-    if ep is not None and ep > 1:
-        best = _better(best, _tried(plan.replacing(parallelism={**free, "ep": ep}, serving=load)))
-    for fraction in (0.9, 0.95):
-        given = plan.serving.memory_fraction if plan.serving is not None else None
-        if given is not None and given < fraction:
-            more = {**load, "memory_fraction": fraction}
-            best = _better(best, _tried(plan.replacing(parallelism=free, serving=more)))
-    return best
-
-
 def _changes(reading: Reading, now: Answer, best: Answer) -> Iterator[FlagChange]:
     mine, other = settled(now), settled(best)
     parts = ("parallelism",) if now.task == "training" else ("parallelism", "serving")
-    names = {"parallelism": _SETTINGS, "serving": ("replicas", "memory_fraction")}
+    names = {"parallelism": SETTINGS, "serving": ("replicas", "memory_fraction")}
     found = []
     for part in parts:
         for name in names[part]:
-            old, new = (_setting(plan, part, name) for plan in (mine, other))
+            old, new = (setting_of(plan, part, name) for plan in (mine, other))
             if old == new or new is None:
                 continue
             found.append(_alone(reading, now, mine, part, name, old, new))
     yield from sorted(found, key=lambda change: (change.gain is None, -(change.gain or 0.0)))
 
 
-_NEUTRAL = {
-    "tp": 1,
-    "pp": 1,
-    "cp": 1,
-    "ep": 1,
-    "virtual_stages": 1,
-    "zero": 0,
-    "recompute": "none",
-    "overlap": True,
-    "replicas": 1,
-}
-
-
-def _setting(plan: Plan, part: str, name: str) -> Any:
-    value = getattr(getattr(plan, part), name, None)
-    if name == "sequence_parallel":
-        return (plan.parallelism.tp or 1) > 1 if value is None else value
-    return _NEUTRAL.get(name) if value is None else value
-
-
 def _alone(reading: Reading, now: Answer, plan: Plan, part: str, name: str, old: Any, new: Any) -> FlagChange:
     """One difference on the file's own plan."""
     if part == "parallelism" and now.task == "training":
-        candidates = list(_one_change(plan, name, new))
+        candidates = list(one_change(plan, name, new))
     elif name in ("tp", "pp", "ep"):
         candidates = [plan.replacing(parallelism={name: new}, serving={"replicas": None})]
     else:
         candidates = [plan.replacing(**{part: {name: new}})]
     tried: Answer | None = None
     for candidate in candidates:
-        tried = _better(tried, _tried(candidate))
+        tried = better_of(tried, attempt(candidate))
     return _change(reading, now, tried, f"{part}.{name}", old, new)
 
 
@@ -315,7 +177,7 @@ def _change(reading: Reading, now: Answer, tried: Answer | None, field: str, old
     elif not now.feasible:
         effect = "makes it fit"
     else:
-        gain = _score(tried) / _score(now) - 1
+        gain = scored(tried) / scored(now) - 1
         effect = f"{gain:+.1%}"
     return FlagChange(
         field=field,
@@ -402,6 +264,6 @@ def _formats(reading: Reading, plan: Plan, now: Answer) -> Iterator[FlagChange]:
             ("serving", "cache_precision", "16 bits", "fp8", plan.replacing(serving={"cache_precision": "fp8"}))
         )
     for part, name, old, new, candidate in tries:
-        tried = _tried(candidate)
-        if tried is not None and tried.feasible and (not now.feasible or _score(tried) > _score(now) * (1 + _SLIGHT)):
+        tried = attempt(candidate)
+        if tried is not None and tried.feasible and (not now.feasible or scored(tried) > scored(now) * (1 + SLIGHT)):
             yield _change(reading, now, tried, f"{part}.{name}", old, new)

@@ -14,7 +14,7 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.graph import Operator
 from mlsysim.physics.precision import bytes_per_element
 
-__all__ = ["PHASES", "Pass", "Sharding", "all_reduce", "elementwise", "gemm"]
+__all__ = ["PHASES", "Pass", "Sharding", "all_reduce", "elementwise", "gemm", "whole_model"]
 
 PHASES = ("prefill", "decode", "training", "inference")
 
@@ -123,3 +123,12 @@ def all_reduce(name: str, layer: str, p: Pass, width: Any, count: Any = 1) -> li
     if p.shard.tp == 1:
         return []
     return [Operator(name, "all_reduce", layer, count, groups=p.shard.tp, input_bytes=p.tokens * width * p.activation)]
+
+
+def whole_model(p: Pass, active: float, parameters: float) -> list[Operator]:
+    """A model without dimensions: 2 operations for each active parameter and token, all weights read once."""
+    share = p.shard.tp * p.shard.pp
+    flops, weights = 2 * p.tokens * active / share, parameters * p.weight / share
+    return [
+        Operator("all_layers", "gemm", "layers", m=p.tokens, n=active / share, k=1, flops=flops, weight_bytes=weights)
+    ]

@@ -6,18 +6,22 @@ parameters, caches and operators. :func:`backward` turns forward operators into 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from mlsysim.errors import unknown_name
+from mlsysim.models.base import whole_number
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
+from mlsysim.units.ops import maximum
 
-__all__ = ["Block", "Mixer", "Recompute", "Stack", "backward", "training_operators"]
+__all__ = ["Block", "Mixer", "Recompute", "Stack", "backward", "forward_operators", "pair_up", "training_operators"]
 
 Recompute = Literal["none", "selective", "full"]
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Mixer(Protocol):
@@ -217,3 +221,35 @@ def training_operators(forward: list[Operator], recompute: Recompute = "none") -
     elif recompute == "selective":
         again = [replace(op, direction="recompute") for op in forward if op.kind == "attention"]
     return forward + again + backward(forward)
+
+
+def forward_operators(
+    stack: Stack, encoder: Stack | None, p: Pass, logits: str, target_len: Any, encodes: bool
+) -> list[Operator]:
+    """The operators of a forward pass; with an encoder the source has the pass's length and the target its own."""
+    if encoder is None:
+        return stack.operators(p, "none" if encodes else logits)
+    source = p.new if p.phase != "decode" else maximum(p.context, 1)
+    if p.phase == "decode":
+        return stack.operators(p, logits, encoder_length=source)
+    target = (
+        whole_number(target_len, "target_len") if target_len is not None else (1 if p.phase == "prefill" else p.new)
+    )
+    encoding = replace(p, new=source, context=0, causal=False)
+    decoding = replace(p, new=target, context=0, causal=True)
+    return encoder.operators(encoding, "none") + stack.operators(decoding, logits, encoder_length=source)
+
+
+def pair_up(first: Sequence[tuple[A, int]], second: Sequence[tuple[B, int]]) -> list[tuple[A, B, int]]:
+    """Two ways of splitting the same layers into kinds, combined: leading layers of one with leading of the other."""
+    result: list[tuple[A, B, int]] = []
+    left: list[list[Any]] = [list(x) for x in first]
+    right: list[list[Any]] = [list(x) for x in second]
+    while left and right:
+        count = min(left[0][1], right[0][1])
+        result.append((left[0][0], right[0][0], count))
+        for side in (left, right):
+            side[0][1] -= count
+            if not side[0][1]:
+                side.pop(0)
+    return result

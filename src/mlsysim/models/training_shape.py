@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.models.attention import UNBOUNDED, Attention, CompressedAttention, LatentAttention
+from mlsysim.models.attention import UNBOUNDED, Attention
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
+from mlsysim.models.latent_attention import CompressedAttention, LatentAttention
 from mlsysim.models.recurrent import GatedDeltaNet, StateSpace
 from mlsysim.models.stack import Block, Stack
 from mlsysim.models.transformer import TransformerWorkload

@@ -3,37 +3,33 @@
 A decoder's work is given in tokens: ``prefill`` of ``seq_len`` tokens, ``decode`` of one token per sequence after a
 context of ``seq_len``, ``training`` on ``seq_len`` tokens. Without either, ``lower()`` is one decode token with an
 empty cache. Mixtures of experts are in :mod:`mlsysim.models.sparse`, state spaces and mixes in
-:mod:`mlsysim.models.hybrid`.
+:mod:`mlsysim.models.hybrid`. The file is long because a workload's fields, structure, counts and lowering are one class.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field
 
 from mlsysim.errors import DataWarning, InputError, unknown_name
-from mlsysim.models.attention import CSA, MLA, UNBOUNDED, Attention, CompressedAttention, LatentAttention, SparseIndexer
+from mlsysim.models.attention import UNBOUNDED, Attention
 from mlsysim.models.base import Workload, choose_phase, element_bytes, positive_number, sharding, whole_number
 from mlsysim.models.demand import AttentionKind, Demand, StackTotals, sequence_demand
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
-from mlsysim.models.passes import Pass
-from mlsysim.models.stack import Block, Mixer, Recompute, Stack, training_operators
+from mlsysim.models.latent_attention import CSA, MLA, CompressedAttention, LatentAttention, SparseIndexer
+from mlsysim.models.passes import Pass, whole_model
+from mlsysim.models.stack import Block, Mixer, Recompute, Stack, forward_operators, pair_up, training_operators
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Flops
-from mlsysim.units.ops import maximum
 from mlsysim.units.registry import Quantity
 
-__all__ = ["TransformerWorkload", "pair_up"]
+__all__ = ["TransformerWorkload"]
 
 _USUAL_FFN_RATIO = (1.0, 8.0)
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 class TransformerWorkload(Workload):
@@ -402,7 +398,11 @@ class TransformerWorkload(Workload):
             cache_precision,
             causal=self.structure != "encoder",
         )
-        ops = self._first_order_operators(p) if not self.has_dimensions else self._forward(p, logits, target_len)
+        ops = (
+            whole_model(p, self.active_parameter_count, self.parameter_count)
+            if not self.has_dimensions
+            else self._forward(p, logits, target_len)
+        )
         if phase == "training":
             ops = training_operators(ops, recompute)
         kept = (
@@ -424,52 +424,9 @@ class TransformerWorkload(Workload):
             assumptions=assumptions,
         )
 
-    def _first_order_operators(self, p: Pass) -> list[Operator]:
-        """Without dimensions: 2 operations for each active parameter and token, all weights read once."""
-        active = self.active_parameter_count / p.shard.tp / p.shard.pp
-        return [
-            Operator(
-                "all_layers",
-                "gemm",
-                "layers",
-                m=p.tokens,
-                n=active,
-                k=1,
-                flops=2 * p.tokens * active,
-                weight_bytes=self.parameter_count * p.weight / p.shard.tp / p.shard.pp,
-            )
-        ]
-
     def _forward(self, p: Pass, logits: str, target_len: Any) -> list[Operator]:
-        encoder = self.encoder_stack
-        if encoder is None:
-            return self.stack.operators(p, logits if self.structure != "encoder" else "none")
-        # Encoder-decoder: the source has the pass's length, the target its own.
-        source = p.new if p.phase != "decode" else maximum(p.context, 1)
-        if p.phase == "decode":
-            return self.stack.operators(p, logits, encoder_length=source)
-        target = (
-            whole_number(target_len, "target_len") if target_len is not None else (1 if p.phase == "prefill" else p.new)
-        )
-        encoding = Pass(p.phase, p.batch, source, 0, p.weight, p.activation, p.cache, p.shard, causal=False)
-        decoding = Pass(p.phase, p.batch, target, 0, p.weight, p.activation, p.cache, p.shard)
-        return encoder.operators(encoding, "none") + self.stack.operators(decoding, logits, encoder_length=source)
+        return forward_operators(self.stack, self.encoder_stack, p, logits, target_len, self.structure == "encoder")
 
 
 def _fields(stack: Stack) -> dict[str, Any]:
     return {name: getattr(stack, name) for name in Stack.__dataclass_fields__}
-
-
-def pair_up(first: Sequence[tuple[A, int]], second: Sequence[tuple[B, int]]) -> list[tuple[A, B, int]]:
-    """Two ways of splitting the same layers into kinds, combined: leading layers of one with leading of the other."""
-    result: list[tuple[A, B, int]] = []
-    left: list[list[Any]] = [list(x) for x in first]
-    right: list[list[Any]] = [list(x) for x in second]
-    while left and right:
-        count = min(left[0][1], right[0][1])
-        result.append((left[0][0], right[0][0], count))
-        for side in (left, right):
-            side[0][1] -= count
-            if not side[0][1]:
-                side.pop(0)
-    return result

@@ -31,8 +31,8 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.attention import CompressedAttention, LatentAttention
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
+from mlsysim.models.latent_attention import CompressedAttention, LatentAttention
 from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.recurrent import StateSpace
 from mlsysim.models.transformer import TransformerWorkload

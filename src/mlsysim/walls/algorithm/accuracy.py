@@ -14,9 +14,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.zoo.constants import constant
 
-__all__ = ["AccuracyChange", "from_curve", "published", "read_curve"]
+__all__ = ["AccuracyChange", "accuracy_change", "from_curve", "published", "read_curve"]
 
 
 class AccuracyChange(NamedTuple):
@@ -80,3 +81,23 @@ def from_curve(points: Sequence[tuple[float, float]], at: float) -> AccuracyChan
             value = y0 + (y1 - y0) * (at - x0) / (x1 - x0)
             break
     return AccuracyChange(value, (value, value), "the given curve")
+
+
+def accuracy_change(x: Any, pattern: str, sparsity: float, bits: float, assumed: dict[str, str]) -> AccuracyChange:
+    """What the inputs of ``CompressionModel`` do to accuracy: by the user's curve, else as published, else unknown."""
+    quantised = bits < x.baseline_bitwidth
+    if x.accuracy_curve is not None:
+        at = sparsity if x.method == "pruning" else bits
+        found = from_curve(read_curve(x.accuracy_curve), at)
+        if found is UNKNOWN:
+            assumed["accuracy"] = f"not known: {at:g} lies outside the given curve"
+        return found
+    if not quantised and sparsity == 0:
+        return NO_CHANGE
+    found = UNKNOWN
+    if isinstance(x.model, TransformerWorkload) and not (quantised and sparsity > 0):
+        case = (x.number_format, bits, x.quantize_activations) if quantised else (pattern, sparsity)
+        found = published(case)
+    if found is UNKNOWN:
+        assumed["accuracy"] = "not known: no published range for this case; give 'accuracy_curve'"
+    return found

@@ -32,7 +32,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
-from mlsysim.walls.algorithm.accuracy import NO_CHANGE, UNKNOWN, AccuracyChange, from_curve, published, read_curve
+from mlsysim.walls.algorithm.accuracy import accuracy_change
 from mlsysim.walls.base import (
     ALGORITHM,
     EFFICIENCY,
@@ -217,7 +217,7 @@ class CompressionModel(Resolver[CompressionResult]):
         capacity = to_si(x.hardware.memory.capacity, "byte")
         cache = self._cache(x)
         fits, fitted = compressed + cache <= capacity, original + cache <= capacity
-        accuracy = self._accuracy(x, pattern, sparsity, bits, assumed)
+        accuracy = accuracy_change(x, pattern, sparsity, bits, assumed)
         return CompressionResult.of(
             assumed,
             feasible=fits,
@@ -347,25 +347,6 @@ class CompressionModel(Resolver[CompressionResult]):
             return 0.0
         weights = inference_bytes(x.model, x.batch_size, 0, "fp16", None)
         return inference_bytes(x.model, x.batch_size, x.seq_len, "fp16", None) - weights
-
-    @staticmethod
-    def _accuracy(x: Any, pattern: str, sparsity: float, bits: float, assumed: dict[str, str]) -> AccuracyChange:
-        quantised = bits < x.baseline_bitwidth
-        if x.accuracy_curve is not None:
-            at = sparsity if x.method == "pruning" else bits
-            found = from_curve(read_curve(x.accuracy_curve), at)
-            if found is UNKNOWN:
-                assumed["accuracy"] = f"not known: {at:g} lies outside the given curve"
-            return found
-        if not quantised and sparsity == 0:
-            return NO_CHANGE
-        found = UNKNOWN
-        if isinstance(x.model, TransformerWorkload) and not (quantised and sparsity > 0):
-            case = (x.number_format, bits, x.quantize_activations) if quantised else (pattern, sparsity)
-            found = published(case)
-        if found is UNKNOWN:
-            assumed["accuracy"] = "not known: no published range for this case; give 'accuracy_curve'"
-        return found
 
     @staticmethod
     def _binding(
