@@ -14,18 +14,16 @@ free to follow, with one replica more or less and with a tenth more or less time
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn
 from mlsysim.search.steps import step
-from mlsysim.units.registry import quantity
-from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
+from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Inputs, Rate, Resolver, Result, Time
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.node.serving_capacity import REPLICA_INPUTS, ServedBatch, notes, serve_batch
 from mlsysim.walls.node.tail import TailLatencyModel
-from mlsysim.zoo.provenance import cite
 
 __all__ = ["BatchingOptimizer", "BatchingResult"]
 
@@ -101,9 +99,9 @@ class BatchingOptimizer(Resolver[BatchingResult]):
             "X = R B n_out / (TTFT + n_out ITL)",
             r"X = \frac{R\,B\,n_{\mathrm{out}}}{\mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}}",
             {
-                "R": ("replicas", ""),
-                "B": ("batch", ""),
-                "n_out": ("output_tokens", ""),
+                "R": ("num_replicas", ""),
+                "B": ("best_batch_size", ""),
+                "n_out": ("output_len", ""),
                 "TTFT": ("ttft", "s"),
                 "ITL": ("itl", "s"),
             },
@@ -112,7 +110,12 @@ class BatchingOptimizer(Resolver[BatchingResult]):
             "p99_latency",
             "P(T > t) = 0.01 for R B slots at load rho",
             r"P(T > t) = 0.01,\quad c = R\,B",
-            {"rho": ("rho", ""), "R": ("replicas", ""), "B": ("batch", ""), "cv": ("cv", "")},
+            {
+                "rho": ("utilization", ""),
+                "R": ("num_replicas", ""),
+                "B": ("best_batch_size", ""),
+                "cv": ("service_time_cv", ""),
+            },
         ),
     )
     known_fallacies = (
@@ -120,7 +123,7 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         "Small batches are the safe choice: below a certain size they cannot carry the load, and the queue never ends.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> BatchingResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> BatchingResult:
         """Evaluate every batch size and keep the one with the highest throughput within the target."""
         rejected = {_MEMORY: 0, _LOAD: 0, _LATENCY: 0}
         found: list[tuple[ServedBatch, Sojourn]] = []
@@ -171,26 +174,21 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         served, queue = found[0] if found else (None, None)
         second = candidates[1] if len(candidates) > 1 else None
 
-        def time(name: str) -> Any:
-            return quantity(best[name], "s") if best else None
-
-        outcome = BatchingResult(
+        return BatchingResult.of(
+            assumed,
             feasible=bool(best),
-            assumptions=assumed,
             binding=_binding(x, best, closest, rejected, fits),
             is_feasible=bool(best),
             objective_value=best.get("throughput_tokens_per_s"),
             best_batch_size=best.get("batch_size"),
             best_config=best,
-            max_throughput=quantity(best["throughput_tokens_per_s"], "1/second") if best else None,
-            offered_throughput=quantity(x.arrival_rate_qps * x.output_len, "1/second"),
-            p99_latency=None
-            if queue is None or served is None
-            else quantity(served.service * queue.percentile(0.99), "s"),
+            max_throughput=best.get("throughput_tokens_per_s"),
+            offered_throughput=x.arrival_rate_qps * x.output_len,
+            p99_latency=None if queue is None or served is None else served.service * queue.percentile(0.99),
             slo_violation_probability=best.get("violation_probability"),
-            request_latency=time("request_latency_s"),
-            ttft=time("ttft_s"),
-            itl=time("itl_s"),
+            request_latency=best.get("request_latency_s"),
+            ttft=best.get("ttft_s"),
+            itl=best.get("itl_s"),
             utilization=best.get("utilization"),
             smallest_feasible_batch=smallest,
             largest_fitting_batch=fits or None,
@@ -205,18 +203,8 @@ class BatchingOptimizer(Resolver[BatchingResult]):
             closest=closest,
             total_searched=x.max_search_batch,
             search_space_size=x.max_search_batch,
+            cited={"model": x.model, "hardware": x.hardware},
         )
-        outcome._context = {
-            "replicas": x.num_replicas,
-            "batch": best.get("batch_size"),
-            "output_tokens": x.output_len,
-            "ttft": best.get("ttft_s"),
-            "itl": best.get("itl_s"),
-            "rho": best.get("utilization"),
-            "cv": x.service_time_cv,
-        }
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
-        return outcome
 
 
 def _queue(x: Any, served: ServedBatch) -> Sojourn | None:
@@ -246,7 +234,7 @@ def _sensitivity(x: Any, batches: list[ServedBatch], best: ServedBatch, why: dic
         entry = {"at": getattr(x, name)}
         for direction, to in zip(("up", "down"), changed, strict=True):
             if to > 0:
-                other = SimpleNamespace(**{**vars(x), name: to})
+                other = x.but(**{name: to})
                 entry[direction] = step(to, _best_rate(other, batches), value, larger=True, rejected_by="Wall 7")
         found[name] = entry
     return found

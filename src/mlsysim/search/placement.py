@@ -26,7 +26,7 @@ from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.search.steps import step, worth
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.units.registry import conversion_factor, quantity, to_si
+from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Amount, Binding, Equation, Input, Inputs, Resolver, Result
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import AVERAGE_POWER, DURATION_DAYS, FLEET_INPUT, HOST, MFU
@@ -119,7 +119,7 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             "lowest_tco",
             "total = TCO + tax CO2",
             r"C = \mathrm{TCO} + p_{\mathrm{CO_2}}\,\mathrm{CO_2}",
-            {"TCO": ("tco", "USD"), "tax": ("tax", "USD/tCO2e"), "CO2": ("carbon", "tCO2e")},
+            {"TCO": ("tco", "USD"), "tax": ("carbon_tax_per_ton", "USD/tCO2e"), "CO2": ("carbon", "tCO2e")},
         ),
     )
     known_fallacies = (
@@ -179,15 +179,15 @@ class PlacementOptimizer(Resolver[PlacementResult]):
         measure = "total_usd" if x.objective == "cost" else "carbon_footprint_kg"
         candidates.sort(key=lambda found: (found[measure], found["total_usd"], found["region"]))
         best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
-        outcome = PlacementResult(
-            assumptions=assumed,
+        return PlacementResult.of(
+            assumed,
             binding=_binding(best, second, x.objective, measure),
             best_region=best["region"],
             best_region_name=best["name"],
             objective=x.objective,
             objective_value=best[measure],
-            lowest_tco=quantity(best["total_usd"], "USD"),
-            carbon_footprint=quantity(best["carbon_footprint_kg"], "kgCO2e"),
+            lowest_tco=best["total_usd"],
+            carbon_footprint=best["carbon_footprint_kg"],
             pue=best["pue"],
             carbon_tax_usd=best["carbon_tax_usd"],
             best_config={"region": best["region"]},
@@ -200,13 +200,8 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             rejected=tuple(rejected),
             total_searched=len(candidates),
             search_space_size=len(places),
+            shown={"tco": best["tco_usd"], "carbon": best["carbon_footprint_kg"] * _TONNE},
         )
-        outcome._context = {
-            "tco": best["tco_usd"],
-            "tax": x.carbon_tax_per_ton,
-            "carbon": best["carbon_footprint_kg"] * _TONNE,
-        }
-        return outcome
 
 
 def _behind(value: float, best: float) -> float | None:
