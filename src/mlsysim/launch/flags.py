@@ -59,10 +59,6 @@ class Table:
     def _index(self) -> dict[str, Flag]:
         return _index(self.target)
 
-    def flag_of(self, field: str) -> str | None:
-        """The flag that sets a field of a plan."""
-        return next((flag.name for flag in self.flags.values() if flag.field == field), None)
-
 
 def _plain(word: str) -> str:
     return word.replace("_", "-")

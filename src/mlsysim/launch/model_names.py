@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from mlsysim.errors import InputError, nearest
 from mlsysim.models.registry import Models
 
-__all__ = ["checkpoint_of", "model_named", "precision_in_name", "spoken_name"]
+__all__ = ["checkpoint_of", "model_named", "precision_in_name"]
 
 _TUNED = re.compile(
     r"[-_.](instruct|chat|it|hf|base|pt|bf16|fp16|fp8|fp8[-_]dynamic|awq|gptq|int4|int8|nvfp4|fp4|mxfp4|w8a8|w4a16|w8a16|gguf|dynamic|quantized|\d{4}|v\d(\.\d)?)$",
@@ -101,8 +101,3 @@ def checkpoint_of(key: str, precision: str | None = None) -> tuple[str, bool]:
         if match is not None and match[1] in Models and Models.key_of(match[1]) == Models.key_of(key):
             return match[1], True
     return key, False
-
-
-def spoken_name(key: str) -> str:
-    """The name of a model in a sentence."""
-    return Models.get(key).name if key in Models else key

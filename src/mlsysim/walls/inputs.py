@@ -109,6 +109,9 @@ class Inputs:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"there is no input {name!r}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"inputs are not changed in place; use but({name}=...)")
+
     def but(self, **changed: Any) -> Inputs:
         """The same inputs with some of them changed."""
         return Inputs({**self.__dict__, **changed})
