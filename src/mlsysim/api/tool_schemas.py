@@ -11,6 +11,7 @@ from typing import Any
 
 from mlsysim.api.requests import FlatRequest
 from mlsysim.api.service import Operation
+from mlsysim.plans.plan import Plan
 
 __all__ = ["tool_schema"]
 
@@ -24,7 +25,7 @@ _KINDS = {
 """Records that a tool need not spell out."""
 _LEFT_OUT = (
     *("title", "default", "x-unit", "maxLength", "minLength", "maxItems", "minItems", "examples"),
-    *("maximum", "additionalProperties", "maxProperties", "minProperties", "pattern"),
+    *("minimum", "maximum", "exclusiveMinimum", "additionalProperties", "maxProperties", "minProperties", "pattern"),
 )
 _SAID_ELSEWHERE = ("layout", "name", "description")
 
@@ -37,6 +38,11 @@ def tool_schema(operation: Operation) -> dict[str, Any]:
     named = short["properties"]
     if issubclass(operation.request, FlatRequest):
         named = {name: part for name, part in named.items() if name not in _SAID_ELSEWHERE}
+        for leaf in Plan.leaves().values():
+            if leaf.flat in named and leaf.part.count("."):
+                # Figures of a hypothetical chip or model, whose names say enough.
+                example = "" if leaf.quantity is None else f", {leaf.quantity.example}"
+                named[leaf.flat]["description"] = f"other than the zoo's{example}"
     if operation.name != "sweep" and "space" in named:
         named["space"] = {"type": "object", "description": f"{named['space']['description']} `sweep` takes"}
     return {**short, "properties": named}
