@@ -77,12 +77,24 @@ COMPRESSED = {
         (CHIPS, "latency", "latency_s"),
         (REPLACED, "latency", "latency_s"),
         (SERVING, "itl", "itl_s"),
-        (CLIENTS, "itl", "itl_s"),
+        ({**SERVING, "fixed": {**SERVING["fixed"], "prefill_batch_size": 1}}, "request_latency", "e2e_s"),
+        (CLIENTS, "tpot", "tpot_s"),
+        ({**CLIENTS, "fixed": {**CLIENTS["fixed"], "efficiency": 0.5}}, "tpot", "tpot_s"),
         (COMPRESSED, "latency", "latency_s"),
         (LAYOUTS, "step_latency_total", "step_time_s"),
         ({**LAYOUTS, "fixed": {**LAYOUTS["fixed"], "efficiency": "calibrated"}}, "step_latency_total", "step_time_s"),
     ],
-    ids=["chips", "replaced", "serving", "clients", "compressed", "layouts", "calibrated"],
+    ids=[
+        "chips",
+        "replaced",
+        "serving",
+        "continuous",
+        "clients",
+        "clients at first order",
+        "compressed",
+        "layouts",
+        "calibrated",
+    ],
 )
 def test_the_answer_is_that_of_the_sweep(table: dict[str, Any], field: str, output: str):
     space = Space.from_dict(table)

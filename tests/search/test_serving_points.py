@@ -12,6 +12,8 @@ import pytest
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.infra.registry import Grids
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
 from mlsysim.search.serving import OUTPUTS, evaluate
 from mlsysim.search.serving_inputs import canonical
 from mlsysim.search.space import Space
@@ -121,8 +123,14 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+def _first_order(case: dict[str, Any]) -> dict[str, Any]:
+    return {} if "efficiency" in case["axes"] else {"efficiency": 0.5}
+
+
 def space_of(case: dict[str, Any], **fixed: Any) -> Space:
-    return Space.from_dict({"kind": "serving", "axes": case["axes"], "fixed": {**case["fixed"], **fixed}})
+    return Space.from_dict(
+        {"kind": "serving", "axes": case["axes"], "fixed": {**_first_order(case), **case["fixed"], **fixed}}
+    )
 
 
 def some_points(space: Space, count: int, name: str = "") -> np.ndarray:
@@ -263,7 +271,7 @@ def test_rates_are_those_of_the_capacity_model():
 def test_one_prompt_at_a_time_is_continuous_batching():
     """TTFT is the prefill of one prompt; the others of the batch are read while it is answered."""
     axes = {"batch_size": [1, 8, 64], "tp": [2, 4], "seq_len": [512, 4000], "output_len": [1, 100]}
-    fixed = {"model": "Llama3_70B", "hardware": "H200", "precision": "fp8"}
+    fixed = {"model": "Llama3_70B", "hardware": "H200", "precision": "fp8", "efficiency": 0.5}
     alone = Space.from_dict({"kind": "serving", "axes": axes, "fixed": {**fixed, "prefill_batch_size": 1}})
     every = np.arange(alone.size)
     found = evaluate(alone, alone.decode(every))
@@ -287,6 +295,7 @@ def test_one_prompt_at_a_time_is_continuous_batching():
 
 def test_clients_take_the_places_that_memory_has():
     fixed = {"model": "Llama3_70B", "hardware": "H100", "precision": "fp8", "seq_len": 4096, "output_len": 512}
+    fixed |= {"efficiency": 0.5}
     axes = {"concurrency": [1, 7, 40, 1000], "replicas": [1, 2], "tp": [1, 2, 4]}
     space = Space.from_dict({"kind": "serving", "axes": axes, "fixed": fixed})
     found = evaluate(space, space.decode(np.arange(space.size)))
@@ -307,8 +316,8 @@ def test_clients_take_the_places_that_memory_has():
 def test_apart_the_slower_pool_decides(calibrated):
     fixed = {"model": "Llama3_70B", "hardware": "H100", "decode_hardware": "H200", "precision": "fp8", "tp": 4}
     fixed |= {"seq_len": 4096, "output_len": 256, "prefill_batch_size": 1}
-    if calibrated:
-        fixed["efficiency"] = "calibrated"
+    if not calibrated:
+        fixed["efficiency"] = 0.5
     axes = {"prefill_replicas": [1, 2, 8, 64], "replicas": [1, 2, 8], "batch_size": [16, 64]}
     space = Space.from_dict({"kind": "serving", "axes": axes, "fixed": fixed})
     columns = space.decode(np.arange(space.size))
@@ -341,6 +350,7 @@ def test_costs_are_those_of_their_resolvers():
         "replicas": [1, 3],
     }
     fixed = {"model": "Llama3_70B", "seq_len": 1000, "output_len": 200, "infrastructure_multiplier": 1.4}
+    fixed |= {"efficiency": 0.5}
     space = Space.from_dict({"kind": "serving", "axes": axes, "fixed": fixed})
     indices = some_points(space, 120, "costs")
     found = evaluate(space, space.decode(indices))
@@ -377,7 +387,14 @@ def test_costs_are_those_of_their_resolvers():
 
 
 def test_the_price_of_the_grid_and_rent():
-    fixed = {"model": "Llama3_8B", "hardware": "H100", "seq_len": 1000, "output_len": 200, "batch": 8}
+    fixed = {
+        "model": "Llama3_8B",
+        "hardware": "H100",
+        "seq_len": 1000,
+        "output_len": 200,
+        "batch": 8,
+        "efficiency": 0.5,
+    }
     axes = {"grid": ["Quebec", "Poland"]}
     own = Space.from_dict({"kind": "serving", "axes": axes, "fixed": {**fixed, "kwh_price": "region"}})
     found = evaluate(own, own.decode(np.arange(2)))
@@ -448,7 +465,7 @@ def test_percentiles_over_what_is_uncertain():
         "fixed": {"model": "Llama3_70B", "precision": "fp8", "draft_model": "Llama3_2_1B", "isl": 1024, "osl": 256},
         "axes": {"tp": [4], "batch": [8]},
     }
-    fixed = {**table["fixed"], "hardware": "H100"}
+    fixed = {**table["fixed"], "hardware": "H100", "efficiency": 0.5}
     ends = [
         sweep(Space.from_dict({**table, "fixed": {**fixed, "acceptance": a}})).best[0]["outputs"] for a in (0.5, 0.9)
     ]
@@ -540,3 +557,70 @@ def test_the_example_answers_within_its_limits():
     # A draft model shortens the time between tokens of the few and adds work for the many.
     quickest = min(result.pareto, key=lambda point: point["outputs"]["tpot_s"])
     assert quickest["inputs"]["draft_model"] != "none" and result.best[0]["inputs"]["draft_model"] == "none"
+
+
+@pytest.mark.parametrize("efficiency", [0.5, None])
+def test_a_point_is_what_the_plan_answers(efficiency):
+    """The same clients on the same replicas: sweep, solve() and plan say one thing, calibrated unless somebody says otherwise."""
+    fixed = {
+        "model": "Llama3_70B",
+        "precision": "fp8",
+        "kv_precision": "bf16",
+        "isl": 2000,
+        "osl": 300,
+        "hardware": "H100",
+    }
+    fixed |= {} if efficiency is None else {"efficiency": efficiency}
+    axes = {"tp": [2, 4, 8], "concurrency": [1, 16, 3000], "replicas": [1, 2]}
+    space = Space.from_dict({"kind": "serving", "axes": axes, "fixed": fixed})
+    found = evaluate(space, space.decode(np.arange(space.size)))
+    for place in range(space.size):
+        point = space.point(place)
+        if point["concurrency"] < point["replicas"]:
+            continue
+        document = {
+            "task": "serving",
+            "workload": {"model": "Llama3_70B", "precision": "fp8"},
+            "hardware": {"on": f"{point['tp'] * point['replicas']}xH100"}
+            | ({"efficiency": efficiency} if efficiency else {}),
+            "parallelism": {"tp": point["tp"]},
+            "serving": {
+                "prompt_tokens": 2000,
+                "output_tokens": 300,
+                "concurrency": point["concurrency"],
+                "replicas": point["replicas"],
+            },
+        }
+        plan = evaluate_plainly(Plan.model_validate(document))
+        asked = inputs_of(space, place)
+        solved = ServingModel().solve(**asked, **({} if efficiency else {"efficiency": "calibrated"}))
+        assert plan.feasible is solved.feasible is bool(found["feasible"][place])
+        for metric, field, output in (
+            ("ttft", "ttft_at_concurrency", "ttft_s"),
+            ("tpot", "tpot", "tpot_s"),
+            ("memory", "memory_per_device", "memory_bytes"),
+        ):
+            unit = "byte" if metric == "memory" else "s"
+            value = to_si(plan.value(metric), unit)
+            assert value == pytest.approx(to_si(getattr(solved, field), unit), rel=1e-12)
+            assert found[output][place] == pytest.approx(value, rel=1e-9)
+        assert found["requests_per_second"][place] == pytest.approx(to_si(plan.value("requests_per_second"), "1/s"))
+        assert plan.binding.wall == solved.binding.wall
+        latency = to_si(plan.value("latency"), "s")
+        assert sum(part.value for part in plan.time_parts) == pytest.approx(latency, rel=1e-9)
+        assert plan.memory is not None and plan.memory.used == pytest.approx(
+            to_si(plan.value("memory"), "byte"), rel=1e-14
+        )
+
+
+def test_a_space_says_its_fidelity():
+    table = {
+        "kind": "serving",
+        "axes": {"batch": [1, 8]},
+        "fixed": {"model": "Llama3_8B", "hardware": "H100", "isl": 500, "osl": 9},
+    }
+    plain, said, first = (
+        Space.from_dict({**table, **more}) for more in ({}, {"fidelity": "calibrated"}, {"fidelity": "first order"})
+    )
+    found = [evaluate(space, space.decode(np.arange(2)))["itl_s"] for space in (plain, said, first)]
+    assert (found[0] == found[1]).all() and (found[2] < found[0]).all()

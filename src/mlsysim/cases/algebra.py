@@ -42,6 +42,9 @@ class Algebra(Protocol):
         An amount that only the ledger needs may be a function, which plain numbers do not call.
         """
 
+    def under(self, phase: str) -> Callable[..., Any]:
+        """``tag`` for the parts of a phase, which are named after it."""
+
     def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Any:
         """The longer of arithmetic (wall 1) and traffic (wall 2)."""
 
@@ -68,6 +71,9 @@ class Plain:
 
     def tag(self, name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
         return seconds
+
+    def under(self, phase: str) -> Callable[..., Any]:
+        return self.tag
 
     def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Any:
         return ops.maximum(arithmetic, memory)
@@ -212,6 +218,9 @@ class Tape:
     def tag(self, name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Seconds:
         found = {key: amount() if callable(amount) else amount for key, amount in amounts.items()}
         return Seconds(self.nodes, seconds, line=_Line(name, wall, resource, equation, **found))
+
+    def under(self, phase: str) -> Callable[..., Any]:
+        return lambda name, *rest, **amounts: self.tag(f"{phase}: {name}", *rest, **amounts)
 
     def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Seconds:
         return Seconds.__maximum__(

@@ -48,7 +48,6 @@ from mlsysim.cases.request import (
     SERVING,
     SOFTWARE,
     TAIL,
-    under,
     value_of,
 )
 from mlsysim.timing.engine_step import EngineStep
@@ -153,7 +152,7 @@ def closed_loop(
         limits["prompts"] = maximum(ranks * answer * together / (gain * chunks), 1.0)
     active, bound = _least(limits)
 
-    written, read = under(a, ANSWER), under(a, FIRST)
+    written, read = a.under(ANSWER), a.under(FIRST)
 
     def decode(n: Any, tag: Tag) -> Any:
         return step.time(n / ranks, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(drafted)
@@ -238,7 +237,7 @@ def _rounds(
     go together, ``lone`` the time of a single one, ``length`` the time of an answer. Loads and windows are numbers: what a
     queue waits for is so many times the service.
     """
-    read = under(a, FIRST)
+    read = a.under(FIRST)
     queued = full * burst + a.loss(QUEUE, TAIL, _QUEUED, maximum(active - full, 0.0) * burst / 2)
     firsts = [] if clients.random else [where(active > full, queued, reading(minimum(active, full), read))]
     each, turn = value_of(service), value_of(step_time)
@@ -363,8 +362,8 @@ def disaggregated_loop(
         away = clients.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
         left = minimum(maximum(clients.concurrency - away, 1.0), length / service)
         active = 0.5 * active + 0.5 * minimum(places, left)
-    read = under(a, FIRST)
-    step_time = writing(active, under(a, ANSWER))
+    read = a.under(FIRST)
+    step_time = writing(active, a.under(ANSWER))
     length = answer * step_time / gain
     pace = reading(full, read) / full
     firsts = _rounds(

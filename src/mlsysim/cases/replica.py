@@ -269,7 +269,9 @@ class Replica:
         local = ceil(batch / groups)
         shared, experts = self._weights_read(batch * new)
         weights = device_bytes(shared, experts, 0.0, 0.0, self.tp, self.width, groups)
-        return Passes(self, phase, local, new, weights, self._communication(local * new, tag), tag)
+        seconds = memory_time(weights, self.bandwidth)
+        reading = tag("weights", 2, "bandwidth", "t = W / (n BW)", seconds, moved=weights)
+        return Passes(self, phase, local, new, reading, self._communication(local * new, tag), tag)
 
     def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
         """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
@@ -361,7 +363,7 @@ class Passes:
     """Sequences of one attention group."""
     new: Any
     weights: Any
-    """Bytes of weights that one device reads."""
+    """Time in which one device reads its weights."""
     communication: Any
     tag: Tag
 
@@ -384,11 +386,10 @@ class Passes:
             read = where(context > 0, read, 0.0)
         moved = device_bytes(0.0, 0.0, demand.activation_bytes, read, r.tp, r.width, groups)
         own = demand.flops / r.width
-        compute, weights = compute_time(own, r.peak, r.efficiency), memory_time(self.weights, r.bandwidth)
-        caches = memory_time(moved, r.bandwidth)
+        compute, caches = compute_time(own, r.peak, r.efficiency), memory_time(moved, r.bandwidth)
         return PassTime(
             compute=tag("arithmetic", 1, "peak", "t = F / (n P eta)", compute, flop=own),
-            weight_memory=tag("weights", 2, "bandwidth", "t = W / (n BW)", weights, moved=self.weights),
+            weight_memory=self.weights,
             cache_memory=tag("caches and activations", 2, "bandwidth", "t = (KV + A) / (n BW)", caches, moved=moved),
             communication=self.communication,
             dispatch=tag("dispatch", 3, "host", "t = p T_dispatch", r.dispatch * r.pp),

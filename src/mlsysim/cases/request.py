@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.algebra import Algebra, Seconds
+from mlsysim.cases.algebra import Seconds
 from mlsysim.cases.ledger import Ledger
-from mlsysim.timing.operator_times import Tag
 
-__all__ = ["ANSWER", "FIRST", "HAND_OVER", "OTHERS", "PLACE", "QUEUE", "of_phase", "under", "value_of"]
+__all__ = ["ANSWER", "FIRST", "HAND_OVER", "OTHERS", "PLACE", "QUEUE", "of_phase", "value_of"]
 
 SOFTWARE, SERVING, BATCHING, TAIL, COMMUNICATION = 3, 4, 5, 7, 14
 
@@ -23,15 +22,6 @@ FIRST, ANSWER = "first token", "answer"
 FRONT_END, COLD_START, HAND_OVER = f"{FIRST}: front end", f"{FIRST}: cold start", f"{FIRST}: hand-over of the cache"
 RUNNING, QUEUE, PLACE = f"{FIRST}: the running step", f"{FIRST}: queue of prompts", f"{FIRST}: waiting for a place"
 OTHERS = f"{ANSWER}: prompts of others"
-
-
-def under(a: Algebra, phase: str) -> Tag:
-    """``a.tag`` for the parts of a phase."""
-
-    def tag(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
-        return a.tag(f"{phase}: {name}", wall, resource, equation, seconds, **amounts)
-
-    return tag
 
 
 def value_of(time: Any) -> Any:

@@ -44,7 +44,6 @@ from mlsysim.cases.request import (
     OTHERS,
     PLACE,
     SERVING,
-    under,
     value_of,
 )
 from mlsysim.timing.engine_step import EngineStep
@@ -273,7 +272,7 @@ class Engines:
         # longer cache's part of a step on top.
         short = replace(t, prompt=t.new, cached=0)
         loop, copies = self._loop(short, a)
-        tag = under(a, ANSWER)
+        tag = a.under(ANSWER)
         means = [sum_over_steps(_writing(tag), self, u, u.prompt, u.answer) / u.answer for u in (t, short)]
         tpot = loop.tpot + (means[0] - means[1])
         before, after = (value_of(loop.ttft) + t.answer * value_of(each) for each in (loop.tpot, tpot))
@@ -341,8 +340,8 @@ Sum = Callable[..., Any]
 
 def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = sum_over_steps) -> Times:
     """Times of a batch that nobody disturbs."""
-    prefill, longest = _prefill(machine, t, under(a, FIRST), total)
-    itl = total(_writing(under(a, ANSWER)), machine, t, t.prompt, t.answer) / t.answer
+    prefill, longest = _prefill(machine, t, a.under(FIRST), total)
+    itl = total(_writing(a.under(ANSWER)), machine, t, t.prompt, t.answer) / t.answer
     transfer: Any = 0.0
     if machine.apart:
         size = machine.cache(t.prompt) * t.together

@@ -25,6 +25,10 @@ from mlsysim.walls.node.serving import ServingModel, ServingResult
 __all__ = ["answer", "explanation"]
 
 _GB = 1e9
+_SHOWN = 0.0005
+"""Share of a time from which on a part of it is told."""
+_ADDS_UP = (DistributedResult, ServingResult)
+"""Results whose parts of the time add up to it."""
 
 
 def answer(space: Space, inputs: Mapping[str, Any]) -> Result | None:
@@ -54,7 +58,7 @@ def explanation(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any] | Non
         "sentences": [
             binding.sentence,
             f"Memory: {needed / _GB:.1f} of {available / _GB:.1f} GB ({needed / available:.1%}) on each device{detail}.",
-            _time_sentence(seconds, isinstance(result, DistributedResult)),
+            _time_sentence(seconds, isinstance(result, _ADDS_UP)),
         ],
     }
 
@@ -136,21 +140,16 @@ def _training(given: dict[str, Any]) -> Result:
 
 
 def _serving(given: dict[str, Any]) -> Result:
-    """ServingModel on the deployment of the point; at first order, clients are as large a batch as the caches hold."""
-    from mlsysim.search.serving_inputs import INPUTS, NONE, canonical
+    """ServingModel on the deployment of the point."""
+    from mlsysim.search.serving_inputs import INPUTS, NONE, canonical, is_calibrated
 
     given = {canonical(name): value for name, value in given.items() if value != NONE}
     if "decode_hardware" not in given:
         given.pop("network_bandwidth", None)
-    clients = None if given.get("efficiency") == CALIBRATED else given.pop("concurrency", None)
     settings = _taken(ServingModel, INPUTS, given)
-    if clients is None:
-        return ServingModel().solve(**settings)
-    settings["batch_size"] = -(-clients // settings.get("num_replicas", 1))
-    found = ServingModel().solve(**settings)
-    if found.feasible or not found.max_batch_size:
-        return found
-    return ServingModel().solve(**{**settings, "batch_size": found.max_batch_size})
+    if is_calibrated(given, (given["model"],)):
+        settings["efficiency"] = CALIBRATED
+    return ServingModel().solve(**settings)
 
 
 # --- compression ------------------------------------------------------------------------------------------------------
@@ -180,7 +179,9 @@ def _memory(result: Result, given: Mapping[str, Any]) -> tuple[float, float, str
         text = ", ".join(f"{name.replace('_', ' ')} {value / _GB:.1f} GB" for name, value in held.items() if value)
         return to_si(result.memory_per_accelerator, "byte"), to_si(result.memory_capacity, "byte"), text
     if isinstance(result, ServingResult):
-        return to_si(result.memory_per_device, "byte"), to_si(result.memory_available, "byte"), ""
+        held = {name: to_si(value, "byte") for name, value in result.memory_breakdown.items()}
+        text = ", ".join(f"{name} {value / _GB:.1f} GB" for name, value in held.items() if value)
+        return to_si(result.memory_per_device, "byte"), to_si(result.memory_available, "byte"), text
     if isinstance(result, CompressionResult):
         chip = Hardware.get(given["hardware"])
         return to_si(result.memory, "byte"), to_si(chip.memory.capacity, "byte"), ""
@@ -191,18 +192,12 @@ def _memory(result: Result, given: Mapping[str, Any]) -> tuple[float, float, str
 
 def _times(result: Result) -> dict[str, Any]:
     """What the time goes to. The parts of a step add up; those of a pass are what each would take alone."""
-    if isinstance(result, DistributedResult):
+    if isinstance(result, _ADDS_UP):
         assert result.ledger is not None
         parts: dict[str, float] = {}
         for part in result.ledger.parts:
             parts[part.name] = parts.get(part.name, 0.0) + part.exposed
         return {name: seconds for name, seconds in parts.items() if seconds}
-    if isinstance(result, ServingResult):
-        return {
-            "decode compute": result.decode_compute,
-            "decode memory": result.decode_memory,
-            "decode communication": result.decode_communication,
-        }
     if isinstance(result, CompressionResult):
         return {"the pass": result.latency, "the pass before compression": result.latency_before}
     assert isinstance(result, PerformanceProfile)
@@ -212,5 +207,9 @@ def _times(result: Result) -> dict[str, Any]:
 def _time_sentence(seconds: Mapping[str, float], adds_up: bool) -> str:
     if adds_up:
         whole = sum(seconds.values())
-        return "Time: " + ", ".join(f"{name} {value / whole:.1%}" for name, value in seconds.items() if value) + "."
+        return (
+            "Time: "
+            + ", ".join(f"{name} {value / whole:.1%}" for name, value in seconds.items() if value >= _SHOWN * whole)
+            + "."
+        )
     return "Each alone: " + ", ".join(f"{name} {value * 1e3:.4g} ms" for name, value in seconds.items()) + "."

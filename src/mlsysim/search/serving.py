@@ -2,8 +2,8 @@
 
 A point is a model on replicas of chips, with degrees of parallelism, formats of weights and cache, a batch (or clients),
 lengths of prompt and answer, chunked prefill, a draft model, prefill and decode on different chips, a place and prices.
-Walls 2, 4, 14, 17 and 18 are called with arrays, so that a point gives what ``ServingModel().solve()`` gives for it, at first
-order and, with ``efficiency = "calibrated"``, for a named engine.
+The case of :mod:`mlsysim.cases.serve` is called with arrays, so that a point gives what ``ServingModel().solve()`` gives for it:
+calibrated for a named engine, or at first order where the space says an efficiency.
 
     ttft_s      prefill of ``prefill_batch_size`` prompts (of the whole batch unless given) and the hand-over of their caches
     itl_s       mean step between two tokens of an answer, undisturbed
@@ -120,7 +120,10 @@ class ServingPoints:
         if "concurrency" in given:
             for name in ("draft_model", "prefill_batch_size", "cached_prefix_len"):
                 if name in given:
-                    raise InputError(f"calibrated, 'concurrency' and {name!r} cannot be given together.", field=name)
+                    raise InputError(
+                        f"calibrated, 'concurrency' and {name!r} cannot be given together; efficiency = 0.5 is first order.",
+                        field=name,
+                    )
 
     # --- a tile -----------------------------------------------------------------------------------------------
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.run_inputs import LOCAL, REGION
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.infra.registry import Prices
+from mlsysim.models.registry import Models
 from mlsysim.vocabulary import with_aliases
-from mlsysim.walls.inputs import Input
+from mlsysim.walls.inputs import CALIBRATED, Input
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 
-__all__ = ["COSTS", "DEPLOYMENT", "INPUTS", "NONE", "NUMBERS", "canonical", "inputs_of"]
+__all__ = ["COSTS", "DEPLOYMENT", "INPUTS", "NONE", "NUMBERS", "canonical", "inputs_of", "is_calibrated"]
 
 NONE = "none"
 """On an axis of draft models or of decode hardware: without."""
@@ -86,13 +88,6 @@ def _declared() -> dict[str, Input]:
         "concurrency": Input(
             "clients over all replicas, instead of batch_size", low=1, high=1e6, whole=True, default=None
         ),
-        "prefill_batch_size": Input(
-            "prompts that one prefill reads together; all of a batch unless given",
-            low=1,
-            high=1e6,
-            whole=True,
-            default=None,
-        ),
         "prefill_replicas": Input(
             "replicas that read prompts, beside decode_hardware; num_replicas unless given",
             low=1,
@@ -118,6 +113,14 @@ _DECLARED = _declared()
 _MEANT = with_aliases(_DECLARED)
 INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
 """What a space may set, under every name that it has: meaning, unit and range."""
+
+
+def is_calibrated(names: Collection[str], models: Iterable[Any]) -> bool:
+    """Whether a space that gives inputs of these names is calibrated without saying so: unless it has an efficiency, or a model
+    without layers to sum over."""
+    if "efficiency" in names or "bandwidth_efficiency" in names:
+        return False
+    return all(getattr(Models.get(model), "has_dimensions", False) for model in models)
 
 
 def canonical(name: str) -> str:
@@ -147,6 +150,10 @@ def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
     _together(given, "cloud_price", "unit_cost")
     _needs(given, "prefill_replicas", "decode_hardware")
     _needs(given, "decode_unit_cost", "decode_hardware")
+    named = {*given, *(() if space.uncertain is None else map(canonical, space.uncertain.inputs))}
+    models = space.values(on_axes["model"]) if "model" in on_axes else (fixed["model"],)
+    if is_calibrated(named, models):
+        fixed["efficiency"] = CALIBRATED
     if "efficiency" in on_axes and any(isinstance(value, str) for value in space.values(on_axes["efficiency"])):
         raise InputError('one space has one fidelity: fix efficiency = "calibrated".', field="efficiency")
     for name in ("cloud_price", "kwh_price"):

@@ -80,6 +80,8 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
         if "efficiency" in columns or fixed.get("efficiency", CALIBRATED) != CALIBRATED:
             raise InputError(f"The space {where} is calibrated, so that it takes no efficiency.")
         fixed["efficiency"] = CALIBRATED
+    elif "fidelity" in table and _has_calibrated(kind) and "efficiency" not in {*columns, *fixed}:
+        fixed["efficiency"] = inputs["efficiency"].default
     uncertain = read_uncertainty(table, inputs, fixed, columns, where)
     known = {*columns, *fixed, *(uncertain.inputs if uncertain is not None else ())}
     for key, spec in inputs.items():

@@ -159,6 +159,13 @@ class ServingModel(Resolver[ServingResult]):
         "prefill_chunk_tokens": Input(
             "tokens of each prompt that one pass of a chunked prefill reads", low=1, high=1e8, whole=True, default=None
         ),
+        "prefill_batch_size": Input(
+            "prompts that one prefill reads together; all of a batch unless given",
+            low=1,
+            high=1e6,
+            whole=True,
+            default=None,
+        ),
         "tp_size": Input("tensor-parallel devices of a replica", low=1, high=1e4, whole=True, default=1),
         "pp_size": Input("pipeline stages of a replica", low=1, high=1e4, whole=True, default=1),
         "ep_size": Input("devices that share the experts of a mixture", low=1, high=1e4, whole=True, default=1),
@@ -267,13 +274,13 @@ class ServingModel(Resolver[ServingResult]):
         looped = None if clients is None else serve(machine, clients)
 
         reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
-        reading = prefill_parts(reader, batch, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
+        reading = prefill_parts(reader, traffic.together, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
         decoder = Decoder(writer, batch, draft, x.num_speculative_tokens, x.draft_acceptance_rate)
         writing = decoder.model_pass(x.seq_len)
-        room, chip = memory.fullest(batch)
-        needed, capacity = float(room.used(batch)), float(room.capacity)
+        room, kept, chip = memory.fullest(batch, int((clients or traffic).together))
+        needed, capacity = float(room.used(kept)), float(room.capacity)
         fits = needed <= capacity
-        found = () if fits else memory.remedies(batch, chip)
+        found = () if fits else memory.remedies(room, kept, chip)
         drafting = self._draft_step(machine, x.seq_len, batch)
         length = x.seq_len + (x.output_len or 0)
         cache = writer.cache(length) * batch
@@ -301,7 +308,7 @@ class ServingModel(Resolver[ServingResult]):
             prefill_bottleneck=reading.bound,
             decode_bottleneck=writing.bound,
             throughput_tokens_per_sec=batch * traffic.replicas / served.itl,
-            prefill_tokens_per_sec=batch * traffic.new * x.num_replicas / times.prefill,
+            prefill_tokens_per_sec=traffic.together * traffic.new * x.num_replicas / times.prefill,
             request_latency=None if x.output_len is None else served.e2e,
             kv_transfer_time=times.transfer if machine.apart else None,
             draft_time=None if draft is None else drafting * x.num_speculative_tokens,
@@ -310,7 +317,7 @@ class ServingModel(Resolver[ServingResult]):
             memory_per_device=needed,
             memory_available=capacity,
             memory_missing=None if fits else needed - capacity,
-            memory_breakdown={line.name: line.bytes for line in room.held(batch)},
+            memory_breakdown={line.name: line.bytes for line in room.held(kept)},
             max_batch_size=memory.writing.most,
             remedies=found,
             **(_bands(machine, served, assumed) if isinstance(machine, Engines) else {}),
@@ -347,10 +354,10 @@ class ServingModel(Resolver[ServingResult]):
         asked = traffic if clients is None else clients
         whole = x.output_len is not None
         outcome._case = lambda: ledger_of(
-            lambda a: _request(serve(machine, asked, a), whole), room.held(batch), room.capacity
+            lambda a: _request(serve(machine, asked, a), whole), room.held(kept), room.capacity
         )
         object.__setattr__(
-            outcome, "binding", LazyBinding(partial(_binding, outcome)) if fits else _full(x, room, batch, chip, found)
+            outcome, "binding", LazyBinding(partial(_binding, outcome)) if fits else _full(x, room, kept, chip, found)
         )
         return outcome
 
@@ -398,6 +405,8 @@ class ServingModel(Resolver[ServingResult]):
             raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
         if not x.model.has_dimensions:
             raise InputError(f"concurrency needs the size of the cache of {x.model.name}.", field="concurrency")
+        if calibrated and x.prefill_batch_size is not None:
+            raise InputError("concurrency and prefill_batch_size cannot be given together.", field="prefill_batch_size")
         if calibrated and x.draft_model is not None:
             raise InputError("concurrency and draft_model cannot be given together.", field="draft_model")
 
@@ -412,6 +421,7 @@ class ServingModel(Resolver[ServingResult]):
             prompt=x.seq_len,
             answer=x.output_len or 1,
             batch=x.batch_size,
+            together=x.prefill_batch_size,
             cached=x.cached_prefix_len,
             chunk=x.prefill_chunk_tokens,
             drafted=x.num_speculative_tokens,
@@ -557,18 +567,18 @@ class _Memory:
         """The fullest device that writes answers."""
         return self.devices[0]
 
-    def fullest(self, batch: int) -> tuple[DeviceMemory, Any]:
-        """The device that is fullest with so many sequences, and its chip."""
-        room, _ = fullest((memory, batch) for memory in self.devices)
-        return room, self.deployment.writing_chip if room is self.writing else self.deployment.chip
+    def fullest(self, batch: int, together: int) -> tuple[DeviceMemory, int, Any]:
+        """The fullest device, the sequences that it holds, and its chip: answers of a batch, or prompts that are read together."""
+        room, kept = fullest(zip(self.devices, (batch, together), strict=False))
+        return room, kept, self.deployment.writing_chip if room is self.writing else self.deployment.chip
 
-    def remedies(self, batch: int, chip: Any) -> tuple[str, ...]:
+    def remedies(self, room: DeviceMemory, kept: int, chip: Any) -> tuple[str, ...]:
         """What would make the fullest device fit."""
         d = self.deployment
-        place = 0 if self.fullest(batch)[0] is self.writing else 1
+        place = 0 if room is self.writing else 1
 
         def memory(**changes: Any) -> DeviceMemory:
             return replace(d, **changes).machine({}).memories(self.traffic)[place]
 
         wider = wider_groups(d.model, chip, d.tp, d.ep)
-        return remedies(memory, batch, wider, max(d.tp, d.ep) * d.pp, draft=place == 0 and d.draft is not None)
+        return remedies(memory, kept, wider, max(d.tp, d.ep) * d.pp, draft=place == 0 and d.draft is not None)
