@@ -332,7 +332,7 @@ def test_throughput_saturates_with_the_batch():
         ({"draft_acceptance_rate": 1.2}, InputError, "at most 1"),
         ({"network_bandwidth": "5 GB", "decode_hardware": "H200"}, UnitError, "network_bandwidth"),
         ({"precision": "fp17"}, UnknownNameError, "fp17"),
-        ({"batch": 3}, UnknownNameError, "batch_size"),
+        ({"batch_sise": 3}, UnknownNameError, "batch_size"),
         ({"seq_len": 100_001, "prefill_chunk_tokens": 1}, InputError, "use at least 11"),
     ],
 )
