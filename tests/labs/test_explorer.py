@@ -147,7 +147,7 @@ def test_the_slow_parts_are_those_of_the_engine(document):
 
 def test_a_side_that_no_longer_fits_is_said():
     answer = evaluate_plainly(AUDITED)
-    found = {**sensitivities(answer, evaluate_plainly), "memory_capacity": (None, 0.0)}
+    found = {**sensitivities(answer), "memory_capacity": (None, 0.0)}
     assert "no longer fits" in sensitivity_chart(answer, found, 700)
     assert sensitivity_chart(answer, {}, 700) is None
 
@@ -171,8 +171,8 @@ def test_searching_a_serving_layout_frees_it():
 def test_why_has_equations_with_values_and_sources():
     found = ask("why", plan=TRAINING, metric="performance.latency")
     step = found["equations"][0]
-    assert step["gives"] == "step_latency_total" and step["inputs"] and step["value"].endswith(" s")
-    assert found["wall_name"] == "Communication" and found["sources"]["hardware"] and found["assumptions"]
+    assert step["gives"] == "latency" and step["inputs"] and step["value"].endswith(" s")
+    assert found["wall_name"] == "Compute" and found["sources"]["hardware"] and found["assumptions"]
     assert "did you mean" in refused("why", plan=TRAINING, metric="performance.latncy")
 
 

@@ -186,7 +186,8 @@ def test_a_point_of_a_sweep_agrees_on_random_plans():
 def test_without_a_region_the_price_is_that_of_the_default_grid_and_said():
     answer = evaluate_plainly(AUDITED.replacing(ops={"region": None}, hardware={"efficiency": 0.5}))
     assert f"{fallback_price():g} USD/kWh" in answer.assumptions["kwh_price"]
-    assert answer.origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.0")
+    origins = {each.name: each.origin for each in answer.assumed}
+    assert origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.0")
     costs = EconomicsModel().solve(FLEET, 30, mfu=answer.value("mfu"), kwh_price=fallback_price())
     assert to_si(answer.value("tco"), "USD") == pytest.approx(costs.tco_usd, rel=EXACT)
 

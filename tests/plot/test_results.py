@@ -51,7 +51,7 @@ def test_parts_of_a_step_add_up_to_it(efficiency):
 
 def test_waterfall_of_a_step(check, step):
     figure = check(plot.waterfall(step))
-    assert "Compute 5.34 s" in figure.alt and "Step 6.92 s" in figure.alt
+    assert "arithmetic 5.25 s" in figure.alt and "uneven stages 83.4 ms" in figure.alt and "Step 6.92 s" in figure.alt
     assert step.binding.sentence.split(";")[0].split(":")[0] in figure.svg()
 
 

@@ -139,13 +139,14 @@ def _evaluate(request: ask.EvaluateRequest | ask.FlatRequest, limits: Limits) ->
 def _explain(request: ask.ExplainRequest, limits: Limits) -> dict[str, Any]:
     answer = evaluate(request.plan, change=False)
     metric = request.metric
+    found = answer.equations if metric is None else answer.explain(metric)
     return {
         "subject": answer.subject,
         "metric": None if metric is None else answer.metric(metric).to_dict(),
         "binding": answer.binding.model_dump(),
-        "equations": [e.model_dump() for e in (answer.equations if metric is None else answer.explain(metric))],
+        "equations": [equation.model_dump() for equation in found],
         "assumptions": dict(answer.assumptions),
-        "sources": dict(answer.sources),
+        "sources": answer.sources_of(found),
     }
 
 

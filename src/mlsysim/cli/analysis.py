@@ -178,7 +178,7 @@ def explain(
                 "metric": None if metric is None else answer.metric(metric).to_dict(),
                 "equations": [equation.model_dump() for equation in found],
                 "assumptions": dict(answer.assumptions),
-                "sources": dict(answer.sources),
+                "sources": answer.sources_of(found),
             }
         )
         return
@@ -193,12 +193,9 @@ def explain(
         held = answer.metric(metric)
         print_text(f"{held.label}: {held.text}" + (f" ({held.interval_text})" if held.interval_text else ""), "bold")
     for equation in found:
-        print_text(f"{equation.gives} ({equation.resolver}): {equation.text}")
+        by = f" ({equation.resolver})" if equation.resolver else ""
+        print_text(f"{equation.gives}{by}: {equation.text}")
         print_text("    " + ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items()))
         print_text(f"    = {equation.value}")
-    if not found and metric is None:
-        print_text("This answer keeps no equations of its own.")
-    elif not found:
-        print_text("It is a sum or a share of other numbers of the answer, or a datum of the zoo; see the sources.")
-    print_text("Sources: " + "; ".join(f"{name}: {source}" for name, source in answer.sources.items()), "dim")
+    print_text("Sources: " + "; ".join(f"{name}: {text}" for name, text in answer.sources_of(found).items()), "dim")
     print_text("Assumed: " + "; ".join(f"{name} = {text}" for name, text in answer.assumptions.items()), "dim")

@@ -161,6 +161,7 @@ def sentences(answer: Answer) -> list[tuple[str, str | None]]:
         (f"{'ok' if check.passed else 'FAILED'}: {check.sentence}", None if check.passed else "bold red")
         for check in answer.checks
     ]
+    lines += [(f"Note: {line}", "yellow") for line in answer.warnings]
     return lines
 
 

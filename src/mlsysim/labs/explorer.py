@@ -33,7 +33,6 @@ from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.changes import sensitivities, settled
 from mlsysim.plans.compare import compare_answers
 from mlsysim.plans.evaluate import evaluate as answer_to
-from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.plan import FREE, Plan
@@ -213,7 +212,7 @@ def _of_fleet(fleet: Fleet) -> dict[str, Any]:
 def sensitivity(plan: Document, width: int = 720) -> Document:
     """What 10 % less and 10 % more of each figure of the hardware does to the main metric, and the chart of it."""
     answer = _answer(plan)
-    found = sensitivities(answer, evaluate_plainly)
+    found = sensitivities(answer)
     return {
         "chart": sensitivity_chart(answer, found, width),
         "changes": {name: list(pair) for name, pair in found.items()},

@@ -102,8 +102,7 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
     split, work = plan.parallelism, plan.workload
     fleet = find_fleets(plan.hardware).one
     per_node = fleet.node.accelerators_per_node
-    parts = {part.label: part.value for part in answer.time_parts}
-    total = sum(parts.values()) or 1.0
+    ledger = answer.ledger
     memory = {} if answer.memory is None else {part.label: part.value for part in answer.memory.parts}
     used, capacity = _memory(answer)
     tp, pp, dp = split.tp or 1, split.pp or 1, split.dp or 1
@@ -112,7 +111,8 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
     chosen = f"; {searched}" if searched else ""
 
     def share(label: str) -> str:
-        return f"{parts.get(label, 0.0) / total:.1%} of the step"
+        exposed = 0.0 if ledger is None else ledger.exposed(label) / ledger.seconds
+        return f"{exposed:.1%} of the step"
 
     def held(label: str) -> str:
         return f"{memory.get(label, 0.0) / 1e9:.1f} GB on each accelerator"

@@ -6,17 +6,21 @@ The texts of metrics are made here once, so that the terminal, a report and the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from html import escape
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from mlsysim.cases.assumptions import Assumption
+from mlsysim.cases.ledger import Ledger
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 from mlsysim.units.text import format_value
-from mlsysim.walls.base import Result, as_plain
+from mlsysim.walls.base import as_plain
 
 __all__ = ["Answer", "Change", "Checked", "Equation", "Limit", "MemoryBar", "Metric", "Part", "Score"]
 
@@ -150,14 +154,16 @@ class Score(Record):
 
 
 class Equation(Record):
-    """An equation with its numbers."""
+    """An equation with its numbers: texts of its symbols, what they mean, and the names of the sources behind them."""
 
     gives: str
     text: str
     latex: str
     inputs: dict[str, str]
+    symbols: dict[str, str] = Field(default_factory=dict)
     value: str
     resolver: str = ""
+    sources: tuple[str, ...] = ()
 
 
 class Checked(Record):
@@ -166,6 +172,9 @@ class Checked(Record):
     metric: str
     sentence: str
     passed: bool
+    limit: str = Field(
+        default="", description="what is limited: deadline, budget, ttft ... or the metric of an assertion"
+    )
 
 
 class Answer(Record):
@@ -184,6 +193,7 @@ class Answer(Record):
     next_wall: Limit | None = None
     change: Change | None = None
     interval: str = ""
+    interval_key: str = Field(default="", description="the kind of measured runs that the interval rests on")
     time_parts: tuple[Part, ...] = ()
     memory: MemoryBar | None = None
     roofline: tuple[dict[str, Any], ...] = ()
@@ -193,13 +203,32 @@ class Answer(Record):
     )
     layout: dict[str, Any] = Field(default_factory=dict)
     assumptions: dict[str, str] = Field(default_factory=dict)
-    origins: dict[str, str] = Field(
-        default_factory=dict, description="where each assumption comes from: default, software, chip or inferred"
-    )
+    assumed: tuple[Assumption, ...] = Field(default=(), description="assumptions with their values and origins")
     sources: dict[str, str] = Field(default_factory=dict)
     equations: tuple[Equation, ...] = ()
     checks: tuple[Checked, ...] = ()
+    warnings: tuple[str, ...] = Field(default=(), description="what about the inputs deserves a look")
+    cost_parts: tuple[Part, ...] = Field(default=(), description="what the cost of owning consists of, USD")
+    carbon_parts: tuple[Part, ...] = Field(default=(), description="carbon of running and of making, kgCO2e")
     plan: Plan
+
+    _ledger: Ledger | None = PrivateAttr(default=None)
+    _of_main: Ledger | None = PrivateAttr(default=None)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The parts of the time and the bytes held that the answer is read off; None where groups are put together."""
+        return self._ledger
+
+    @property
+    def ledger_of_main(self) -> Ledger | None:
+        """The ledger of the time that decides the main metric: the whole one, unless that is a part of it."""
+        return self._of_main if self._of_main is not None else self._ledger
+
+    def read_off(self, ledger: Ledger | None, of_main: Ledger | None = None) -> Answer:
+        """The answer, with the ledger that it was read off."""
+        self._ledger, self._of_main = ledger, of_main
+        return self
 
     def in_words(self, write: Write) -> Answer:
         """The answer with the settings in its sentences as a face writes them."""
@@ -262,6 +291,7 @@ class Answer(Record):
             if self.change is None
             else {**self.change.model_dump(exclude={"plan"}), "plan": self.change.plan.document()},
             "interval": self.interval,
+            "interval_key": self.interval_key,
             "time_parts": [part.model_dump() for part in self.time_parts],
             "memory": None if self.memory is None else self.memory.model_dump(),
             "roofline": [dict(point) for point in self.roofline],
@@ -269,19 +299,37 @@ class Answer(Record):
             "sensitivities": {name: list(sides) for name, sides in self.sensitivities.items()},
             "layout": dict(self.layout),
             "assumptions": dict(self.assumptions),
-            "origins": dict(self.origins),
+            "assumed": [as_plain(asdict(each)) for each in self.assumed],
             "sources": dict(self.sources),
             "equations": [equation.model_dump() for equation in self.equations],
             "checks": [check.model_dump() for check in self.checks],
+            "warnings": list(self.warnings),
+            "cost_parts": [part.model_dump() for part in self.cost_parts],
+            "carbon_parts": [part.model_dump() for part in self.carbon_parts],
             "plan": self.plan.document(),
         }
 
     def explain(self, name: str) -> tuple[Equation, ...]:
-        """The equations behind a metric, nearest first; empty where it is a sum or a datum of the zoo."""
-        metric = self.metric(name)
-        wanted = metric.name
-        gives = {wanted, *_GIVES.get(wanted, ())}
-        return tuple(equation for equation in self.equations if equation.gives in gives)
+        """The equation that gives a metric, then those of what it is made from."""
+        wanted = self.metric(name).name
+        made_from = _MADE_FROM.get(wanted, ())
+        return tuple(
+            equation for gives in (wanted, *made_from) for equation in self.equations if equation.gives == gives
+        )
+
+    def sources_of(self, equations: Iterable[Equation]) -> dict[str, str]:
+        """The sources that stand behind some equations."""
+        named = {name for equation in equations for name in equation.sources}
+        return {name: source for name, source in self.sources.items() if name in named}
+
+    def _repr_html_(self) -> str:
+        """The verdict and the metrics, as a notebook shows them."""
+        rows = "".join(
+            f"<tr><th>{escape(m.label)}</th><td>{escape(m.text)}</td><td>{escape(m.interval_text)}</td></tr>"
+            for m in self.metrics
+        )
+        words = "".join(f"<p>{escape(line)}</p>" for line in (self.headline, *self.verdict, self.binding.sentence))
+        return f"{words}<table><caption>{escape(self.subject)}</caption>{rows}</table>"
 
 
 _ALIASES = {
@@ -295,52 +343,25 @@ _ALIASES = {
 }
 """Names of the documents for metrics of ours."""
 
-_GIVES: dict[str, tuple[str, ...]] = {
+_MADE_FROM: dict[str, tuple[str, ...]] = {
     "latency": (
         "step_latency_total",
         "latency_compute",
         "latency_memory",
         "tp_communication_latency",
         "dp_communication_latency",
-        "bubble_fraction",
     ),
-    "mfu": ("step_latency_total", "mfu"),
-    "throughput": ("step_latency_total", "latency"),
-    "tokens_per_second": ("step_latency_total", "itl", "throughput_tokens_per_sec"),
     "ttft": ("prefill_compute",),
     "tpot": ("itl", "decode_memory"),
-    "goodput": ("goodput_ratio", "optimal_checkpoint_interval", "fleet_mtbf"),
-    "mtbf": ("fleet_mtbf",),
-    "tco": ("tco_usd", "capex_usd", "opex_energy_usd", "opex_maintenance_usd"),
-    "cost": ("tco_usd", "capex_usd", "opex_energy_usd", "opex_maintenance_usd"),
-    "usd_per_mtoken": ("tco_usd", "capex_usd", "opex_energy_usd"),
-    "energy": ("total_energy_kwh", "it_energy_kwh"),
-    "carbon_footprint": ("carbon_footprint_kg", "total_energy_kwh"),
-    "water": ("water_usage_liters",),
-    "checkpoint_interval": ("optimal_checkpoint_interval",),
-    "checkpoint_time": ("write_time_seconds", "checkpoint_size"),
+    "goodput": ("checkpoint_interval", "mtbf"),
+    "mtbf": ("node_mtbf",),
+    "checkpoint_time": ("checkpoint_size",),
+    "tco": ("capex_usd", "opex_energy_usd", "opex_maintenance_usd"),
+    "usd_per_mtoken": ("tco", "rent"),
+    "energy": ("it_energy_kwh",),
+    "carbon_footprint": ("energy",),
 }
-"""Fields of results from which a metric is made."""
-
-
-def equations_of(results: Iterable[Result]) -> tuple[Equation, ...]:
-    """The equations of results with their numbers, in order."""
-    from mlsysim.walls.explanation import filled
-
-    found = []
-    for result in results:
-        for equation, inputs, value in filled(result):
-            found.append(
-                Equation(
-                    gives=equation.gives,
-                    text=equation.text,
-                    latex=equation.latex,
-                    inputs=inputs,
-                    value=value,
-                    resolver=result._resolver,
-                )
-            )
-    return tuple(found)
+"""Equations that stand behind that of a metric."""
 
 
 def check(answer: Answer) -> tuple[Checked, ...]:
@@ -363,6 +384,7 @@ def check(answer: Answer) -> tuple[Checked, ...]:
                     sentence=f"{metric.label} is {metric.text}, {'as asked' if passed else 'but was to be'} {word} "
                     f"{value_text(metric.name, bound)}.",
                     passed=passed,
+                    limit=metric.name,
                 )
             )
     return tuple(found)

@@ -17,6 +17,7 @@ from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.registry import Quantity
+from mlsysim.walls.binding import NEGLIGIBLE
 
 __all__ = ["LOWER_IS_BETTER", "cheapest_change", "sensitivities", "settled"]
 
@@ -256,42 +257,49 @@ def _more(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield f"{count:,} x {key} instead of {fleet.total_accelerators:,}", plan.replacing(hardware=on)
 
 
-_FIGURES = ("peak_flops", "memory_bandwidth", "memory_capacity", "link_bandwidth", "fabric_bandwidth")
+_RESOURCES = {
+    "peak_flops": ("peak",),
+    "memory_bandwidth": ("bandwidth",),
+    "link_bandwidth": ("link",),
+    "fabric_bandwidth": ("fabric",),
+    "host_speed": ("host", "start"),
+    "host_link_bandwidth": ("host link",),
+}
+"""Figures of the hardware, and the resources of the ledger whose time they scale."""
+
+_OF_THE_HOST = ("host_speed", "host_link_bandwidth")
+"""Figures that are worth a line only where something waits for them."""
 
 
-def sensitivities(answer: Answer, evaluate: Evaluate) -> dict[str, tuple[float | None, float | None]]:
+def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]]:
     """Change of the main metric (a fraction of it) with 10 % less and with 10 % more of each figure of the hardware.
 
-    None where the plan would no longer fit.
+    Read off the ledger. ``elastic`` seconds of a resource are t dT/dt, losses handed on to what they are made of; x times the
+    resource takes 1/x of them:
+
+        T(x) / T = 1 - e + e / x,     e the elastic share
+
+    That is exact to first order in the change, and exact while no overlap changes sides; a time that is hidden now and would show
+    counts nothing. Of the capacity of memory it says whether the plan still fits (None where not).
     """
-    plan = settled(answer)
-    if len(find_fleets(plan.hardware).fleets) != 1:
+    ledger = answer.ledger_of_main
+    if ledger is None or not ledger.seconds:
         return {}
-    fleet = find_fleets(plan.hardware).one
-    chip = fleet.node.accelerator
-    now = {
-        "peak_flops": chip.compute.peak_flops,
-        "memory_bandwidth": chip.memory.bandwidth,
-        "memory_capacity": chip.memory.capacity,
-        "link_bandwidth": fleet.node.intra_node_bw if fleet.node.accelerators_per_node > 1 else None,
-        "fabric_bandwidth": fleet.fabric.bandwidth if fleet.count > 1 else None,
-    }
-    base = _plain(answer)
+    elastic = ledger.resources()
     found: dict[str, tuple[float | None, float | None]] = {}
-    for name in _FIGURES:
-        if now[name] is None or not base:
+    for name, resources in _RESOURCES.items():
+        share = float(sum(elastic.get(resource, 0.0) for resource in resources) / ledger.seconds)
+        if not any(resource in elastic for resource in resources) or (name in _OF_THE_HOST and share < NEGLIGIBLE):
             continue
-        sides: list[float | None] = []
-        for factor in (1 - _STEP, 1 + _STEP):
-            # A figure of zero change is the base itself; the rest of a hypothetical chip is kept.
-            text = f"{(now[name] * factor).magnitude:.15g} {now[name].units:~}"
-            kept = {} if plan.hardware.chip is None else plan.document()["hardware"]["chip"]
-            tried = evaluate(plan.replacing(hardware={"chip": {**kept, name: text}}))
-            sides.append(_plain(tried) / base - 1 if tried.feasible or not answer.feasible else None)
-        found[name] = (sides[0], sides[1])
+        found[name] = (_moved(answer.main, share, 1 - _STEP), _moved(answer.main, share, 1 + _STEP))
+    memory = answer.memory
+    if memory is not None:
+        short = answer.feasible and memory.used > (1 - _STEP) * memory.capacity
+        found["memory_capacity"] = (None if short else 0.0, 0.0)
     return found
 
 
-def _plain(answer: Answer) -> float:
-    value = answer.value(answer.main)
-    return float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
+def _moved(metric: str, share: float, factor: float) -> float:
+    """Change of a metric where a share of its time has ``factor`` times the resource."""
+    time = 1 - share + share / factor
+    return time - 1 if metric in LOWER_IS_BETTER else 1 / time - 1

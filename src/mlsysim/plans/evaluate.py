@@ -8,9 +8,9 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import cheapest_change, sensitivities
-from mlsysim.plans.limits import demands
+from mlsysim.plans.limits import demands, stopped
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, read_named
 from mlsysim.plans.schema import as_in_a_plan, spoken
 
 __all__ = ["evaluate", "evaluate_plainly"]
@@ -19,7 +19,7 @@ Evaluator = Callable[[Plan], Answer]
 
 
 def evaluate_plainly(plan: Plan) -> Answer:
-    """The answer alone, without assertions, change and sensitivities."""
+    """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds."""
     kind = "mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind
     try:
         answer = _EVALUATORS[kind]()(plan)
@@ -27,7 +27,8 @@ def evaluate_plainly(plan: Plan) -> Answer:
         # Resolvers speak of their inputs, a plan of its keys.
         sentence = spoken(str(error), as_in_a_plan, Plan.leaves())
         raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
-    return answer.in_words(as_in_a_plan)
+    notes = () if plan.workload.dimensions is not None else read_named(plan.workload.model)[1]
+    return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))
 
 
 # What one task needs is imported when it is asked: a pass on a chip needs no search of layouts.
@@ -72,9 +73,8 @@ def evaluate(plan: Plan | dict[str, Any], *, change: bool = True, sensitivity: b
     answer = evaluate_plainly(plan)
     answer = answer.model_copy(update={"checks": demands(answer)})
     update: dict[str, Any] = {}
-    single = len(find_fleets(plan.hardware).fleets) == 1
-    if change and single:
+    if change and len(find_fleets(plan.hardware).fleets) == 1:
         update["change"] = cheapest_change(answer, evaluate_plainly)
-    if sensitivity and single:
-        update["sensitivities"] = sensitivities(answer, evaluate_plainly)
+    if sensitivity:
+        update["sensitivities"] = sensitivities(answer)
     return answer.model_copy(update=update) if update else answer

@@ -12,16 +12,18 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.parts import memory_bar, next_wall, time_parts
+from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, score_walls, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
-from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, interval_sentence, limit_of
+from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, interval_sentence, limit_of
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import byte_unit
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
 
 __all__ = ["evaluate_inference"]
 
 _FIRST_ORDER = 0.5
+_PASS = "pass"
 
 
 def evaluate_inference(plan: Plan) -> Answer:
@@ -75,51 +77,70 @@ def _answer(
 ) -> Answer:
     plan, chip, ledger = sheet.plan, fleet.node.accelerator, profile.ledger
     assert ledger is not None
+    sheet.ledger, sheet.memory, sheet.time_parts = ledger, memory_bar(ledger), time_parts(ledger)
     latency = to_si(profile.latency, "s")
     needed, capacity = to_si(profile.memory_footprint, "byte"), to_si(profile.memory_capacity, "byte")
-    sheet.memory = memory_bar(ledger)
-    sheet.time_parts = time_parts(ledger)
-    compute, memory = to_si(profile.latency_compute, "s"), to_si(profile.latency_memory, "s")
     band = profile.interval
     sheet.interval = _interval(profile, calibrated)
+    _facts(sheet, chip, profile)
 
-    sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(memory_unit(needed)), 2)
-    sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(memory_unit(capacity)), 2)
+    sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(byte_unit(needed)), 2)
+    sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(byte_unit(capacity)), 2)
     weights = _in_flash(ledger)
     if weights is not None:
         there = chip.memory.flash_capacity
-        sheet.add("feasibility", "flash", "Flash for weights", quantity(weights, "byte").to(memory_unit(weights)), 2)
-        sheet.add("feasibility", "flash_capacity", "Flash there is", there.to(memory_unit(to_si(there, "byte"))), 2)
-    sheet.score(2, f"{needed / capacity:.1%} of memory", needed / capacity, fails=not profile.feasible)
+        sheet.add("feasibility", "flash", "Flash for weights", quantity(weights, "byte").to(byte_unit(weights)), 2)
+        sheet.add("feasibility", "flash_capacity", "Flash there is", there.to(byte_unit(to_si(there, "byte"))), 2)
+    score_walls(sheet, ledger, _PASS, {3: f"MFU {profile.mfu:.1%}"}, fails=not profile.feasible)
     sheet.ingest(model.data_rate, chip)
+    wall = ledger.binding_wall
     sheet.add(
-        "performance", "latency", "Time of a pass", profile.latency.to(time_unit(latency)), 1, _in_unit(band, latency)
+        "performance",
+        "latency",
+        "Time of a pass",
+        profile.latency.to(time_unit(latency)),
+        wall,
+        _in_unit(band, latency),
     )
-    sheet.add("performance", "throughput", "Samples a second", profile.throughput.to("1/s"), 1)
+    sheet.add("performance", "throughput", "Samples a second", profile.throughput.to("1/s"), wall)
     sheet.add("performance", "mfu", "Model FLOP utilisation", float(profile.mfu), 3)
     sheet.add(
         "performance", "arithmetic_intensity", "Arithmetic intensity", profile.arithmetic_intensity.to("flop/byte"), 1
     )
     sheet.add("performance", "bottleneck", "Bottleneck", profile.bottleneck, profile.binding.wall)
-    sheet.score(1, f"{compact_time(compute)} of arithmetic", compute / latency)
-    sheet.score(3, f"MFU {profile.mfu:.1%}", profile.mfu)
-    if 2 in sheet.scores and profile.feasible:
-        sheet.score(2, f"{compact_time(memory)} of traffic, {needed / capacity:.1%} full", needed / capacity)
     region = find_region(plan.ops, fleet)
     money = _macro(sheet, chip, profile, region)
     sheet.roofline = [_point(profile, chip, options["precision"])]
-    binding = limit_of(profile.binding)
+    binding = (
+        binding_of(ledger, _PASS)
+        if profile.feasible
+        else limit_of(profile.binding).model_copy(update={"limit": MEMORY})
+    )
     return sheet.answer(
         task="inference",
         calibrated=calibrated,
         feasible=bool(profile.feasible),
         subject=f"{model.name} on {chip.name}",
-        headline=_headline(profile, chip, needed, capacity, latency, band),
+        headline=_headline(sheet, profile),
         verdict=(*money, *sheet.unknown),
         main="latency",
         binding=binding,
-        next_wall=next_wall(ledger, binding),
+        next_wall=next_wall(ledger, binding, _PASS),
     )
+
+
+def _facts(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile) -> None:
+    """What equations of metrics show beside other metrics."""
+    peak = profile.named("peak", "flop/s")
+    sheet.facts |= {
+        "chip": chip.name,
+        "accelerators": 1,
+        "peak": quantity(peak, "flop/s").to("TFLOPs/s"),
+        "model_operations": quantity(profile.mfu * peak * to_si(profile.latency, "s"), "flop").to("GFLOP"),
+        "operations": quantity(profile.named("flops", "flop"), "flop").to("GFLOP"),
+        "bytes_moved": quantity(profile.named("bytes", "byte"), "byte").to("MB"),
+        "samples": profile.named("samples"),
+    }
 
 
 def _in_flash(ledger: Ledger) -> float | None:
@@ -137,11 +158,6 @@ def _in_unit(band: Any, latency: float) -> Any:
     return None if band is None else tuple(side.to(time_unit(latency)) for side in band)
 
 
-def memory_unit(value: float) -> str:
-    """The unit in which a memory reads best."""
-    return "GB" if value >= 1e9 else "MB" if value >= 1e6 else "kB"
-
-
 def time_unit(seconds: float) -> str:
     """The unit in which a time reads best."""
     return "s" if seconds >= 1 else "ms" if seconds >= 1e-3 else "us"
@@ -154,6 +170,7 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
         sheet.unknown.append(f"The TDP of {chip.name} is not published, so energy is not known.")
     else:
         sample = profile.energy_per_inference
+        sheet.facts["energy_of_the_pass"] = energy
         sheet.add(
             "macro",
             "energy_per_sample",
@@ -163,13 +180,14 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
         )
         if region is not None:
             place = site_of(region, None, Assumptions())
+            sheet.facts |= {"carbon_of_the_grid": quantity(place.carbon, "kgCO2e/kWh"), "pue": place.pue}
             kilograms = footprint(to_si(sample, "kWh") * 1e6, place).carbon
             sheet.add("macro", "carbon_per_million", "Carbon of a million samples", quantity(kilograms, "kgCO2e"), 18)
         if chip.battery_capacity is not None:
+            sheet.facts["battery"] = chip.battery_capacity
             passes = to_si(chip.battery_capacity, "J") / to_si(sample, "J")
             sheet.add("macro", "samples_per_charge", "Samples of a battery charge", float(passes), 18)
-        joules = to_si(sample, "J")
-        lines.append(f"Each sample takes {f'{joules:.3g} J' if joules >= 0.1 else f'{joules * 1e3:.3g} mJ'}.")
+        lines.append(f"Each sample takes {sheet.text('energy_per_sample')}.")
     sheet.add("macro", "purchase", "Purchase price", chip.unit_cost, 17)
     return lines
 
@@ -187,18 +205,10 @@ def _point(profile: PerformanceProfile, chip: HardwareNode, precision: str) -> d
     }
 
 
-def _headline(
-    profile: PerformanceProfile, chip: HardwareNode, needed: float, capacity: float, latency: float, band: Any
-) -> str:
+def _headline(sheet: Sheet, profile: PerformanceProfile) -> str:
     if not profile.feasible:
         return "Does not fit: " + profile.binding.sentence.split(": ", 1)[-1]
-    rate = to_si(profile.throughput, "1/s")
     return (
-        f"Fits: {_memory_text(needed)} of {_memory_text(capacity)}; a pass takes {compact_time(latency)}{band_text(band)}, "
-        f"{f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} samples a second."
+        f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')}; a pass takes {sheet.text('latency')}"
+        f"{sheet.band('latency')}, {sheet.text('throughput')} samples a second."
     )
-
-
-def _memory_text(value: float) -> str:
-    unit = memory_unit(value)
-    return f"{value / to_si(quantity(1.0, unit), 'byte'):,.3g} {unit}"

@@ -1,14 +1,18 @@
-"""What a plan demands, checked: its assertions, and the limits that its parts state (deadline, budget, latencies, rate)."""
+"""What a plan demands, checked: its assertions, and the limits that its parts state (deadline, budget, latencies, rate).
+
+A demand that is not kept is what stopped the plan, and so what binds.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.plans.answer import Answer, Checked, check
+from mlsysim.plans.answer import Answer, Checked, Limit, check
 from mlsysim.plans.sheet import compact_time
 from mlsysim.units.registry import to_si
+from mlsysim.walls.catalog import TITLES
 
-__all__ = ["demands", "limits"]
+__all__ = ["demands", "limits", "stopped"]
 
 
 def demands(answer: Answer) -> tuple[Checked, ...]:
@@ -33,6 +37,7 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
                 metric=metric.path,
                 sentence=f"{metric.label} is {metric.text}, {word} the {label} of {shown}.",
                 passed=passed,
+                limit=label if label != "limit" else name,
             )
         )
 
@@ -51,6 +56,30 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
                     metric="performance.requests_per_second",
                     sentence=f"Requests are answered at {rate:.4g} a second, {'as fast as' if passed else 'slower than'} they come ({serving.qps:g}).",
                     passed=passed,
+                    limit="qps",
                 )
             )
     return tuple(found)
+
+
+def stopped(answer: Answer) -> Answer:
+    """The answer, bound by the first demand that it does not keep; as it is where all are kept or it does not fit."""
+    if not answer.feasible or answer.binding.limit is not None:
+        return answer
+    missed = next((check for check in demands(answer) if not check.passed), None)
+    if missed is None:
+        return answer
+    # Money is a wall of its own; a time is bound by the wall that has most of it.
+    wall = answer.metric(missed.metric).wall if missed.metric.startswith("macro.") else answer.binding.wall
+    name, _ = TITLES[wall]
+    more = "" if wall != answer.binding.wall else f" {answer.binding.sentence}"
+    binding = Limit(wall=wall, name=name, limit=missed.limit, sentence=f"{missed.sentence}{more}")
+    scores = tuple(
+        score.model_copy(update={"status": "binds"})
+        if score.wall == wall and score.status != "fails"
+        else score.model_copy(update={"status": "holds"})
+        if score.status == "binds"
+        else score
+        for score in answer.scorecard
+    )
+    return answer.model_copy(update={"binding": binding, "scorecard": scores})

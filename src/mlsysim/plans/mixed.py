@@ -13,21 +13,24 @@ A group that makes the step longer than another alone would is left out. Left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.goodput import Goodput, Saving, expected_failures, goodput_of
+from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.ledger import Part as Line
 from mlsysim.cases.run import run_time
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.plans.answer import Answer, Limit, Metric, Part
-from mlsysim.plans.inference import time_unit
+from mlsysim.plans.answer import Answer, Metric, Part
+from mlsysim.plans.equations import Together, equations_of
+from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving import evaluate_serving
-from mlsysim.plans.sheet import compact_time, count_text, many
+from mlsysim.plans.sheet import count_text, many
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
@@ -179,7 +182,9 @@ def _joint_training(
     names = [fleet.name for fleet in groups.fleets]
     slow = joint.answer(joint.slowest)
     rate = tokens / joint.step
-    kept = _joint_goodput(plan, [joint.answer(index) for index in joint.active])
+    active = [joint.answer(index) for index in joint.active]
+    written = min(to_si(answer.value("checkpoint_time"), "s") for answer in active)
+    kept = _joint_goodput(plan, active, written)
     goodput = float(kept.ratio)
     days, wanted = plan.ops.days, plan.workload.tokens
     if wanted is not None and goodput > 0:
@@ -188,12 +193,13 @@ def _joint_training(
     # A group that is left out is paid for as the rest.
     costs = [paid(index, days) for index in joint.active]
     samples = workload_of(plan.workload).fixed_shape
-    full = _fullest([joint.answer(index) for index in joint.active])
+    full = _fullest(active)
+    useful, possible = _joint_work(groups, joint, plan)
     metrics = [
         full.metric("memory"),
         full.metric("memory_capacity"),
         _metric("latency", "Time of a step", quantity(joint.step, "s"), 14),
-        _metric("mfu", "Model FLOP utilisation", _joint_mfu(groups, joint, plan), 3),
+        _metric("mfu", "Model FLOP utilisation", min(1.0, useful / possible), 3),
         _metric("tokens_per_second", "Samples a second" if samples else "Tokens a second", quantity(rate, "1/s"), 14),
         *([_metric("run_time", "Time of the run", quantity(days, "day"), 15)] if wanted is not None else []),
         _metric("mtbf", "Time between failures", quantity(kept.mtbf, "h"), 15),
@@ -202,7 +208,7 @@ def _joint_training(
         _metric("checkpoint_interval", "Checkpoint every", quantity(kept.best_interval, "s").to("min"), 19),
         *_sums(costs),
     ]
-    parts = [*slow.time_parts, Part(label="sum between groups", value=joint.exchange, wall=14)]
+    ledger = _joint_ledger(joint)
     wait = ", ".join(
         f"{names[i]} takes {many(joint.shares[i], 'sequence')} in {joint.answer(i).metric('latency').text}"
         for i in joint.active
@@ -214,14 +220,33 @@ def _joint_training(
             f"{' and '.join(idle)} would slow the others down, so nothing is given to it; its cost is not counted."
         ]
     if wanted is not None and goodput > 0:
-        verdict.append(f"{count_text(wanted)} tokens take {compact_time(days * 86400.0)} (goodput {goodput:.1%}).")
+        verdict.append(
+            f"{count_text(wanted)} tokens take {_text(metrics, 'run_time')} (goodput {_text(metrics, 'goodput')})."
+        )
     unfit = next((i for i in joint.active if not joint.answer(i).feasible), None)
     headline = (
-        f"Fits: a step takes {compact_time(joint.step)}; the slowest stage is {names[joint.slowest]}."
+        f"Fits: a step takes {_text(metrics, 'latency')}; the slowest stage is {names[joint.slowest]}."
         if unfit is None
         else f"Does not fit on {names[unfit]}: {joint.answer(unfit).headline.removeprefix('Does not fit: ')}"
     )
-    return slow.model_copy(
+    parts = time_parts(ledger)
+    binding = binding_of(ledger, "step", kept) if unfit is None else joint.answer(unfit).binding
+    facts = {
+        "chip": groups.fleets[joint.active[active.index(full)]].node.accelerator.name,
+        "peak_of_all_groups": quantity(possible / joint.step, "flop/s").to("TFLOPs/s"),
+        "model_operations": quantity(useful, "flop").to("PFLOP"),
+        "work_of_a_step": tokens,
+        "work_of_the_run": wanted,
+        "duration": quantity(days, "day"),
+        "checkpoint_written": quantity(written, "s"),
+        "recovery": constant("recovery_time").quantity,
+        **({} if plan.ops.mtbf is None else {"mtbf_given": plan.ops.mtbf}),
+    }
+    together = _together(costs, [names[index] for index in joint.active])
+    if plan.ops.mtbf is None:
+        each = {names[i]: joint.answer(i).metric("mtbf").text for i in joint.active}
+        together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
+    answer = slow.model_copy(
         update={
             "name": plan.name,
             "plan": plan,
@@ -230,15 +255,12 @@ def _joint_training(
             "headline": headline,
             "verdict": tuple(verdict),
             "metrics": tuple(metrics),
-            "binding": slow.binding if unfit is None else joint.answer(unfit).binding,
-            "next_wall": None
-            if not joint.exchange
-            else Limit(
-                wall=14,
-                name="Communication",
-                sentence=f"Wall 14 (Communication): the groups exchange gradients for {compact_time(joint.exchange)} of each step.",
-            ),
-            "time_parts": tuple(p for p in parts if p.value > 0),
+            "binding": binding,
+            "next_wall": next_wall(ledger, binding, "step"),
+            "time_parts": parts,
+            "equations": equations_of(metrics, (), facts, parts, full.memory, together),
+            "cost_parts": _added(each.cost_parts for each in costs),
+            "carbon_parts": _added(each.carbon_parts for each in costs),
             "memory": full.memory,
             "layout": {names[i]: {**joint.answer(i).layout, "sequences": joint.shares[i]} for i in joint.active},
             "assumptions": {
@@ -248,15 +270,24 @@ def _joint_training(
             },
         }
     )
+    return answer.read_off(ledger)
 
 
-def _joint_goodput(plan: Plan, answers: list[Answer]) -> Goodput:
+def _joint_ledger(joint: _Joint) -> Ledger:
+    """The step of the slowest group, and the sum of gradients between groups after it."""
+    slow = joint.answer(joint.slowest).ledger
+    assert slow is not None
+    last = joint.exchange
+    line = Line("sum between groups", 14, "fabric", "ring", exposed=last, elastic=last)
+    return slow + Ledger(last, (line,)) if last else slow
+
+
+def _joint_goodput(plan: Plan, answers: list[Answer], write: float) -> Goodput:
     """A failure of any group stops all, so that their rates add up; the group that writes fastest saves, for all have the state."""
     if plan.ops.mtbf is not None:
         mtbf = to_si(plan.ops.mtbf, "h")
     else:
         mtbf = 1.0 / sum(1.0 / to_si(answer.value("mtbf"), "h") for answer in answers)
-    write = min(to_si(answer.value("checkpoint_time"), "s") for answer in answers)
     return goodput_of(mtbf, Saving(write, to_si(constant("recovery_time").quantity, "s")))
 
 
@@ -264,13 +295,17 @@ def _metric(name: str, label: str, value: Any, wall: int) -> Metric:
     return Metric(name=name, label=label, level="performance", value=value, wall=wall)
 
 
+def _text(metrics: list[Metric], name: str) -> str:
+    return next(metric.text for metric in metrics if metric.name == name)
+
+
 def _fullest(answers: list[Answer]) -> Answer:
     """The answer of the group whose accelerators are fullest."""
     return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
 
 
-def _joint_mfu(groups: Any, joint: _Joint, plan: Plan) -> float:
-    """Useful operations of all groups over what their accelerators could do in the step."""
+def _joint_work(groups: Any, joint: _Joint, plan: Plan) -> tuple[float, float]:
+    """Useful operations of all groups, and what their accelerators could do in the step."""
     useful = possible = 0.0
     for index, fleet in enumerate(groups.fleets):
         chip = fleet.node.accelerator
@@ -280,7 +315,7 @@ def _joint_mfu(groups: Any, joint: _Joint, plan: Plan) -> float:
         possible += ability * joint.step
         if index in joint.active:
             useful += joint.answer(index).value("mfu") * ability * joint.time(index)
-    return min(1.0, useful / possible)
+    return useful, possible
 
 
 def _sums(answers: list[Answer]) -> list[Metric]:
@@ -294,6 +329,27 @@ def _sums(answers: list[Answer]) -> list[Metric]:
                 total = total + metric.value
             found.append(held[0].model_copy(update={"value": total, "low": None, "high": None}))
     return found
+
+
+def _together(answers: list[Answer], names: list[str]) -> dict[str, Together]:
+    """The equations of those sums."""
+    found = {}
+    for metric in _sums(answers):
+        each = {name: answer.metric(metric.name).text for name, answer in zip(names, answers, strict=True)}
+        found[metric.name] = Together("sum over groups", r"\sum_i x_i", each)
+    return found
+
+
+def _added(groups: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Parts of several groups, those of one name together; none where a group has none."""
+    held = list(groups)
+    if not all(held):
+        return ()
+    sums: dict[str, Part] = {}
+    for part in (each for parts in held for each in parts):
+        known = sums.get(part.label)
+        sums[part.label] = part if known is None else known.model_copy(update={"value": known.value + part.value})
+    return tuple(sums.values())
 
 
 def _serving(plan: Plan, texts: list[str]) -> Answer:
@@ -349,11 +405,20 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
                 wall=17,
             )
         )
+    together = _together(answers, names)
+    for name in ("tokens_per_second", "requests_per_second"):
+        each = {group: answer.metric(name).text for group, answer in zip(names, answers, strict=True)}
+        together[name] = Together("sum over groups", r"\sum_i x_i", each)
+    of_groups = [metric for metric in metrics if metric.name in together or metric.name == "usd_per_mtoken"]
+    equations = [
+        *(equation for name in ("memory", "memory_capacity") for equation in full.explain(name)),
+        *(equation for name in ("ttft", "tpot", "latency") for equation in slow.explain(name)),
+        *equations_of(of_groups, (), {"cost": cost, "work_of_the_run": made}, (), None, together),
+    ]
     routed = ", ".join(
         f"{name} answers {to_si(a.value('requests_per_second'), '1/s'):.3g} requests a second"
         for name, a in zip(names, answers, strict=True)
     )
-    token = to_si(slow.value("tpot"), "s")
     unfit = next(
         (
             f"Does not fit on {n}: {a.headline.removeprefix('Does not fit: ')}"
@@ -369,10 +434,13 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
             "feasible": feasible,
             "subject": f"serving {workload_of(plan.workload).name} on {' + '.join(names)}",
             "headline": unfit
-            or f"Fits: the slowest group, {names[slowest]}, gives a token each {quantity(token, 's').to(time_unit(token)):.3g~P}.",
+            or f"Fits: the slowest group, {names[slowest]}, gives a token each {slow.metric('tpot').text}.",
             "verdict": (f"Requests are routed by speed: {routed}.",),
             "metrics": tuple(metrics),
             "memory": full.memory,
+            "equations": tuple(equations),
+            "cost_parts": _added(answer.cost_parts for answer in answers),
+            "carbon_parts": _added(answer.carbon_parts for answer in answers),
             "layout": {name: dict(a.layout) for name, a in zip(names, answers, strict=True)},
         }
     )

@@ -1,29 +1,51 @@
-"""What an answer shows of a ledger: parts of the time, the memory bar, the wall that would bind next."""
+"""What an answer shows of a ledger: parts of the time, the memory bar, shares of walls, the roofline, and what binds."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from mlsysim.cases.goodput import Goodput
 from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.run_ledger import FRAGILITY, run_binding
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.plans.answer import Limit, MemoryBar, Part
-from mlsysim.plans.sheet import compact_time
+from mlsysim.plans.sheet import Sheet
+from mlsysim.units.registry import to_si
+from mlsysim.units.text import bytes_text
+from mlsysim.walls.binding import NAMES, NEGLIGIBLE, bound_text, lead, share_text
 from mlsysim.walls.catalog import TITLES
 
-__all__ = ["memory_bar", "next_wall", "time_parts"]
+__all__ = ["MEMORY", "binding_of", "memory_bar", "next_wall", "roof_point", "score_walls", "time_parts"]
 
-_ASPECTS = {"peak": "arithmetic", "bandwidth": "memory"}
+MEMORY = "memory"
+"""The limit that stops a plan which does not fit."""
+
+_ASPECTS = {"peak": "arithmetic", "bandwidth": "memory", "": "lost"}
+_SMALL = 1e-3
 
 
 def time_parts(ledger: Ledger) -> tuple[Part, ...]:
-    """Parts of the critical path, which add up to the time. A name with several resources says which."""
-    shown = [part for part in ledger.parts if part.exposed > 0]
-    aspects: dict[str, set[str]] = {}
+    """Parts of the critical path, which add up to the time.
+
+    A name with several resources says which; parts below a thousandth of the time are shown together, wall by wall.
+    """
+    shown = [part for part in ledger.parts if part.exposed > _SMALL * ledger.seconds]
+    resources: dict[str, set[str]] = {}
     for part in shown:
-        aspects.setdefault(part.name, set()).add(part.resource)
-    found: dict[tuple[str, int], float] = {}
-    for part in shown:
-        alone = len(aspects[part.name]) == 1
-        label = part.name if alone else f"{part.name}: {_ASPECTS.get(part.resource, part.resource)}"
-        found[label, part.wall] = found.get((label, part.wall), 0.0) + float(part.exposed)
-    return tuple(Part(label=label, value=value, wall=wall) for (label, wall), value in found.items())
+        resources.setdefault(part.name, set()).add(part.resource)
+    lines: dict[tuple[str, int], float] = {}
+    for part in ledger.parts:
+        if part.exposed <= 0:
+            continue
+        if part.exposed <= _SMALL * ledger.seconds:
+            label = f"small parts of {NAMES[part.wall].lower()}"
+        elif len(resources[part.name]) > 1:
+            label = f"{part.name} ({_ASPECTS.get(part.resource, part.resource)})"
+        else:
+            label = part.name
+        lines[label, part.wall] = lines.get((label, part.wall), 0.0) + float(part.exposed)
+    return tuple(Part(label=label, value=value, wall=wall) for (label, wall), value in lines.items())
 
 
 def memory_bar(ledger: Ledger) -> MemoryBar:
@@ -35,12 +57,77 @@ def memory_bar(ledger: Ledger) -> MemoryBar:
     )
 
 
-def next_wall(ledger: Ledger, binding: Limit) -> Limit | None:
-    """The wall that would bind next: the longest of the others, what it hides included."""
+def score_walls(sheet: Sheet, ledger: Ledger, noun: str, notes: dict[int, str], fails: bool) -> None:
+    """What the ledger says about each wall with time, as a share of it; wall 2 has bytes held and bytes moved apart.
+
+    ``notes`` say more of a wall; one without time has its note alone.
+    """
+    for wall, seconds in ledger.walls().items():
+        share = float(seconds / ledger.seconds)
+        most = f"most of it {ledger.largest(wall).name}" if seconds > 0 else ""
+        note = "; ".join(filter(None, (notes.get(wall), most)))
+        sheet.score(wall, f"{share:.1%} of the {noun}", share, note=note)
+    for wall in notes.keys() - sheet.scores.keys():
+        sheet.score(wall, notes[wall])
+    moved = ledger.total("moved")
+    traffic = f"{float(ledger.walls().get(2, 0.0) / ledger.seconds):.1%} of the {noun}"
+    moves = f"moves {bytes_text(moved)} in a {noun}: {traffic}" if moved else traffic
+    used, capacity = float(ledger.memory), float(ledger.capacity)
+    sheet.score(2, f"{bytes_text(used)} of {bytes_text(capacity)}", used / capacity, note=moves, fails=fails)
+
+
+def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -> list[dict[str, Any]]:
+    """The operations and bytes of a ledger under the chip's roof, over the time that the device is busy with them.
+
+    That time is the longer of arithmetic and traffic, hidden or not, and what software adds: what waits for the network is left out,
+    so that the point shows the device. Nothing where the ledger has no operations or no bytes.
+    """
+    flop, moved = ledger.total("flop"), ledger.total("moved")
     exposed, hidden = ledger.walls("exposed"), ledger.walls("hidden")
-    others = {wall: exposed[wall] + hidden[wall] for wall in exposed if wall != binding.wall}
+    arithmetic, traffic, software = (exposed.get(wall, 0.0) + hidden.get(wall, 0.0) for wall in (1, 2, 3))
+    busy = max(arithmetic, traffic) + software
+    if not flop or not moved or not busy:
+        return []
+    peak, _ = arithmetic_peak(chip, precision)
+    return [
+        {
+            "label": label,
+            "chip": chip.name,
+            "precision": precision,
+            "peak_flops": peak,
+            "bandwidth": to_si(chip.memory.bandwidth, "byte/s"),
+            "intensity": float(flop / moved),
+            "achieved": float(flop / busy),
+        }
+    ]
+
+
+def binding_of(ledger: Ledger, noun: str, kept: Goodput | None = None) -> Limit:
+    """The wall with most of the critical path; goodput where failures cost a run more than any wall of its step."""
+    wall, _, margin = lead(ledger)
+    if kept is not None and run_binding(ledger, kept) == FRAGILITY:
+        name, _ = TITLES[FRAGILITY]
+        lost = f"failures and checkpoints take {min(float(kept.waste), 1.0):.1%} of the run"
+        more = f"more than any wall of the {noun}" if kept.lasting else "and no run of this kind ends"
+        sentence = f"Wall {FRAGILITY} ({name}) binds: {lost}, {more}."
+        return Limit(wall=FRAGILITY, name=name, limit="goodput", sentence=sentence)
+    sentence = f"Wall {wall} ({NAMES[wall]}) binds: {bound_text(ledger, wall, noun)}."
+    return Limit(wall=wall, name=NAMES[wall], margin=margin, sentence=sentence)
+
+
+def next_wall(ledger: Ledger, binding: Limit, noun: str) -> Limit | None:
+    """The wall with most of the time beside the one that binds; where no other has any, the one that hides most behind it."""
+    exposed, hidden = ledger.walls("exposed"), ledger.walls("hidden")
+    others = {wall: seconds for wall, seconds in exposed.items() if wall != binding.wall}
     wall = max(others, key=lambda number: others[number], default=None)
-    if wall is None or others[wall] <= 0:
+    if wall is not None and others[wall] > NEGLIGIBLE * ledger.seconds:
+        return _following(wall, share_text(ledger, wall, noun))
+    behind = {wall: seconds for wall, seconds in hidden.items() if wall != binding.wall and seconds > 0}
+    if not behind:
         return None
-    name, _ = TITLES[wall]
-    return Limit(wall=wall, name=name, sentence=f"Wall {wall} ({name}), at {compact_time(others[wall])}.")
+    wall = max(behind, key=lambda number: behind[number])
+    return _following(wall, f"hidden now, {behind[wall] / ledger.seconds:.1%} as long as the {noun}")
+
+
+def _following(wall: int, text: str) -> Limit:
+    return Limit(wall=wall, name=NAMES[wall], sentence=f"Wall {wall} ({NAMES[wall]}): {text}.")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.infra.registry import Grids
@@ -20,7 +20,10 @@ from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.plans.plan import ChipPart, HardwarePart, OpsPart, WorkloadPart
 from mlsysim.systems.types import Fleet
 
-__all__ = ["find_fleets", "find_model", "find_region", "without_files", "workload_of"]
+if TYPE_CHECKING:
+    from mlsysim.importers.report import ImportReport
+
+__all__ = ["find_fleets", "find_model", "find_region", "read_named", "without_files", "workload_of"]
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 
@@ -51,18 +54,23 @@ def without_files() -> Iterator[None]:
         _files_allowed.reset(before)
 
 
-def _read_file(path: str) -> Workload:
+def _read_file(path: str) -> ImportReport:
     if not _files_allowed.get():
         raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model")
-    from mlsysim.importers.model import import_model
+    from mlsysim.importers.model import read_model
 
-    return import_model(Path(path))
+    return read_model(Path(path))
 
 
 def find_model(name: str) -> Workload:
     """A model of the zoo by name, or of a file by its path."""
+    return read_named(name)[0]
+
+
+def read_named(name: str) -> tuple[Workload, tuple[str, ...]]:
+    """A model, and what about its files deserves a look."""
     try:
-        return Models.get(name)
+        return Models.get(name), ()
     except UnknownNameError:
         if name.startswith(_HUB):
             raise InputError(
@@ -71,7 +79,8 @@ def find_model(name: str) -> Workload:
                 field="model",
             ) from None
         if looks_like_path(name):
-            return _read_file(name)
+            report = _read_file(name)
+            return report.workload, report.warnings
         raise
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.cases.cache import CACHES
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
+from mlsysim.plans.answer import Answer, Limit
+from mlsysim.plans.equations import Together
+from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, score_walls, time_parts
 from mlsysim.plans.plan import Plan, ServingPart
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server
@@ -22,7 +23,6 @@ from mlsysim.plans.sheet import (
     FIRST_ORDER_ONLY,
     Share,
     Sheet,
-    band_text,
     compact_time,
     interval_sentence,
     limit_of,
@@ -31,12 +31,14 @@ from mlsysim.plans.sheet import (
 )
 from mlsysim.timing.power import power_constants, power_of, serving_activity, waiting_share
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import byte_unit
 from mlsysim.walls.binding import NAMES, share_text
 from mlsysim.zoo.intervals import interval
 
 __all__ = ["evaluate_serving"]
 
 _DAYS = 1.0
+_REQUEST = "request"
 
 
 def evaluate_serving(plan: Plan) -> Answer:
@@ -69,15 +71,19 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         "replicas": served.replicas,
         "concurrency": served.clients,
     }
-    sheet.memory = _memory(served)
-    sheet.time_parts = _time_parts(served)
+    ledger = served.ledger
+    sheet.ledger, sheet.memory, sheet.time_parts = ledger, memory_bar(ledger), time_parts(ledger)
+    main = "tokens_per_second" if server.part.qps is None else "tpot"
+    if main == "tpot" and served.mean_output > 1:
+        sheet.ledger_of_main = of_phase(ledger, ANSWER)
     bands = _bands(served, server.part)
     sheet.interval = (
         interval_sentence(result.assumptions.get("interval", "")) if server.calibrated else FIRST_ORDER_ONLY
     )
-    used, capacity = to_si(result.memory_per_device, "byte"), to_si(result.memory_available, "byte")
-    sheet.add("feasibility", "memory", "Memory of each accelerator", result.memory_per_device.to("GB"), 2)
-    sheet.add("feasibility", "memory_capacity", "Memory there is", result.memory_available.to("GB"), 2)
+    _facts(sheet, server, served)
+    needed, there = result.memory_per_device, result.memory_available
+    sheet.add("feasibility", "memory", "Memory of each accelerator", needed.to(byte_unit(ledger.memory)), 2)
+    sheet.add("feasibility", "memory_capacity", "Memory there is", there.to(byte_unit(ledger.capacity)), 2)
     sheet.add(
         "feasibility",
         "kv_cache",
@@ -86,7 +92,6 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         5,
     )
     sheet.add("feasibility", "max_batch", "Requests that fit in a replica", result.max_batch_size, 5)
-    sheet.score(2, f"{used / 1e9:.1f} of {capacity / 1e9:.1f} GB", used / capacity, fails=not result.feasible)
     sheet.add("performance", "ttft", "Time to the first token", quantity(served.ttft, "s").to("ms"), 4, bands["ttft"])
     sheet.add(
         "performance", "tpot", "Time of each further token", quantity(served.tpot, "s").to("ms"), 4, bands["tpot"]
@@ -108,12 +113,7 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     sheet.add("performance", "requests_per_second", "Requests a second", quantity(requests, "1/s"), 4, each)
     user = None if bands["tpot"] is None else tuple((1 / side).to("1/s") for side in reversed(bands["tpot"]))
     sheet.add("performance", "user_rate", "Tokens a second of a user", quantity(1 / served.tpot, "1/s"), 4, user)
-    sheet.score(4, f"{compact_time(served.ttft)}, then {compact_time(served.tpot)}", note="first token, then each")
-    if result.max_batch_size:
-        share = served.clients / served.replicas / result.max_batch_size
-        sheet.score(
-            5, f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests", min(share, 9.99)
-        )
+    _score(sheet, served)
     _costs(sheet, server, served)
     sheet.roofline = _roofline(server, served)
     binding = _binding(server, served)
@@ -122,37 +122,54 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         calibrated=server.calibrated,
         feasible=bool(result.feasible),
         subject=f"serving {model.name} on {fleet.name}",
-        headline=_headline(sheet, server, served, bands),
+        headline=_headline(sheet, served),
         verdict=_verdict(sheet, server, served),
-        main="tokens_per_second" if server.part.qps is None else "tpot",
+        main=main,
         binding=binding,
-        next_wall=_next_wall(served, binding),
+        next_wall=next_wall(ledger, binding, _REQUEST),
     )
 
 
-def _memory(served: Served) -> MemoryBar:
-    """What fills the fullest device."""
+def _score(sheet: Sheet, served: Served) -> None:
+    """Shares of a request by wall; walls 4 and 5 say what was found there whether or not it waits for them."""
     result = served.result
-    held = {name: to_si(size, "byte") for name, size in result.memory_breakdown.items()}
-    parts = (Part(label=name, value=size, wall=5 if name == CACHES else 2) for name, size in held.items())
-    return MemoryBar(capacity=to_si(result.memory_available, "byte"), parts=tuple(parts))
+    notes = {4: f"first token {sheet.text('ttft')}, then {sheet.text('tpot')} each"}
+    if result.max_batch_size:
+        notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
+    score_walls(sheet, served.ledger, _REQUEST, notes, fails=not result.feasible)
+
+
+def _facts(sheet: Sheet, server: Server, served: Served) -> None:
+    """What equations of metrics show beside other metrics, and the parts of the first and of a further token."""
+    tokens = served.mean_output
+    sheet.facts |= {
+        "chip": server.chip.name,
+        "accelerators": server.fleet.total_accelerators,
+        "devices_that_serve": served.devices,
+        "requests_in_flight"
+        if server.calibrated and "draft_model" not in server.options
+        else "requests_together": served.clients,
+        "tokens_of_an_answer": tokens,
+        "most_requests_a_second": quantity(served.requests, "1/s"),
+    }
+    if server.part.qps is not None:
+        sheet.facts["requests_that_come"] = quantity(server.part.qps, "1/s")
+    if server.plan.ops.cloud_price is not None:
+        sheet.facts["hourly_price"] = server.plan.ops.cloud_price
+    for name, phase, share in (("ttft", FIRST, 1.0), ("tpot", ANSWER, 1.0 / max(tokens - 1, 1.0))):
+        found = of_phase(served.ledger, phase)
+        if found.seconds > 0:
+            each = {
+                part.label.removeprefix(f"{phase}: "): compact_time(part.value * share) for part in time_parts(found)
+            }
+            noun = "the time until it" if name == "ttft" else "the answer, for each further token"
+            sheet.together[name] = Together(f"t = sum of parts of {noun}", r"t = \sum_i t_i", each)
 
 
 _NAMED = 4
 """Parts of a token's time that a sentence names."""
 _SMALL = 1e-3
-"""Share of a request below which parts of a wall are shown together."""
-
-
-def _time_parts(served: Served) -> tuple[Part, ...]:
-    """Parts of a request as its ledger has them: those of the first token, then those of the answer."""
-    shown: dict[tuple[str, int], float] = {}
-    for phase in (FIRST, ANSWER):
-        for part in of_phase(served.ledger, phase).parts:
-            small = part.exposed < _SMALL * served.ledger.seconds
-            line = (f"{phase}: small parts of {NAMES[part.wall]}" if small else part.name, part.wall)
-            shown[line] = shown.get(line, 0.0) + part.exposed
-    return tuple(Part(label=name, value=value, wall=wall) for (name, wall), value in shown.items() if value > 0)
+"""Share of a token's time below which a sentence leaves a part out."""
 
 
 def _bands(served: Served, part: ServingPart) -> dict[str, Any]:
@@ -185,6 +202,7 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     if power is not None:
         band = interval("energy per token", chip.metadata.key in power_constants()["provenance"]["measured"])
         ends = tuple(quantity(side, "W") for side in band.around(power)) if server.calibrated else None
+        sheet.facts |= {"tdp": chip.tdp, "share_of_the_tdp": power / to_si(chip.tdp, "W")}
         sheet.add("macro", "accelerator_power", "Power of an accelerator", quantity(power, "W"), 18, ends)
     decoding = 0 if server.decode_fleet is None else server.decode_fleet.total_accelerators
     idle = fleet.total_accelerators + decoding - served.devices
@@ -197,7 +215,9 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     made = served.delivered(server.part) * served.mean_output * days * 86400.0
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
+    sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": made}
     if spent.price is not None and made > 0:
+        sheet.facts["cost"] = quantity(spent.price, "USD")
         cost = quantity(spent.price / made * 1e6, "USD")
         sheet.add("macro", "usd_per_mtoken", "Cost of a million output tokens", cost, 17)
     if spent.kwh is not None and made > 0:
@@ -268,9 +288,9 @@ def _roofline(server: Server, served: Served) -> list[dict[str, Any]]:
 
 def _binding(server: Server, served: Served) -> Limit:
     """The limit that stopped the plan (memory, a rate, a time), else the wall with most of a request."""
-    wanted, found = server.part.qps, limit_of(served.result.binding)
+    wanted = server.part.qps
     if not served.result.feasible:
-        return found.model_copy(update={"limit": "memory"})
+        return limit_of(served.result.binding).model_copy(update={"limit": MEMORY})
     if wanted is not None and served.requests < wanted * 0.999:
         need = served.replicas * wanted / served.requests
         return Limit(
@@ -283,7 +303,7 @@ def _binding(server: Server, served: Served) -> Limit:
         )
     missed = [(name, value / limit) for name, value, limit in _limits(server, served) if value > limit]
     if not missed:
-        return found
+        return binding_of(served.ledger, _REQUEST)
     name, factor = max(missed, key=lambda each: each[1])
     words, phase, noun = _LIMITED[name]
     ledger = served.ledger if phase is None else of_phase(served.ledger, phase)
@@ -317,33 +337,30 @@ def _limits(server: Server, served: Served) -> list[tuple[str, float, float]]:
     return [(name, value, to_si(limit, "s")) for name, value, limit in given if limit is not None]
 
 
-def _headline(sheet: Sheet, server: Server, served: Served, bands: dict[str, Any]) -> str:
+def _headline(sheet: Sheet, served: Served) -> str:
     result = served.result
     if not result.feasible:
         return "Does not fit: " + result.binding.sentence.split(": ", 1)[-1]
-    used, capacity = to_si(result.memory_per_device, "byte"), to_si(result.memory_available, "byte")
     split = (
         f"TP{served.tp}" + (f" PP{served.pp}" if served.pp > 1 else "") + (f" EP{served.ep}" if served.ep > 1 else "")
     )
     return (
-        f"Fits: {used / 1e9:.1f} of {capacity / 1e9:.1f} GB with {many(served.replicas, 'replica')} of {split}; the first token after "
-        f"{compact_time(served.ttft)}{band_text(bands['ttft'])}, then one each {compact_time(served.tpot)}{band_text(bands['tpot'])}."
+        f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {many(served.replicas, 'replica')} of {split}; "
+        f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}, then one each {sheet.text('tpot')}{sheet.band('tpot')}."
     )
 
 
 def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
-    requests = served.delivered(server.part)
-    rate = requests * served.mean_output
     lines = [
         f"{many(served.clients, 'request')} in flight of {served.prompt:,} + {served.output:,} tokens give "
-        f"{rate:,.0f} output tokens and {requests:.3g} requests a second."
+        f"{sheet.text('tokens_per_second')} output tokens and {sheet.text('requests_per_second')} requests a second."
     ]
     if served.waiting and served.result.feasible:
         lines.append(
             f"Caches of {served.places:,} of them fit at once, so {served.waiting:,} wait for a place before their first token."
         )
     if server.calibrated:
-        lines += _token_time(served)
+        lines += _token_time(sheet, served)
     lines += _missed(server, served)
     costs = {metric.name: metric for metric in sheet.metrics}
     if "usd_per_mtoken" in costs:
@@ -353,7 +370,7 @@ def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _token_time(served: Served) -> list[str]:
+def _token_time(sheet: Sheet, served: Served) -> list[str]:
     """What a token's time is made of, largest first."""
     tokens = served.mean_output - 1
     if tokens < 1:
@@ -363,8 +380,8 @@ def _token_time(served: Served) -> list[str]:
         name = part.name.removeprefix(f"{ANSWER}: ")
         parts[name] = parts.get(name, 0.0) + part.exposed / tokens
     most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
-    pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL]
-    return [f"Of {compact_time(served.tpot)} for each token, {', '.join(pieces)}."]
+    pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL * served.tpot]
+    return [f"Of {sheet.text('tpot')} for each token, {', '.join(pieces)}."]
 
 
 def _missed(server: Server, served: Served) -> list[str]:
@@ -373,18 +390,3 @@ def _missed(server: Server, served: Served) -> list[str]:
         for name, value, limit in _limits(server, served)
         if value > limit
     ]
-
-
-def _next_wall(served: Served, binding: Limit) -> Limit | None:
-    """The wall with most of the request beside the one that binds; where the plan does not fit, that of the request if it did."""
-    walls = served.ledger.walls()
-    wall = next((number for number in walls if number != binding.wall), None)
-    if wall is None or walls[wall] <= 0:
-        return None
-    first = walls.get(binding.wall, 0.0)
-    return Limit(
-        wall=wall,
-        name=NAMES[wall],
-        margin=first / walls[wall] if first else None,
-        sentence=f"Wall {wall} ({NAMES[wall]}): {share_text(served.ledger, wall, 'request')}.",
-    )

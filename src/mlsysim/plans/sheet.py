@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.money import rental_cost
 from mlsysim.cases.run_inputs import LOCAL
 from mlsysim.errors import DataWarning, InputError
-from mlsysim.plans.answer import Answer, Level, Limit, MemoryBar, Metric, Part, Score, equations_of
+from mlsysim.plans.answer import Answer, Level, Limit, MemoryBar, Metric, Part, Score
+from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.resolve import find_region
 from mlsysim.systems.types import Fleet
@@ -52,7 +54,12 @@ class Sheet:
         self.roofline: list[dict[str, Any]] = []
         self.layout: dict[str, Any] = {}
         self.interval = ""
+        self.interval_key = ""
         self.unknown: list[str] = []
+        self.facts: dict[str, Any] = {}
+        self.together: dict[str, Together] = {}
+        self.ledger: Ledger | None = None
+        self.ledger_of_main: Ledger | None = None
 
     def keep(self, result: Any) -> Any:
         """Remember a result: its equations, sources and assumptions."""
@@ -69,6 +76,19 @@ class Sheet:
             return
         low, high = band if band is not None else (None, None)
         self.metrics.append(Metric(name=name, label=label, level=level, value=value, wall=wall, low=low, high=high))
+
+    def text(self, name: str) -> str:
+        """A metric as it is printed; every sentence takes its numbers from here."""
+        return next(metric.text for metric in self.metrics if metric.name == name)
+
+    def band(self, name: str) -> str:
+        """The interval of a metric in brackets, as it is printed; nothing where there is none."""
+        found = next(metric.interval_text for metric in self.metrics if metric.name == name)
+        return f" ({found})" if found else ""
+
+    def has(self, name: str) -> bool:
+        """Whether there is a metric of this name."""
+        return any(metric.name == name for metric in self.metrics)
 
     def note(self, sentence: str) -> None:
         """Something that is not known, said once."""
@@ -127,7 +147,7 @@ class Sheet:
         next_wall: Limit | None,
     ) -> Answer:
         """The answer: all that was gathered, and what an evaluation makes of it."""
-        return Answer(
+        found = Answer(
             name=self.plan.name,
             task=task,
             fidelity="calibrated" if calibrated else "first order",
@@ -140,17 +160,46 @@ class Sheet:
             binding=binding,
             next_wall=next_wall,
             interval=self.interval,
+            interval_key=self.interval_key,
             time_parts=self.time_parts,
             memory=self.memory,
             roofline=tuple(self.roofline),
             scorecard=self.scorecard(binding.wall),
             layout=self.layout,
             assumptions=dict(self.assumed),
-            origins={each.name: each.origin for each in self.assumed.records},
+            assumed=self.assumed.records,
             sources=self.sources,
-            equations=equations_of(self.results),
+            equations=equations_of(self.metrics, self.results, self.facts, self.time_parts, self.memory, self.together),
+            cost_parts=cost_parts(self.results),
+            carbon_parts=carbon_parts(self.results),
             plan=self.plan,
         )
+        return found.read_off(self.ledger, self.ledger_of_main)
+
+
+def cost_parts(results: Iterable[Result]) -> tuple[Part, ...]:
+    """What owning costs, of all fleets; nothing where a price is not known."""
+    bills = [result for result in results if isinstance(result, EconomicsResult)]
+    named = (
+        ("Hardware, its share of the lifetime", "capex_usd"),
+        ("Electricity", "opex_energy_usd"),
+        ("Maintenance", "opex_maintenance_usd"),
+    )
+    sums = [(label, sum(getattr(bill, field) for bill in bills)) for label, field in named]
+    return tuple(Part(label=label, value=value, wall=17) for label, value in sums if value > 0)
+
+
+def carbon_parts(results: Iterable[Result]) -> tuple[Part, ...]:
+    """Carbon of running, and the share of making the chips that falls on the run; nothing where one is not known."""
+    taken = [result for result in results if isinstance(result, SustainabilityResult)]
+    named = (
+        ("Electricity of the run", "carbon_footprint_kg"),
+        ("Making of the chips, their share", "embodied_carbon_kg"),
+    )
+    found = [(label, [getattr(each, field) for each in taken]) for label, field in named]
+    if not taken or any(value is None for _, values in found for value in values):
+        return ()
+    return tuple(Part(label=label, value=sum(values), wall=18) for label, values in found)
 
 
 FIRST_ORDER_ONLY = "First order: what binds, ratios and bounds; not calibrated on measurements."

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.base import Workload
-from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part
+from mlsysim.plans.answer import Answer, Limit
+from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, band_text, compact_time, count_text, limit_of, spend
+from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, compact_time, count_text, limit_of, spend
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
-from mlsysim.plans.training_run import training_run
+from mlsysim.plans.training_run import TrainingRun, training_run
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.algorithm.complexity import ScalingModel
+from mlsysim.units.text import byte_unit
+from mlsysim.walls.algorithm.complexity import ScalingModel, training_flops
 from mlsysim.walls.fleet.communication import DistributedResult
+from mlsysim.zoo.constants import constant
 
 __all__ = ["evaluate_training"]
 
 _SECONDS_PER_DAY = 86400.0
+_STEP = "step"
+_STATE = ("weights", "gradients", "optimizer state")
 
 
 def evaluate_training(plan: Plan) -> Answer:
@@ -40,124 +44,113 @@ def evaluate_training(plan: Plan) -> Answer:
 
 
 def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any]) -> Answer:
-    """The answer around a step."""
-    plan = sheet.plan
+    """The answer around a step: read off its ledger."""
+    plan, ledger = sheet.plan, step.ledger
+    assert ledger is not None
     calibrated = options["efficiency"] == "calibrated"
+    sheet.ledger = ledger
     sheet.layout = {**step.parallelism, "micro_batches": step.microbatch_count, **_chosen(options, step)}
-    sheet.memory = _memory(step)
-    sheet.time_parts = _time_parts(step)
+    sheet.memory, sheet.time_parts = memory_bar(ledger), time_parts(ledger)
     seconds = to_si(step.step_latency_total, "s")
     tokens_per_second = to_si(step.tokens_per_second, "1/s")
     band = step.step_interval
-    sheet.interval = _interval(step, calibrated)
+    _interval(sheet, step, calibrated)
+    _facts(sheet, model, fleet, step)
 
-    used, capacity = sheet.memory.used, sheet.memory.capacity
-    sheet.add("feasibility", "memory", "Memory of each accelerator", step.memory_per_accelerator.to("GB"), 2)
-    sheet.add("feasibility", "memory_capacity", "Memory there is", step.memory_capacity.to("GB"), 2)
-    held = {name: to_si(value, "byte") for name, value in step.memory_breakdown.items()}
-    state = sum(held.get(name, 0.0) for name in ("weights", "gradients", "optimizer_state"))
+    needed, there = step.memory_per_accelerator, step.memory_capacity
+    sheet.add("feasibility", "memory", "Memory of each accelerator", needed.to(byte_unit(ledger.memory)), 2)
+    sheet.add("feasibility", "memory_capacity", "Memory there is", there.to(byte_unit(ledger.capacity)), 2)
+    held = {each.name: float(each.bytes) for each in ledger.held if each.where == "device"}
+    state = sum(held.get(name, 0.0) for name in _STATE)
     sheet.add("feasibility", "model_state", "Weights, gradients, optimizer", quantity(state, "byte").to("GB"), 2)
     sheet.add("feasibility", "activations", "Activations", quantity(held.get("activations", 0.0), "byte").to("GB"), 2)
-    sheet.score(2, f"{used / 1e9:.1f} of {capacity / 1e9:.1f} GB", used / capacity, fails=not step.feasible)
+    sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte").to("GB") for name in _STATE if name in held}
     sheet.ingest(model.data_rate, fleet.node.accelerator)
 
-    sheet.add("performance", "latency", "Time of a step", step.step_latency_total.to("s"), 14, band)
+    sheet.add("performance", "latency", "Time of a step", step.step_latency_total.to("s"), ledger.binding_wall, band)
     sheet.add("performance", "mfu", "Model FLOP utilisation", float(step.mfu), 3, _share_band(step.mfu, band, seconds))
     sheet.add("performance", "hfu", "Hardware FLOP utilisation", float(step.hfu), 3)
     sheet.add("performance", "scaling_efficiency", "Scaling efficiency", float(step.scaling_efficiency), 14)
     sheet.add("performance", "bubble", "Pipeline bubble", float(step.bubble_fraction), 14)
     noun = "Samples a second" if model.fixed_shape else "Tokens a second"
     rate = step.tokens_per_second.to("1/s")
-    sheet.add("performance", "tokens_per_second", noun, rate, 14, _rate_band(rate, band, seconds))
-    sheet.score(1, f"{sheet.time_parts[0].value / seconds:.1%} of the step", sheet.time_parts[0].value / seconds)
-    sheet.score(3, f"MFU {step.mfu:.1%}", step.mfu)
-    lost = 1 - sheet.time_parts[0].value / seconds
-    sheet.score(14, f"{lost:.1%} of the step", lost, note=f"scaling efficiency {step.scaling_efficiency:.1%}")
+    sheet.add("performance", "tokens_per_second", noun, rate, ledger.binding_wall, _rate_band(rate, band, seconds))
+    notes = {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}
+    score_walls(sheet, ledger, _STEP, notes, fails=not step.feasible)
 
     run = training_run(sheet, model, fleet, options, tokens_per_second)
-    days, tokens, goodput = run.days, run.tokens, run.goodput
-    spent = spend(sheet, fleet, days, step.mfu)
-    if spent.price is not None and goodput > 0:
+    sheet.facts |= {"duration": quantity(run.days, "day"), "work_of_the_run": run.tokens}
+    spent = spend(sheet, fleet, run.days, step.mfu)
+    if spent.price is not None and run.goodput > 0:
         each = "samples" if model.fixed_shape else "tokens"
-        cost = quantity(spent.price / tokens * 1e6, "USD")
+        cost = quantity(spent.price / run.tokens * 1e6, "USD")
+        sheet.facts["cost"] = quantity(spent.price, "USD")
         sheet.add("macro", "usd_per_mtoken", f"Cost of a million {each}", cost, 17)
     if plan.workload.tokens is None:
         what = "Samples of the run" if model.fixed_shape else "Tokens of the run"
-        sheet.add("performance", "tokens", what, quantity(tokens, "token"), 11)
-    _scaling(sheet, model, tokens)
-    sheet.roofline = _roofline(step, fleet, options)
+        sheet.add("performance", "tokens", what, quantity(run.tokens, "token"), 11)
+    _scaling(sheet, model, run.tokens)
+    sheet.roofline = roof_point(ledger, fleet.node.accelerator, options["precision"], "training step of one device")
 
-    binding, following = _walls(sheet, step)
+    binding = _binding(step, run)
     return sheet.answer(
         task="training",
         calibrated=calibrated,
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
-        headline=_headline(sheet, model, fleet, step, band),
-        verdict=_verdict(sheet, fleet, step, days, goodput, spent),
+        headline=_headline(sheet, fleet, step),
+        verdict=_verdict(sheet, run),
         main="tokens_per_second",
         binding=binding,
-        next_wall=following,
+        next_wall=next_wall(ledger, binding, _STEP),
     )
 
 
+def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult) -> None:
+    """What equations of metrics show beside other metrics."""
+    chip, shown = fleet.node.accelerator, step._context
+    seconds, peak, count = to_si(step.step_latency_total, "s"), shown["peak"], fleet.total_accelerators
+    sheet.facts |= {
+        "chip": chip.name,
+        "accelerators": count,
+        "peak": quantity(peak, "flop/s").to("TFLOPs/s"),
+        "model_operations": quantity(step.mfu * seconds * peak * count, "flop").to("PFLOP"),
+        "hardware_operations": quantity(step.hfu * seconds * peak * count, "flop").to("PFLOP"),
+        "work_of_a_step": to_si(step.tokens_per_second, "1/s") * seconds,
+    }
+    ops = sheet.plan.ops
+    if ops.checkpoint_time is not None:
+        sheet.facts["checkpoint_given"] = ops.checkpoint_time
+    if ops.cloud_price is not None:
+        sheet.facts["hourly_price"] = ops.cloud_price
+    if model.parameters is not None:
+        sheet.facts["parameters"] = _worked(model)
+
+
 def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
-    schedule = step.assumptions.get("schedule", options.get("schedule"))
-    # A stage that nobody gave is the stack's own: "1 (stack bridge)".
-    zero = options.get("zero_stage", int(step.assumptions.get("zero_stage", "0").split()[0]))
+    assumed = step._assumed
     return {
         "virtual_stages": options.get("v_stages", 1),
-        "schedule": schedule,
-        "zero": zero,
+        "schedule": options.get("schedule", assumed.value("schedule")),
+        "zero": options.get("zero_stage", assumed.value("zero_stage", 0)),
         "recompute": options.get("activation_recomputation", "none"),
         "batch_size": options["batch_size"],
         "seq_len": options["seq_len"],
     }
 
 
-def _memory(step: DistributedResult) -> MemoryBar:
-    parts = [
-        Part(label=name.replace("_", " "), value=to_si(value, "byte"), wall=2)
-        for name, value in step.memory_breakdown.items()
-        if to_si(value, "byte") > 0
-    ]
-    return MemoryBar(capacity=to_si(step.memory_capacity, "byte"), parts=tuple(parts))
-
-
-def _time_parts(step: DistributedResult) -> tuple[Part, ...]:
-    """Parts of a step that add up to it: communication is what is exposed."""
-    seconds = to_si(step.step_latency_total, "s")
-    compute = to_si(step.compute_latency, "s")
-    bubble, data = to_si(step.pipeline_bubble_latency, "s"), to_si(step.dp_exposed_latency, "s")
-    inside = max(0.0, seconds - compute - bubble - data)
-    full = {
-        "tensor parallelism": to_si(step.tp_communication_latency, "s"),
-        "expert parallelism": to_si(step.ep_communication_latency, "s"),
-        "context parallelism": to_si(step.cp_communication_latency, "s"),
-        "pipeline sends": to_si(step.pp_communication_latency, "s"),
-    }
-    total = sum(full.values())
-    shrink = min(1.0, inside / total) if total else 0.0
-    parts = [("compute", compute, 1)]
-    parts += [(label, value * shrink, 14) for label, value in full.items()]
-    parts += [("pipeline bubble", bubble, 14), ("gradient synchronisation", data, 14)]
-    parts.append(("optimizer and host", inside - total * shrink, 3))
-    return tuple(
-        Part(label=label, value=value, wall=wall)
-        for label, value, wall in parts
-        if label == "compute" or value > 1e-9 * seconds
-    )
-
-
-def _interval(step: DistributedResult, calibrated: bool) -> str:
-    if not calibrated:
-        return FIRST_ORDER_ONLY
+def _interval(sheet: Sheet, step: DistributedResult, calibrated: bool) -> None:
+    """What the interval rests on."""
     band = step._context.get("band")
-    if band is None:
-        return ""
-    if band.extrapolating:
-        return "Extrapolating: no measured run is near this one; the interval is the widest of its kind."
-    return f"90 % of {band.rows} published runs of this kind lay in the interval."
+    if not calibrated:
+        sheet.interval = FIRST_ORDER_ONLY
+    elif band is not None:
+        sheet.interval_key = band.regime
+        sheet.interval = (
+            "Extrapolating: no measured run is near this one; the interval is the widest of its kind."
+            if band.extrapolating
+            else f"90 % of {band.rows} published runs of this kind lay in the interval."
+        )
 
 
 def _rate_band(rate: Any, band: Any, seconds: float) -> tuple[Any, Any] | None:
@@ -173,106 +166,63 @@ def _share_band(share: float, band: Any, seconds: float) -> tuple[float, float] 
     return None if found is None else (found[0], min(1.0, found[1]))
 
 
+def _worked(model: Workload) -> float:
+    """Parameters that a token works through."""
+    worked: Any = getattr(model, "active_parameters", None) or model.parameters
+    return float(worked.to("param").magnitude)
+
+
 def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
     """Wall 11: tokens for each parameter beside the compute-optimal number."""
     if model.fixed_shape or model.parameters is None:
         return
-    size = float(model.parameters.to("param").magnitude)
-    active = getattr(model, "active_parameters", None)
-    worked = float(active.to("param").magnitude) if active is not None else size
-    budget = quantity(6.0 * worked * tokens, "flop")
+    worked = _worked(model)
+    cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
+    budget = quantity(training_flops(cost, worked, tokens), "flop")
     found = sheet.keep(ScalingModel().solve(compute_budget=budget, target_model_size=quantity(worked, "param")))
     sheet.add("performance", "tokens_per_parameter", "Tokens for each parameter", float(tokens / worked), 11)
     sheet.score(11, f"{tokens / worked:.1f} tokens/param", note=found.regime)
 
 
-def _roofline(step: DistributedResult, fleet: Fleet, options: dict[str, Any]) -> list[dict[str, Any]]:
-    context = step._context
-    chip = fleet.node.accelerator
-    peak, _ = arithmetic_peak(chip, options["precision"])
-    flops, moved = context.get("device_flops"), context.get("device_bytes")
-    if not flops or not moved:
-        return []
-    compute = to_si(step.compute_latency, "s") / context["micro_batches"]
-    return [
-        {
-            "label": "training step of one device",
-            "chip": chip.name,
-            "precision": options["precision"],
-            "peak_flops": peak,
-            "bandwidth": to_si(chip.memory.bandwidth, "byte/s"),
-            "intensity": flops / moved,
-            "achieved": flops / compute,
-        }
-    ]
-
-
-def _headline(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, band: Any) -> str:
-    layout = sheet.layout
+def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
+    layout, count = sheet.layout, fleet.total_accelerators
     split = " ".join(f"{name.upper()}{layout[name]}" for name in ("tp", "pp", "cp", "ep", "dp") if layout[name] > 1)
-    if not step.feasible:
-        return f"Does not fit: {step.binding.sentence.removeprefix('Wall 2 (Memory): ')}"
-    used, capacity = sheet.memory.used, sheet.memory.capacity  # type: ignore[union-attr]
-    count = fleet.total_accelerators
     where = "one accelerator" if count == 1 else f"each of {count:,} accelerators"
+    memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
+    if not step.feasible:
+        return f"Does not fit: {where} needs {memory}; {_remedy(step)}. Times are given as if it fitted."
     return (
-        f"Fits: {used / 1e9:.1f} of {capacity / 1e9:.1f} GB on {where}"
-        f"{' with ' + split if split else ''}; a step takes {compact_time(to_si(step.step_latency_total, 's'))}"
-        f"{band_text(band)} at {step.mfu:.1%} MFU."
+        f"Fits: {memory} on {where}{' with ' + split if split else ''}; a step takes {sheet.text('latency')}"
+        f"{sheet.band('latency')} at {sheet.text('mfu')} MFU."
     )
 
 
-def _verdict(
-    sheet: Sheet, fleet: Fleet, step: DistributedResult, days: float, goodput: float, spent: Any
-) -> tuple[str, ...]:
+def _remedy(step: DistributedResult) -> str:
+    return next(iter(step.remedies), "no smaller change than more accelerators or a smaller batch helps")
+
+
+def _verdict(sheet: Sheet, run: TrainingRun) -> tuple[str, ...]:
     lines = []
-    plan = sheet.plan
-    what = f"{count_text(plan.workload.tokens)} tokens take" if plan.workload.tokens is not None else "The run lasts"
-    if goodput > 0:
-        lines.append(
-            f"{what} {compact_time(days * _SECONDS_PER_DAY)}, with failures and checkpoints (goodput {goodput:.1%})."
-        )
+    wanted = sheet.plan.workload.tokens
+    if run.goodput > 0:
+        what = f"{count_text(wanted)} tokens take" if wanted is not None else "The run lasts"
+        time = sheet.text("run_time") if wanted is not None else compact_time(run.days * _SECONDS_PER_DAY)
+        lines.append(f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')}).")
     else:
         lines.append("The fleet fails faster than it recovers: no run of this kind ends.")
-    money = []
-    if spent.price is not None:
-        owned = "" if spent.usd is not None else " of rent"
-        money.append(f"${spent.price:,.0f}{owned}" if spent.price >= 10 else f"${spent.price:,.2f}{owned}")
-    if spent.kwh is not None:
-        money.append(f"{spent.kwh / 1e3:,.0f} MWh" if spent.kwh >= 1e4 else f"{spent.kwh:,.3g} kWh")
-    if spent.kg is not None:
-        money.append(f"{spent.kg / 1e3:,.1f} t CO2e" if spent.kg >= 1e3 else f"{spent.kg:,.3g} kg CO2e")
-    if money:
-        lines.append(("It costs " if spent.price is not None else "It takes ") + ", ".join(money) + ".")
+    paid = next((name for name in ("tco", "rent") if sheet.has(name)), None)
+    taken = [sheet.text(name) for name in ("energy", "carbon_footprint") if sheet.has(name)]
+    if paid is not None:
+        taken.insert(0, sheet.text(paid) + (" of rent" if paid == "rent" else ""))
+    if taken:
+        lines.append(("It costs " if paid is not None else "It takes ") + ", ".join(taken) + ".")
     lines.extend(sheet.unknown)
     return tuple(lines)
 
 
-def _walls(sheet: Sheet, step: DistributedResult) -> tuple[Limit, Limit | None]:
-    """The wall that takes the largest part of the step, and the one after it; memory where it does not fit or is nearly full."""
-    memory = sheet.memory
-    total = sum(part.value for part in sheet.time_parts)
-    shares: dict[int, float] = {}
-    for part in sheet.time_parts:
-        shares[part.wall or 0] = shares.get(part.wall or 0, 0.0) + part.value / total
-    order = sorted((wall for wall in shares if shares[wall] > 0.001), key=lambda wall: -shares[wall])
-
-    def limit(wall: int, margin: float | None, verb: str) -> Limit:
-        cause = max((p for p in sheet.time_parts if p.wall == wall), key=lambda part: part.value)
-        most = "" if cause.label == "compute" else f", most of it {cause.label}"
-        name = sheet.scores[wall].name
-        sentence = f"Wall {wall} ({name}){verb}: {shares[wall]:.1%} of the step{most}."
-        return Limit(wall=wall, name=name, margin=margin, sentence=sentence)
-
-    following = None
+def _binding(step: DistributedResult, run: TrainingRun) -> Limit:
+    """Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more."""
+    assert step.ledger is not None
     if not step.feasible:
-        return limit_of(step.binding), limit(order[0], None, "")
-    lead = shares[order[0]] / shares[order[1]] if len(order) > 1 else None
-    if memory is not None and memory.used / memory.capacity > 0.85:
-        share = memory.used / memory.capacity
-        following = Limit(
-            wall=2, name="Memory", margin=1 / share, sentence=f"Wall 2 (Memory): {share:.0%} of it is full."
-        )
-    elif len(order) > 1:
-        following = limit(order[1], None, "")
-    return limit(order[0], lead, " binds"), following
+        return limit_of(step.binding).model_copy(update={"limit": MEMORY})
+    return binding_of(step.ledger, _STEP, run.kept)

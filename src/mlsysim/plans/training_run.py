@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import DEFAULT
 from mlsysim.cases.checkpoint import Checkpoint, run_checkpoint
+from mlsysim.cases.goodput import Goodput
 from mlsysim.cases.run import run_time, run_work
 from mlsysim.cases.run_inputs import checkpoint_seconds, run_days
 from mlsysim.models.base import Workload
@@ -35,6 +36,19 @@ class TrainingRun(NamedTuple):
     @property
     def goodput(self) -> float:
         return float(self.reliability.goodput_ratio)
+
+    @property
+    def kept(self) -> Goodput:
+        """Shares of the time that failures and checkpoints take."""
+        found = self.reliability
+        return Goodput(
+            to_si(found.fleet_mtbf, "h"),
+            to_si(found.optimal_checkpoint_interval, "s"),
+            to_si(found.checkpoint_interval, "s"),
+            found.checkpoint_overhead_fraction,
+            found.rework_overhead_fraction,
+            found.restart_overhead_fraction,
+        )
 
 
 def training_run(sheet: Sheet, model: Workload, fleet: Fleet, options: dict[str, Any], rate: float) -> TrainingRun:

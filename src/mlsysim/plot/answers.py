@@ -28,6 +28,8 @@ HARDWARE = {
     "memory_capacity": "Memory capacity",
     "link_bandwidth": "Link in the node",
     "fabric_bandwidth": "Network",
+    "host_speed": "Host and starts of kernels",
+    "host_link_bandwidth": "Link to the host",
 }
 """Figures of the hardware as a reader knows them."""
 
@@ -76,7 +78,9 @@ def _distinct(roofs: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
 def time_of(answer: Answer, *, whole: str, title: str, width: int = WIDE) -> Figure | None:
     """Where the time of a step, a request or a pass goes; ``whole`` is what that is called."""
     parts = [(part.label, quantity(part.value, "s")) for part in answer.time_parts if part.value > 0]
-    return waterfall(parts, total_label=whole, title=title, width=width) if parts else None
+    if not parts:
+        return None
+    return waterfall(parts, total_label=whole, total_text=answer.metric("latency").text, title=title, width=width)
 
 
 def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:
@@ -86,6 +90,7 @@ def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) ->
             name,
             [(part.label, quantity(part.value, "byte")) for part in answer.memory.parts],
             quantity(answer.memory.capacity, "byte"),
+            answer.metric("memory").text,
         )
         for name, answer in answers
         if answer.memory is not None and answer.memory.parts

@@ -13,7 +13,7 @@ from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, F
 from mlsysim.report.build import Report
 from mlsysim.report.figures import WHOLES, pipeline_drawn
 from mlsysim.units.registry import quantity
-from mlsysim.units.text import format_value
+from mlsysim.units.text import bytes_text, format_value
 
 __all__ = ["NOT_KNOWN", "sections_of"]
 
@@ -175,8 +175,6 @@ def walls_table(answer: Answer) -> Table:
 def _time(report: Report) -> Iterator[Block]:
     answer = report.answer
     yield from _chart(report, "time")
-    if answer.task == "serving" and "time" in report.figures:
-        yield Text("Decode is split by what its tokens wait for, at the rates of the datasheet.", quiet=True)
     yield from _chart(report, "roofline")
     rows = tuple(
         (
@@ -209,15 +207,10 @@ def _memory(report: Report) -> Iterator[Block]:
     if bar is None:
         return
     yield from _chart(report, "memory")
-    rows = [(part.label, _bytes(part.value), f"{part.value / bar.capacity:.1%}") for part in bar.parts]
-    rows.append(("all", _bytes(bar.used), f"{bar.used / bar.capacity:.1%}"))
-    rows.append(("capacity", _bytes(bar.capacity), "100.0%"))
+    rows = [(part.label, bytes_text(part.value), f"{part.value / bar.capacity:.1%}") for part in bar.parts]
+    rows.append(("all", report.answer.metric("memory").text, f"{bar.used / bar.capacity:.1%}"))
+    rows.append(("capacity", bytes_text(bar.capacity), "100.0%"))
     yield Table(("Memory of one accelerator", "Size", "Of the capacity"), tuple(rows), right=(1, 2))
-
-
-def _bytes(value: float) -> str:
-    unit = "GB" if value >= 1e9 else "MB" if value >= 1e6 else "kB"
-    return format_value(quantity(value, "byte").to(unit))
 
 
 def _pipeline(report: Report) -> Iterator[Block]:
@@ -273,7 +266,6 @@ def _cost(report: Report) -> Iterator[Block]:
 def _sensitivity(report: Report) -> Iterator[Block]:
     answer = report.answer
     if not answer.sensitivities:
-        yield Text("Sensitivities are computed for one kind of accelerator; this plan has several.", quiet=True)
         return
     yield from _chart(report, "sensitivity")
     rows = tuple((HARDWARE[name], *(_shift(side) for side in sides)) for name, sides in answer.sensitivities.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Answer, Equation
+from mlsysim.plans.answer import Answer
 from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
 from mlsysim.plot.charts.memory_timeline import memory_timeline
 from mlsysim.plot.charts.pareto import pareto
@@ -14,12 +14,11 @@ from mlsysim.plot.charts.waterfall import waterfall
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
 from mlsysim.report.designs import THIS, Designs
-from mlsysim.units.registry import Quantity, parse_quantity, quantity
+from mlsysim.units.registry import Quantity, quantity
 
 __all__ = ["figures_of", "pipeline_drawn"]
 
 WHOLES = {"training": "a training step", "serving": "a request", "inference": "a pass"}
-_ROUNDING = 0.01
 _MOST_BLOCKS = 100
 
 
@@ -42,51 +41,14 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def equation_of(answer: Answer, gives: str) -> Equation | None:
-    """The equation of the answer that gives a field, where there is exactly one."""
-    found = [equation for equation in answer.equations if equation.gives == gives]
-    return found[0] if len(found) == 1 else None
-
-
-def cost_parts(answer: Answer) -> list[tuple[str, Any]]:
-    """What the cost of owning consists of; empty where it is not known or is a sum over several groups."""
-    equation = equation_of(answer, "tco_usd")
-    total = next((metric.value for metric in answer.metrics if metric.name == "tco"), None)
-    if equation is None or total is None:
-        return []
-    names = {"CapEx": "Hardware, its share of the lifetime", "energy": "Electricity", "maintenance": "Maintenance"}
-    parts = [
-        (names[key], parse_quantity(text).to("USD")) for key, text in equation.inputs.items() if key in names and text
-    ]
-    whole = sum(part.magnitude for _, part in parts)
-    agrees = abs(whole - total.to("USD").magnitude) <= _ROUNDING * total.to("USD").magnitude
-    return parts if agrees and whole > 0 else []
-
-
 def _cost(answer: Answer) -> Figure | None:
-    parts = cost_parts(answer)
+    parts = [(part.label, quantity(part.value, "USD")) for part in answer.cost_parts]
     return waterfall(parts, total_label="Cost of owning", title="What the cost consists of") if parts else None
 
 
-def carbon_parts(answer: Answer) -> list[tuple[str, Any]]:
-    """Carbon of operation, and the share of making the chips that falls on this run; empty where one is not known."""
-    total = next((metric.value for metric in answer.metrics if metric.name == "carbon_footprint"), None)
-    equation = equation_of(answer, "embodied_carbon_kg")
-    running = equation_of(answer, "carbon_footprint_kg")
-    if total is None or equation is None or running is None:
-        return []
-    kilograms = total.to("kgCO2e").magnitude
-    if abs(parse_quantity(running.value).magnitude - kilograms) > _ROUNDING * kilograms:
-        return []
-    embodied = parse_quantity(f"{equation.value} kgCO2e")
-    return [("Electricity of the run", total.to("kgCO2e")), ("Making of the chips, their share", embodied)]
-
-
 def _carbon(answer: Answer) -> Figure | None:
-    parts = carbon_parts(answer)
-    if not parts or not any(part.magnitude for _, part in parts):
-        return None
-    return waterfall(parts, total_label="Both", title="Carbon of running, and of making the chips")
+    parts = [(part.label, quantity(part.value, "kgCO2e")) for part in answer.carbon_parts if part.value > 0]
+    return waterfall(parts, total_label="Both", title="Carbon of running, and of making the chips") if parts else None
 
 
 def _designs(designs: Designs) -> Figure:

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlsysim.units.registry import Quantity, format_unit
 
-__all__ = ["bytes_text", "format_value"]
+__all__ = ["byte_unit", "bytes_text", "format_value"]
 
 
 def format_value(value: Any) -> str:
@@ -47,8 +47,20 @@ def _float_digits(value: float) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.4f}"
 
 
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (0.0, "kB"))
+
+
+def byte_unit(value: float) -> str:
+    """The decimal unit in which bytes read best."""
+    return next(unit for least, unit in _BYTES if value >= least)
+
+
 def bytes_text(value: float) -> str:
-    """A memory in the decimal unit that suits it: 141.2 GB, 25.56 MB, 16 kB."""
-    if value >= 1e9:
-        return f"{value / 1e9:.1f} GB"
-    return f"{value / 1e6:.4g} MB" if value >= 1e6 else f"{value / 1e3:.4g} kB"
+    """Bytes in the unit that suits them, with the digits of a metric: what sentences and charts print.
+
+    >>> bytes_text(141.2e9), bytes_text(85.899e9), bytes_text(16e3)
+    ('141.2 GB', '85.90 GB', '16 kB')
+    """
+    unit = byte_unit(value)
+    least = next(size for size, name in _BYTES if name == unit) or 1e3
+    return f"{_quantity_digits(value / least)} {unit}"

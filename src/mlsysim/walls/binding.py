@@ -8,7 +8,7 @@ from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
 
-__all__ = ["NAMES", "Binding", "LazyBinding", "binding_of", "lead", "share_text"]
+__all__ = ["NAMES", "Binding", "LazyBinding", "binding_of", "bound_text", "lead", "share_text"]
 
 NAMES = {
     1: "Compute",
@@ -31,6 +31,9 @@ _MADE_OF = {
     "start": "starts of kernels",
     "host link": "the host link",
 }
+
+_TOGETHER = {"start": "host"}
+"""Resources that one figure makes faster: launches and starts of kernels are software's."""
 
 _WHOLE = ("arithmetic", "memory traffic")
 """Parts that are all of their wall at first order."""
@@ -90,6 +93,23 @@ def share_text(ledger: Ledger, wall: int, noun: str) -> str:
     return f"{share:.1%} of the {noun}{words}"
 
 
+def bound_text(ledger: Ledger, wall: int, noun: str) -> str:
+    """The same of a wall that binds. Losses are time of other resources, and several walls may wait for one of them: where most of
+    the time follows a resource of another wall, that is said."""
+    text = share_text(ledger, wall, noun)
+    worth: dict[str, Any] = {}
+    for resource, elastic in ledger.resources().items():
+        worth[_TOGETHER.get(resource, resource)] = worth.get(_TOGETHER.get(resource, resource), 0.0) + elastic
+    most = max(worth, key=lambda name: worth[name])
+    own = {
+        _TOGETHER.get(part.resource, part.resource) for part in ledger.parts if part.wall == wall and part.exposed > 0
+    }
+    seconds, words = worth[most], _MADE_OF.get(most, most)
+    if most in own or words in text:
+        return text
+    return f"{text}; {seconds / ledger.seconds:.1%} of the {noun} follows {words}"
+
+
 def lead(ledger: Ledger) -> tuple[int, int | None, float | None]:
     """The binding wall, the next one (None where it has no time to speak of), and by what factor the first leads."""
     walls = ledger.walls()
@@ -104,5 +124,5 @@ def binding_of(ledger: Ledger, noun: str) -> Binding:
     more = ""
     if following is not None:
         more = f"; the next wall is {following} ({NAMES[following]}): {share_text(ledger, following, noun)}"
-    sentence = f"Wall {wall} ({NAMES[wall]}) binds: {share_text(ledger, wall, noun)}{more}."
+    sentence = f"Wall {wall} ({NAMES[wall]}) binds: {bound_text(ledger, wall, noun)}{more}."
     return Binding(wall, NAMES[wall], margin, sentence)

@@ -77,7 +77,7 @@ def test_one_device_gets_times_and_what_is_missing():
     answer = serve(seq_len=512)
     assert not answer.feasible
     assert answer.binding.wall == 2
-    assert "55.5 GB are missing" in answer.binding.sentence
+    assert "55.47 GB are missing" in answer.binding.sentence
     assert any("tp_size=2" in remedy for remedy in answer.remedies)
     assert ms(answer.ttft) > 140 and ms(answer.itl) > 42
     assert answer.memory_missing.to("GB").magnitude == pytest.approx(141.2 + 0.168 - 85.9, abs=0.1)

@@ -12,11 +12,8 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import BODY, PAD, KeyEntry, finish, heading, key, linear_scale, x_axis
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import LINE, Box, Drawing, measure
-from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.fleet.communication import DistributedResult
-from mlsysim.walls.node.compute_memory import PerformanceProfile
-from mlsysim.walls.node.serving import ServingResult
-from mlsysim.walls.node.training_memory import TrainingMemoryResult
+from mlsysim.units.registry import quantity
+from mlsysim.walls.base import Result
 
 __all__ = ["memory_bar", "memory_parts"]
 
@@ -26,6 +23,7 @@ class _Bar:
     name: str
     parts: Amounts
     capacity: float
+    used_text: str = ""
 
     @property
     def used(self) -> float:
@@ -33,7 +31,12 @@ class _Bar:
 
     @property
     def sentence(self) -> str:
-        return f"{amount(self.used, 'B')} used, {self.verdict}"
+        return f"{self.total} used, {self.verdict}"
+
+    @property
+    def total(self) -> str:
+        """What is used as it is printed; the digits of the metric that it is, where that is known."""
+        return self.used_text or amount(self.used, "B")
 
     @property
     def verdict(self) -> str:
@@ -57,7 +60,7 @@ class _MemoryBars:
             named = ", ".join(
                 f"{label} {amount(v, 'B')}" for label, v in zip(bar.parts.labels, bar.parts.values, strict=True)
             )
-            said.append(f"{bar.name}: {named}; {amount(bar.used, 'B')} in all, {bar.verdict}.")
+            said.append(f"{bar.name}: {named}; {bar.total} in all, {bar.verdict}.")
         return "Memory by use. " + " ".join(said)
 
     def paint(self, width: float) -> Drawing:
@@ -133,38 +136,12 @@ class _MemoryBars:
 
 
 def memory_parts(result: Any) -> tuple[list[tuple[str, Any]], Any]:
-    """What fills the memory of one device according to a result, and its capacity."""
-    if isinstance(result, DistributedResult):
-        parts = [(name.replace("_", " "), value) for name, value in result.memory_breakdown.items()]
-        capacity = result.memory_capacity
-        return _with_rest(parts, result.memory_per_accelerator), capacity
-    if isinstance(result, TrainingMemoryResult):
-        parts = [
-            ("weights", result.weights),
-            ("gradients", result.gradients),
-            ("optimizer state", result.optimizer_state),
-            ("activations", result.activations),
-            ("buffers", result.communication_buffers),
-        ]
-        return _with_rest(parts, result.total_memory), result.available_memory
-    if isinstance(result, ServingResult):
-        share = to_si(result.memory_per_device, "byte") / to_si(result.total_memory_required, "byte")
-        parts = [("weights", result.model_weights_size * share), ("KV cache", result.kv_cache_size * share)]
-        return _with_rest(parts, result.memory_per_device), result.memory_available
-    if isinstance(result, PerformanceProfile):
-        if result.ledger is None:
-            return [("all that the pass keeps", result.memory_footprint)], result.memory_capacity
-        bar = held_bar(result.ledger)
-        return [(part.label, quantity(part.value, "byte")) for part in bar.parts], result.memory_capacity
-    raise InputError(f"A memory bar is drawn of parts or of a result with memory, got {type(result).__name__}.")
-
-
-def _with_rest(parts: list[tuple[str, Any]], total: Any) -> list[tuple[str, Any]]:
-    """The parts that are there, and what is missing to the total as 'other' where that is more than rounding."""
-    named = [(label, quantity(to_si(value, "byte"), "byte")) for label, value in parts if to_si(value, "byte") > 0]
-    whole = to_si(total, "byte")
-    rest = whole - sum(to_si(value, "byte") for _, value in named)
-    return [*named, ("other", quantity(rest, "byte"))] if rest > 1e-6 * whole else named
+    """What fills the memory of one device, as the result's ledger has it, and its capacity."""
+    ledger = result.ledger if isinstance(result, Result) else None
+    if ledger is None or ledger.capacity is None:
+        raise InputError(f"A memory bar is drawn of parts or of a result with memory, got {type(result).__name__}.")
+    bar = held_bar(ledger)
+    return [(part.label, quantity(part.value, "byte")) for part in bar.parts], quantity(bar.capacity, "byte")
 
 
 def memory_bar(
@@ -176,9 +153,12 @@ def memory_bar(
     subtitle: str | None = None,
     width: int = WIDE,
 ) -> Figure:
-    """Parts (label, bytes) against a capacity, a result, or several of them as [(name, parts, capacity), (name, result)]."""
+    """Parts (label, bytes) against a capacity, a result, or several of them as [(name, parts, capacity), (name, result)].
+
+    A bar may have the text of its sum as a fourth.
+    """
     bars = []
-    if isinstance(parts, (DistributedResult, TrainingMemoryResult, ServingResult, PerformanceProfile)):
+    if isinstance(parts, Result):
         if subtitle is None and not parts.feasible and parts.binding is not None:
             subtitle = parts.binding.sentence
         bars.append(_read_bar(name, *_of(parts, capacity)))
@@ -186,11 +166,12 @@ def memory_bar(
         bars.append(_read_bar(name, parts, capacity))
     else:
         for item in sequence(parts, "bars"):
-            if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
+            if not isinstance(item, (tuple, list)) or len(item) not in (2, 3, 4):
                 raise InputError(
                     "A memory bar needs its 'capacity', or bars as (name, parts, capacity) or (name, result)."
                 )
-            bars.append(_read_bar(item[0], *_of(item[1], item[2] if len(item) == 3 else None)))
+            text = item[3] if len(item) == 4 else ""
+            bars.append(_read_bar(item[0], *_of(item[1], item[2] if len(item) > 2 else None), text))
     chart = _MemoryBars(read_label(title or "Memory of one accelerator"), subtitle or "", tuple(bars))
     return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)
 
@@ -201,10 +182,10 @@ def _of(parts: Any, capacity: Any) -> tuple[Any, Any]:
     return memory_parts(parts)
 
 
-def _read_bar(name: Any, parts: Any, capacity: Any) -> _Bar:
+def _read_bar(name: Any, parts: Any, capacity: Any, text: str = "") -> _Bar:
     label = read_label(name)
     limit, unit = read_amount(capacity, f"capacity of {label[:40]!r}", zero=False)
     read = read_parts(parts)
     if unit != "B" or read.unit != "B":
         raise InputError(f"The memory of {label[:40]!r} and its capacity must be in bytes, such as '80 GB'.")
-    return _Bar(label, read, limit)
+    return _Bar(label, read, limit, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +13,11 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import finish, heading
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import Drawing
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.registry import quantity
+from mlsysim.walls.base import Result
 from mlsysim.walls.fleet.communication import DistributedResult
-from mlsysim.walls.node.compute_memory import PerformanceProfile
 
 __all__ = ["step_parts", "waterfall"]
-
-# Parts of a sum that are smaller than this share of it are rounding.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -30,10 +26,16 @@ class _Waterfall:
     subtitle: str
     parts: Amounts
     total_label: str
+    total_text: str
 
     @property
     def total(self) -> float:
         return sum(self.parts.values)
+
+    @property
+    def whole(self) -> str:
+        """The sum as it is printed; the digits of the metric that it is, where that is known."""
+        return self.total_text or amount(self.total, self.parts.unit)
 
     def _axis(self) -> str:
         return "Time" if self.parts.unit == "s" else "Cumulated"
@@ -44,7 +46,7 @@ class _Waterfall:
             share = f", {value / self.total:.0%}" if self.total else ""
             rows.append(Row(label, before, before + value, amount(value, self.parts.unit) + share, k % 7))
             before += value
-        rows.append(Row(self.total_label, 0.0, before, amount(before, self.parts.unit), 7, bold=True, hatched=False))
+        rows.append(Row(self.total_label, 0.0, before, self.whole, 7, bold=True, hatched=False))
         return rows
 
     def describe(self) -> str:
@@ -52,7 +54,7 @@ class _Waterfall:
             f"{label} {amount(value, self.parts.unit)}"
             for label, value in zip(self.parts.labels, self.parts.values, strict=True)
         )
-        return f"Waterfall of {len(self.parts.labels)} parts: {named}; {self.total_label} {amount(self.total, self.parts.unit)}."
+        return f"Waterfall of {len(self.parts.labels)} parts: {named}; {self.total_label} {self.whole}."
 
     def paint(self, width: float) -> Drawing:
         d = Drawing(width)
@@ -68,50 +70,35 @@ class _Waterfall:
 
 
 def step_parts(result: Any) -> list[tuple[str, Any]]:
-    """What a result's time consists of, in the order in which it is spent; the parts add up to the whole."""
-    if isinstance(result, DistributedResult):
-        compute = to_si(result.compute_latency, "s")
-        bubble = to_si(result.pipeline_bubble_latency, "s")
-        gradients = to_si(result.dp_exposed_latency, "s")
-        whole = to_si(result.step_latency_total, "s")
-        rest = max(whole - compute - bubble - gradients, 0.0)
-        named = [
-            ("Compute", compute),
-            ("Exposed model-parallel communication", rest),
-            ("Pipeline bubble", bubble),
-            ("Exposed gradient sync", gradients),
-        ]
-        if "stack" in result.assumptions or result.step_interval is not None:
-            named[1] = ("Model-parallel communication, optimizer, fixed time", rest)
-    elif isinstance(result, PerformanceProfile):
-        whole = to_si(result.latency, "s")
-        if result.ledger is not None:
-            named = [(part.label[:1].upper() + part.label[1:], part.value) for part in time_parts(result.ledger)]
-        else:
-            overhead = to_si(result.latency_overhead, "s")
-            named = [(f"{result.bottleneck} (the longer of both)", whole - overhead), ("Dispatch", overhead)]
-    else:
+    """What a result's time consists of, as its ledger has it; the parts add up to the whole."""
+    ledger = result.ledger if isinstance(result, Result) else None
+    if ledger is None:
         raise InputError(f"A waterfall is drawn of parts, a step or a pass, got {type(result).__name__}.")
-    return [(label, quantity(value, "s")) for label, value in named if value > _ROUNDING * whole]
+    return [(part.label, quantity(part.value, "s")) for part in time_parts(ledger)]
 
 
 def waterfall(
-    parts: Any, *, total_label: str = "Total", title: str | None = None, subtitle: str = "", width: int = WIDE
+    parts: Any,
+    *,
+    total_label: str = "Total",
+    total_text: str = "",
+    title: str | None = None,
+    subtitle: str = "",
+    width: int = WIDE,
 ) -> Figure:
     """Parts (label, amount) or (label, number, unit) in their order, or the result of a training step or a pass.
 
     >>> waterfall([("compute", "5 s"), ("bubble", 600, "ms")]).alt
     'Waterfall of 2 parts: compute 5 s; bubble 600 ms; Total 5.6 s.'
     """
-    if isinstance(parts, (DistributedResult, PerformanceProfile)):
+    if isinstance(parts, Result):
         step = isinstance(parts, DistributedResult)
         title = title or ("Where the time of a training step goes" if step else "Where the time of a pass goes")
         total_label = "Step" if step and total_label == "Total" else total_label
         if not subtitle and parts.binding is not None:
             subtitle = parts.binding.sentence
         parts = step_parts(parts)
-    elif not isinstance(parts, (Sequence, dict)):
-        parts = step_parts(parts) if hasattr(parts, "binding") else parts
     read = read_parts(parts)
-    chart = _Waterfall(read_label(title or "What the whole consists of"), subtitle, read, read_label(total_label))
+    title = read_label(title or "What the whole consists of")
+    chart = _Waterfall(title, subtitle, read, read_label(total_label), total_text)
     return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)

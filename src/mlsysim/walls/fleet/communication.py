@@ -41,6 +41,7 @@ from mlsysim.models.training_shape import training_regime
 from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
 from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import (
     CALIBRATED_EFFICIENCY,
     FLEET,
@@ -426,7 +427,7 @@ def _fitting(
         "" if change is None else "it fits with " + " and ".join(f"{key}={value!r}" for key, value in change.items())
     )
     sentence = (
-        f"Wall 2 (Memory): each accelerator needs {memory / 1e9:.1f} GB and has {capacity / 1e9:.1f} GB; "
+        f"Wall 2 (Memory): each accelerator needs {bytes_text(memory)} and has {bytes_text(capacity)}; "
         f"{words or 'no smaller change than more accelerators or a smaller batch helps'}. Times are given as if it fitted."
     )
     return Binding(2, "Memory", memory / capacity, sentence), (sentence,), (words,) if words else ()

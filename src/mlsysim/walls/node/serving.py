@@ -40,6 +40,7 @@ from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Engines, Habits, Replicated, Served, Traffic, batch_times, serve
 from mlsysim.errors import InputError
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import (
     CALIBRATED,
     CALIBRATED_EFFICIENCY,
@@ -188,6 +189,23 @@ class ServingModel(Resolver[ServingResult]):
     }
     equations = (
         Equation(
+            "kv_cache_size",
+            "KV = B c",
+            r"|KV| = B\,c",
+            {"B": ("batch", ""), "c": ("cache_of_a_sequence", "byte")},
+        ),
+        Equation(
+            "max_batch_size",
+            "B = g floor((C - M_fixed) / c_device), of the fullest device, g groups",
+            r"B = g\left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor",
+            {
+                "g": ("cache_groups", ""),
+                "C": ("device_capacity", "byte"),
+                "M_fixed": ("device_fixed", "byte"),
+                "c_device": ("device_cache", "byte"),
+            },
+        ),
+        Equation(
             "prefill_compute",
             "T_compute = F / (n P eta), with F = 2 P_active B S + attention",
             r"T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}",
@@ -323,6 +341,12 @@ class ServingModel(Resolver[ServingResult]):
             **(_bands(machine, served, assumed) if isinstance(machine, Engines) else {}),
             **(_of_clients(looped, traffic.mean_answer) if looped is not None else {}),
             shown={
+                "batch": batch,
+                "cache_of_a_sequence": writer.cache(length),
+                "cache_groups": memory.writing.groups,
+                "device_capacity": memory.writing.capacity,
+                "device_fixed": memory.writing.fixed,
+                "device_cache": memory.writing.each,
                 "first_order": not calibrated,
                 "calibrated": calibrated,
                 "itl_calibrated": served.itl if calibrated else None,
@@ -547,10 +571,10 @@ _WORDS = {FIRST: "the first token", ANSWER: "each further one"}
 
 def _full(x: Any, room: DeviceMemory, batch: int, chip: Any, found: tuple[str, ...]) -> Binding:
     needed, capacity = room.used(batch), room.capacity
-    kept = f", {room.reserve / 1e9:.1f} GB of it kept back by the engine," if room.reserve > 0 else ""
+    kept = f", {bytes_text(room.reserve)} of it kept back by the engine," if room.reserve > 0 else ""
     sentence = (
-        f"Wall 2 (Memory): {x.model.name} needs {needed / 1e9:.1f} GB{kept} on each {chip.name}, which has "
-        f"{capacity / 1e9:.1f} GB ({(needed - capacity) / 1e9:.1f} GB are missing); {found[0]}."
+        f"Wall 2 (Memory): {x.model.name} needs {bytes_text(needed)}{kept} on each {chip.name}, which has "
+        f"{bytes_text(capacity)} ({bytes_text(needed - capacity)} are missing); {found[0]}."
     )
     return Binding(2, "Memory", needed / capacity, sentence)
 

@@ -11,7 +11,9 @@ from typing import ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import training_remedies, training_state
+from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import HARDWARE, MODEL, PRECISION, Binding, Equation, Input, Inputs, Memory, Resolver, Result
 
 __all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
@@ -126,9 +128,10 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
             "gradients": state.gradients,
             "optimizer state": state.optimizer,
             "activations": state.activations,
+            "communication buffers": state.buffers,
         }
         largest = max(items, key=lambda name: items[name])
-        sentence = f"Wall 2 (Memory): {state.total / 1e9:.1f} GB of {capacity / 1e9:.1f} GB, most of it {largest}" + (
+        sentence = f"Wall 2 (Memory): {bytes_text(state.total)} of {bytes_text(capacity)}, most of it {largest}" + (
             "." if fits else f"; {self._remedy(x, capacity)}."
         )
         return TrainingMemoryResult.of(
@@ -148,4 +151,5 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
             activation_checkpointing=x.activation_checkpointing,
             parallelism={"tp": x.tp_size, "pp": x.pp_size, "dp": x.dp_size, "ep": x.ep_size},
             cited={"model": x.model, "hardware": x.hardware},
+            case=lambda: Ledger(0.0, (), tuple(Held(name, size) for name, size in items.items()), capacity),
         )

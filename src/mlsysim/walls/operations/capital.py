@@ -165,6 +165,23 @@ class EconomicsModel(Resolver[EconomicsResult]):
     }
     equations = (
         Equation(
+            "purchase_price_usd",
+            "purchase = K c i, with i the infrastructure around the nodes",
+            r"C = K\,c\,i",
+            {"K": ("nodes", ""), "c": ("node_price", "USD"), "i": ("infrastructure_multiplier", "")},
+        ),
+        Equation(
+            "cloud_cost_usd",
+            "rent = N c t u",
+            r"C_{\mathrm{rent}} = N\,c\,t\,u",
+            {
+                "N": ("devices", ""),
+                "c": ("cloud_price_per_hour_usd", "USD/h"),
+                "t": ("duration_days", "h"),
+                "u": ("utilization", ""),
+            },
+        ),
+        Equation(
             "capex_usd",
             "CapEx = purchase min(t, L) / L",
             r"\mathrm{CapEx} = C\,\frac{\min(t, L)}{L}",
@@ -221,7 +238,8 @@ class EconomicsModel(Resolver[EconomicsResult]):
             raise InputError("EconomicsModel takes a grid or a datacenter, not both; they say the same.", field="grid")
         site = site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed)
         electricity = electricity_price("EconomicsModel", x.kwh_price, site, assumed)
-        purchase = node_price(node, x.unit_cost, x.node_cost, assumed) * fleet.count * x.infrastructure_multiplier
+        price = node_price(node, x.unit_cost, x.node_cost, assumed)
+        purchase = price * fleet.count * x.infrastructure_multiplier
         prices = Prices(purchase, x.amortization_years, maintenance_rate(x.maintenance_fraction, assumed), electricity)
         devices, hours, host = (
             fleet.total_accelerators,
@@ -249,7 +267,12 @@ class EconomicsModel(Resolver[EconomicsResult]):
         hourly = accelerator_hour_cost(bill.total, devices, hours, x.utilization)
         rate = rent_price(x.cloud_price, chip, assumed)
         rent = break_even = None
-        shown = {"maintenance": prices.maintenance}
+        shown = {
+            "maintenance": prices.maintenance,
+            "nodes": fleet.count,
+            "node_price": price,
+            "devices": devices,
+        }
         if rate is not None:
             quiet, busy = (spent_by(at(share, Assumptions()), site, prices).bill for share in (0.0, x.mfu))
             assert quiet is not None and busy is not None

@@ -146,6 +146,17 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
     }
     equations = (
         Equation(
+            "power",
+            "power = N p + K h",
+            r"P = N\,p + K\,h",
+            {
+                "N": ("devices", ""),
+                "p": ("power_per_accelerator", "kW"),
+                "K": ("hosts", ""),
+                "h": ("host_power", "kW"),
+            },
+        ),
+        Equation(
             "it_energy_kwh",
             "E_IT = (N p + K h) t, with p = TDP (i + (1 - i) MFU)",
             r"E_{\mathrm{IT}} = (N\,p + K\,h)\,t,\quad p = \mathrm{TDP}\,(i + (1-i)\,\mathrm{MFU})",

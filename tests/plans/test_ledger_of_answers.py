@@ -1,0 +1,404 @@
+"""Every number, sentence and chart of an answer is read off one ledger: scenarios that ship, and random lawful plans."""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.labs.charts import charts_of
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import sensitivities, settled
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.files import load_plan
+from mlsysim.plans.plan import Plan
+from mlsysim.plot.answers import memory_of, time_of
+from mlsysim.report.content import sections_of
+from mlsysim.units.registry import Quantity
+
+SCENARIOS = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.toml"))
+SEED, PLANS = 12, 200
+RESOURCES = {
+    "peak_flops": {"peak"},
+    "memory_bandwidth": {"bandwidth"},
+    "link_bandwidth": {"link"},
+    "fabric_bandwidth": {"fabric"},
+    "host_speed": {"host", "start"},
+    "host_link_bandwidth": {"host link"},
+}
+CONTRACT = [
+    "feasible",
+    "passed",
+    "headline",
+    "verdict",
+    "metrics",
+    "binding",
+    "next_wall",
+    "change",
+    "interval",
+    "time_parts",
+    "memory",
+    "roofline",
+    "scorecard",
+    "sensitivities",
+    "layout",
+    "assumptions",
+    "assumed",
+    "sources",
+    "equations",
+    "checks",
+    "warnings",
+    "plan",
+    "fidelity",
+    "interval_key",
+]
+
+
+def _si(value: Any) -> float:
+    return float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
+
+
+def parts_add_up(answer: Answer) -> list[str]:
+    """Time parts to the time, memory parts to the memory; it fits where they are at most the capacity."""
+    wrong = []
+    time = sum(part.value for part in answer.time_parts)
+    if time != pytest.approx(_si(answer.value("latency")), rel=1e-9):
+        wrong.append(f"time parts {time} of {answer.value('latency')}")
+    if any(part.value < 0 or part.wall is None for part in answer.time_parts):
+        wrong.append("a time part is negative or of no wall")
+    if len({part.label for part in answer.time_parts}) < len(answer.time_parts):
+        wrong.append("two time parts have one label")
+    bar = answer.memory
+    assert bar is not None
+    if bar.used != pytest.approx(answer.value("memory").to("byte").magnitude, rel=1e-9):
+        wrong.append(f"memory parts {bar.used} of {answer.value('memory')}")
+    if answer.feasible and bar.used > bar.capacity * (1 + 1e-9):
+        wrong.append("fits, but is fuller than the capacity")
+    if not answer.feasible and bar.used <= bar.capacity and answer.binding.limit is None:
+        wrong.append("does not fit, and nothing says why")
+    return wrong
+
+
+def the_largest_share_binds(answer: Answer) -> list[str]:
+    """The binding wall has most of the time, or names the limit that stopped the plan."""
+    walls: dict[int, float] = {}
+    for part in answer.time_parts:
+        assert part.wall is not None
+        walls[part.wall] = walls.get(part.wall, 0.0) + part.value
+    most = max(walls.values())
+    if answer.binding.limit is None:
+        if not answer.feasible:
+            return ["does not fit, and the binding names no limit"]
+        if walls.get(answer.binding.wall, 0.0) < most * (1 - 1e-9):
+            return [
+                f"wall {answer.binding.wall} binds with {walls.get(answer.binding.wall)} s, and another has {most} s"
+            ]
+    marked = [score.wall for score in answer.scorecard if score.status in ("binds", "fails")]
+    return [] if answer.binding.wall in marked else [f"the scorecard marks {marked}, wall {answer.binding.wall} binds"]
+
+
+_WORDS = {
+    "peak_flops": "arithmetic",
+    "memory_bandwidth": "memory traffic",
+    "link_bandwidth": "the links inside a node",
+    "fabric_bandwidth": "the fabric",
+    "host_speed": "the host|starts of kernels",
+    "host_link_bandwidth": "the host link",
+}
+
+
+def the_largest_bar_belongs_to_it(answer: Answer) -> list[str]:
+    """The largest bar of the tornado is of a resource of the binding wall, or the sentence says what the time follows."""
+    bars = {name: sides for name, sides in answer.sensitivities.items() if name != "memory_capacity"}
+    ledger = answer.ledger_of_main
+    if ledger is None or not bars:
+        return ["there is no ledger or no bar"]
+    if answer.binding.limit is not None:
+        return []
+    longest = max(bars, key=lambda name: max(abs(side or 0.0) for side in bars[name]))
+    own = {part.resource for part in ledger.parts if part.wall == answer.binding.wall and part.exposed > 0}
+    if own & RESOURCES[longest] or re.search(_WORDS[longest], answer.binding.sentence):
+        return []
+    return [f"the largest bar is {longest}, and {answer.binding.sentence!r}"]
+
+
+def every_metric_has_an_equation(answer: Answer) -> list[str]:
+    wrong = []
+    for metric in answer.metrics:
+        found = [equation for equation in answer.equations if equation.gives == metric.name]
+        if not any(equation.value == metric.text for equation in found):
+            wrong.append(f"no equation gives {metric.name} = {metric.text}")
+    for equation in answer.equations:
+        missing = [symbol for symbol in equation.inputs if not equation.symbols.get(symbol)]
+        if missing:
+            wrong.append(f"{equation.gives}: {missing} are not defined")
+    return wrong
+
+
+_NUMBERS = {
+    "training": ("memory", "latency", "mfu"),
+    "serving": ("memory", "ttft", "tpot"),
+    "inference": ("memory", "latency"),
+}
+
+
+def digits_agree(answer: Answer) -> list[str]:
+    """Headline, charts and the JSON have the digits of the metrics."""
+    wrong = []
+    document = answer.to_dict()
+    several = any(isinstance(value, dict) for value in answer.layout.values())
+    for name in () if several or not answer.feasible else _NUMBERS[answer.task]:
+        if answer.metric(name).text not in answer.headline:
+            wrong.append(f"the headline has not {name} = {answer.metric(name).text}: {answer.headline}")
+    for metric in answer.metrics:
+        if document["metrics"][metric.path]["text"] != metric.text:
+            wrong.append(f"JSON prints another {metric.name}")
+    time = time_of(answer, whole="Whole", title="Time")
+    if time is None or not time.alt.endswith(f"Whole {answer.metric('latency').text}."):
+        wrong.append(f"the waterfall does not end in {answer.metric('latency').text}")
+    bar = memory_of([("Each", answer)])
+    if bar is None or f"{answer.metric('memory').text} in all" not in bar.alt:
+        wrong.append(f"the memory bar has not {answer.metric('memory').text}")
+    wrong += [f"JSON has no {key}" for key in CONTRACT if key not in document]
+    return wrong
+
+
+LAWS = (
+    parts_add_up,
+    the_largest_share_binds,
+    the_largest_bar_belongs_to_it,
+    every_metric_has_an_equation,
+    digits_agree,
+)
+
+
+def broken(answer: Answer) -> list[str]:
+    return [f"{law.__name__}: {problem}" for law in LAWS for problem in law(answer)]
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenarios_keep_the_laws(path: Path) -> None:
+    answer = evaluate(load_plan(path), change=False, sensitivity=True)
+    assert broken(answer) == []
+
+
+def test_the_laws_can_fail() -> None:
+    answer = evaluate(
+        {"workload": {"model": "Llama3_8B"}, "task": "training", "hardware": {"on": "8xH100"}},
+        change=False,
+        sensitivity=True,
+    )
+    for update in (
+        {"time_parts": answer.time_parts[1:]},
+        {"binding": answer.binding.model_copy(update={"wall": 14})},
+        {"equations": answer.equations[1:]},
+        {"headline": "Fits."},
+        {"sensitivities": {"fabric_bandwidth": (-1.0, 1.0)}},
+    ):
+        assert broken(answer.model_copy(update=update)), update
+
+
+# --- random lawful plans ---------------------------------------------------------------------------------------------
+
+
+def training(rng: random.Random) -> dict[str, Any]:
+    model, on = rng.choice(
+        (
+            ("Llama3_8B", "64xH100"),
+            ("Llama3_70B", "512xH100"),
+            ("Mixtral_8x7B", "128xA100"),
+            ("ResNet50", "8xA100"),
+            ("GPT2", "H100"),
+        )
+    )
+    plan: dict[str, Any] = {"workload": {"model": model}, "hardware": {"on": on}, "task": "training"}
+    if model in ("ResNet50", "GPT2"):
+        plan["workload"]["batch_size"] = rng.choice((64, 256, 1024))
+    else:
+        plan["workload"]["batch_size"] = rng.choice((512, 1024))
+        plan["parallelism"] = {
+            "tp": rng.choice((1, 2, 4, 8)),
+            "pp": rng.choice((1, 2, 4)),
+            "zero": rng.choice((0, 1, 2, 3)),
+            "recompute": rng.choice(("none", "selective", "full")),
+            "micro_batch": rng.choice((1, 2)),
+        }
+    if rng.random() < 0.3:
+        plan["workload"]["tokens"] = rng.choice((1e9, 1e12))
+        plan["ops"] = {"deadline": rng.choice(("1 day", "400 day"))}
+    if rng.random() < 0.3:
+        plan.setdefault("ops", {})["region"] = "Quebec"
+    if rng.random() < 0.15:
+        plan.setdefault("ops", {})["mtbf"] = "2 h"
+    if model == "ResNet50" or rng.random() < 0.4:
+        plan["hardware"]["efficiency"] = 0.5
+    return plan
+
+
+def serving(rng: random.Random) -> dict[str, Any]:
+    model, on = rng.choice(
+        (("Llama3_8B", "H100"), ("Llama3_70B", "4xH100"), ("Llama3_70B", "8xH200"), ("Mixtral_8x7B", "4xH100"))
+    )
+    traffic: dict[str, Any] = {
+        "prompt_tokens": rng.choice((128, 1024, 8000)),
+        "output_tokens": rng.choice((32, 256, 1024)),
+    }
+    if rng.random() < 0.7:
+        traffic["concurrency"] = rng.choice((1, 8, 64))
+    if rng.random() < 0.2:
+        traffic["ttft"] = "1 ms"
+    plan: dict[str, Any] = {"workload": {"model": model}, "hardware": {"on": on}, "task": "serving", "serving": traffic}
+    if rng.random() < 0.4:
+        plan["hardware"]["efficiency"] = 0.5
+    return plan
+
+
+def inference(rng: random.Random) -> dict[str, Any]:
+    model = rng.choice(("ResNet50", "Llama3_8B", "GPT2", "BERT_Large"))
+    on = rng.choice(("H100", "A100", "RTX_4090", "L4"))
+    work: dict[str, Any] = {"model": model, "batch_size": rng.choice((1, 8, 128))}
+    if model != "ResNet50":
+        work["seq_len"] = rng.choice((128, 2048)) if model != "BERT_Large" else 128
+    plan: dict[str, Any] = {"workload": work, "hardware": {"on": on}, "task": "inference"}
+    if rng.random() < 0.5:
+        plan["hardware"]["efficiency"] = "calibrated" if rng.random() < 0.6 else 0.5
+    if rng.random() < 0.5:
+        plan["ops"] = {"region": "Poland"}
+    return plan
+
+
+KINDS = {"training": training, "serving": serving, "inference": inference}
+
+
+@cache
+def lawful(kind: str) -> tuple[Answer, ...]:
+    """Answers to random plans that the engine takes; those that it refuses are drawn again."""
+    rng = random.Random(f"{SEED} {kind}")
+    found: list[Answer] = []
+    while len(found) < PLANS // len(KINDS) + 1:
+        try:
+            answer = evaluate(KINDS[kind](rng), change=False, sensitivity=True)
+        except InputError:
+            continue
+        found.append(answer)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_plans_keep_the_laws(kind: str, law: Any) -> None:
+    found = {
+        answer.subject + str(answer.plan.document()): problem for answer in lawful(kind) if (problem := law(answer))
+    }
+    assert not found, f"{len(found)} of {len(lawful(kind))}, such as {list(found.items())[:2]}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_random_plans_are_of_many_kinds(kind: str) -> None:
+    answers = lawful(kind)
+    assert {answer.fidelity for answer in answers} == {"first order", "calibrated"}
+    assert len({answer.binding.wall for answer in answers}) >= 3
+    assert any(answer.feasible for answer in answers)
+
+
+FIGURES = {
+    "peak_flops": "peak_flops",
+    "memory_bandwidth": "bandwidth",
+    "link_bandwidth": "link",
+    "fabric_bandwidth": "fabric",
+}
+
+
+def _figure(answer: Answer, name: str) -> Any:
+    from mlsysim.plans.resolve import find_fleets
+
+    fleet = find_fleets(answer.plan.hardware).one
+    chip = fleet.node.accelerator
+    return {
+        "peak_flops": chip.compute.peak_flops,
+        "memory_bandwidth": chip.memory.bandwidth,
+        "link_bandwidth": fleet.node.intra_node_bw if fleet.node.accelerators_per_node > 1 else None,
+        "fabric_bandwidth": fleet.fabric.bandwidth if fleet.count > 1 else None,
+    }[name]
+
+
+@pytest.mark.parametrize("kind", ["training"])
+def test_the_tornado_is_what_another_chip_would_give(kind: str) -> None:
+    """Read off the ledger, within 2 % of the step of what the plan gives on a chip with that figure changed."""
+    for answer in [each for each in lawful(kind) if each.feasible][:8]:
+        plan = settled(answer)
+        for name in FIGURES:
+            now = _figure(answer, name)
+            if now is None or name not in answer.sensitivities:
+                continue
+            for side, factor in zip(answer.sensitivities[name], (0.9, 1.1), strict=True):
+                text = f"{(now * factor).magnitude:.15g} {now.units:~}"
+                tried = evaluate_plainly(plan.replacing(hardware={"chip": {name: text}}))
+                true = _si(tried.value(tried.main)) / _si(answer.value(answer.main)) - 1
+                assert side == pytest.approx(true, abs=0.02), (answer.subject, name, factor)
+
+
+def test_memory_that_would_no_longer_fit_has_no_bar() -> None:
+    answer = evaluate(
+        {
+            "workload": {"model": "Llama3_8B", "batch_size": 64},
+            "task": "training",
+            "hardware": {"on": "8xH100"},
+            "parallelism": {"mode": "given"},
+        },
+        change=False,
+        sensitivity=True,
+    )
+    assert answer.memory is not None
+    full = answer.memory.used / answer.memory.capacity
+    assert sensitivities(answer)["memory_capacity"][0] == (0.0 if full <= 0.9 or full > 1 else None)
+
+
+def test_explaining_a_number_gives_its_formula_and_only_its_sources() -> None:
+    answer = evaluate(load_plan(next(path for path in SCENARIOS if path.stem == "llama3-70b-512-h100")), change=False)
+    first = answer.explain("mfu")[0]
+    assert first.text == "MFU = F / (N T P)" and first.value == answer.metric("mfu").text
+    assert {"F", "N", "T", "P"} == set(first.inputs) == set(first.symbols)
+    assert set(answer.sources_of([first])) == {"model", "hardware"} <= set(answer.sources)
+
+
+def test_the_report_and_the_explorer_print_the_digits_of_the_answer() -> None:
+    from mlsysim.report.build import build_report
+
+    plan = Plan.model_validate({"workload": {"model": "Llama3_8B"}, "task": "training", "hardware": {"on": "8xH100"}})
+    report = build_report(plan)
+    text = str(sections_of(report))
+    answer = report.answer
+    drawn = charts_of(answer, 720, 720)
+    for name in ("latency", "memory", "mfu", "tokens_per_second"):
+        assert answer.metric(name).text in text, name
+    assert answer.metric("latency").text in drawn["waterfall"] and answer.metric("memory").text in drawn["memory"]
+    assert answer.headline in text and answer.binding.sentence in text
+
+
+def test_warnings_of_an_import_are_part_of_the_answer(tmp_path: Path) -> None:
+    import json
+
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "intermediate_size": 1024,
+        "vocab_size": 1000,
+        "num_nextn_predict_layers": 1,
+        "max_position_embeddings": 2048,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    answer = evaluate(
+        {"workload": {"model": str(path)}, "task": "training", "hardware": {"on": "8xH100"}}, change=False
+    )
+    assert any("predict further tokens" in line for line in answer.warnings)
+    assert answer.to_dict()["warnings"] == list(answer.warnings)
