@@ -267,8 +267,9 @@ _RESOURCES = {
 }
 """Figures of the hardware, and the resources of the ledger whose time they scale."""
 
+_OF_ANY_CHIP = ("peak_flops", "memory_bandwidth")
 _OF_THE_HOST = ("host_speed", "host_link_bandwidth")
-"""Figures that are worth a line only where something waits for them."""
+"""Figures that have a line always; and only where something waits for them."""
 
 
 def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]]:
@@ -289,7 +290,9 @@ def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]
     found: dict[str, tuple[float | None, float | None]] = {}
     for name, resources in _RESOURCES.items():
         share = float(sum(elastic.get(resource, 0.0) for resource in resources) / ledger.seconds)
-        if not any(resource in elastic for resource in resources) or (name in _OF_THE_HOST and share < NEGLIGIBLE):
+        if share < NEGLIGIBLE and (name not in _OF_ANY_CHIP and not any(each in elastic for each in resources)):
+            continue
+        if share < NEGLIGIBLE and name in _OF_THE_HOST:
             continue
         found[name] = (_moved(answer.main, share, 1 - _STEP), _moved(answer.main, share, 1 + _STEP))
     memory = answer.memory
