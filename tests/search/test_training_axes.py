@@ -73,7 +73,9 @@ WITH: dict[str, dict[str, Any]] = {
     "topology_override": {"nodes": 64, "batch_size": 512},
     "deduplicated_exchange": {"model": "DeepSeek_V3", "ep": 16},
 }
-CALIBRATED_ONLY = {"efficiency", "stack", "power_cap", "fp8_attention", "predicted_tokens", "target_share"}
+CALIBRATED_ONLY = {
+    *("efficiency", "stack", "power_cap", "fp8_attention", "predicted_tokens", "target_share", "recomputed"),
+}
 
 
 def solve(*args, **given):
