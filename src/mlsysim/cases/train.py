@@ -46,7 +46,7 @@ BACKWARD_SHARE = 2 / 3
 class Step:
     """Seconds of a step, numbers or times of a tape; communication in full, hidden or not.
 
-    ``compute`` is what a device computes; ``ideal`` what it would if stages were even and nobody straggled.
+    ``compute`` is what a device computes; ``ideal`` what it would do alone: evenly split layers and its update, without stragglers.
     """
 
     seconds: Any

@@ -144,6 +144,8 @@ def calibrated(
     moved = (update + 2 * states) * _owned(job, layout, dense, experts)
     moved = 0.0 * moved if job.frozen else moved
     casts = stream(s, "casts of parameters", stack.cast_bytes * (dense + experts), stack.elementwise_share)
+    written = stream_time(moved, chip.bandwidth, k.optimizer_share)
+    updated = casts + a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
     host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
@@ -157,15 +159,7 @@ def calibrated(
         data=data,
         hides=hide.data,
         window=lambda busy: hide.data_room * BACKWARD_SHARE * busy,
-        update=casts
-        + a.tag(
-            "optimizer update",
-            2,
-            "bandwidth",
-            "update",
-            stream_time(moved, chip.bandwidth, k.optimizer_share),
-            moved=moved,
-        ),
+        update=updated,
         jitter=jitter,
         fixed=a.tag("step overhead", 3, "host", "fixed", minimum(ranks - 1.0, 1.0) * stack.step_overhead)
         + a.shown(sends, 1 - hide.pipeline),
@@ -175,7 +169,7 @@ def calibrated(
     return Step(
         seconds=step,
         compute=share * job.straggler * (compute + ending),
-        ideal=share * (compute + ending),
+        ideal=share * (compute + ending) + updated,
         tensor=share * tensor,
         expert=share * exchange,
         context=share * ring,

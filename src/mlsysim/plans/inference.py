@@ -15,7 +15,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, score_walls, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
-from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, interval_sentence, limit_of
+from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, in_unit_of, interval_sentence, limit_of, time_unit
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
@@ -100,7 +100,7 @@ def _answer(
         "Time of a pass",
         profile.latency.to(time_unit(latency)),
         wall,
-        _in_unit(band, latency),
+        in_unit_of(band, latency),
     )
     sheet.add("performance", "throughput", "Samples a second", profile.throughput.to("1/s"), wall)
     sheet.add("performance", "mfu", "Model FLOP utilisation", float(profile.mfu), 3)
@@ -152,15 +152,6 @@ def _interval(profile: PerformanceProfile, calibrated: bool) -> str:
     if not calibrated:
         return FIRST_ORDER_ONLY
     return interval_sentence(profile.assumptions.get("interval", ""))
-
-
-def _in_unit(band: Any, latency: float) -> Any:
-    return None if band is None else tuple(side.to(time_unit(latency)) for side in band)
-
-
-def time_unit(seconds: float) -> str:
-    """The unit in which a time reads best."""
-    return "s" if seconds >= 1 else "ms" if seconds >= 1e-3 else "us"
 
 
 def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region: Any) -> list[str]:

@@ -30,10 +30,12 @@ __all__ = [
     "Spent",
     "compact_time",
     "count_text",
+    "in_unit_of",
     "interval_sentence",
     "limit_of",
     "many",
     "spend",
+    "time_unit",
 ]
 
 
@@ -339,6 +341,16 @@ def _report(sheet: Sheet, spent: Spent, region: Any) -> None:
         sheet.score(18, f"{spent.kg:,.0f} kg CO2e", note=region.name if region else "")
     if spent.liters is not None:
         sheet.add("macro", "water", "Water", quantity(spent.liters, "L"), 18)
+
+
+def time_unit(seconds: float) -> str:
+    """The unit in which a time reads best."""
+    return "s" if seconds >= 1 else "ms" if seconds >= 1e-3 else "us"
+
+
+def in_unit_of(band: Any, seconds: float) -> Any:
+    """An interval in the unit of the time that it is of."""
+    return None if band is None else tuple(side.to(time_unit(seconds)) for side in band)
 
 
 def compact_time(seconds: float) -> str:

@@ -12,7 +12,16 @@ from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, compact_time, count_text, limit_of, spend
+from mlsysim.plans.sheet import (
+    FIRST_ORDER_ONLY,
+    Sheet,
+    compact_time,
+    count_text,
+    in_unit_of,
+    limit_of,
+    spend,
+    time_unit,
+)
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.plans.training_run import TrainingRun, training_run
 from mlsysim.systems.types import Fleet
@@ -67,7 +76,8 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte").to("GB") for name in _STATE if name in held}
     sheet.ingest(model.data_rate, fleet.node.accelerator)
 
-    sheet.add("performance", "latency", "Time of a step", step.step_latency_total.to("s"), ledger.binding_wall, band)
+    shown = step.step_latency_total.to(time_unit(seconds))
+    sheet.add("performance", "latency", "Time of a step", shown, ledger.binding_wall, in_unit_of(band, seconds))
     sheet.add("performance", "mfu", "Model FLOP utilisation", float(step.mfu), 3, _share_band(step.mfu, band, seconds))
     sheet.add("performance", "hfu", "Hardware FLOP utilisation", float(step.hfu), 3)
     sheet.add("performance", "scaling_efficiency", "Scaling efficiency", float(step.scaling_efficiency), 14)

@@ -315,7 +315,7 @@ class DistributedModel(Resolver[DistributedResult]):
         ),
         Equation(
             "scaling_efficiency",
-            "eta_scale = T_ideal / T, with T_ideal the compute of evenly split layers",
+            "eta_scale = T_ideal / T, with T_ideal the work of evenly split layers and of the update",
             r"\eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T",
             {"T_ideal": ("ideal", "s"), "T": ("step", "s")},
         ),
