@@ -193,7 +193,7 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     products, backward = products_time(s, kind, tokens, latent=False)
     core, core_back, ring = attention_core(s, kind, tokens)
     forward = light + products + core
-    backward = 2 * light + backward + core_back
+    backward = s.stack.light_backward * light + backward + core_back
     if kind.scan is not None:
         scan, scan_back = scan_time(s, kind, tokens)
         forward, backward = forward + scan, backward + scan_back

@@ -33,7 +33,8 @@ class Stack:
     hidden communication that slows computing anyway. ``host`` scales the launches of a mixture-of-experts layer,
     ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
     a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
-    ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one.
+    ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one,
+    ``light_backward`` what they take backward, for each second forward.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Stack:
     cast_bytes: float = 0.0
     update_bytes: float | None = None
     light_launches: float = 0.0
+    light_backward: float = 2.0
     sources: tuple[str, ...] = ()
 
     @property
