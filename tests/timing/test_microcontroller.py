@@ -139,12 +139,13 @@ def test_weights_stay_in_flash_and_training_does_not():
 
 
 def test_sentences_have_units_that_suit():
+    """The unit suits the size; the digits are those of a metric, so that a sentence prints what a table prints."""
     assert [bytes_text(value) for value in (16e3, 655.36e3, 2.097e6, 141.2e9, 999.99e6)] == [
         "16 kB",
         "655.4 kB",
-        "2.097 MB",
+        "2.10 MB",
         "141.2 GB",
-        "1000 MB",
+        "1,000.0 MB",
     ]
     heavy = solve("ResNet50", "nRF52840")
     assert not heavy.feasible and "needs 25.56 MB of flash" in heavy.binding.sentence
