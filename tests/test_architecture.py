@@ -102,22 +102,6 @@ def module_graph(package: Path) -> dict[str, set[str]]:
     return graph
 
 
-def scored_but_not_asked(package: Path) -> list[str]:
-    """Modules of physics, timing, cases and walls that nothing but ``calibrate`` reaches."""
-    graph = module_graph(package)
-    rooms = {module: [*module.split("."), ""][1] for module in graph}
-    asked = {m for m, room in rooms.items() if room not in {"calibrate", *_OF_ANSWERS}}
-    asked |= {m for m, room in rooms.items() if room == "walls" and m.count(".") == 3}
-    ahead = list(asked)
-    while ahead:
-        for other in graph[ahead.pop()]:
-            if other not in asked and rooms[other] != "calibrate":
-                asked.add(other)
-                ahead.append(other)
-    packages = {m.rpartition(".")[0] for m in graph}
-    return sorted(m for m, room in rooms.items() if room in _OF_ANSWERS and m not in asked | packages)
-
-
 _OF_ANSWERS = {"physics", "timing", "cases", "walls"}
 
 
@@ -183,21 +167,6 @@ def test_no_arrow_goes_against_the_rooms():
 
 def test_no_modules_import_each_other():
     assert circles(PACKAGE) == []
-
-
-NOT_YET_ASKED = {
-    "mlsysim.cases.joules",
-    "mlsysim.cases.offered_load",
-    "mlsysim.cases.run_ledger",
-    "mlsysim.cases.stage_memory",
-    "mlsysim.cases.training_peak",
-    "mlsysim.timing.collectives",
-}
-"""Forms that no answer asks. The list may only shrink."""
-
-
-def test_no_form_is_scored_that_no_answer_asks():
-    assert set(scored_but_not_asked(PACKAGE)) <= NOT_YET_ASKED
 
 
 def test_the_graph_was_read():
@@ -313,15 +282,6 @@ def planted(tmp_path):
 
 def test_an_obedient_package_passes(planted):
     assert planted("physics/roofline.py", "from mlsysim.units.kernel import kernel\n") == []
-
-
-def test_a_form_that_only_a_fit_asks_is_caught(planted):
-    planted("calibrate/fit.py", "from mlsysim.timing import lonely\nfrom mlsysim.timing import shared\n")
-    planted("timing/shared.py", "")
-    planted("timing/lonely.py", "import mlsysim.physics.behind\n")
-    planted("physics/behind.py", "")
-    planted("walls/node/a.py", "from mlsysim.timing import shared\n")
-    assert scored_but_not_asked(planted.package) == ["mlsysim.physics.behind", "mlsysim.timing.lonely"]
 
 
 def test_a_planted_circle_is_caught(planted):

@@ -32,7 +32,6 @@ __all__ = [
     "cache_attention_time",
     "experts_time",
     "gemm_time",
-    "grouped_gemm_time",
     "host_bound_time",
     "link_time",
     "memory_bound_time",
@@ -165,41 +164,6 @@ def gemm_time(
         chain * power(reduction, growth),
         start,
         corner,
-    )
-
-
-@kernel(
-    inputs={
-        "operations": _FLOPS,
-        "weights": _BYTES,
-        "activations": _BYTES,
-        "rate": _RATE,
-        "bandwidth": _BANDWIDTH,
-        "memory_share": _SHARE,
-        "activation_share": _SHARE,
-        "start": _START,
-        "imbalance": Arg("", 1.0, 4.0),
-    },
-    outputs={"time": "s"},
-)
-def grouped_gemm_time(
-    operations: Any,
-    weights: Any,
-    activations: Any,
-    rate: Any,
-    bandwidth: Any,
-    memory_share: Any,
-    activation_share: Any,
-    start: Any,
-    imbalance: Any,
-) -> Any:
-    """Products of many experts at once: weights of the experts hit, routed activations, and the busiest device."""
-    return experts_time(
-        operations / rate,
-        weights / (memory_share * bandwidth),
-        activations / (activation_share * bandwidth),
-        start,
-        imbalance,
     )
 
 

@@ -16,7 +16,7 @@ from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.resolve import find_region
 from mlsysim.systems.types import Fleet
-from mlsysim.units.registry import Quantity, quantity, to_si
+from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Binding, Result
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.data.ingestion import DataModel
@@ -394,11 +394,3 @@ def many(number: int, noun: str) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def band_text(band: tuple[Any, Any] | None) -> str:
-    """An interval of times in words, or nothing."""
-    if band is None:
-        return ""
-    low, high = (to_si(side, "s") if isinstance(side, Quantity) else side for side in band)
-    return f" ({compact_time(low)} to {compact_time(high)})"
