@@ -92,6 +92,7 @@ def main() -> None:
 
     plan = evaluate_plainly(AUDITED)
     shown = {metric.name: metric.text for metric in plan.metrics}
+    paid = next(each.value for each in plan.assumed if each.name == "kwh_price")
     banner("The same run as a plan (mlsysim audit)")
     rows = [
         [
@@ -110,7 +111,7 @@ def main() -> None:
             "follows from the MFU",
         ],
         ["Carbon", f"{footprint.carbon_footprint_kg:,.1f} kgCO2e", shown["carbon_footprint"], "follows"],
-        ["Electricity", f"{costs.kwh_price_usd:g} USD/kWh", "", plan.assumptions["kwh_price"]],
+        ["Electricity", f"{costs.kwh_price_usd:g} USD/kWh", f"{paid:g} USD/kWh", "the price of the region"],
         ["Cost", f"${costs.tco_usd:,.0f}", shown["tco"], "follows"],
     ]
     table(["", "Tutorial's inputs", "Plan", "Why the plan differs"], rows, "<>><")
