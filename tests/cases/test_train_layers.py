@@ -182,6 +182,19 @@ def test_frozen_weights_need_no_gradient_products_nor_optimizer():
     assert ledger.exposed("optimizer update") == ledger.exposed("gradient synchronisation") == 0
 
 
+def test_only_trained_weights_of_mixed_precision_are_cast():
+    """Frozen weights rest in 16 bit and have no gradient; arithmetic in fp32 reads parameters as they are."""
+    alone = split(tp=1, pp=1, dp=1, micro_batches=1)
+
+    def cast(chip=H100, **job):
+        ledger = ledger_of(lambda a: step(chip=chip, software="plain", layout=alone, a=a, **job).seconds)
+        return ledger.exposed("casts of parameters")
+
+    assert cast() > 0
+    assert cast(lora_rank=16) == 0
+    assert cast(chip=training_chip(Hardware.get("H100"), "fp32")) == 0
+
+
 def test_an_optimizer_moves_its_own_states():
     """Adam moves 38 bytes a parameter: 14 beside its 12 bytes of state, read and written; momentum has 8, plain SGD 4."""
     adam, momentum, sgd = (

@@ -143,7 +143,9 @@ def calibrated(
     update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
     moved = (update + 2 * states) * _owned(job, layout, dense, experts)
     moved = 0.0 * moved if job.frozen else moved
-    casts = stream(s, "casts of parameters", stack.cast_bytes * (dense + experts), stack.elementwise_share)
+    # Frozen weights rest in the format of the arithmetic, and fp32 arithmetic reads parameters as they are.
+    cast_bytes = 0.0 if job.frozen or chip.product_bytes > HALF else stack.cast_bytes
+    casts = stream(s, "casts of parameters", cast_bytes * (dense + experts), stack.elementwise_share)
     written = stream_time(moved, chip.bandwidth, k.optimizer_share)
     updated = casts + a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
     ranks = layout.tp * pp * layout.cp * layout.dp
