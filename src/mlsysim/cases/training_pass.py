@@ -165,7 +165,7 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
         text = f"{chip.name} has no measured training constants; those of its class are used"
         assumed.say("extrapolating", True, CHIP, text)
     band = interval(training_regime(shape, job.frozen), measured.measured)
-    words = f"90 % of {band.rows} published runs of this kind ({band.regime})"
+    words = f"90 % of {band.rows} published runs of this kind ({band.regime}), none of them on one accelerator"
     if band.extrapolating:
         words = "extrapolating: no measurement of this kind is near"
 

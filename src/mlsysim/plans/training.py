@@ -149,6 +149,10 @@ def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
     }
 
 
+_ELSEWHERE = ", none of them on one accelerator,"
+"""Of every published training run in the tables that the bands rest on."""
+
+
 def _interval(sheet: Sheet, step: DistributedResult, calibrated: bool) -> None:
     """What the interval rests on."""
     band = step._context.get("band")
@@ -159,7 +163,7 @@ def _interval(sheet: Sheet, step: DistributedResult, calibrated: bool) -> None:
         sheet.interval = (
             "Extrapolating: no measured run is near this one; the interval is the widest of its kind."
             if band.extrapolating
-            else f"90 % of {band.rows} published runs of this kind lay in the interval."
+            else f"90 % of {band.rows} published runs of this kind{_ELSEWHERE if step.accelerators == 1 else ''} lay in the interval."
         )
 
 
