@@ -17,8 +17,6 @@ from pydantic import BaseModel
 from mlsysim.errors import InputError
 from mlsysim.units.registry import Quantity, format_unit
 
-__all__ = ["Malformed", "dump", "parse", "plain"]
-
 _DEEPEST = 32
 _LARGEST_INTEGER = 10**30
 

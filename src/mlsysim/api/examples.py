@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["EXAMPLES"]
-
 _TRAINING: dict[str, Any] = {
     "task": "training",
     "workload": {"model": "Llama3_70B", "batch_size": 1024, "seq_len": 8192, "tokens": 2e12},

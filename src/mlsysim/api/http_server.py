@@ -32,8 +32,6 @@ from mlsysim.api.service import OPERATIONS, failure
 from mlsysim.api.workers import Pool, Told
 from mlsysim.errors import InputError
 
-__all__ = ["create_app", "is_loopback", "run"]
-
 _BODY_S = 30.0
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _HEADERS = {

@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 
 from mlsysim.errors import InputError
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -24,8 +24,6 @@ from mlsysim.api.tool_schemas import tool_schema
 from mlsysim.api.workers import Pool
 from mlsysim.errors import nearest
 
-__all__ = ["TOOLS", "create_server", "run"]
-
 TOOLS = tuple(OPERATIONS)
 """Every operation is a tool."""
 

@@ -8,8 +8,6 @@ from typing import Any
 from mlsysim.api.limits import Limits
 from mlsysim.api.service import OPERATIONS, Operation
 
-__all__ = ["STATUS", "openapi"]
-
 STATUS = {
     "malformed": 400,
     "not_found": 404,

@@ -15,24 +15,6 @@ from mlsysim.plans.plan import Plan, Short
 from mlsysim.plans.schema import SAID, in_words, record_of
 from mlsysim.units.fields import Record
 
-__all__ = [
-    "CompareRequest",
-    "Detail",
-    "EvaluateRequest",
-    "ExplainRequest",
-    "ExportRequest",
-    "Filter",
-    "FlatRequest",
-    "OptimizeRequest",
-    "SchemaRequest",
-    "ServeRequest",
-    "SweepRequest",
-    "TrainRequest",
-    "WallsRequest",
-    "ZooKind",
-    "ZooRequest",
-]
-
 _NAME = 400
 Detail = Literal["full", "summary"]
 ZooKind = Literal["hardware", "models", "systems", "grids"]

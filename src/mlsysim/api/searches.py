@@ -14,8 +14,6 @@ from mlsysim.errors import InputError, MLSysError
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
 
-__all__ = ["OverLimit", "optimize", "sweep"]
-
 _MOST_AXES = 32
 _MOST_TOP = 1000
 _MOST_ROWS = 1000

@@ -41,8 +41,6 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import without_files
 from mlsysim.units.fields import Record
 
-__all__ = ["OPERATIONS", "Operation", "Reply", "call", "failure"]
-
 _LONGEST_SENTENCE = 1000
 _LEFT_OUT = ("scorecard", "roofline", "equations", "sources", "time_parts", "memory", "next_wall")
 """What a summary of an answer leaves out."""

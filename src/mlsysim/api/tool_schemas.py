@@ -13,8 +13,6 @@ from mlsysim.api.requests import FlatRequest
 from mlsysim.api.service import Operation
 from mlsysim.plans.plan import Plan
 
-__all__ = ["tool_schema"]
-
 _KINDS = {
     "Plan": {
         "type": "object",

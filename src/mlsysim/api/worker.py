@@ -13,8 +13,6 @@ import threading
 from multiprocessing import parent_process
 from typing import Any
 
-__all__ = ["READY", "answer_requests"]
-
 READY = "ready"
 _LARGEST_REPLY = 32_000_000
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

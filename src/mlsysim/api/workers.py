@@ -22,8 +22,6 @@ from mlsysim.api.limits import Limits
 from mlsysim.api.service import failure
 from mlsysim.api.worker import answer_requests
 
-__all__ = ["Pool", "Told"]
-
 _START_S = 60.0
 _END_S = 5.0
 

@@ -11,8 +11,6 @@ from mlsysim.cli.output import busy, print_json, print_sentences, print_table, p
 from mlsysim.cli.plan_options import as_an_option, changed, load, named_plan, plan_of
 from mlsysim.errors import InputError
 
-__all__ = ["audit", "compare", "explain", "sensitivity"]
-
 
 def audit(
     context: typer.Context,

@@ -12,8 +12,6 @@ from rich.table import Table
 
 from mlsysim.errors import InputError
 
-__all__ = ["calibrate"]
-
 
 def calibrate(
     file: Annotated[Path | None, typer.Argument(help="CSV of 3 to 50 operator or end-to-end times")] = None,

@@ -16,8 +16,6 @@ import typer
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import print_json, print_table, print_text
 
-__all__ = ["chip_here", "doctor"]
-
 _SECONDS = 10.0
 _PROBES = ("Llama3_8B", "Llama3_70B", "Mixtral_8x7B", "StableDiffusion_XL", "ResNet50", "Whisper_Large_V3")
 

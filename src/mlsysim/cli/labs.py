@@ -10,8 +10,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["labs"]
-
 labs = typer.Typer(
     name="labs", help="The engine in the browser: explorer and labs as static files.", no_args_is_help=True
 )

@@ -9,8 +9,6 @@ from pathlib import Path
 from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
 
-__all__ = ["recall", "remember"]
-
 _LARGEST = 1_000_000
 
 

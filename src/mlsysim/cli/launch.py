@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mlsysim.launch.reading import Reading
     from mlsysim.launch.review import Review
 
-__all__ = ["export", "import_launch", "review"]
-
 Model = Annotated[str | None, typer.Option("--model", help="the model, where the file does not name one of the zoo")]
 Target = Annotated[str | None, typer.Option("--target", help="megatron, vllm ...; found from the text where left out")]
 _TRAINS = ("megatron", "torchtitan", "deepspeed", "fsdp")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mlsysim.plans.answer import Answer
     from mlsysim.plans.plan import Plan
 
-__all__ = ["plan"]
-
 
 def plan(
     context: typer.Context,

@@ -24,8 +24,6 @@ from mlsysim.cli.validate import validate
 from mlsysim.cli.verify import verify
 from mlsysim.errors import MLSysError
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="mlsysim",
     help="Plan machine-learning systems: will it fit, how fast, what does it cost, what binds?",

@@ -10,8 +10,6 @@ from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import busy, print_json, print_table, print_text
 from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
 
-__all__ = ["optimize", "synthesize"]
-
 optimize = typer.Typer(name="optimize", help="The best layout, batch or place.", no_args_is_help=True)
 
 Target = Annotated[str, typer.Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")]

@@ -9,14 +9,6 @@ import typer
 
 from mlsysim.errors import InputError, unknown_name
 
-__all__ = [
-    "FORMS",
-    "AsJson",
-    "Output",
-    "chosen_form",
-    "is_plan_file",
-]
-
 FORMS = ("text", "json", "markdown", "csv")
 
 Output = Annotated[str | None, typer.Option("-o", "--output", help="text, json, markdown or csv", show_default=False)]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from mlsysim.plans.answer import Answer
 
-__all__ = ["busy", "console", "print_answer", "print_json", "print_sentences", "print_table", "print_text"]
-
 _LEVELS = {"feasibility": "Does it fit", "performance": "How fast", "macro": "What it costs"}
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import Leaf
 
-__all__ = ["as_an_option", "changed", "in_options", "load", "named_plan", "plan_command", "plan_of", "settings_of"]
-
 _GIVEN = "mlsysim.plan"
 _PREFIX = "plan_"
 _SHORT = {

@@ -14,8 +14,6 @@ from mlsysim.errors import InputError
 if TYPE_CHECKING:
     from mlsysim.plans.plan import Plan
 
-__all__ = ["evaluate", "serve", "train"]
-
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="a model of the zoo, or a path to a model file")]
 
 

@@ -10,8 +10,6 @@ import typer
 from mlsysim.cli.options import AsJson
 from mlsysim.cli.output import print_json, print_text
 
-__all__ = ["report"]
-
 
 def report(
     context: typer.Context,

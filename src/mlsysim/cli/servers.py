@@ -10,8 +10,6 @@ import typer
 
 from mlsysim.errors import InputError
 
-__all__ = ["api", "mcp"]
-
 MaxBody = Annotated[int | None, typer.Option("--max-body", help="bytes of a request; 1,000,000")]
 Timeout = Annotated[float | None, typer.Option("--timeout", help="seconds for one operation; 30")]
 Workers = Annotated[int | None, typer.Option("--workers", help="processes that compute; one for each core, at most 4")]

@@ -17,8 +17,6 @@ from rich.console import Console
 
 from mlsysim.errors import InputError, MLSysError
 
-__all__ = ["Pace", "sweep"]
-
 _INTERRUPTED = 130
 _NOTHING_FITS = 2
 _NO_POINTS = "none"

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from mlsysim.importers.codecarbon import EmissionsReport
     from mlsysim.importers.trace import TraceReport
 
-__all__ = ["print_emissions", "print_trace", "sizes_of"]
-
 _TOP = 10
 
 

@@ -10,8 +10,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["validate"]
-
 
 def validate(
     files: Annotated[list[Path], typer.Argument(help="CSV tables of measurements, recognised by their header")],

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-__all__ = ["verify"]
-
 
 def verify(
     model: Annotated[str, typer.Argument(help="a model of the zoo: a dense transformer, a ViT or a CNN")],

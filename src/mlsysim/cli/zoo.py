@@ -10,8 +10,6 @@ from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import console, print_json, print_table, print_text
 from mlsysim.errors import InputError, unknown_name
 
-__all__ = ["import_", "schema", "walls", "zoo"]
-
 KINDS = ("hardware", "models", "systems", "grids")
 
 

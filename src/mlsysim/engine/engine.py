@@ -8,8 +8,6 @@ from typing import Any
 
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
 
-__all__ = ["Engine"]
-
 
 class Engine:
     """The single-node roofline without ceremony."""

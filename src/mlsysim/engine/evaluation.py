@@ -10,8 +10,6 @@ from mlsysim.units.fields import Record
 from mlsysim.units.text import format_value
 from mlsysim.walls.base import as_plain
 
-__all__ = ["Collector", "EvaluationLevel", "Metric", "SystemEvaluation"]
-
 
 class Metric(Record):
     """A value with the wall that it belongs to."""

@@ -8,8 +8,6 @@ from mlsysim.errors import InputError
 from mlsysim.units.registry import DimensionalityError, Quantity, format_unit
 from mlsysim.walls.base import Result
 
-__all__ = ["Difference", "DifferentialExplainer", "compare", "explain"]
-
 _NOTABLE = 0.005
 
 

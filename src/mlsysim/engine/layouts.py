@@ -16,8 +16,6 @@ from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = ["first_fitting_layout"]
-
 
 def first_fitting_layout(
     model: Workload, fleet: Fleet, batch: int, seq_len: int, precision: str

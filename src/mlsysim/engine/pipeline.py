@@ -15,8 +15,6 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import DimensionalityError, conversion_factor
 from mlsysim.walls.base import Amount, Resolver, Result
 
-__all__ = ["CompositionError", "Pipeline", "PipelineResult", "Stage"]
-
 
 class CompositionError(InputError):
     """Resolvers that cannot be joined."""

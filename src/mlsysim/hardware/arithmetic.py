@@ -7,8 +7,6 @@ from typing import Any
 from mlsysim.physics.precision import compute_precision, is_narrow
 from mlsysim.units.registry import to_si
 
-__all__ = ["arithmetic_peak"]
-
 
 def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     """Peak at a precision, and a note where weights in it are computed at a wider one.

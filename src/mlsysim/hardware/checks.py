@@ -8,8 +8,6 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.registry import parse_quantity
 from mlsysim.zoo.checks import Check, has_sources
 
-__all__ = ["CHECKS"]
-
 # Lowest and highest credible value by family: memory bandwidth, main memory, TDP, headline peak.
 _LIMITS: dict[str, dict[str, tuple[str, str]]] = {
     "gpu": {

@@ -23,24 +23,6 @@ from mlsysim.units.registry import to_si
 from mlsysim.zoo.provenance import Source
 from mlsysim.zoo.user_folder import user_folder
 
-__all__ = [
-    "REACH",
-    "Attention",
-    "Collective",
-    "ContextKernel",
-    "Convolution",
-    "DecodeKernel",
-    "EngineAttention",
-    "Gemm",
-    "MemoryBound",
-    "MemoryKernel",
-    "Power",
-    "ProductKernel",
-    "Profile",
-    "profile",
-    "profile_names",
-]
-
 REACH = 4096
 """Length (of a reduction, of a cache) at which the ``chain`` of a kernel is given."""
 

@@ -9,8 +9,6 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.registry import Q_
 from mlsysim.zoo.registry import Registry, provenance
 
-__all__ = ["Hardware"]
-
 FILES = (
     "nvidia.toml",
     "amd_intel.toml",

@@ -7,8 +7,6 @@ import re
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 
-__all__ = ["board_key", "board_named"]
-
 _MAKER = re.compile(r"^(NVIDIA|AMD|Intel|Apple|Tesla|GeForce|Virtualized)\s+", re.IGNORECASE)
 
 

@@ -31,8 +31,6 @@ from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 
-__all__ = ["EmissionsReport", "EmissionsRow", "is_emissions", "read_emissions"]
-
 _LARGEST = 50_000_000
 _MOST_ROWS = 100_000
 _SECONDS_PER_HOUR = 3600.0

@@ -19,23 +19,6 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.models.graph_workload import BY_GROUPS, GraphOperator, GraphWorkload
 
-__all__ = [
-    "Call",
-    "Shape",
-    "attention",
-    "broadcast",
-    "contraction",
-    "convolution",
-    "einsum_shapes",
-    "elements",
-    "lookup",
-    "moved",
-    "product",
-    "recurrent",
-    "with_weights",
-    "workload_of",
-]
-
 Shape = tuple[int, ...]
 
 _MOST_KINDS = 20_000

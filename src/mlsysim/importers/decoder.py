@@ -21,8 +21,6 @@ from mlsysim.models.recurrent import LinearAttention, Mamba
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
-__all__ = ["EXPERTS", "HEADS", "LAYERS", "WIDTH", "Draft", "decoder", "finish", "mamba_block"]
-
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")

@@ -14,8 +14,6 @@ from mlsysim.importers.report import ImportReport
 from mlsysim.importers.trace import TraceReport, read_trace
 from mlsysim.importers.trace_file import looks_like_trace
 
-__all__ = ["read_any"]
-
 _HEAD = 1 << 16
 
 

@@ -11,8 +11,6 @@ from mlsysim.importers.fields import Config
 from mlsysim.models.multimodal import SpeechWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
-__all__ = ["ENCODERS"]
-
 Reading = tuple[TransformerWorkload, str]
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from mlsysim.errors import InputError
 
-__all__ = ["LARGEST", "Config"]
-
 LARGEST = 1_000_000_000
 """No dimension of a network is larger: vocabularies are below 10 million, widths below 10 million."""
 

@@ -20,8 +20,6 @@ from mlsysim.importers.vision import VISION
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 
-__all__ = ["import_config", "read_config"]
-
 _TEXT = ("text_config", "llm_config", "language_config", "llm", "thinker_config")
 _VISION = ("vision_config", "vision_tower_config", "visual")
 _UNSUPPORTED = {

@@ -24,8 +24,6 @@ from mlsysim.models.latent_attention import MLA
 from mlsysim.models.recurrent import LinearAttention
 from mlsysim.models.transformer import TransformerWorkload
 
-__all__ = ["HYBRIDS", "settle"]
-
 Reading = tuple[TransformerWorkload, str]
 
 

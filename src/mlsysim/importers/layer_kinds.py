@@ -9,8 +9,6 @@ from __future__ import annotations
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.fields import Config
 
-__all__ = ["feed_forward", "mixers"]
-
 _NAMES = {
     "full_attention": "attention",
     "attention": "attention",

@@ -16,17 +16,6 @@ from typing import Any
 
 from mlsysim.errors import InputError
 
-__all__ = [
-    "PICKLES",
-    "check_bounds",
-    "existing",
-    "load_json",
-    "read_bounded",
-    "read_text",
-    "refuse_pickle",
-    "size_in_words",
-]
-
 # What `torch.save`, `pickle.dump` and older checkpoints are called.
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib")
 

@@ -23,8 +23,6 @@ from mlsysim.importers.torch_graph import read_pt2
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 
-__all__ = ["import_model", "model_named", "read_model"]
-
 LARGEST_CONFIG = 10_000_000
 """Real configurations are below 1 MB; those that list every quantised layer are the longest."""
 DISAGREEMENT = 0.01

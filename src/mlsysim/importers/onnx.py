@@ -28,8 +28,6 @@ from mlsysim.importers.onnx_values import fold
 from mlsysim.importers.onnx_wire import Function, Graph, Node, Reference, Tensor, Value, read_onnx_file
 from mlsysim.importers.report import ImportReport
 
-__all__ = ["read_onnx"]
-
 _MOST_NODES = 1_000_000
 _DEEPEST = 16
 _DTYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16", 3: "int8", 2: "uint8", 21: "uint4", 22: "int4"}

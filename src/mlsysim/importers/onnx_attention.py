@@ -6,8 +6,6 @@ from mlsysim.importers.counting import Call, attention
 from mlsysim.importers.onnx_shapes import Known, whole
 from mlsysim.importers.onnx_wire import Node
 
-__all__ = ["fuse_attention"]
-
 _BEFORE = frozenset(("Add", "Sub", "Mul", "Div", "Where", "Cast", "Identity", "Reshape"))
 _AFTER = frozenset(("Cast", "Identity", "Dropout", "Where", "IsNaN", "Reshape"))
 _PRODUCTS = ("MatMul", "FusedMatMul")

@@ -8,8 +8,6 @@ from mlsysim.importers.counting import Call, attention, contraction, convolution
 from mlsysim.importers.onnx_shapes import BINARY, RULES, SAME, Known, gemm_factors, whole
 from mlsysim.importers.onnx_wire import Node
 
-__all__ = ["KNOWN", "VIEWS", "calls_of"]
-
 VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size", "Constant"))
 """Operators that leave the data where it is (dropout is off in inference)."""
 

@@ -16,8 +16,6 @@ from mlsysim.errors import InputError
 from mlsysim.importers.counting import Shape, broadcast, einsum_shapes, elements
 from mlsysim.importers.onnx_wire import Node, Tensor
 
-__all__ = ["BINARY", "RULES", "SAME", "Known", "axis_of", "gemm_factors", "infer", "numbers", "rule", "whole"]
-
 _MOST_VALUES = 512
 
 SAME = frozenset(

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from mlsysim.importers.onnx_shapes import Known, whole
 from mlsysim.importers.onnx_wire import Node, Tensor
 
-__all__ = ["fold"]
-
 _MOST = 512
 _LARGEST = 2.0**62
 

@@ -31,8 +31,6 @@ from mlsysim.importers.protobuf import (
     whole,
 )
 
-__all__ = ["Function", "Graph", "Model", "Node", "Reference", "Tensor", "Value", "read_onnx_file"]
-
 _DEEPEST = 16
 _LARGEST_CONSTANT = 4096
 """Bytes of a tensor that are read: shapes, axes and sizes are some tens, weights are never needed."""

@@ -13,20 +13,6 @@ from typing import Any, BinaryIO
 
 from mlsysim.errors import InputError
 
-__all__ = [
-    "LONGEST_TEXT",
-    "Broken",
-    "Source",
-    "Span",
-    "floats",
-    "integers",
-    "signed",
-    "span_of",
-    "text_of",
-    "varint",
-    "whole",
-]
-
 _MOST_FIELDS = 20_000_000
 _IN_MEMORY = 1 << 16
 LONGEST_TEXT = 1 << 16

@@ -11,8 +11,6 @@ from typing import Any
 from mlsysim.importers.fields import Config
 from mlsysim.units.fields import Record
 
-__all__ = ["Quantisation", "of_config", "of_modelopt"]
-
 
 class Quantisation(Record):
     """``method`` as its files name it; precision of weights, activations and the cache, None where they keep the model's."""

@@ -10,8 +10,6 @@ from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.fields import Record
 
-__all__ = ["ImportReport", "cache_slopes"]
-
 _LONG = 1e9
 """A context far beyond every window and far below what counts as unbounded."""
 

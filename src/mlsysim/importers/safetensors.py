@@ -18,8 +18,6 @@ from mlsysim.errors import InputError
 from mlsysim.importers.fields import Config
 from mlsysim.importers.limits import load_json, read_bounded, size_in_words
 
-__all__ = ["Checkpoint", "read_folder", "read_header"]
-
 LARGEST_HEADER = 100_000_000
 """The format's own limit."""
 LARGEST_INDEX = 200_000_000

@@ -34,8 +34,6 @@ from mlsysim.importers.limits import existing, load_json, read_bounded
 from mlsysim.importers.report import ImportReport
 from mlsysim.importers.torch_programs import GraphNode, Program, graph_text, program_in_json, program_in_memory
 
-__all__ = ["import_module", "read_pt2"]
-
 _VIEWS = frozenset(
     [
         "alias",

@@ -13,8 +13,6 @@ from mlsysim.errors import InputError
 from mlsysim.importers.counting import Shape
 from mlsysim.importers.limits import size_in_words
 
-__all__ = ["GraphNode", "GraphTensor", "Program", "graph_text", "program_in_json", "program_in_memory"]
-
 _LARGEST_GRAPH = 200_000_000
 _MOST_FILES = 100_000
 _DEEPEST = 16

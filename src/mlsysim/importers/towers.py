@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from mlsysim.importers.fields import Config
 
-__all__ = ["tower_parameters"]
-
 
 @dataclass(frozen=True, slots=True)
 class Tower:

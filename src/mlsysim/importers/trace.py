@@ -26,8 +26,6 @@ from mlsysim.importers.trace_kinds import COMMUNICATION, COMPUTE, kind_of, preci
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import to_si
 
-__all__ = ["KernelTime", "KindTime", "TraceReport", "chip_of", "read_trace", "union_length"]
-
 _TOP = 20
 Interval = tuple[float, float]
 

@@ -23,8 +23,6 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import existing, load_json, read_bounded, size_in_words
 
-__all__ = ["Event", "Trace", "load_trace", "looks_like_trace"]
-
 LARGEST_TRACE = 1_000_000_000
 _MOST_EVENTS = 10_000_000
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -9,8 +9,6 @@ from typing import Any
 
 from mlsysim.importers.counting import Shape
 
-__all__ = ["COMMUNICATION", "COMPUTE", "kind_of", "precision_of", "work_of"]
-
 COMPUTE = ("gemm", "conv", "attention")
 """Kinds that a chip's arithmetic may bound; the others move bytes."""
 COMMUNICATION = "collective"

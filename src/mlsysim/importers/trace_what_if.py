@@ -33,8 +33,6 @@ from mlsysim.importers.trace_kinds import COMMUNICATION, COMPUTE
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import to_si
 
-__all__ = ["WhatIf", "what_if"]
-
 _LAUNCH = 5e-6
 _FIXED = ("optimizer",)
 

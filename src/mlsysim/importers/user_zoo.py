@@ -34,8 +34,6 @@ from mlsysim.zoo.checks import Check, Problem, run_checks
 from mlsysim.zoo.registry import Registry
 from mlsysim.zoo.user_folder import VARIABLE, chosen_folder
 
-__all__ = ["check_user_zoo", "save_model"]
-
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _NAMESPACES = {
     "vit": "Vision",

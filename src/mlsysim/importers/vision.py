@@ -12,8 +12,6 @@ from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 
-__all__ = ["VISION"]
-
 Reading = tuple[Workload, str]
 _IMAGE = 224
 

@@ -31,8 +31,6 @@ from mlsysim.labs.fetch import Pin, fetch, pins
 from mlsysim.labs.runner import list_labs
 from mlsysim.labs.wheel import browser_wheel
 
-__all__ = ["Site", "build", "contents"]
-
 MANIFEST = "manifest.json"
 LOCK_MEMBER = "package/pyodide-lock.json"
 

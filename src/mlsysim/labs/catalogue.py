@@ -18,8 +18,6 @@ from mlsysim.timing.engines import engine_names
 from mlsysim.timing.stacks import stack_names
 from mlsysim.units.registry import to_si
 
-__all__ = ["chips", "models", "short_lists"]
-
 _FEW = 3
 """A family with fewer members than this goes to the others of its kind."""
 

@@ -6,8 +6,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plot import Figure
 from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
 
-__all__ = ["charts_of", "charts_of_both", "sensitivity_chart"]
-
 _WHOLE = {"training": "Step", "serving": "Request", "inference": "Pass"}
 _ROOFLINE, _MEMORY = "Roofline of one chip", "Memory of one accelerator"
 

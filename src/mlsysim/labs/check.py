@@ -8,8 +8,6 @@ from mlsysim.labs.lab import Lab
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.scope import Scope, all_variants
 
-__all__ = ["check_lab"]
-
 
 def check_lab(lab: Lab, charts: bool = True) -> int:
     """The number of variants; raises one sentence for the first thing that is wrong."""

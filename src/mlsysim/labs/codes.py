@@ -24,8 +24,6 @@ from mlsysim.errors import InputError
 from mlsysim.labs.lab import Lab, lab, labs
 from mlsysim.labs.scope import student_name
 
-__all__ = ["ResultCode", "derived_key", "make_code", "read_code"]
-
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOOKALIKES = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
 _LAB, _STUDENT, _CHECK = 2, 4, 5

@@ -12,8 +12,6 @@ from typing import Any
 from mlsysim.plans.plan import FREE, Plan
 from mlsysim.plans.schema import Leaf
 
-__all__ = ["NOT_CONTROLS", "keys_module", "plan_keys"]
-
 NOT_CONTROLS = {
     "name": "the page names the design itself",
     "description": "it is for files",

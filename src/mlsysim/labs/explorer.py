@@ -41,19 +41,6 @@ from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
 
-__all__ = [
-    "catalogue",
-    "cheapest",
-    "compare",
-    "evaluate",
-    "explore",
-    "scenario",
-    "sensitivity",
-    "settle",
-    "take_model",
-    "why",
-]
-
 Document = dict[str, Any]
 
 _KEPT = 64

@@ -24,8 +24,6 @@ from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 
-__all__ = ["Formula", "field_of", "formula"]
-
 _LONGEST = 400
 _MOST_POWER = 64
 

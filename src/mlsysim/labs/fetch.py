@@ -29,8 +29,6 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from mlsysim.errors import InputError
 
-__all__ = ["Pin", "cache_folder", "fetch", "pins"]
-
 NPM = "https://registry.npmjs.org/"
 PYPI = "https://pypi.org/simple/"
 NPM_VARIABLES = ("npm_config_registry", "NPM_CONFIG_REGISTRY")

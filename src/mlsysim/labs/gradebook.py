@@ -12,8 +12,6 @@ from mlsysim.errors import InputError
 from mlsysim.labs.codes import read_code
 from mlsysim.labs.lab import lab
 
-__all__ = ["Graded", "Submission", "grade_submissions", "read_submissions"]
-
 
 @dataclass(frozen=True)
 class Submission:

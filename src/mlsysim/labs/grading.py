@@ -18,8 +18,6 @@ from mlsysim.labs.lab import Lab, Question
 from mlsysim.labs.scope import Scope, as_unit, shown
 from mlsysim.units.registry import Quantity, parse_quantity, ureg
 
-__all__ = ["Grade", "compare_prediction", "grade", "grade_all", "read_answer", "right_answer"]
-
 _MONEY = re.compile(r"^\$\s*([\d.,_]+(?:[eE][+-]?\d+)?)\s*(k|K|M|B|bn|thousand|million|billion)?$")
 _SCALES = {None: 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9}
 _CARBON = re.compile(r"\b(g|kg|t|tonnes?)\s*(?:of\s+)?(CO2(?:eq?)?)\b", re.IGNORECASE)

@@ -26,22 +26,6 @@ from mlsysim.labs.expression import formula
 from mlsysim.units.fields import Record
 from mlsysim.walls.catalog import RESOLVERS
 
-__all__ = [
-    "PLACEHOLDER",
-    "Chart",
-    "Column",
-    "Compute",
-    "Control",
-    "Lab",
-    "Option",
-    "Question",
-    "Value",
-    "lab",
-    "lab_from_text",
-    "lab_ids",
-    "labs",
-]
-
 PLACEHOLDER = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
 _ID = r"^[a-z][a-z0-9_]{0,39}$"
 Stage = Literal["predict", "compute", "explain"]

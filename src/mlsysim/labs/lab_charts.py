@@ -11,8 +11,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plot import heat_map, memory_bar, pareto, regime_map, roofline, scorecard, timeline, tornado, waterfall
 from mlsysim.units.registry import Quantity, quantity
 
-__all__ = ["draw", "table"]
-
 
 def draw(scope: Scope, chart: Chart, width: int) -> dict[str, Any]:
     """A chart as SVG with its description, or a table as rows; what there is no data for says so."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import html
 import re
 
-__all__ = ["to_html"]
-
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:[\w-]+\.html)?(?:[?#][\w=&;.-]*)?)\)")
 _STRONG = re.compile(r"\*\*(.+?)\*\*")
 _STRESS = re.compile(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])")

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from mlsysim.errors import DimensionalityError, InputError, MLSysError, unknown_name
 
-__all__ = ["call", "offer", "offered"]
-
 Offered = TypeVar("Offered", bound=Callable[..., Any])
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}

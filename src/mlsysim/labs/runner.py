@@ -19,8 +19,6 @@ from mlsysim.labs.markdown import to_html
 from mlsysim.labs.rpc import offer
 from mlsysim.labs.scope import Scope, parameters_of, student_name
 
-__all__ = ["lab_answer", "lab_compute", "lab_finish", "lab_open", "lab_predict", "list_labs"]
-
 
 @offer
 def list_labs() -> list[dict[str, Any]]:

@@ -24,8 +24,6 @@ from mlsysim.units.registry import DimensionalityError, Quantity
 from mlsysim.units.text import format_value
 from mlsysim.walls.catalog import resolver
 
-__all__ = ["Scope", "all_variants", "as_unit", "parameters_of", "shown", "student_name"]
-
 _DEEPEST = 40
 
 

@@ -15,8 +15,6 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.labs.build import MANIFEST
 
-__all__ = ["in_background", "site_server"]
-
 
 class SiteHandler(SimpleHTTPRequestHandler):
     """Files of one folder, with the types that browsers insist on, and no listings."""

@@ -18,8 +18,6 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["browser_wheel"]
-
 LEFT_OUT = (
     "__main__.py",
     "cli/",

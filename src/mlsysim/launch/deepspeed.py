@@ -19,8 +19,6 @@ from mlsysim.launch.shell import LARGEST
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
-__all__ = ["FIELDS", "NAME", "read", "write"]
-
 NAME = "deepspeed"
 FIELDS = (
     "workload.batch_size", "workload.precision", "workload.optimizer", "parallelism.tp", "parallelism.pp", "parallelism.dp",

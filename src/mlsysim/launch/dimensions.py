@@ -17,8 +17,6 @@ from mlsysim.models.registry import Models
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
-__all__ = ["dimension_flags", "model_of"]
-
 _GPT2_VOCABULARY = 50257
 
 

@@ -17,8 +17,6 @@ from typing import Any, Literal
 from mlsysim.errors import InputError
 from mlsysim.launch.shell import is_unresolved
 
-__all__ = ["Flag", "Parsed", "Table", "data_table", "number", "parse", "parse_tables", "put", "table", "tables_with"]
-
 _NEGATIVE = re.compile(r"-\.?\d")
 Takes = Literal["switch", "int", "float", "text", "many"]
 

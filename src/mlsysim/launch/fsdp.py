@@ -20,8 +20,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
-__all__ = ["FIELDS", "NAME", "read", "write"]
-
 NAME = "fsdp"
 FIELDS = (
     "workload.precision", "parallelism.tp", "parallelism.cp", "parallelism.dp", "parallelism.zero", "parallelism.recompute",

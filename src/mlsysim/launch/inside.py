@@ -16,8 +16,6 @@ from mlsysim.launch.shell import Script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
-__all__ = ["SERVERS", "TRAINERS", "chosen", "read_inside", "serve_lines", "train_lines", "width_of"]
-
 SERVERS: dict[str, Any] = {"vllm": vllm, "sglang": sglang, "tensorrt_llm": tensorrt_llm, **servers()}
 TRAINERS = ("megatron", "torchtitan")
 _CONFIG = "torchtitan.toml"

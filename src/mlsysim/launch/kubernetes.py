@@ -26,8 +26,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
-__all__ = ["FIELDS", "NAME", "read", "write"]
-
 NAME = "kubernetes"
 FIELDS = tuple(dict.fromkeys((*megatron.FIELDS, *serving.FIELDS)))
 """Fields of a plan that a manifest and its command express."""

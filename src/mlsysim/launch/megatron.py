@@ -22,8 +22,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 
-__all__ = ["FIELDS", "NAME", "arguments", "claims", "gaps_of", "read", "read_command", "world", "write"]
-
 NAME = "megatron"
 FIELDS = (
     "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",

@@ -12,8 +12,6 @@ from pathlib import PurePosixPath
 from mlsysim.errors import InputError, nearest
 from mlsysim.models.registry import Models
 
-__all__ = ["checkpoint_of", "model_named", "precision_in_name"]
-
 _TUNED = re.compile(
     r"[-_.](instruct|chat|it|hf|base|pt|bf16|fp16|fp8|fp8[-_]dynamic|awq|gptq|int4|int8|nvfp4|fp4|mxfp4|w8a8|w4a16|w8a16|gguf|dynamic|quantized|\d{4}|v\d(\.\d)?)$",
     re.I,

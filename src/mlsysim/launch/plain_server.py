@@ -29,8 +29,6 @@ from mlsysim.launch.shell import Script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
-__all__ = ["Server", "servers"]
-
 _ALWAYS = ("workload.model", "serving.engine", "serving.replicas")
 _NEUTRAL = {"parallelism.tp": 1, "parallelism.pp": 1, "parallelism.ep": 1, "workload.precision": "bf16"}
 

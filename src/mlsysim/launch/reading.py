@@ -18,8 +18,6 @@ from mlsysim.plans.fleet_text import find_system, parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.units.fields import Record
 
-__all__ = ["Reading"]
-
 _COUNTED = re.compile(r"^\s*[\d_,]+\s*[xX×*]")
 
 

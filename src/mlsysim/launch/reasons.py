@@ -10,8 +10,6 @@ from mlsysim.plans.changes import settled
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
-__all__ = ["completed", "fleet_text", "header", "not_expressed", "reasons"]
-
 _SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_size")
 
 

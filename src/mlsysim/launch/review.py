@@ -36,8 +36,6 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.fields import Record
 
-__all__ = ["FlagChange", "Review", "review"]
-
 
 class FlagChange(Record):
     """One flag, what the file says, what is better, and what that alone does."""

@@ -13,18 +13,6 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.registry import Quantity
 
-__all__ = [
-    "SETTINGS",
-    "SLIGHT",
-    "attempt",
-    "best_serving",
-    "best_training",
-    "better_of",
-    "one_change",
-    "scored",
-    "setting_of",
-]
-
 SETTINGS = (
     "tp",
     "pp",

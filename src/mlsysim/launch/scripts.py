@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Setting", "array", "comment", "details_of", "one_line"]
-
 
 @dataclass(frozen=True)
 class Setting:

@@ -16,22 +16,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 
-__all__ = [
-    "FIELDS",
-    "begin",
-    "cap_of",
-    "cell_format",
-    "find_command",
-    "finish",
-    "format_settings",
-    "gaps_of",
-    "put_draft",
-    "put_formats",
-    "script_of",
-    "weight_format",
-    "without_details",
-]
-
 FIELDS = (
     "workload.model", "workload.precision", "parallelism.tp", "parallelism.pp", "parallelism.ep", "serving.concurrency", "serving.replicas",
     "serving.engine", "serving.cache_precision", "serving.chunk_tokens", "serving.draft_model", "serving.draft_tokens",

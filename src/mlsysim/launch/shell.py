@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 
 from mlsysim.errors import InputError
 
-__all__ = ["LARGEST", "Script", "is_unresolved", "read_script"]
-
 LARGEST = 1_000_000
 _MOST_WORDS = 50_000
 

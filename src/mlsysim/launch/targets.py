@@ -18,18 +18,6 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
-__all__ = [
-    "SERVES",
-    "TARGETS",
-    "export",
-    "is_launch_text",
-    "read_launch",
-    "read_launch_file",
-    "target_named",
-    "target_of",
-    "written",
-]
-
 TARGETS: dict[str, Any] = {
     "megatron": megatron,
     "torchtitan": torchtitan,

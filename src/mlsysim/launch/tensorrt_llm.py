@@ -22,8 +22,6 @@ from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
-__all__ = ["FIELDS", "NAME", "after", "arguments", "here_document", "read", "read_command", "write"]
-
 NAME, ENGINE, COMMAND = "tensorrt_llm", "TensorRT_LLM", "trtllm-serve"
 OPTIONS = "extra_llm_api_options.yaml"
 FIELDS = tuple(field for field in serving.FIELDS if field != "serving.memory_fraction")

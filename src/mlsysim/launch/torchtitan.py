@@ -22,8 +22,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, workload_of
 
-__all__ = ["FIELDS", "NAME", "body", "read", "write"]
-
 NAME = "torchtitan"
 FIELDS = (
     "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",

@@ -10,8 +10,6 @@ from mlsysim.importers.limits import check_bounds
 from mlsysim.launch.scripts import one_line
 from mlsysim.launch.shell import LARGEST
 
-__all__ = ["Why", "read_yaml", "write_yaml"]
-
 
 def read_yaml(text: str, name: str) -> list[Any]:
     """The documents of a YAML text."""

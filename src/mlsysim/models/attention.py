@@ -20,8 +20,6 @@ from mlsysim.models.passes import Pass, all_reduce, elementwise, gemm
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.units.ops import minimum
 
-__all__ = ["UNBOUNDED", "Attention", "attention_core", "split"]
-
 UNBOUNDED = 1e12
 
 

@@ -23,8 +23,6 @@ from mlsysim.units.fields import ByteRate, Bytes, Count, Flops, Record
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.zoo.provenance import Metadata
 
-__all__ = ["DISAGREEMENT", "Workload", "positive_number", "whole_number"]
-
 DISAGREEMENT = 0.02
 """A user's stated count may differ by this fraction from what the dimensions give before a warning says so."""
 

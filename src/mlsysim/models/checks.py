@@ -8,8 +8,6 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import RowWorkload
 from mlsysim.zoo.checks import Check, has_sources
 
-__all__ = ["CHECKS", "PARAMETER_TOLERANCE"]
-
 PARAMETER_TOLERANCE = 0.005
 _FLOP_TOLERANCE = 0.01
 

@@ -19,8 +19,6 @@ from mlsysim.models.ffn import experts_hit
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.units.ops import minimum, where
 
-__all__ = ["AttentionKind", "Demand", "StackTotals", "sequence_demand"]
-
 
 @dataclass(frozen=True, slots=True)
 class Demand:

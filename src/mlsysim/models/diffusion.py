@@ -17,8 +17,6 @@ from mlsysim.models.vision import RowWorkload
 from mlsysim.units.fields import Count
 from mlsysim.units.registry import Quantity
 
-__all__ = ["DiffusionWorkload"]
-
 
 class DiffusionWorkload(RowWorkload):
     """A denoiser (U-Net or transformer) given by layer rows; ``inference_flops`` is that of one denoiser pass."""

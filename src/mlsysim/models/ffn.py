@@ -16,8 +16,6 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, all_reduce, elementwise, gemm
 from mlsysim.units.ops import minimum
 
-__all__ = ["FeedForward", "MixtureOfExperts", "experts_hit"]
-
 
 def experts_hit(experts: Any, per_token: Any, tokens: Any) -> Any:
     """Expected number of distinct experts that ``tokens`` tokens choose, ``per_token`` each, uniformly."""

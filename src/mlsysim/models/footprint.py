@@ -15,15 +15,6 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import activation_bytes_per_layer, optimizer_bytes, sharded_state
 from mlsysim.units.ops import ceil, maximum, where
 
-__all__ = [
-    "TrainingState",
-    "adapter_parameters",
-    "inference_bytes",
-    "local_parameters",
-    "saved_activations",
-    "training_state",
-]
-
 _LOGIT_BYTES = 8
 """Logits of a training step in fp32, with their gradient, for each token and vocabulary entry."""
 _SCORE_BYTES = 5

@@ -17,8 +17,6 @@ from mlsysim.errors import InputError
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import Quantity
 
-__all__ = ["KINDS", "ComputationGraph", "Operator"]
-
 KINDS = (
     "gemm",
     "grouped_gemm",

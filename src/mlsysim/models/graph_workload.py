@@ -21,8 +21,6 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 
-__all__ = ["BY_GROUPS", "GraphOperator", "GraphWorkload"]
-
 BY_GROUPS = ("attention", "batched_gemm")
 """Kinds in which each sample adds groups; in the others it adds rows."""
 

@@ -16,8 +16,6 @@ from mlsysim.models.stack import Block, Mixer
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 
-__all__ = ["BlockKind", "HybridWorkload", "SSMWorkload"]
-
 
 class BlockKind(Record):
     """``count`` layers with this mixer and this feed-forward part."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from mlsysim.models.vision import RowWorkload
 
-__all__ = ["CLASSES", "Inventory", "inventory_of", "totals"]
-
 CLASSES = (
     "conv",
     "pointwise",

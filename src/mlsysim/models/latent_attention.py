@@ -18,8 +18,6 @@ from mlsysim.physics.memory import causal_pairs
 from mlsysim.units.fields import Record
 from mlsysim.units.ops import minimum
 
-__all__ = ["CSA", "MLA", "CompressedAttention", "LatentAttention", "SparseIndexer"]
-
 
 class MLA(Record):
     """Ranks and head sizes of multi-head latent attention, as DeepSeek's configurations name them."""

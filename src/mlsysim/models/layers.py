@@ -23,8 +23,6 @@ from mlsysim.errors import InputError
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass
 
-__all__ = ["Layer", "parse_row"]
-
 _KINDS = ("conv", "dwconv", "linear", "attn", "embed", "norm", "pool", "upsample")
 _PAIR = re.compile(r"^(\d+)x(\d+)$")
 _CHANNELS = re.compile(r"^(\d+)->(\d+)$")

@@ -16,8 +16,6 @@ from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import Quantity
 
-__all__ = ["SpeechWorkload", "VisionLanguageWorkload"]
-
 
 class SpeechWorkload(TransformerWorkload):
     """Whisper-like: two convolutions halve a mel spectrogram, an encoder reads it, a decoder writes text.

@@ -14,8 +14,6 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.graph import Operator
 from mlsysim.physics.precision import bytes_per_element
 
-__all__ = ["PHASES", "Pass", "Sharding", "all_reduce", "elementwise", "gemm", "whole_model"]
-
 PHASES = ("prefill", "decode", "training", "inference")
 
 

@@ -20,8 +20,6 @@ from mlsysim.models.stack import Recompute, training_operators
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import Quantity
 
-__all__ = ["RecommendationWorkload"]
-
 
 class RecommendationWorkload(Workload):
     """A deep-learning recommendation model."""

@@ -20,8 +20,6 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, all_reduce, elementwise, gemm
 from mlsysim.units.fields import Record
 
-__all__ = ["GatedDeltaNet", "LinearAttention", "Mamba", "StateSpace"]
-
 _STATE_OPERATIONS = 6
 _DELTA_OPERATIONS = 7
 

@@ -16,8 +16,6 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.zoo.registry import Registry, provenance
 
-__all__ = ["Models"]
-
 KINDS: dict[str, type[Workload]] = {
     "transformer": TransformerWorkload,
     "moe": SparseTransformerWorkload,

@@ -12,8 +12,6 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.fields import Count
 from mlsysim.units.registry import to_si
 
-__all__ = ["SparseTransformerWorkload"]
-
 
 class SparseTransformerWorkload(TransformerWorkload):
     """A transformer whose feed-forward layers are mixtures of experts.

@@ -17,8 +17,6 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.units.ops import maximum
 
-__all__ = ["Block", "Mixer", "Recompute", "Stack", "backward", "forward_operators", "pair_up", "training_operators"]
-
 Recompute = Literal["none", "selective", "full"]
 A = TypeVar("A")
 B = TypeVar("B")

@@ -17,8 +17,6 @@ from mlsysim.models.recurrent import GatedDeltaNet, StateSpace
 from mlsysim.models.stack import Block, Stack
 from mlsysim.models.transformer import TransformerWorkload
 
-__all__ = ["Core", "Experts", "LayerKind", "Product", "Scan", "TrainingShape", "training_regime", "training_shape"]
-
 _CHUNK = 128
 """Tokens of a chunk in the usual state-space kernels."""
 

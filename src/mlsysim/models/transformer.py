@@ -27,8 +27,6 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Flops
 from mlsysim.units.registry import Quantity
 
-__all__ = ["TransformerWorkload"]
-
 _USUAL_FFN_RATIO = (1.0, 8.0)
 
 

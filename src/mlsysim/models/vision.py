@@ -18,8 +18,6 @@ from mlsysim.models.stack import Block, Recompute, Stack, training_operators
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import Quantity
 
-__all__ = ["CNNWorkload", "RowWorkload", "VisionTransformerWorkload"]
-
 
 class RowWorkload(Workload):
     """A network given by layer rows, or only by its parameters and operations."""

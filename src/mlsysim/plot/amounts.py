@@ -14,8 +14,6 @@ from mlsysim.errors import InputError, UnitError
 from mlsysim.plot.svg import clean
 from mlsysim.units.registry import DimensionalityError, Quantity, Unit, format_unit, parse_quantity, ureg
 
-__all__ = ["Amounts", "plain", "read_amount", "read_label", "read_parts", "sequence"]
-
 # Units in which values are kept, and the symbol that takes prefixes.
 _BASES = (
     ("s", "s"),

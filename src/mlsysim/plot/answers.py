@@ -17,8 +17,6 @@ from mlsysim.plot.charts.waterfall import waterfall
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.units.registry import quantity
 
-__all__ = ["HARDWARE", "memory_of", "roofline_of", "scorecard_of", "time_of", "tornado_of"]
-
 Named = Sequence[tuple[str, Answer]]
 """Answers with the name that tells each from the others; empty where there is one."""
 

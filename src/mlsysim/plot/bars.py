@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from mlsysim.plot.frame import BODY, PAD, SMALL, linear_scale, x_axis
 from mlsysim.plot.svg import LINE, Box, Drawing, fit, measure, wrap
 
-__all__ = ["Row", "paint_rows"]
-
 _PHONE = 500.0
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.plot.svg import Drawing
 
-__all__ = ["Figure"]
-
 NARROWEST, WIDEST = 300, 2000
 WIDE, PHONE = 720, 360
 

@@ -9,8 +9,6 @@ from itertools import pairwise
 from mlsysim.plot.scale import Linear, Log, axis_unit, linear_ticks, log_ticks, number, tick_texts
 from mlsysim.plot.svg import ASCENT, LINE, Box, Drawing, clean, measure, wrap
 
-__all__ = ["KeyEntry", "axis_title", "heading", "in_sentence", "key", "linear_scale", "notes", "x_axis", "y_axis"]
-
 PAD = 16.0
 TITLE, SUBTITLE, BODY, SMALL = 15.0, 12.0, 11.5, 11.0
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from mlsysim.plot.svg import ASCENT, DESCENT, Box, measure
 
-__all__ = ["Placed", "Placer"]
-
 _REACH = (9.0, 16.0, 26.0, 40.0, 58.0, 80.0)
 # What it costs to lie on a line, or to have a leader across a label, in pixels of distance.
 _CROSSED, _HIDDEN = 20.0, 60.0

@@ -27,8 +27,6 @@ from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import Box, Drawing, fit
 
-__all__ = ["OperatingPoint", "Roof", "RoofChart"]
-
 
 @dataclass(frozen=True, slots=True)
 class Roof:

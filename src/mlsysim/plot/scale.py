@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Linear", "Log", "amount", "axis_unit", "linear_ticks", "log_ticks", "number", "tick_texts"]
-
 _PREFIXES = {
     -5: "f",
     -4: "p",

@@ -25,8 +25,6 @@ from functools import cached_property
 
 from mlsysim.errors import InputError, unknown_name
 
-__all__ = ["SCHEDULE_NAMES", "Slot", "Timeline", "simulate"]
-
 SCHEDULE_NAMES = ("gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe")
 
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "backward", "input gradient", "weight gradient"

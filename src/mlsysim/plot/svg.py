@@ -19,8 +19,6 @@ from xml.sax.saxutils import escape
 from mlsysim.errors import InputError
 from mlsysim.plot.theme import HATCHES, stylesheet
 
-__all__ = ["Box", "Drawing", "clean", "fit", "measure", "wrap"]
-
 # Hundredths of an em of the printable ASCII characters, from the space on (DejaVu Sans 2.37).
 _ASCII = (
     "32 41 46 84 64 96 78 28 40 40 50 84 32 37 32 34 64 64 64 64 64 64 64 64 64 64 34 34 84 84 84 54 100 69 69 70 78 64 "

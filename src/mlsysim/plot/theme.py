@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from functools import cache
 
-__all__ = ["DARK", "HATCHES", "LIGHT", "SERIES", "stylesheet"]
-
 SERIES = 8
 RAMP = 7
 

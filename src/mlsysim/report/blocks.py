@@ -8,8 +8,6 @@ from mlsysim.plans.answer import Equation
 from mlsysim.plot.figure import Figure
 from mlsysim.report.provenance import Cited
 
-__all__ = ["Block", "Cards", "Chart", "Code", "Documents", "Facts", "Formulas", "Section", "Table", "Text"]
-
 
 @dataclass(frozen=True)
 class Text:

@@ -15,8 +15,6 @@ from mlsysim.report.designs import Designs, designs_around
 from mlsysim.report.figures import figures_of
 from mlsysim.report.provenance import Assumption, Cited, assumptions_of, documents_of
 
-__all__ = ["Report", "build_report"]
-
 
 @dataclass(frozen=True)
 class Report:

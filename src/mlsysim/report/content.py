@@ -15,8 +15,6 @@ from mlsysim.report.figures import WHOLES, pipeline_drawn
 from mlsysim.units.registry import quantity
 from mlsysim.units.text import bytes_text, format_value
 
-__all__ = ["NOT_KNOWN", "sections_of"]
-
 NOT_KNOWN = "not known"
 
 _LEVELS = {"feasibility": "Does it fit", "performance": "How fast"}

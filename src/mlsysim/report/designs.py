@@ -27,8 +27,6 @@ from mlsysim.plot.charts.pareto import front
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import Quantity, quantity, to_si
 
-__all__ = ["Design", "Designs", "designs_around"]
-
 THIS = "this plan"
 _MOST = 150
 _MOST_MIXED = 12

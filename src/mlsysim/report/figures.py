@@ -16,8 +16,6 @@ from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
 from mlsysim.report.designs import THIS, Designs
 from mlsysim.units.registry import Quantity, quantity
 
-__all__ = ["figures_of", "pipeline_drawn"]
-
 WHOLES = {"training": "a training step", "serving": "a request", "inference": "a pass"}
 _MOST_BLOCKS = 100
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from xml.sax.saxutils import escape
 
-__all__ = ["mathml"]
-
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\s+|.", re.DOTALL)
 
 _LETTERS = {

@@ -18,8 +18,6 @@ from mlsysim.report.build import Report
 from mlsysim.report.content import sections_of
 from mlsysim.report.formula import mathml
 
-__all__ = ["to_html"]
-
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _TONES = {0: "good", 2: "bad", 3: "bad"}
 

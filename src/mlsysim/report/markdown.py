@@ -10,8 +10,6 @@ from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, F
 from mlsysim.report.build import Report
 from mlsysim.report.content import sections_of, walls_table
 
-__all__ = ["to_markdown"]
-
 
 def to_markdown(report: Report) -> str:
     """The whole file."""

@@ -24,8 +24,6 @@ from mlsysim.walls.operations.sustainability import SustainabilityModel
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Source
 
-__all__ = ["Assumption", "Cited", "assumptions_of", "documents_of"]
-
 _RESOLVERS: tuple[type[Resolver[Any]], ...] = (
     DistributedModel,
     ServingModel,

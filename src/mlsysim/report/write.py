@@ -10,8 +10,6 @@ from mlsysim.report.build import Report
 from mlsysim.report.html import to_html
 from mlsysim.report.markdown import to_markdown
 
-__all__ = ["FORMATS", "format_of", "write_report"]
-
 FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
 
 

@@ -25,8 +25,6 @@ from typing import Any, TypeVar
 from mlsysim.errors import UnitError, unknown_name
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si, ureg
 
-__all__ = ["KERNELS", "Arg", "KernelProofError", "Signature", "evaluate", "kernel", "prove"]
-
 
 @dataclass(frozen=True)
 class Arg:

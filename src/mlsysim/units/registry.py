@@ -19,19 +19,6 @@ from pint.util import UnitsContainer
 
 from mlsysim.errors import UnitError, nearest
 
-__all__ = [
-    "Q_",
-    "DimensionalityError",
-    "Quantity",
-    "Unit",
-    "conversion_factor",
-    "format_unit",
-    "parse_quantity",
-    "quantity",
-    "to_si",
-    "ureg",
-]
-
 DimensionalityError = pint.DimensionalityError
 
 _LONGEST = 120

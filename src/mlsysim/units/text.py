@@ -6,8 +6,6 @@ from typing import Any
 
 from mlsysim.units.registry import Quantity, format_unit
 
-__all__ = ["byte_unit", "bytes_text", "format_value"]
-
 
 def format_value(value: Any) -> str:
     """A value as text: quantities and floats with a sensible number of digits, everything else as it is.

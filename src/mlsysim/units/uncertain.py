@@ -31,18 +31,6 @@ from typing import Any
 from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 
-__all__ = [
-    "DISTRIBUTIONS",
-    "EXAMPLES",
-    "Uncertain",
-    "check_finite",
-    "converted",
-    "in_one_unit",
-    "latin_hypercube",
-    "read_part",
-    "starts_with_number",
-]
-
 DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "uniform": ("low", "high"),
     "triangular": ("low", "mode", "high"),

@@ -19,8 +19,6 @@ from mlsysim.units.uncertain import (
     starts_with_number,
 )
 
-__all__ = ["uncertain"]
-
 _LONGEST = 500
 _CALL = re.compile(r"([A-Za-z_]+)\s*\(([^()]*)\)\s*(.*)", re.DOTALL)
 _SPREAD = re.compile(r"±|\+/-|\+-")

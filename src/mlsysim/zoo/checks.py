@@ -11,8 +11,6 @@ from typing import Any
 
 from mlsysim.zoo.registry import Registry
 
-__all__ = ["Check", "Problem", "has_sources", "run_checks"]
-
 Check = Callable[[Any], str | None]
 
 

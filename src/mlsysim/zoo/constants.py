@@ -12,8 +12,6 @@ from mlsysim.units.registry import Q_
 from mlsysim.zoo.files import Slice, parse_slice, slices
 from mlsysim.zoo.provenance import Source
 
-__all__ = ["Constant", "constant", "constant_names"]
-
 
 class Constant(Record):
     """A named number with its unit, what it means and where it comes from."""

@@ -15,8 +15,6 @@ from typing import Any
 
 from mlsysim.errors import ZooFileError
 
-__all__ = ["Slice", "parse_slice", "slices"]
-
 _HEADER = re.compile(r"^\[\[?\s*([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\][ \t]*(?:#.*)?$", re.MULTILINE | re.DOTALL)
 _STRING_OR_COMMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|#[^\n]*')

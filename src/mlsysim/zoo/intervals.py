@@ -13,8 +13,6 @@ from importlib.resources import files
 from mlsysim.units.fields import Record
 from mlsysim.zoo.files import parse_slice, slices
 
-__all__ = ["Interval", "interval"]
-
 
 class Interval(Record):
     """Factors on a prediction between which 90 % of measurements lay."""

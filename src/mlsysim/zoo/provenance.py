@@ -9,8 +9,6 @@ from pydantic import Field
 from mlsysim.errors import InputError
 from mlsysim.units.fields import Record
 
-__all__ = ["KINDS", "Metadata", "Source", "cite"]
-
 Kind = Literal["datasheet", "paper", "config", "statistics", "pricelist", "measured", "seed", "estimate", "user"]
 
 KINDS: dict[str, str] = {

@@ -13,8 +13,6 @@ from typing import Any
 from mlsysim.errors import DimensionalityError, InputError, unknown_name
 from mlsysim.units.registry import Quantity, parse_quantity
 
-__all__ = ["condition", "field_of", "in_order"]
-
 _COMPARED = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*$")
 _LONGEST = 200
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

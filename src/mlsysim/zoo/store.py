@@ -15,8 +15,6 @@ from mlsysim.zoo.files import Slice, parse_slice, slices
 from mlsysim.zoo.provenance import Metadata, Source
 from mlsysim.zoo.user_folder import user_folder
 
-__all__ = ["Builder", "Problems", "Store", "folded_name", "provenance"]
-
 Builder = Callable[[str, dict[str, Any]], Any]
 Problems = list[ZooFileError]
 

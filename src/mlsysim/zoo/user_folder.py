@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["VARIABLE", "chosen_folder", "user_folder"]
-
 VARIABLE = "MLSYSIM_ZOO"
 
 

@@ -26,8 +26,6 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.network_roofline import NetworkRooflineModel
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 
-__all__ = ["distributed_roofline", "plot_distributed_roofline"]
-
 # Long enough for the latency of any fleet to vanish.
 _LARGE_MESSAGE = 1e18
 

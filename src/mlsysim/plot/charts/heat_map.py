@@ -17,8 +17,6 @@ from mlsysim.plot.scale import amount, axis_unit, number
 from mlsysim.plot.svg import Box, Drawing, clean, measure
 from mlsysim.plot.theme import RAMP, SERIES
 
-__all__ = ["heat_map", "regime_map"]
-
 _FIRST_DARK = 4
 _VOID = "no answer"
 _SMALLEST_TEXT = 8.5

@@ -15,8 +15,6 @@ from mlsysim.plot.svg import LINE, Box, Drawing, measure
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import Result
 
-__all__ = ["memory_bar", "memory_parts"]
-
 
 @dataclass(frozen=True)
 class _Bar:

@@ -19,8 +19,6 @@ from mlsysim.plot.scale import Linear, amount
 from mlsysim.plot.schedule import Timeline, simulate
 from mlsysim.plot.svg import Box, Drawing, measure
 
-__all__ = ["memory_timeline"]
-
 _PANELS = 8
 
 

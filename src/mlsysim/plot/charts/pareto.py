@@ -29,8 +29,6 @@ from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import Box, Drawing, fit
 
-__all__ = ["front", "pareto"]
-
 _GOALS = ("low", "high")
 
 

@@ -23,8 +23,6 @@ from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
 
-__all__ = ["plot_roofline", "roofline"]
-
 
 def roofline(
     hardware: Any = None,

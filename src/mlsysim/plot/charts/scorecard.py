@@ -23,8 +23,6 @@ from mlsysim.units.registry import Quantity, to_si
 from mlsysim.walls.base import Wall
 from mlsysim.walls.catalog import DOMAINS, walls
 
-__all__ = ["plot_evaluation_scorecard", "scorecard"]
-
 _UNTOUCHED = "Not evaluated"
 _PHONE = 500.0
 _SHORT = {"mfu", "tco", "mtbf", "ttft", "itl", "usd", "kv"}

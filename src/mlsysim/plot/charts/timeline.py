@@ -11,8 +11,6 @@ from mlsysim.plot.scale import Linear
 from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Timeline, simulate
 from mlsysim.plot.svg import Box, Drawing, measure
 
-__all__ = ["timeline"]
-
 TITLES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",

@@ -14,8 +14,6 @@ from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import Drawing
 from mlsysim.walls.analysis.sensitivity import SensitivityResult
 
-__all__ = ["tornado"]
-
 _LOWER, _HIGHER = 1, 0
 
 

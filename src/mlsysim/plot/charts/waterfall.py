@@ -17,8 +17,6 @@ from mlsysim.units.registry import quantity
 from mlsysim.walls.base import Result
 from mlsysim.walls.fleet.communication import DistributedResult
 
-__all__ = ["step_parts", "waterfall"]
-
 
 @dataclass(frozen=True)
 class _Waterfall:
