@@ -179,7 +179,9 @@ _NAMED = re.compile(r"[A-Z]\w+: ")
 class Record(BaseModel):
     """A typed, frozen record. Bad input raises :class:`InputError` with one sentence instead of a validation report."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, defer_build=True
+    )
 
     def __init__(self, **data: Any) -> None:
         try:

@@ -73,7 +73,7 @@ class Registry:
         return sorted({*object.__dir__(self), *self._namespaces, *self.keys()})
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.list())
+        return (self._store.entry(key) for key in self.keys())
 
     def __len__(self) -> int:
         return len(self.keys())
