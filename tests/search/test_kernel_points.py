@@ -49,9 +49,9 @@ def test_every_kernel_is_found_by_its_full_name():
     [
         ({"fixed": {"kernel": "ring_all_reduces"}}, "did you mean"),
         ({"fixed": {}}, "fixes 'kernel'"),
-        ({"fixed": {"kernel": "transfer_time", "size": "3 GB/s"}, "axes": {"bandwidth": [1e9]}}, "expected a quantity"),
-        ({"fixed": {"kernel": "transfer_time"}, "axes": {"bandwidth": [1e9]}}, "needs 'size'"),
-        ({"fixed": {"kernel": "transfer_time", "width": 3}, "axes": {"bandwidth": [1e9]}}, "There is no input"),
+        ({"fixed": {"kernel": "memory_time", "moved": "3 GB/s"}, "axes": {"bandwidth": [1e9]}}, "expected a quantity"),
+        ({"fixed": {"kernel": "memory_time"}, "axes": {"bandwidth": [1e9]}}, "needs 'moved'"),
+        ({"fixed": {"kernel": "memory_time", "width": 3}, "axes": {"bandwidth": [1e9]}}, "There is no input"),
     ],
 )
 def test_bad_spaces_get_a_sentence(change, sentence):
@@ -60,7 +60,7 @@ def test_bad_spaces_get_a_sentence(change, sentence):
 
 
 def test_a_goal_has_to_be_said():
-    document = {**RING, "axes": {"bandwidth": [1e9, 2e9]}, "fixed": {"kernel": "transfer_time", "size": "1 GB"}}
+    document = {**RING, "axes": {"bandwidth": [1e9, 2e9]}, "fixed": {"kernel": "memory_time", "moved": "1 GB"}}
     del document["minimize"]
     with pytest.raises(InputError, match="minimize or maximize"):
         sweep(Space.from_dict(document))

@@ -21,7 +21,8 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
 from mlsysim.timing import operator_times
-from mlsysim.timing.network import Group, Hierarchical, Pipelined
+from mlsysim.timing.engines import kernels
+from mlsysim.timing.network import Group, Hierarchical, Pipelined, Reduction
 from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.timing.software_stacks import software
 from mlsysim.units.fields import Record
@@ -131,12 +132,31 @@ def test_messages_carry_their_units(kind: Any, group: Group) -> None:
         ("exchange", (8, group, True)),
         ("send", (True,)),
         ("send", (False,)),
+        ("hand_over", ()),
     ):
         found = getattr(carrying, operation)(Q_(message, "byte"), *more)
         expected = getattr(plain, operation)(message, *more)
         assert found.to("s").magnitude == pytest.approx(expected, rel=1e-12), operation
         with pytest.raises(DimensionalityError):
             getattr(carrying, operation)(Q_(message, "flop"), *more)
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 16, 64])
+def test_messages_of_an_engine_carry_their_units(ranks: int) -> None:
+    """The measured form: inside a domain, over the host's link, across nodes."""
+    plain = kernels(Hardware.get("L40S" if ranks == 8 else "H100"), "vllm").network
+    units = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s", "pools": "byte/s"}
+    changed: dict[str, Any] = {name: Q_(getattr(plain, name), unit) for name, unit in units.items()}
+    for name in ("near", "host", "wide"):
+        r = getattr(plain, name)
+        rates = {n: Q_(rate, "byte/s") for n, rate in r.rates.items()}
+        changed[name] = Reduction(Q_(r.start, "s"), Q_(r.per_rank, "s"), rates)
+    carrying, group = replace(plain, **changed), plain.group(ranks)
+    for operation, more in (("all_reduce", (group,)), ("exchange", (8, group)), ("hand_over", ())):
+        found = getattr(carrying, operation)(Q_(1e6, "byte"), *more)
+        assert found.to("s").magnitude == pytest.approx(getattr(plain, operation)(1e6, *more), rel=1e-12)
+        with pytest.raises(DimensionalityError):
+            getattr(carrying, operation)(Q_(1e6, "flop"), *more).to("s")
 
 
 def test_a_batch_of_an_array_takes_the_kernels_of_its_size() -> None:

@@ -51,7 +51,7 @@ from mlsysim.cases.request import (
     value_of,
 )
 from mlsysim.timing.engine_step import EngineStep
-from mlsysim.timing.engines import serving_table, table_bytes
+from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
 
@@ -309,6 +309,7 @@ def disaggregated_loop(
     decode_workers: Any,
     clients: Clients,
     *,
+    network: Any = None,
     slots: float | None = None,
     drafted: int = 0,
     acceptance: float | None = None,
@@ -348,9 +349,9 @@ def disaggregated_loop(
     full = together * ranks * prefill_workers
     service = reading(full) / full
     devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
-    hand_over = where(devices <= decode.kernels.domain, engine.hand_over, engine.hand_over_network)
+    hand_over = where(devices <= decode.network.domain, engine.hand_over, engine.hand_over_network)
     size = prefill.sequence_bytes(prompt) * prefill.deployment.tp
-    move = size / table_bytes("cache_transfer", "bandwidth")
+    move = decode.network.hand_over(size, network)
     active = places
     first = reading(1.0)
     slow: Any = False

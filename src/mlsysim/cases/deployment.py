@@ -15,8 +15,8 @@ from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
+from mlsysim.timing.network import chip_network
 from mlsysim.units.registry import to_si
-from mlsysim.zoo.constants import constant
 
 __all__ = ["Deployment", "build_replica", "check_degrees", "language_model"]
 
@@ -167,14 +167,8 @@ def build_replica(
     if note:
         assumed["arithmetic"] = note
     devices = max(tp, ep) * pp
-    link = link_latency = network = network_latency = 0.0
-    domain = math.inf
-    if devices > 1:
-        link, link_latency, domain = _link(chip, assumed)
-        if not model.hidden_dim:
-            assumed["communication"] = f"none: {model.name} states no hidden_dim, so its messages have no size"
-        if devices > domain:
-            network, network_latency = _network(fabric, assumed)
+    if devices > 1 and not model.hidden_dim:
+        assumed["communication"] = f"none: {model.name} states no hidden_dim, so its messages have no size"
     return Replica(
         model=model,
         chip=chip,
@@ -186,39 +180,9 @@ def build_replica(
         peak=peak,
         efficiency=efficiency,
         bandwidth=to_si(chip.memory.bandwidth, "byte/s") * bandwidth_efficiency,
-        link=link,
-        link_latency=link_latency,
-        domain=domain,
-        network=network,
-        network_latency=network_latency,
+        network=chip_network(chip, devices, fabric, assumed),
         memory_fraction=memory_fraction,
     )
-
-
-def _link(chip: Any, assumed: dict[str, str]) -> tuple[float, float, float]:
-    latency = to_si(constant("intra_node_latency").quantity, "s")
-    if chip.link is not None:
-        if chip.link.latency is not None:
-            latency = to_si(chip.link.latency, "s")
-        return to_si(chip.link.bandwidth_per_direction, "byte/s"), latency, chip.link.domain or math.inf
-    if chip.interconnect is not None:
-        assumed["link"] = f"{chip.interconnect.name}: {chip.name} has no link of its own to other chips"
-        return to_si(chip.interconnect.bandwidth, "byte/s"), latency, math.inf
-    raise InputError(
-        f"{chip.name} has no link to other chips, so a model cannot be split over several; "
-        "give the chip a 'link' or use one device.",
-        field="tp_size",
-    )
-
-
-def _network(fabric: Any, assumed: dict[str, str]) -> tuple[float, float]:
-    default_latency = constant("fabric_latency").quantity
-    if fabric is None:
-        rate = constant("infiniband_ndr_bandwidth").quantity
-        assumed["fabric"] = f"{rate:g~P} for each device and {default_latency:g~P} a message between nodes"
-        return to_si(rate, "byte/s"), to_si(default_latency, "s")
-    latency = fabric.latency if fabric.latency is not None else default_latency
-    return to_si(fabric.bandwidth, "byte/s"), to_si(latency, "s")
 
 
 def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int, redundant: int = 0) -> None:

@@ -3,7 +3,7 @@
     T_pass = max( F / (n P eta), B_device / W ) + collectives + dispatch
 
 A replica is ``pp`` stages of ``tp`` devices. Tensor parallelism divides operations and weights of a layer by ``tp`` and
-sums activations over the group twice a layer (a ring over one direction of the link). Key-value heads are divided too,
+sums activations over the group twice a layer (:mod:`mlsysim.timing.network`). Key-value heads are divided too,
 until there are fewer heads than devices; a latent cache (MLA) is held whole by every device. Pipeline parallelism
 divides memory, not latency: a token passes through all stages, one after the other. With several sequences the stages
 work on up to ``pp`` groups at a time. Expert parallelism divides experts over ``ep`` devices; beyond ``tp`` it adds
@@ -17,7 +17,6 @@ Batches, lengths, degrees and rates may be arrays, which have one value for each
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,9 +27,9 @@ from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.latent_attention import CompressedAttention, LatentAttention
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.collectives import hierarchical_all_reduce, ring_all_reduce, send
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import ceil, maximum, minimum, where
@@ -44,7 +43,6 @@ __all__ = [
     "pass_time",
     "pipelined_completion",
     "pipelined_period",
-    "token_exchange",
 ]
 
 _SECONDS = Arg("s", 1e-6, 1e3)
@@ -89,20 +87,6 @@ def device_bytes(
     return (
         shared / tensor_parallel + experts / expert_shards + activations / (tensor_parallel * attention_groups) + cache
     )
-
-
-@kernel(
-    inputs={
-        "message": Arg("byte", 1.0, 1e12),
-        "ranks": _DEGREE,
-        "bandwidth": Arg("byte/s", 1e8, 1e13),
-        "latency": Arg("s", 1e-7, 1e-4),
-    },
-    outputs={"time": "s"},
-)
-def token_exchange(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
-    """Tokens to the devices of their experts. Messages to all peers start together, so one start-up time is paid."""
-    return (ranks - 1) / ranks * message / bandwidth + latency
 
 
 @kernel(
@@ -169,11 +153,7 @@ class Replica:
     peak: Any
     efficiency: Any
     bandwidth: Any
-    link: Any
-    link_latency: Any
-    domain: Any
-    network: Any
-    network_latency: Any
+    network: Hierarchical
     memory_fraction: Any = None
 
     # --- shape ------------------------------------------------------------------------------------------------
@@ -191,11 +171,6 @@ class Replica:
     def attention_groups(self) -> Any:
         """Tensor-parallel groups that share one set of experts."""
         return maximum(1, self.ep // self.tp)
-
-    @property
-    def ranks_inside(self) -> Any:
-        """Devices of a tensor-parallel group that share a link domain, where the group is wider than one."""
-        return self.tp if self.tp <= self.domain else math.gcd(self.tp, int(self.domain))
 
     @property
     def longest_stage(self) -> Any:
@@ -304,43 +279,29 @@ class Replica:
         return shared * self.weight_element, (totals.weights_hit(tokens) - shared) * self.weight_element
 
     def _communication(self, tokens: Any, tag: Tag) -> Any:
-        hidden = self.model.hidden_dim
+        hidden, net = self.model.hidden_dim, self.network
         time: Any = 0.0
         if not hidden:
             return time
         message = tokens * hidden * self.activation_element
+
+        def sent(name: str, equation: str, ranks: Any, seconds: Any, size: Any) -> Any:
+            # Of many replicas the resource is of no interest.
+            resource = net.reach(ranks) if isinstance(ranks, (int, float)) else ""
+            return tag(name, 14, resource, equation, seconds, sent=size)
+
         if _some(self.tp > 1):
-            time = time + where(self.tp > 1, self._all_reduces(message, tag), 0.0)
+            sums = self._reductions * net.all_reduce(message, net.group(self.tp))
+            time = time + sent("tensor parallelism", "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)", self.tp, sums, message)
         if _some(self.ep > self.tp):
-            routed = message / self.tp * self.model.totals.experts_per_token
-            rate, latency, resource = self._path(self.width)
-            exchange = 2 * self._expert_layers * token_exchange(routed, self.ep, rate, latency)
-            moved = tag("expert exchange", 14, resource, "t = 2 L (n-1)/n M/W + a", exchange, sent=routed)
-            time = time + where(self.ep > self.tp, moved, 0.0)
+            token, choices = message / self.tp, self.model.totals.experts_per_token
+            once = net.exchange(token, choices, net.group(self.ep), deduplicated=False)
+            exchanges = where(self.ep > self.tp, 2 * self._expert_layers * once, 0.0)
+            time = time + sent("expert exchange", "t = 2 L (M/W + a)", self.width, exchanges, token * choices)
         if _some(self.pp > 1):
-            rate, latency, resource = self._path(self.devices)
-            sent = (self.pp - 1) * send(message, rate, latency)
-            handed = tag("pipeline parallelism", 14, resource, "t = (p-1) (M/W + a)", sent, sent=message)
-            time = time + where(self.pp > 1, handed, 0.0)
+            handed = (self.pp - 1) * net.send(message, self.devices <= net.domain)
+            time = time + sent("pipeline parallelism", "t = (p-1) (M/W + a)", self.devices, handed, message)
         return time
-
-    def _all_reduces(self, message: Any, tag: Tag) -> Any:
-        """Sums over the tensor-parallel group: a ring inside a link domain, rings of rings beyond it."""
-        near = self._reductions * ring_all_reduce(message, self.tp, self.link, self.link_latency)
-        inside, wide = self.ranks_inside, self.tp > self.domain
-        named = tag("tensor parallelism", 14, "link", "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)", near, sent=message)
-        if not _some(wide):
-            return named
-        links = (inside, self.link, self.link_latency, self.network, self.network_latency)
-        far = self._reductions * hierarchical_all_reduce(message, self.tp / inside, *links)
-        across = tag("tensor parallelism", 14, "fabric", "t = n_r T_hierarchical", far, sent=message)
-        return where(wide, across, named)
-
-    def _path(self, ranks: Any) -> tuple[Any, Any, str]:
-        """Bandwidth, latency and name of the path between any two of so many devices: the slowest that they need."""
-        near = ranks <= self.domain
-        rate, latency = where(near, self.link, self.network), where(near, self.link_latency, self.network_latency)
-        return rate, latency, "link" if near is True else "fabric"
 
     @cached_property
     def _reductions(self) -> int:

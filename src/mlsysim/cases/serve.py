@@ -62,14 +62,7 @@ __all__ = [
     "batch_times",
     "serve",
     "service_time",
-    "transfer_time",
 ]
-
-
-@kernel(inputs={"size": Arg("byte", 1e3, 1e13), "bandwidth": Arg("byte/s", 1e6, 1e14)}, outputs={"time": "s"})
-def transfer_time(size: Any, bandwidth: Any) -> Any:
-    """Time to hand a cache from the devices that read the prompt to those that write the answer."""
-    return size / bandwidth
 
 
 @kernel(
@@ -182,6 +175,9 @@ class Machine(Protocol):
     def cache(self, tokens: Any) -> Any:
         """Bytes of one sequence's cache, each element counted once."""
 
+    def hand_over(self, size: Any, rate: Any) -> Any:
+        """Time of so much cache between the two, at a rate or what their network has."""
+
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         """The fullest device that writes answers and, where they are others, that reads prompts."""
 
@@ -212,6 +208,9 @@ class Replicated:
 
     def cache(self, tokens: Any) -> Any:
         return self.writer.cache(tokens)
+
+    def hand_over(self, size: Any, rate: Any) -> Any:
+        return self.writer.network.hand_over(size, rate)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         found = [replica_memory(self.writer, t.length, self.draft)]
@@ -259,6 +258,9 @@ class Engines:
     def cache(self, tokens: Any) -> Any:
         return self.writer.deployment.model.stack.cache_elements(tokens) * self.writer.cache
 
+    def hand_over(self, size: Any, rate: Any) -> Any:
+        return self.writer.network.hand_over(size, rate)
+
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         found = [engine_memory(self.writer, t.length, self.draft)]
         return [*found, engine_memory(self.reader, t.prompt)] if self.apart else found
@@ -288,7 +290,9 @@ class Engines:
         common["server"] = h.server
         if self.apart:
             slots = None if h.slots is None else h.slots * t.replicas
-            loop = disaggregated_loop(self.reader, t.prefills, self.writer, t.replicas, clients, slots=slots, **common)
+            loop = disaggregated_loop(
+                self.reader, t.prefills, self.writer, t.replicas, clients, network=t.network, slots=slots, **common
+            )
             return loop, 1.0
         engine: dict[str, Any] = {
             "poll_steps": h.poll_steps,
@@ -345,7 +349,9 @@ def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = s
     transfer: Any = 0.0
     if machine.apart:
         size = machine.cache(t.prompt) * t.together
-        transfer = a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", transfer_time(size, t.network), sent=size)
+        transfer = a.tag(
+            HAND_OVER, COMMUNICATION, "fabric", "t = KV / W + a", machine.hand_over(size, t.network), sent=size
+        )
     return Times(prefill, longest, transfer, itl)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlsysim.cases.deployment import Deployment, check_degrees, language_model
 from mlsysim.cases.replica import Replica
-from mlsysim.cases.serve import Engines, Replicated
+from mlsysim.cases.serve import Engines, Replicated, taken
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
@@ -25,6 +25,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.serving_costs import listed_rent
 from mlsysim.search.serving_inputs import DEPLOYMENT, INPUTS, NONE
 from mlsysim.search.tables import Table
+from mlsysim.timing.network import Hierarchical
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import read_input
 
@@ -36,22 +37,18 @@ __all__ = ["COMMUNICATION", "COMPUTE", "NO_DESIGN", "Built", "Deployments", "Rep
 COMPUTE, COMMUNICATION = 1, 14
 NO_DESIGN = -1
 
+_OF_NETWORK = tuple(field.name for field in fields(Hierarchical))
 _NUMBERS = (
     "tp",
     "pp",
     "ep",
     "peak",
     "bandwidth",
-    "link",
-    "link_latency",
-    "domain",
-    "network",
-    "network_latency",
+    *_OF_NETWORK,
     "weight_element",
     "activation_element",
     "cache_element",
     "dispatch",
-    "ranks_inside",
     "width",
     "attention_groups",
     "longest_stage",
@@ -72,7 +69,6 @@ class Replicas(Replica):
     activation_element: Any = None
     cache_element: Any = None
     dispatch: Any = None
-    ranks_inside: Any = None
     width: Any = None
     attention_groups: Any = None
     longest_stage: Any = None
@@ -88,8 +84,9 @@ class Replicas(Replica):
 
     def take(self, index: Any) -> Replicas:
         """The replicas of some of the points."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "rents"}
-        return Replicas(**{n: v.take(index) if isinstance(v, np.ndarray) else v for n, v in values.items()})
+        values = {field.name: taken(getattr(self, field.name), index) for field in fields(self)}
+        net = Hierarchical(*(taken(getattr(self.network, name), index) for name in _OF_NETWORK))
+        return Replicas(**values | {"network": net})
 
 
 @dataclass(frozen=True)
@@ -160,10 +157,9 @@ class Deployments:
             some = row[present]
             found[name] = float(some[0]) if (some == some[0]).all() or np.isnan(some).all() else row[code]
         found["bandwidth"] = found["bandwidth"] * bandwidth_efficiency
-        rents = tuple(found.pop(name) for name in self.commitments)
-        return Replicas(
-            model=model, chip=None, precision="", cache_precision=None, efficiency=efficiency, rents=rents, **found
-        )
+        found["rents"] = tuple(found.pop(name) for name in self.commitments)
+        found["network"] = Hierarchical(*(found.pop(name) for name in _OF_NETWORK))
+        return Replicas(model=model, chip=None, precision="", cache_precision=None, efficiency=efficiency, **found)
 
     def _of(self, given: Mapping[str, Any]) -> Built:
         key = tuple(_key(value) for value in given.values())
@@ -211,9 +207,7 @@ def _number(replica: Replica, name: str) -> float:
         return np.nan if chip.unit_cost is None else to_si(chip.unit_cost, "USD")
     if name == "tdp":
         return np.nan if chip.tdp is None else to_si(chip.tdp, "kW")
-    value = float(getattr(replica, name))
-    # A replica of one device has no link, one inside a link domain no network; what they would take is multiplied by zero.
-    return 1.0 if name in ("link", "network") and value == 0.0 else value
+    return float(getattr(replica.network if name in _OF_NETWORK else replica, name))
 
 
 _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}

@@ -40,7 +40,6 @@ from mlsysim.search.serving_inputs import INPUTS, NUMBERS, inputs_of
 from mlsysim.timing.power import Activity, power_of, serving_activity
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import CALIBRATED
-from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
@@ -100,7 +99,6 @@ class ServingPoints:
         self.costs = ServingCosts(space, self.on_axes, self.fixed)
         commitments = self.costs.commitments()
         self.deployments = Deployments(space, self.on_axes, self.fixed, self.calibrated, commitments)
-        self.network = to_si(constant("infiniband_ndr_bandwidth").quantity, "byte/s")
         self._refuse_unknown(space)
         if self.calibrated:
             self._refuse_uncalibrated()
@@ -185,7 +183,7 @@ class ServingPoints:
         machine = built.machine if isinstance(built.machine, Engines) else Replicated(reader, writer, draft)
         if given["concurrency"] is not None and not described.model.has_dimensions:
             raise InputError(f"concurrency needs the size of the cache of {described.model.name}.", field="concurrency")
-        x = self._traffic(built, given)
+        x = self._traffic(given)
         memories = machine.memories(x)
         x = x.admitted(memories[0])
         needed, fits = _memory(x, memories)
@@ -224,13 +222,8 @@ class ServingPoints:
             **costs,
         }
 
-    def _traffic(self, built: Built, given: dict[str, Any]) -> Traffic:
+    def _traffic(self, given: dict[str, Any]) -> Traffic:
         """What is asked at the points."""
-        network = None
-        if built.apart:
-            fabric = built.described.fabric
-            default = self.network if fabric is None else to_si(fabric.bandwidth, "byte/s")
-            network = default if given["network_bandwidth"] is None else given["network_bandwidth"]
         return Traffic(
             prompt=given["seq_len"],
             answer=given["output_len"],
@@ -243,7 +236,7 @@ class ServingPoints:
             acceptance=given["draft_acceptance_rate"],
             replicas=given["num_replicas"],
             prefill_replicas=given["prefill_replicas"],
-            network=network,
+            network=given["network_bandwidth"],
         )
 
     # --- devices ----------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ checkpoints have it; router, output head and the absorbed latent projections sta
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -44,8 +44,6 @@ from mlsysim.timing.engines import (
     ServingKernels,
     kernels,
     serving_table,
-    table_bytes,
-    table_seconds,
 )
 from mlsysim.timing.operator_times import STARTS, Tag, untagged
 from mlsysim.units.ops import maximum, minimum, sqrt
@@ -55,8 +53,6 @@ __all__ = ["Deployment", "EngineStep", "StepTime", "engine_step"]
 
 _PASSES = 8
 """Times that a layer's norms, residuals and gates move the m x h activations."""
-_NODE = 8
-"""Chips of a node."""
 _HALF = 2.0
 """Bytes of an activation."""
 
@@ -131,6 +127,7 @@ class EngineStep:
         d = self.deployment = deployment
         self.engine = d.engine
         self.kernels: ServingKernels = kernels(d.chip, d.engine.kernels)
+        self.network = replace(self.kernels.network, scale=d.engine.reduce_scale)
         self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
         self.memory = to_si(d.chip.memory.capacity, "byte")
         self.stack = d.model.stack
@@ -446,67 +443,32 @@ class EngineStep:
         )
 
     def _communication(self, tokens: Any, everywhere: Any, tag: Tag) -> Any:
-        d = self.deployment
+        d, net = self.deployment, self.network
         total: Any = 0.0
-        message = tokens * self.hidden * _HALF
+        token = self.hidden * _HALF
         if d.tp > 1:
             reductions = self.reductions
             if d.attention_dp > 1:
                 reductions = reductions - sum(count for count, _ in self.experts)
-            total = total + reductions * self._all_reduce(_TENSORS, message, d.tp, tag)
+            leg = partial(tag, _TENSORS, _COMMUNICATION)
+            total = total + reductions * net.all_reduce(tokens * token, net.group(d.tp), leg)
         if d.attention_dp > 1 and self.exchanges:
+            leg = partial(tag, _EXCHANGE, _COMMUNICATION)
             if d.moe_ep > 1:
-                total = total + self.exchanges * self._exchange(tokens, tag)
+                once = self._exchange(tokens, leg)
             else:
                 # Tokens of all ranks are gathered for experts split by tensors, and the sums scattered: one all-reduce.
-                gathered = everywhere * self.hidden * _HALF
-                total = total + self.exchanges * self._all_reduce(_EXCHANGE, gathered, d.devices, tag)
+                once = net.all_reduce(everywhere * token, net.group(d.devices), leg)
+            total = total + self.exchanges * once
         return total
 
-    def _all_reduce(self, name: str, message: Any, ranks: int, tag: Tag) -> Any:
-        """A sum over ``ranks`` devices: its start, and the message over the rate of that many."""
-        k = self.kernels
-
-        def on(resource: str, start: float, rate: float, scale: float) -> Any:
-            begun = tag(name, _COMMUNICATION, "start", "t = a + b n", start * scale)
-            return begun + tag(name, _COMMUNICATION, resource, "t = M / W_n", message / rate * scale, sent=message)
-
-        scale = self.engine.reduce_scale
-        if ranks <= k.domain:
-            return on("link", k.reduce_start + k.reduce_per_rank * ranks, _at(k.reduce_rate, ranks), scale)
-        if ranks <= _NODE:
-            # Bridges join a few chips of a node; wider groups go over PCI Express.
-            return on("host link", k.host_start + k.host_per_rank * ranks, _at(k.host_rate, ranks), 1.0)
-        start, rate = table_seconds("all_reduce_network", "start"), table_bytes("all_reduce_network", "bandwidth")
-        inside = min(k.domain, _NODE)
-        near = on("link", k.reduce_start + k.reduce_per_rank * inside, _at(k.reduce_rate, inside), scale)
-        return near + on("fabric", start, rate, scale)
-
-    def _exchange(self, tokens: Any, tag: Tag) -> Any:
+    def _exchange(self, tokens: Any, leg: Callable[..., Any]) -> Any:
         """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens."""
-        d, k = self.deployment, self.kernels
-        ffn = self.experts[0][1]
-        copies = minimum(ffn.per_token, d.moe_ep)
-        sent = tokens * (ffn.latent or ffn.hidden) * copies / d.tp
-        dispatched, combined = sent * min(maximum(self.weight, 1.0), _HALF), sent * _HALF
-        both = dispatched + combined
-
-        def over(resource: str, start: float, size: Any, rate: float) -> Any:
-            begun = tag(_EXCHANGE, _COMMUNICATION, "start", "t = 2 a", 2 * start)
-            return begun + tag(_EXCHANGE, _COMMUNICATION, resource, "t = M / W", size / rate, sent=size)
-
-        total = over("link", table_seconds("exchange", "start"), both, serving_table("exchange")["link_share"] * k.link)
-        if d.moe_ep > k.domain:
-            outside = (1 - k.domain / d.moe_ep) * both
-            start, rate = table_seconds("exchange", "network_start"), table_bytes("exchange", "network_bandwidth")
-            total = total + over("fabric", start, outside, rate)
-        return total
-
-
-def _at(rates: Mapping[int, float], ranks: int) -> float:
-    """The rate of the smallest group in the table that is not smaller than ``ranks``, else of the largest."""
-    sizes = sorted(rates)
-    return rates[next((n for n in sizes if n >= ranks), sizes[-1])]
+        d, ffn = self.deployment, self.experts[0][1]
+        group, copies = self.network.group(d.moe_ep), minimum(ffn.per_token, d.moe_ep)
+        sent = tokens * (ffn.latent or ffn.hidden) / d.tp
+        sizes = sent * min(maximum(self.weight, 1.0), _HALF), sent * _HALF
+        return sum(self.network.exchange(size, copies, group, leg=leg) for size in sizes)
 
 
 @lru_cache(maxsize=4096)

@@ -23,6 +23,7 @@ from mlsysim.errors import unknown_name
 from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.units.fields import Record, Seconds
 from mlsysim.units.registry import Q_, Quantity, to_si
 from mlsysim.zoo.provenance import Source
@@ -131,16 +132,9 @@ class ServingKernels:
     latent_memory_share: float
     latent_rate_share: float
     latent_fp8_rate: float
-    reduce_start: float
-    reduce_per_rank: float
-    reduce_rate: Mapping[int, float]
-    host_start: float
-    host_per_rank: float
-    host_rate: Mapping[int, float]
     rate_scale: float
     state_share: Mapping[str, float]
-    domain: int
-    link: float
+    network: Tabled
     experts: Mapping[str, Experts]
     experts_wide: Mapping[str, Experts]
     usable_memory: float
@@ -259,14 +253,6 @@ def kernels(chip: HardwareNode, of: str) -> ServingKernels:
     """What the kernels of an engine (``Engine.kernels``) reach on a chip."""
     family = chip_class(chip)
     attention = _pick(serving_table("attention"), family)
-    link = chip.link
-    host = serving_table("all_reduce")["host"]
-    host_two_way = 2 * to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect is not None else _NO_LINK
-    if link is not None and chip.metadata.key not in serving_table("unbridged")["chips"]:
-        reduce = _pick(serving_table("all_reduce"), family)
-        two_way, domain = to_si(link.bandwidth_total, "byte/s"), link.domain or 8
-    else:
-        reduce, two_way, domain = host, host_two_way, 1
     products, prompt_attention, ramp = _from_profile(chip)
     gemm = serving_table("gemm")
     for name, (rate, share, start, quantise) in (gemm.get(family, {}) | gemm.get(f"{of}_{family}", {})).items():
@@ -288,20 +274,47 @@ def kernels(chip: HardwareNode, of: str) -> ServingKernels:
         latent_memory_share=attention["latent_memory_share"],
         latent_rate_share=attention["latent_rate_share"],
         latent_fp8_rate=attention["latent_fp8_rate"],
-        reduce_start=_seconds(reduce["start"]),
-        reduce_per_rank=_seconds(reduce["per_rank"]),
-        reduce_rate={int(n): share * two_way for n, share in reduce["share"].items()},
-        host_start=_seconds(host["start"]),
-        host_per_rank=_seconds(host["per_rank"]),
-        host_rate={int(n): share * host_two_way for n, share in host["share"].items()},
         rate_scale=serving_table("rate_scale").get(chip.metadata.key or "", 1.0),
         state_share={name: _pick(serving_table("recurrent")[name], family) for name in ("delta", "mamba")},
-        domain=domain,
-        link=two_way / 2,
+        network=_network(chip, family),
         experts=_experts(serving_table("moe"), family, of),
         experts_wide=_experts(serving_table("moe_wide"), family, of),
         usable_memory=memory,
     )
+
+
+_NODE = 8
+"""Chips of a node."""
+
+
+def _network(chip: HardwareNode, family: str) -> Tabled:
+    """What messages between chips reach inside an engine."""
+    link, sums = chip.link, serving_table("all_reduce")
+    two_way = 2 * to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect is not None else _NO_LINK
+    near = host = _reduction(sums["host"], two_way)
+    domain = 1
+    if link is not None and chip.metadata.key not in serving_table("unbridged")["chips"]:
+        two_way, domain = to_si(link.bandwidth_total, "byte/s"), link.domain or _NODE
+        near = _reduction(_pick(sums, family), two_way)
+    return Tabled(
+        link=serving_table("exchange")["link_share"] * (two_way / 2),
+        link_latency=table_seconds("exchange", "start"),
+        fabric=table_bytes("exchange", "network_bandwidth"),
+        fabric_latency=table_seconds("exchange", "network_start"),
+        domain=domain,
+        near=near,
+        host=host,
+        wide=Reduction(
+            table_seconds("all_reduce_network", "start"), 0.0, {0: table_bytes("all_reduce_network", "bandwidth")}
+        ),
+        node=_NODE,
+        pools=table_bytes("cache_transfer", "bandwidth"),
+    )
+
+
+def _reduction(table: Mapping[str, Any], two_way: float) -> Reduction:
+    rates = {int(n): share * two_way for n, share in table["share"].items()}
+    return Reduction(_seconds(table["start"]), _seconds(table["per_rank"]), rates)
 
 
 @cache

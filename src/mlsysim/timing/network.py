@@ -8,31 +8,45 @@ itself is priced by the network's algorithm:
     pipelined       as measured libraries do it: one ring through all domains, chunked, so that the start-up is paid once and
                     a hop for each domain; the slower of link and adapters sets the pace, and a ring leaves a domain over as many
                     adapters as it has ranks there
+    tabled          as measured inside serving engines, whose messages are short: a start, more of it for each rank, and the rate of
+                    a group of that size; over PCI Express where a chip has no links, and a second leg between nodes
 
 They differ: gradients of 70 billion parameters over 512 ranks take 3.08 and 1.74 s. The first is what the documents print
-and a student can check; the second is fitted to published runs.
+and a student can check; the others are fitted to published runs.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.collectives import (
     all_gather,
-    all_to_all,
     distinct_domains,
     hierarchical_all_reduce,
     ring_time,
     send,
     tree_all_reduce,
 )
-from mlsysim.systems.types import Fleet
+from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = ["Group", "Hierarchical", "Network", "Pipelined", "datasheet_network"]
+__all__ = [
+    "Group",
+    "Hierarchical",
+    "Network",
+    "Pipelined",
+    "Reduction",
+    "Tabled",
+    "chip_network",
+    "datasheet_network",
+]
 
 
 class Group(NamedTuple):
@@ -64,9 +78,17 @@ class Network:
         """A group of every ``stride``-th rank."""
         return Group(ranks, minimum(maximum(floor(self.domain / stride), 1.0), ranks * 1.0))
 
+    def reach(self, ranks: Any) -> str:
+        """The resource that the slowest hop between so many ranks needs."""
+        return "link" if ranks <= self.domain else "fabric"
+
     def send(self, message: Any, near: Any) -> Any:
         """One message to one other rank; ``near`` says whether it shares the domain."""
         return send(message, where(near, self.link, self.fabric), where(near, self.link_latency, self.fabric_latency))
+
+    def hand_over(self, cache: Any, rate: Any = None) -> Any:
+        """A cache from the devices that read a prompt to those that write the answer; at a ``rate`` where it is known."""
+        return send(cache, self.fabric if rate is None else rate, self.fabric_latency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +110,13 @@ class Hierarchical(Network):
         return inside + all_gather(message / g.inside, g.domains, self.fabric, self.fabric_latency)
 
     def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool) -> Any:
-        """Tokens of ``token`` bytes to ``choices`` experts each: near ones over links, far ones over the fabric, both at once."""
-        near = all_to_all(token * choices * g.inside / g.ranks, g.inside, self.link, self.link_latency)
-        far = token * _copies(g, choices, deduplicated) / self.fabric + (g.ranks - g.inside) * self.fabric_latency
-        return maximum(near, far)
+        """Tokens of ``token`` bytes to ``choices`` experts each: near ones over links, far ones over the fabric, both at once.
+
+        Messages to all peers start together, so that each path pays one start-up time, where it is used.
+        """
+        near = token * choices * (g.inside - 1) / g.ranks / self.link + minimum(g.inside - 1.0, 1.0) * self.link_latency
+        across = minimum(g.ranks - g.inside, 1.0) * self.fabric_latency
+        return maximum(near, token * _copies(g, choices, deduplicated) / self.fabric + across)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +150,104 @@ class Pipelined(Network):
         return some * (self.link_latency + maximum(near, far))
 
 
+class Reduction(NamedTuple):
+    """A sum over n ranks as measured: seconds to start, more for each rank, and bytes a second of groups up to a size."""
+
+    start: float
+    per_rank: float
+    rates: Mapping[int, float]
+
+    def rate(self, ranks: int) -> float:
+        """The rate of the smallest group in the table that is not smaller than ``ranks``, else of the largest."""
+        sizes = sorted(self.rates)
+        return self.rates[next((n for n in sizes if n >= ranks), sizes[-1])]
+
+
+def _alone(resource: str, equation: str, seconds: Any, sent: Any = 0.0) -> Any:
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Tabled(Network):
+    """Messages inside a serving engine. ``near`` are sums over links, made ``scale`` times as long by the engine, ``host`` those
+    over PCI Express, ``wide`` their second leg between nodes; links and fabric of the base are those of an exchange, ``pools`` is
+    the rate of caches between pools, whose start is the engine's.
+
+    ``leg(resource, equation, seconds, sent=)`` names the times that a message is made of.
+    """
+
+    near: Reduction
+    host: Reduction
+    wide: Reduction
+    node: int
+    pools: float
+    scale: float = 1.0
+
+    def all_reduce(self, message: Any, g: Group, leg: Callable[..., Any] = _alone) -> Any:
+        """Sum over the group, known to all."""
+        if g.ranks <= self.domain:
+            return self._sum(self.near, "link", message, g.ranks, self.scale, leg)
+        if g.ranks <= self.node:
+            # Bridges join a few chips of a node; wider groups go over PCI Express.
+            return self._sum(self.host, "host link", message, g.ranks, 1.0, leg)
+        inside = self._sum(self.near, "link", message, min(g.inside, self.node), self.scale, leg)
+        return inside + self._sum(self.wide, "fabric", message, g.ranks, self.scale, leg)
+
+    @staticmethod
+    def _sum(how: Reduction, resource: str, message: Any, ranks: Any, scale: float, leg: Callable[..., Any]) -> Any:
+        begun = leg("start", "t = a + b n", (how.start + how.per_rank * ranks) * scale)
+        return begun + leg(resource, "t = M / W_n", message / how.rate(ranks) * scale, sent=message)
+
+    def exchange(
+        self, token: Any, choices: Any, g: Group, deduplicated: bool = False, leg: Callable[..., Any] = _alone
+    ) -> Any:
+        """Tokens of ``token`` bytes to ``choices`` experts each: all of it over links, then what leaves the domain."""
+
+        def over(resource: str, start: float, size: Any, rate: float) -> Any:
+            return leg("start", "t = a", start) + leg(resource, "t = M / W", size / rate, sent=size)
+
+        total = over("link", self.link_latency, token * choices, self.link)
+        if g.ranks <= self.domain:
+            return total
+        return total + over("fabric", self.fabric_latency, (1 - g.inside / g.ranks) * (token * choices), self.fabric)
+
+    def hand_over(self, cache: Any, rate: Any = None) -> Any:
+        """A cache between pools, without the engine's own time for it."""
+        return cache / (self.pools if rate is None else rate)
+
+
 def _copies(g: Group, choices: Any, deduplicated: bool) -> Any:
     """How often a token crosses the fabric: once for each expert elsewhere, or once for each domain that has one."""
     domains = maximum(g.ranks / g.inside, 1.0)
     return distinct_domains(domains, choices) if deduplicated else choices * (1 - 1 / domains)
+
+
+def chip_network(
+    chip: HardwareNode, devices: Any, fabric: NetworkFabric | None, assumed: dict[str, str]
+) -> Hierarchical:
+    """What a chip has of the links to others of its kind and of a fabric between them, for a replica on ``devices`` of them."""
+    latency, domain = to_si(constant("intra_node_latency").quantity, "s"), devices
+    if devices == 1:
+        link = math.inf
+    elif chip.link is not None:
+        link, domain = to_si(chip.link.bandwidth_per_direction, "byte/s"), chip.link.domain or devices
+        latency = latency if chip.link.latency is None else to_si(chip.link.latency, "s")
+    elif chip.interconnect is not None:
+        assumed["link"] = f"{chip.interconnect.name}: {chip.name} has no link of its own to other chips"
+        link = to_si(chip.interconnect.bandwidth, "byte/s")
+    else:
+        raise InputError(
+            f"{chip.name} has no link to other chips, so a model cannot be split over several; "
+            "give the chip a 'link' or use one device.",
+            field="tp_size",
+        )
+    start, share = constant("fabric_latency").quantity, 1.0
+    rate = constant("infiniband_ndr_bandwidth").quantity
+    if fabric is not None:
+        start, rate, share = fabric.latency or start, fabric.bandwidth, 1.0 / fabric.oversubscription_ratio
+    elif devices > domain:
+        assumed["fabric"] = f"{rate:g~P} for each device and {start:g~P} a message between nodes"
+    return Hierarchical(link, latency, to_si(rate, "byte/s") * share, to_si(start, "s"), domain)
 
 
 def datasheet_network(fleet: Fleet, share: float | None = None, assumed: dict[str, str] | None = None) -> Hierarchical:

@@ -39,7 +39,8 @@ from mlsysim.cases.phases import MAX_CHUNKS, Decoder, prefill_parts
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Engines, Habits, Replicated, Served, Traffic, batch_times, serve
 from mlsysim.errors import InputError
-from mlsysim.units.registry import to_si
+from mlsysim.timing.engines import table_bytes
+from mlsysim.units.registry import quantity
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import (
     CALIBRATED,
@@ -436,11 +437,11 @@ class ServingModel(Resolver[ServingResult]):
 
     @staticmethod
     def _traffic(x: Any, assumed: Any) -> Traffic:
-        network = x.network_bandwidth
-        if x.decode_hardware is not None and network is None:
+        if x.decode_hardware is not None and x.network_bandwidth is None:
             rate = x.fabric.bandwidth if x.fabric is not None else constant("infiniband_ndr_bandwidth").quantity
+            if x.efficiency == CALIBRATED:
+                rate = quantity(table_bytes("cache_transfer", "bandwidth"), "byte/s").to("GB/s")
             assumed["network_bandwidth"] = f"{rate:g~P} between the prefill and the decode replica"
-            network = to_si(rate, "byte/s")
         return Traffic(
             prompt=x.seq_len,
             answer=x.output_len or 1,
@@ -452,7 +453,7 @@ class ServingModel(Resolver[ServingResult]):
             acceptance=x.draft_acceptance_rate,
             replicas=x.decode_replicas or x.num_replicas,
             prefill_replicas=x.num_replicas,
-            network=network,
+            network=x.network_bandwidth,
             habits=_habits(x, assumed),
         )
 
