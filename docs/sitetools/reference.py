@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import mlsysim
 from mlsysim.search import OPTIMIZERS
-from mlsysim.walls.base import Resolver, Result
+from mlsysim.walls.base import Resolver
 from mlsysim.walls.catalog import DOMAINS, RESOLVERS, resolver, walls
+from mlsysim.walls.result import Result
 from mlsysim.zoo.registry import Registry
 
 __all__ = ["PAGES", "Page", "render", "resolver_section", "sentence", "wall_pages"]
@@ -64,6 +65,8 @@ _MODULES = (
             "mlsysim.engine.explain",
             "mlsysim.walls.catalog",
             "mlsysim.walls.base",
+            "mlsysim.walls.inputs",
+            "mlsysim.walls.result",
         ),
     ),
     Page(

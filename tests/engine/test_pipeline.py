@@ -18,7 +18,9 @@ from mlsysim import (
 )
 from mlsysim.errors import InputError
 from mlsysim.units.registry import quantity
-from mlsysim.walls.base import Input, Memory, Resolver, Result
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.inputs import Input
+from mlsysim.walls.result import Memory, Result
 
 CALL: dict[str, Any] = {
     "model": Models.Llama3_70B,
@@ -73,7 +75,7 @@ class _Sized(Result):
 
 class _Maker(Resolver[_Sized]):
     result = _Sized
-    inputs: ClassVar[dict[str, Input]] = {"x": Input("anything", default=1.0)}
+    inputs: ClassVar[dict[str, Input]] = {"x": Input.of("anything", "number", 1.0)}
 
     def _solve(self, x: Any, assumed: dict[str, str]) -> _Sized:
         return _Sized(size=quantity(1.0, "byte"))

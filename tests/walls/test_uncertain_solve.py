@@ -31,7 +31,7 @@ from mlsysim import (
 )
 from mlsysim.errors import DataWarning, UnknownNameError
 from mlsysim.units.registry import Quantity
-from mlsysim.walls.base import Input
+from mlsysim.walls.inputs import Input
 from mlsysim.walls.uncertainty import percentile
 
 NAMES = sorted(HOMES)

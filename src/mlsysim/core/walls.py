@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mlsysim.walls.base import Domain, Wall
-from mlsysim.walls.catalog import DOMAINS, taxonomy, wall, walls, walls_for_resolver, walls_in_domain
+from mlsysim.walls.catalog import DOMAINS, Domain, Wall, taxonomy, wall, walls, walls_for_resolver, walls_in_domain
 
 __all__ = ["DOMAINS", "Domain", "Wall", "taxonomy", "wall", "walls", "walls_for_resolver", "walls_in_domain"]

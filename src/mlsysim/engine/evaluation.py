@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mlsysim.units.fields import Record
 from mlsysim.units.text import format_value
-from mlsysim.walls.base import as_plain
+from mlsysim.walls.result import as_plain
 
 
 class Metric(Record):

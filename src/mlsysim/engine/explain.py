@@ -6,7 +6,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.units.registry import DimensionalityError, Quantity, format_unit
-from mlsysim.walls.base import Result
+from mlsysim.walls.result import Result
 
 _NOTABLE = 0.005
 
@@ -55,7 +55,7 @@ class Difference:
         return f"The binding wall moves from {old.name} to {new.name}: {new.sentence}"
 
     def to_dict(self) -> dict[str, Any]:
-        from mlsysim.walls.base import as_plain
+        from mlsysim.walls.result import as_plain
 
         changes = {
             n: {"before": as_plain(a), "after": as_plain(b), "factor": f} for n, (a, b, f) in self.changes.items()

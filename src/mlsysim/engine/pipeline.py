@@ -13,7 +13,8 @@ from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import DimensionalityError, conversion_factor
-from mlsysim.walls.base import Amount, Resolver, Result
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.result import Amount, Result
 
 
 class CompositionError(InputError):

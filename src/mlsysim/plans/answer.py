@@ -20,7 +20,7 @@ from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 from mlsysim.units.text import format_value
-from mlsysim.walls.base import as_plain
+from mlsysim.walls.result import as_plain
 
 __all__ = ["Answer", "Change", "Checked", "Equation", "Limit", "MemoryBar", "Metric", "Part", "Score"]
 

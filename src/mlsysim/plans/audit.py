@@ -17,9 +17,9 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
-from mlsysim.walls.base import as_plain
 from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.result import as_plain
 
 __all__ = ["AUDITED", "Audit", "Row", "audit"]
 

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from mlsysim.plans.answer import Equation, MemoryBar, Metric, Part, value_text
 from mlsysim.units.registry import quantity
-from mlsysim.walls import base
+from mlsysim.walls import explanation
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.explanation import filled, number
+from mlsysim.walls.result import Result
 
 __all__ = ["FIELDS", "FORMULAS", "Together", "equations_of"]
 
@@ -40,8 +41,8 @@ FIELDS = {
 """Metrics that are fields of resolvers with an equation of their own."""
 
 
-def _formula(gives: str, text: str, latex: str, **symbols: str) -> base.Equation:
-    return base.Equation(gives, text, latex, {symbol: _named(where) for symbol, where in symbols.items()})
+def _formula(gives: str, text: str, latex: str, **symbols: str) -> explanation.Equation:
+    return explanation.Equation(gives, text, latex, {symbol: _named(where) for symbol, where in symbols.items()})
 
 
 def _named(where: str) -> tuple[str, str]:
@@ -181,7 +182,7 @@ class Together(NamedTuple):
 
 def equations_of(
     metrics: Sequence[Metric],
-    results: Iterable[base.Result],
+    results: Iterable[Result],
     facts: Mapping[str, Any],
     time_parts: Sequence[Part],
     memory: MemoryBar | None,
@@ -229,7 +230,7 @@ def equations_of(
 
 
 def _of_result(
-    result: base.Result, equation: base.Equation, inputs: dict[str, str], value: str, gives: str
+    result: Result, equation: explanation.Equation, inputs: dict[str, str], value: str, gives: str
 ) -> Equation:
     return Equation(
         gives=gives,
@@ -276,7 +277,7 @@ def _plain(
 class _Known:
     """Values by name: metrics as they are printed, facts of the evaluation, and values of the results."""
 
-    def __init__(self, metrics: Sequence[Metric], facts: Mapping[str, Any], results: Sequence[base.Result]) -> None:
+    def __init__(self, metrics: Sequence[Metric], facts: Mapping[str, Any], results: Sequence[Result]) -> None:
         self._metrics = {metric.name: metric for metric in metrics}
         self._facts, self._results = facts, results
 

@@ -17,11 +17,12 @@ from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.resolve import find_region
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import Binding, Result
+from mlsysim.walls.binding import Binding
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult
 from mlsysim.walls.operations.sustainability import SustainabilityModel, SustainabilityResult
+from mlsysim.walls.result import Result
 
 __all__ = [
     "FIRST_ORDER_ONLY",

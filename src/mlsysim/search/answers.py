@@ -16,11 +16,11 @@ from mlsysim.search import training_inputs
 from mlsysim.search.space import Space
 from mlsysim.units.registry import Q_, Quantity, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionResult
-from mlsysim.walls.base import Result
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.inputs import CALIBRATED
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
 from mlsysim.walls.node.serving import ServingModel, ServingResult
+from mlsysim.walls.result import Result
 
 __all__ = ["answer", "explanation"]
 

@@ -20,10 +20,14 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn
 from mlsysim.search.steps import step
-from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Inputs, Rate, Resolver, Result, Time
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import HARDWARE, MODEL, Input, Inputs
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.node.serving_capacity import REPLICA_INPUTS, ServedBatch, notes, serve_batch
 from mlsysim.walls.node.tail import TailLatencyModel
+from mlsysim.walls.result import Rate, Result, Time
 
 __all__ = ["BatchingOptimizer", "BatchingResult"]
 
@@ -75,49 +79,27 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         "model": MODEL,
         "hardware": HARDWARE,
         "seq_len": ServingModel.inputs["seq_len"],
-        "sla_latency_ms": Input(
+        "sla_latency_ms": Input.of(
             "latency of a whole request that the percentile must not exceed, in milliseconds",
-            kind="quantity",
-            unit="ms",
-            plain_unit="ms",
-            low=0,
-            low_open=True,
-            high=1e12,
+            "(0, 1e+12] ms, plain",
             example="5 s",
         ),
         "arrival_rate_qps": TailLatencyModel.inputs["arrival_rate_qps"],
         "num_replicas": TailLatencyModel.inputs["num_replicas"],
         "precision": ServingModel.inputs["precision"],
         "efficiency": ServingModel.inputs["efficiency"],
-        "max_search_batch": Input("largest batch to try", low=1, high=65536, whole=True, default=256),
+        "max_search_batch": Input.of("largest batch to try", "whole [1, 65536]", 256),
         "percentile": TailLatencyModel.inputs["percentile"],
         **REPLICA_INPUTS,
     }
-    equations = (
-        Equation(
-            "max_throughput",
-            "X = R B n_out / (TTFT + n_out ITL)",
-            r"X = \frac{R\,B\,n_{\mathrm{out}}}{\mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}}",
-            {
-                "R": ("num_replicas", ""),
-                "B": ("best_batch_size", ""),
-                "n_out": ("output_len", ""),
-                "TTFT": ("ttft", "s"),
-                "ITL": ("itl", "s"),
-            },
-        ),
-        Equation(
-            "p99_latency",
-            "P(T > t) = 0.01 for R B slots at load rho",
-            r"P(T > t) = 0.01,\quad c = R\,B",
-            {
-                "rho": ("utilization", ""),
-                "R": ("num_replicas", ""),
-                "B": ("best_batch_size", ""),
-                "cv": ("service_time_cv", ""),
-            },
-        ),
-    )
+    equations = written(r"""
+        max_throughput: X = R B n_out / (TTFT + n_out ITL)
+            X = \frac{R\,B\,n_{\mathrm{out}}}{\mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}}
+            R = num_replicas, B = best_batch_size, n_out = output_len, TTFT = ttft in s, ITL = itl in s
+        p99_latency: P(T > t) = 0.01 for R B slots at load rho
+            P(T > t) = 0.01,\quad c = R\,B
+            rho = utilization, R = num_replicas, B = best_batch_size, cv = service_time_cv
+    """)
     known_fallacies = (
         "The largest batch that fits is best: the latency target is usually reached before the memory is full.",
         "Small batches are the safe choice: below a certain size they cannot carry the load, and the queue never ends.",

@@ -55,11 +55,11 @@ FORMS: dict[str, dict[str, Any]] = {
 _PASS = ("model", "hardware", "compression", "batch_size", "seq_len", "efficiency")
 INPUTS: dict[str, Input] = {
     **{name: CompressionModel.inputs[name] for name in ("model", "hardware")},
-    "compression": Input("form of the weights", kind="choice", choices=tuple(FORMS), default="none"),
+    "compression": Input.of("form of the weights", tuple(FORMS), "none"),
     **{name: CompressionModel.inputs[name] for name in ("batch_size", "seq_len", "efficiency")},
     "grid": EconomicsModel.inputs["datacenter"],
-    "price": Input("price of the chip", "quantity", "USD", 0, 1e12, default=None),
-    "kwh_price": Input("price of electricity", "quantity", "USD/kWh", 0, 1e3, default=None, plain_unit="USD/kWh"),
+    "price": Input.of("price of the chip", "[0, 1e+12] USD", None),
+    "kwh_price": Input.of("price of electricity", "[0, 1000] USD/kWh, plain", None),
     "amortization_years": EconomicsModel.inputs["amortization_years"],
 }
 OUTPUTS = (

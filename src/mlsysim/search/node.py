@@ -53,16 +53,16 @@ _WORKLOAD = (
     "cache_precision",
 )
 _CHIP: dict[str, Input] = {
-    "peak": Input("dense peak at the precision of the pass", "quantity", "flop/s", 1e3, 1e21, default=None),
-    "bandwidth": Input("memory bandwidth", "quantity", "byte/s", 1e3, 1e18, default=None),
-    "capacity": Input("memory capacity", "quantity", "byte", 1, 1e18, default=None),
-    "host_bandwidth": Input("link to the host, one direction", "quantity", "byte/s", 1e3, 1e18, default=None),
-    "price": Input("price of the chip", "quantity", "USD", 0, 1e12, default=None),
-    "tdp": Input("power limit", "quantity", "W", 1e-6, 1e9, default=None),
-    "dispatch_tax": Input("time to dispatch a pass", "quantity", "s", 0, 1e3, default=None),
+    "peak": Input.of("dense peak at the precision of the pass", "[1000, 1e+21] flop/s", None),
+    "bandwidth": Input.of("memory bandwidth", "[1000, 1e+18] byte/s", None),
+    "capacity": Input.of("memory capacity", "[1, 1e+18] byte", None),
+    "host_bandwidth": Input.of("link to the host, one direction", "[1000, 1e+18] byte/s", None),
+    "price": Input.of("price of the chip", "[0, 1e+12] USD", None),
+    "tdp": Input.of("power limit", "[1e-06, 1e+09] W", None),
+    "dispatch_tax": Input.of("time to dispatch a pass", "[0, 1000] s", None),
 }
 INPUTS: dict[str, Input] = {
-    "hardware": Input(HARDWARE.meaning, "hardware", default=None, example="H100"),
+    "hardware": Input.of(HARDWARE.meaning, "hardware", None, example="H100"),
     **_CHIP,
     **{name: SingleNodeModel.inputs[name] for name in _WORKLOAD},
     "efficiency": EFFICIENCY,

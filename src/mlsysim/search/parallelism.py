@@ -23,19 +23,12 @@ from mlsysim.search.layout_times import PASSED, SETTINGS, LayoutTimes, RankedLay
 from mlsysim.search.layouts import RECOMPUTE, offload_fractions, recompute_modes, splits
 from mlsysim.search.steps import best_by_value, neighbours, step
 from mlsysim.units.registry import quantity
-from mlsysim.walls.base import (
-    CALIBRATED_EFFICIENCY,
-    MODEL,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Rate,
-    Resolver,
-    Result,
-    Time,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
 from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input
+from mlsysim.walls.result import Rate, Result, Time
 from mlsysim.zoo.provenance import cite
 
 __all__ = ["ParallelismOptimizer", "ParallelismResult"]
@@ -77,55 +70,44 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
     result = ParallelismResult
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
-        "fleet": Input("the fleet: a Fleet or the name of a cluster in the zoo", kind="fleet"),
-        "batch_size": Input("sequences (or samples) per step", low=1, high=1e9, whole=True),
+        "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet"),
+        "batch_size": Input.of("sequences (or samples) per step", "whole [1, 1e+09]"),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
-        "max_tp": Input(
-            "largest tensor-parallel degree",
-            low=1,
-            high=65536,
-            whole=True,
-            default=None,
-            assumed="the accelerators of a node",
+        "max_tp": Input.of(
+            "largest tensor-parallel degree", "whole [1, 65536]", None, assumed="the accelerators of a node"
         ),
-        "max_pp": Input("largest number of stages", low=1, high=4096, whole=True, default=64),
-        "max_cp": Input("largest context-parallel degree", low=1, high=4096, whole=True, default=1),
-        "max_ep": Input("largest expert-parallel degree", low=1, high=65536, whole=True, default=64),
-        "max_v_stages": Input("most virtual stages per device", low=1, high=128, whole=True, default=8),
-        "max_zero_stage": Input("highest ZeRO stage", low=0, high=3, whole=True, default=3),
-        "recompute": Input(
+        "max_pp": Input.of("largest number of stages", "whole [1, 4096]", 64),
+        "max_cp": Input.of("largest context-parallel degree", "whole [1, 4096]", 1),
+        "max_ep": Input.of("largest expert-parallel degree", "whole [1, 65536]", 64),
+        "max_v_stages": Input.of("most virtual stages per device", "whole [1, 128]", 8),
+        "max_zero_stage": Input.of("highest ZeRO stage", "whole [0, 3]", 3),
+        "recompute": Input.of(
             "recomputation modes to try, such as ['none', 'selective']",
-            kind="object",
-            default=RECOMPUTE,
+            "object",
+            RECOMPUTE,
             assumed="none, selective, full",
         ),
-        "schedule": Input(
+        "schedule": Input.of(
             "pipeline schedule, or 'all' to try each",
-            kind="choice",
-            choices=(*SCHEDULES, "all"),
-            default=None,
+            (*SCHEDULES, "all"),
+            None,
             assumed="1f1b, interleaved with virtual stages",
         ),
-        "optimizer_offload": Input(
+        "optimizer_offload": Input.of(
             "fractions of the optimizer state on the host to try, such as [0, 0.5, 1]",
-            kind="object",
-            default=(0.0,),
+            "object",
+            (0.0,),
             assumed="0: all of it on the devices",
         ),
-        "compare_to": Input(
-            "a layout to rank among the others, such as {'tp': 8, 'pp': 16}", kind="object", default=None
-        ),
+        "compare_to": Input.of("a layout to rank among the others, such as {'tp': 8, 'pp': 16}", "object", None),
         **{name: DistributedModel.inputs[name] for name in PASSED if name not in _OWN},
         "overlap_comm": replace(DistributedModel.inputs["overlap_comm"], default=True),
     }
-    equations = (
-        Equation(
-            "best_mfu",
-            "max over layouts of MFU, memory <= capacity",
-            r"\max_c \mathrm{MFU}(c)\ \text{s.t.}\ M(c) \le C",
-        ),
-    )
+    equations = written(r"""
+        best_mfu: max over layouts of MFU, memory <= capacity
+            \max_c \mathrm{MFU}(c)\ \text{s.t.}\ M(c) \le C
+    """)
     known_fallacies = (
         "The layout with the least communication wins: it has to fit first.",
         "A published layout is optimal: it is near the best of many that differ by a few per cent.",

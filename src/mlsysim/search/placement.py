@@ -27,9 +27,13 @@ from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.search.steps import step, worth
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import Amount, Binding, Equation, Input, Inputs, Resolver, Result
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import AVERAGE_POWER, DURATION_DAYS, FLEET_INPUT, HOST, MFU
+from mlsysim.walls.result import Amount, Result
 from mlsysim.zoo.constants import constant
 
 __all__ = ["PlacementOptimizer", "PlacementResult", "taxed_cost"]
@@ -91,37 +95,31 @@ class PlacementOptimizer(Resolver[PlacementResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "fleet": FLEET_INPUT,
         "duration_days": DURATION_DAYS,
-        "regions": Input(
+        "regions": Input.of(
             "grids or datacenters to compare, by name or as objects; 'all' for every grid of the zoo",
-            kind="object",
-            default=DEFAULT_REGIONS,
-            assumed=", ".join(DEFAULT_REGIONS),
+            "object",
+            DEFAULT_REGIONS,
             example="all",
+            assumed=", ".join(DEFAULT_REGIONS),
         ),
-        "carbon_tax_per_ton": Input(
+        "carbon_tax_per_ton": Input.of(
             "price of a tonne of CO2 equivalent",
-            kind="quantity",
-            unit="USD/tCO2e",
-            plain_unit="USD/tCO2e",
-            low=0,
-            default=to_si(constant("carbon_tax").quantity, "USD/tCO2e"),
+            "[0, inf) USD/tCO2e, plain",
+            to_si(constant("carbon_tax").quantity, "USD/tCO2e"),
             example="100 USD/tCO2e",
         ),
         "mfu": MFU,
         "kwh_price": replace(EconomicsModel.inputs["kwh_price"], default=LOCAL, assumed="that of each region"),
-        "objective": Input("what to make least", kind="choice", choices=("cost", "carbon"), default="cost"),
+        "objective": Input.of("what to make least", ("cost", "carbon"), "cost"),
         **{name: EconomicsModel.inputs[name] for name in _PASSED_ON if name not in ("include_host", "average_power")},
         "include_host": HOST,
         "average_power": AVERAGE_POWER,
     }
-    equations = (
-        Equation(
-            "lowest_tco",
-            "total = TCO + tax CO2",
-            r"C = \mathrm{TCO} + p_{\mathrm{CO_2}}\,\mathrm{CO_2}",
-            {"TCO": ("tco", "USD"), "tax": ("carbon_tax_per_ton", "USD/tCO2e"), "CO2": ("carbon", "tCO2e")},
-        ),
-    )
+    equations = written(r"""
+        lowest_tco: total = TCO + tax CO2
+            C = \mathrm{TCO} + p_{\mathrm{CO_2}}\,\mathrm{CO_2}
+            TCO = tco in USD, tax = carbon_tax_per_ton in USD/tCO2e, CO2 = carbon in tCO2e
+    """)
     known_fallacies = (
         "The cheapest electricity is the cheapest place: hardware is most of the cost and the same everywhere.",
         "The cleanest grid is the best site: a carbon tax decides only where the difference in carbon is worth more.",

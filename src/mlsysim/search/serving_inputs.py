@@ -85,21 +85,15 @@ def _declared() -> dict[str, Input]:
     found["draft_model"] = replace(found["draft_model"], kind="object", example="Llama3_8B")
     found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
     found |= {
-        "concurrency": Input(
-            "clients over all replicas, instead of batch_size", low=1, high=1e6, whole=True, default=None
+        "concurrency": Input.of("clients over all replicas, instead of batch_size", "whole [1, 1e+06]", None),
+        "prefill_replicas": Input.of(
+            "replicas that read prompts, beside decode_hardware; num_replicas unless given", "whole [1, 1e+07]", None
         ),
-        "prefill_replicas": Input(
-            "replicas that read prompts, beside decode_hardware; num_replicas unless given",
-            low=1,
-            high=1e7,
-            whole=True,
-            default=None,
-        ),
-        "cloud_price": Input(
+        "cloud_price": Input.of(
             "rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price of the chip; "
             "instead of owning",
-            kind="object",
-            default=None,
+            "object",
+            None,
             example="on-demand",
         ),
         "decode_unit_cost": replace(

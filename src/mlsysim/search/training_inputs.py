@@ -108,24 +108,20 @@ def _declared() -> dict[str, Input]:
     meaning = "time that one checkpoint stops the run; that of writing the state where none is given"
     found["checkpoint_time_s"] = replace(found["checkpoint_time_s"], default=None, meaning=meaning)
     found |= {
-        "nodes": Input("nodes of the fleet", low=1, high=1e7, whole=True, default=None),
-        "accelerators": Input("accelerators of the fleet, instead of nodes", low=1, high=1e8, whole=True, default=None),
-        "dp": Input(
+        "nodes": Input.of("nodes of the fleet", "whole [1, 1e+07]", None),
+        "accelerators": Input.of("accelerators of the fleet, instead of nodes", "whole [1, 1e+08]", None),
+        "dp": Input.of(
             "data-parallel degree: it decides the number of nodes where nothing else does, else only layouts that have it "
             "are designs",
-            low=1,
-            high=1e8,
-            whole=True,
-            default=None,
+            "whole [1, 1e+08]",
+            None,
         ),
-        "node": Input("node of the fleet, by name, beside a fabric", kind="object", default=None),
-        "chip": Input(
-            "accelerator of the fleet, instead of a node: the first node of the zoo that holds it",
-            kind="hardware",
-            default=None,
+        "node": Input.of("node of the fleet, by name, beside a fabric", "object", None),
+        "chip": Input.of(
+            "accelerator of the fleet, instead of a node: the first node of the zoo that holds it", "hardware", None
         ),
-        "fabric": Input("network between the nodes", kind="fabric", default=None),
-        "micro_batch": Input("samples of a micro-batch, instead of micro_batches", low=1, whole=True, default=None),
+        "fabric": Input.of("network between the nodes", "fabric", None),
+        "micro_batch": Input.of("samples of a micro-batch, instead of micro_batches", "whole [1, inf)", None),
     }
     return found
 

@@ -133,7 +133,7 @@ def _rank(value: Any) -> float:
 
 
 def _confidence(value: Any) -> float:
-    spec = Input("confidence", low=0.0, low_open=True, high=1.0)
+    spec = Input.of("confidence", "(0, 1]")
     return float(read_value("a space", "confidence", spec, value))
 
 

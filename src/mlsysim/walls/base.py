@@ -14,82 +14,9 @@ from mlsysim.cases.assumptions import DEFAULT, Assumption, Assumptions
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.uncertain import Uncertain
 from mlsysim.vocabulary import same_as
-from mlsysim.walls.inputs import (
-    CALIBRATED,
-    CALIBRATED_EFFICIENCY,
-    EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    PRECISION,
-    REQUIRED,
-    Input,
-    Inputs,
-    default_constant,
-    input_schema,
-    read_input,
-)
-from mlsysim.walls.result import (
-    ALGORITHM,
-    ANALYSIS,
-    DATA,
-    FLEET,
-    NODE,
-    OPERATIONS,
-    Amount,
-    Binding,
-    Domain,
-    Energy,
-    Equation,
-    Intensity,
-    Memory,
-    MemoryRate,
-    Number,
-    Power,
-    Rate,
-    Result,
-    Time,
-    Wall,
-    Work,
-    WorkRate,
-    as_plain,
-)
-
-__all__ = [
-    "ALGORITHM",
-    "ANALYSIS",
-    "CALIBRATED",
-    "CALIBRATED_EFFICIENCY",
-    "DATA",
-    "EFFICIENCY",
-    "FLEET",
-    "HARDWARE",
-    "MODEL",
-    "NODE",
-    "OPERATIONS",
-    "PRECISION",
-    "REQUIRED",
-    "Amount",
-    "Binding",
-    "Domain",
-    "Energy",
-    "Equation",
-    "Input",
-    "Inputs",
-    "Intensity",
-    "Memory",
-    "MemoryRate",
-    "Number",
-    "Power",
-    "Rate",
-    "Resolver",
-    "Result",
-    "Time",
-    "Wall",
-    "Work",
-    "WorkRate",
-    "as_plain",
-    "default_constant",
-]
+from mlsysim.walls.explanation import Equation
+from mlsysim.walls.inputs import Input, Inputs, input_schema, read_input
+from mlsysim.walls.result import Result
 
 R = TypeVar("R", bound=Result)
 

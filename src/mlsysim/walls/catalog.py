@@ -1,53 +1,68 @@
 """The walls, collected from their modules, and the resolvers that answer them.
 
 A module of a domain's folder (``walls/node``, ``walls/data`` ...) that defines ``CARDS`` has walls, and each class
-``X(Resolver[...])`` in it is a resolver: nothing else has to be told of a new one. Cards are read off the source, so that
-the name of a wall costs no import of the module that answers it.
+``X(Resolver[...])`` in it is a resolver: nothing else has to be told of a new one. A card is three lines, "number name: what it
+bounds", "equation (reference)" and the question. They are read off the source, so that the name of a wall costs no import of the
+module that answers it.
 """
 
 from __future__ import annotations
 
-import ast
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.walls.result import ALGORITHM, ANALYSIS, DATA, FLEET, NODE, OPERATIONS, Domain, Wall
-
-__all__ = [
-    "DOMAINS",
-    "RESOLVERS",
-    "TITLES",
-    "resolver",
-    "taxonomy",
-    "wall",
-    "walls",
-    "walls_for_resolver",
-    "walls_in_domain",
-]
-
-DOMAINS: tuple[Domain, ...] = (NODE, DATA, ALGORITHM, FLEET, OPERATIONS, ANALYSIS)
-
-_NAMES = {domain.name.upper(): domain for domain in DOMAINS}
-_CARDS = re.compile(r"\nCARDS = (\(.*?\n\))\n", re.DOTALL)
-_RESOLVER = re.compile(r"\nclass (\w+)\(Resolver\[.*?\n    walls = \((\d+)", re.DOTALL)
 
 
-def _cards(text: str) -> list[Wall]:
-    """The cards of a module: ``CARDS = (Wall(number, "name", DOMAIN, ...), ...)``."""
-    found = _CARDS.search(text)
-    if found is None:
-        return []
-    calls = ast.parse(found[1], mode="eval").body
-    assert isinstance(calls, ast.Tuple)
-    return [Wall(*map(_argument, call.args)) for call in calls.elts if isinstance(call, ast.Call)]
+@dataclass(frozen=True)
+class Domain:
+    """One of the six groups of walls."""
+
+    name: str
+    title: str
 
 
-def _argument(node: Any) -> Any:
-    return _NAMES[node.id] if isinstance(node, ast.Name) else node.value
+NODE = Domain("Node", "single-accelerator resources")
+DATA = Domain("Data", "movement and pipelines")
+ALGORITHM = Domain("Algorithm", "scaling and compression")
+FLEET = Domain("Fleet", "multi-node coordination")
+OPERATIONS = Domain("Operations", "economics, sustainability and safety")
+ANALYSIS = Domain("Analysis", "cross-cutting diagnostics")
+
+
+@dataclass(frozen=True)
+class Wall:
+    """The card of a wall."""
+
+    number: int
+    name: str
+    domain: Domain
+    resolver: str
+    bounds: str
+    equation: str
+    reference: str
+    question: str
+
+    def __str__(self) -> str:
+        return f"Wall {self.number}: {self.name}"
+
+
+DOMAINS = (
+    Domain("Node", "single-accelerator resources"),
+    Domain("Data", "movement and pipelines"),
+    Domain("Algorithm", "scaling and compression"),
+    Domain("Fleet", "multi-node coordination"),
+    Domain("Operations", "economics, sustainability and safety"),
+    Domain("Analysis", "cross-cutting diagnostics"),
+)
+
+_CARDS = re.compile(r'\nCARDS = """\n(.*?)\n"""\n', re.DOTALL)
+_CARD = re.compile(r"(\d+) ([^:]+): (.+)\n(.+) \((.+?)\)\n(.+)")
+_RESOLVER = re.compile(r"\nclass (\w+)\(Resolver\[.*?\n    walls = \(([\d, ]+)\)", re.DOTALL)
 
 
 @cache
@@ -58,11 +73,18 @@ def _read() -> tuple[tuple[Wall, ...], dict[str, str]]:
     for domain in DOMAINS:
         folder = domain.name.lower()
         for path in files("mlsysim.walls").joinpath(folder).iterdir():
-            if path.name.endswith(".py"):
-                text = path.read_text(encoding="utf-8")
-                cards += _cards(text)
-                for name, first in _RESOLVER.findall(text):
-                    modules[int(first), name] = f"mlsysim.walls.{folder}.{path.name.removesuffix('.py')}"
+            if not path.name.endswith(".py"):
+                continue
+            text = path.read_text(encoding="utf-8")
+            answers: dict[int, str] = {}
+            for name, numbers in _RESOLVER.findall(text):
+                found = [int(number) for number in numbers.rstrip(", ").split(", ")]
+                modules[found[0], name] = f"mlsysim.walls.{folder}.{path.name.removesuffix('.py')}"
+                answers |= dict.fromkeys(found, name)
+            written = _CARDS.search(text)
+            for number, name, bounds, equation, reference, question in _CARD.findall(written[1] if written else ""):
+                resolver = answers[int(number)]
+                cards.append(Wall(int(number), name, domain, resolver, bounds, equation, reference, question))
     cards.sort(key=lambda card: card.number)
     main = {card.resolver for card in cards}
     order = sorted(modules, key=lambda key: (key[1] not in main, key))

@@ -1,19 +1,57 @@
-"""``explain(result)``: the equation, the numbers put in with their units, the value; as text, Markdown or LaTeX."""
+r"""Equations of resolvers as data, and ``explain(result)``: the numbers put in with their units, and the value.
+
+An equation is three lines of text: the field that it gives and the equation in words, the same in LaTeX, and what the symbols
+are. A symbol is the name of a value (see :meth:`Result.named`) and the unit in which it is shown:
+
+    capex_usd: CapEx = purchase min(t, L) / L
+        \mathrm{CapEx} = C\,\frac{\min(t, L)}{L}
+        purchase = purchase_price_usd in USD, t = duration_days in year, L = amortization_years in year
+
+``wait if many_servers: ...`` is shown only where the value of the name after ``if`` is true.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 
 if TYPE_CHECKING:
-    from mlsysim.walls.result import Equation, Result
+    from mlsysim.walls.result import Result
 
 __all__ = ["STYLES", "filled", "render"]
 
 STYLES = ("text", "markdown", "latex")
+
+_WRITTEN = re.compile(r"^(\w+)(?: if (\w+))?: (.+)\n +(.+)(?:\n +(.+ = .+))?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One equation: which result it gives, as text and LaTeX, names and units of its symbols, and when it is shown."""
+
+    gives: str
+    text: str
+    latex: str
+    symbols: Mapping[str, tuple[str, str]]
+    when: str | None = None
+
+
+def written(text: str) -> tuple[Equation, ...]:
+    """The equations of a text."""
+    found = []
+    for gives, when, words, latex, listed in _WRITTEN.findall(dedent(text)):
+        named = dict(each.split(" = ") for each in listed.split(", ")) if listed else {}
+        symbols = {
+            symbol: (name, unit) for symbol, where in named.items() for name, _, unit in [where.partition(" in ")]
+        }
+        found.append(Equation(gives, words, latex, symbols, when or None))
+    return tuple(found)
 
 
 def number(value: Any, unit: str = "") -> str:

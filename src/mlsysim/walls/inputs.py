@@ -7,6 +7,7 @@ or by their name in the zoo. What cannot be used is refused with one sentence th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,25 +26,13 @@ from mlsysim.systems.registry import Clusters, Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
-from mlsysim.zoo.constants import constant
-
-__all__ = [
-    "CALIBRATED",
-    "CALIBRATED_EFFICIENCY",
-    "EFFICIENCY",
-    "HARDWARE",
-    "MODEL",
-    "PRECISION",
-    "REQUIRED",
-    "Input",
-    "Inputs",
-    "default_constant",
-    "input_schema",
-    "read_input",
-]
+from mlsysim.zoo.constants import Constant, constant
 
 REQUIRED: Any = object()
 """Default of an input that must be given."""
+
+
+_INTERVAL = re.compile(r"(whole )?([\[(])(\S+), (\S+)[\])](?: ([^,]+))?(?:, plain(.*))?")
 
 
 @dataclass(frozen=True)
@@ -66,6 +55,47 @@ class Input:
     example: str = ""
     assumed: str | None = None
     plain_unit: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        meaning: str,
+        of: str | tuple[str, ...],
+        default: Any = REQUIRED,
+        example: str = "",
+        assumed: str | None = None,
+    ) -> Input:
+        """An input of this meaning and these values: choices, a kind, or an interval.
+
+        Quantities have a unit after the interval, and "plain" where numbers without a unit are read too, in that unit or
+        the one after it. A constant is the default of its value.
+
+        >>> Input.of("what one writer sends", "(0, inf) byte/s, plain GB/s", None).range_text
+        'a quantity in byte/s above 0 byte/s'
+        >>> Input.of("replicas", "whole [1, 1e7]", 1).range_text
+        'a whole number of at least 1 and at most 1e+07'
+        """
+        if not isinstance(of, str):
+            return cls(meaning, "choice", choices=of, default=default, example=example, assumed=assumed)
+        found = _INTERVAL.fullmatch(of)
+        if found is None:
+            return cls(meaning, of, default=default, example=example, assumed=assumed)
+        whole, end, low, high, unit, plain = found.groups()
+        if isinstance(default, Constant):
+            default = to_si(default.quantity, unit) if unit else default.number
+        return cls(
+            meaning,
+            "quantity" if unit else "number",
+            unit or "",
+            low=None if low == "-inf" else float(low),
+            high=None if high == "inf" else float(high),
+            low_open=end == "(",
+            whole=bool(whole),
+            default=int(default) if whole and isinstance(default, float) else default,
+            example=example,
+            assumed=assumed,
+            plain_unit=None if plain is None else plain.strip() or unit,
+        )
 
     @property
     def required(self) -> bool:

@@ -1,4 +1,4 @@
-"""What every wall answers with: its card, its equations, what binds, and a result that knows its units.
+"""What every wall answers with: a result that knows its units, what binds, and what its equations show.
 
 A field of a result says its unit (``Time``, ``Memory``, ``Amount("GB/s")``), so that a resolver hands plain numbers in base
 units to :meth:`Result.of` and writes no unit again. ``explain()`` puts numbers into the declared equations; a symbol is
@@ -11,7 +11,6 @@ import html
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Annotated, Any, Self, get_args, get_origin
 
@@ -22,82 +21,9 @@ from mlsysim.cases.assumptions import Assumption, Assumptions
 from mlsysim.cases.ledger import Ledger
 from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
 from mlsysim.walls.binding import Binding, LazyBinding, binding_of
+from mlsysim.walls.explanation import Equation, render
 from mlsysim.walls.inputs import Input
 from mlsysim.zoo.provenance import cite
-
-__all__ = [
-    "ALGORITHM",
-    "ANALYSIS",
-    "DATA",
-    "FLEET",
-    "NODE",
-    "OPERATIONS",
-    "Amount",
-    "Binding",
-    "Domain",
-    "Energy",
-    "Equation",
-    "Intensity",
-    "Memory",
-    "MemoryRate",
-    "Number",
-    "Power",
-    "Rate",
-    "Result",
-    "Time",
-    "Wall",
-    "Work",
-    "WorkRate",
-    "as_plain",
-]
-
-
-@dataclass(frozen=True)
-class Domain:
-    """One of the six groups of walls."""
-
-    name: str
-    title: str
-
-
-NODE = Domain("Node", "single-accelerator resources")
-DATA = Domain("Data", "movement and pipelines")
-ALGORITHM = Domain("Algorithm", "scaling and compression")
-FLEET = Domain("Fleet", "multi-node coordination")
-OPERATIONS = Domain("Operations", "economics, sustainability and safety")
-ANALYSIS = Domain("Analysis", "cross-cutting diagnostics")
-
-
-@dataclass(frozen=True)
-class Wall:
-    """The card of a wall."""
-
-    number: int
-    name: str
-    domain: Domain
-    resolver: str
-    bounds: str
-    equation: str
-    reference: str
-    question: str
-
-    def __str__(self) -> str:
-        return f"Wall {self.number}: {self.name}"
-
-
-@dataclass(frozen=True)
-class Equation:
-    """One equation of a resolver: which result it gives, as text and LaTeX, and what the symbols are.
-
-    ``symbols`` maps a symbol to the name of its value (see :meth:`Result.named`) and the unit in which it is shown. An
-    equation with ``when`` is shown only where the value of that name is true.
-    """
-
-    gives: str
-    text: str
-    latex: str
-    symbols: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    when: str | None = None
 
 
 class Amount:
@@ -315,8 +241,6 @@ class Result(BaseModel):
 
     def explain(self, style: str = "text") -> str:
         """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
-        from mlsysim.walls.explanation import render
-
         return render(self, style)
 
     def _repr_html_(self) -> str:

@@ -84,7 +84,7 @@ class UncertainResult(Result):
         if isinstance(middle, Quantity):
             limit = read_input(self.resolver, "at_most", Input("limit", "quantity", format_unit(middle.units)), at_most)
         else:
-            limit = read_input(self.resolver, "at_most", Input("limit"), at_most)
+            limit = read_input(self.resolver, "at_most", Input.of("limit", "number"), at_most)
         return sum(1 for value in draws if value is not None and value <= limit) / self.samples
 
     def drivers(self, output: str) -> dict[str, float]:

@@ -28,8 +28,9 @@ from mlsysim.units.registry import Quantity, conversion_factor
 from mlsysim.units.text import format_value
 from mlsysim.units.uncertain import Uncertain, latin_hypercube
 from mlsysim.units.uncertain_text import uncertain as read_uncertain
+from mlsysim.walls.binding import Binding
 from mlsysim.walls.inputs import Input, read_input
-from mlsysim.walls.result import Binding, Result
+from mlsysim.walls.result import Result
 from mlsysim.walls.uncertain_result import PERCENTILES, Percentiles, UncertainResult
 from mlsysim.walls.varied import field_spec, with_field
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from mlsysim import Systems
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import KERNELS, prove
-from mlsysim.walls.fleet.tenancy import CARDS, OrchestrationModel
+from mlsysim.walls.catalog import wall
+from mlsysim.walls.fleet.tenancy import OrchestrationModel
 
 MODEL = OrchestrationModel()
 FLEET = Systems.Clusters.Frontier_8K
@@ -150,4 +151,4 @@ def test_error_sentences(inputs, said):
 def test_explanation_and_card():
     assert "W = rho D / (2 (1 - rho))" in MODEL.solve(FLEET, 0.9, 1.0).explain()
     assert "W(M/M/c)" in MODEL.solve(FLEET, 9, 1.0, num_servers=10).explain()
-    assert CARDS[0].number == 16 and CARDS[0].name == "Multi-tenant"
+    assert wall(16).name == "Multi-tenant" and wall(16).resolver == "OrchestrationModel"

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from mlsysim import Hardware, TransformerWorkload
 from mlsysim.errors import InputError
 from mlsysim.units.kernel import KERNELS, prove
-from mlsysim.walls.node.streaming import CARDS, WeightStreamingModel
+from mlsysim.walls.catalog import wall
+from mlsysim.walls.node.streaming import WeightStreamingModel
 
 MODEL = WeightStreamingModel()
 WAFER = Hardware.Cloud.CerebrasCS3
@@ -158,4 +159,4 @@ def test_a_chip_without_a_link_needs_a_bandwidth():
 def test_explanation_and_card():
     text = MODEL.solve(BIG, WAFER, 2048, efficiency=0.4).explain()
     assert "B* = |W| P eta / (2 P_active BW)" in text
-    assert CARDS[0].number == 6 and CARDS[0].name == "Streaming"
+    assert wall(6).name == "Streaming" and wall(6).resolver == "WeightStreamingModel"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from mlsysim import Q_
 from mlsysim.errors import InputError, UnitError
-from mlsysim.walls.node.tail import CARDS, TailLatencyModel
+from mlsysim.walls.catalog import wall
+from mlsysim.walls.node.tail import TailLatencyModel
 
 MODEL = TailLatencyModel()
 
@@ -156,6 +157,6 @@ def test_a_wrong_unit_is_refused():
 def test_explanation_and_card():
     text = MODEL.solve(80, 100, 10).explain()
     assert "rho = lambda S / c" in text and "C = 0.4092" in text
-    assert CARDS[0].number == 7 and CARDS[0].resolver == "TailLatencyModel"
+    assert wall(7).name == "Tail Latency" and wall(7).resolver == "TailLatencyModel"
     assert TailLatencyModel.schema()["inputs"]["required"] == ["arrival_rate_qps", "service_latency_ms"]
     assert TailLatencyModel.fallacies()

@@ -13,7 +13,7 @@ from mlsysim.plot.frame import BODY, PAD, KeyEntry, finish, heading, key, linear
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import LINE, Box, Drawing, measure
 from mlsysim.units.registry import quantity
-from mlsysim.walls.base import Result
+from mlsysim.walls.result import Result
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, finish, heading, key,
 from mlsysim.plot.scale import amount, number
 from mlsysim.plot.svg import LINE, Drawing, clean, measure, wrap
 from mlsysim.units.registry import Quantity, to_si
-from mlsysim.walls.base import Wall
-from mlsysim.walls.catalog import DOMAINS, walls
+from mlsysim.walls.catalog import DOMAINS, Wall, walls
 
 _UNTOUCHED = "Not evaluated"
 _PHONE = 500.0

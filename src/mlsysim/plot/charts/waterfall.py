@@ -14,8 +14,8 @@ from mlsysim.plot.frame import finish, heading
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import Drawing
 from mlsysim.units.registry import quantity
-from mlsysim.walls.base import Result
 from mlsysim.walls.fleet.communication import DistributedResult
+from mlsysim.walls.result import Result
 
 
 @dataclass(frozen=True)

@@ -28,22 +28,11 @@ from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import sqrt
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
 from mlsysim.walls.algorithm.losslaw import LAWS, LossLaw, equal_loss_optimum, extrapolations, loss_law
-from mlsysim.walls.base import (
-    ALGORITHM,
-    EFFICIENCY,
-    HARDWARE,
-    PRECISION,
-    Amount,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Resolver,
-    Result,
-    Wall,
-    Work,
-    default_constant,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, PRECISION, Input, Inputs, default_constant
+from mlsysim.walls.result import Amount, Result, Work
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -55,18 +44,11 @@ __all__ = [
     "training_flops",
 ]
 
-CARDS = (
-    Wall(
-        11,
-        "Complexity",
-        ALGORITHM,
-        "ScalingModel",
-        "training compute by scaling laws",
-        "C = 6 P D;  P* = sqrt(C / 120)",
-        "Hoffmann et al. 2022",
-        "How large a model, on how many tokens, does a compute budget pay for?",
-    ),
-)
+CARDS = """
+11 Complexity: training compute by scaling laws
+C = 6 P D;  P* = sqrt(C / 120) (Hoffmann et al. 2022)
+How large a model, on how many tokens, does a compute budget pay for?
+"""
 
 _COUNT = Arg("", 1e6, 1e13)
 _COST = Arg("flop", 1.0, 10.0)
@@ -118,102 +100,52 @@ class ScalingModel(Resolver[ScalingResult]):
     walls = (11,)
     result = ScalingResult
     inputs: ClassVar[dict[str, Input]] = {
-        "compute_budget": Input(
+        "compute_budget": Input.of(
             "operations of training ('4e24 flop'), or accelerator time ('1000 day') with 'hardware'",
-            kind="object",
+            "object",
             example="4e24 flop",
         ),
-        "target_model_size": Input(
+        "target_model_size": Input.of(
             "parameters of the model to train, instead of the optimum",
-            kind="quantity",
-            unit="count",
-            low=1.0,
-            high=1e18,
-            default=None,
-            plain_unit="count",
+            "[1, 1e+18] count, plain",
+            None,
             example="70 Bparam",
         ),
-        "hardware": Input(HARDWARE.meaning, kind="hardware", default=None),
+        "hardware": Input.of(HARDWARE.meaning, "hardware", None),
         "efficiency": EFFICIENCY,
         "precision": PRECISION,
-        "tokens_per_parameter": Input(
+        "tokens_per_parameter": Input.of(
             "tokens for each parameter at the optimum",
-            low=0.01,
-            high=1e6,
-            default=default_constant("chinchilla_tokens_per_parameter"),
+            "[0.01, 1e+06]",
+            default_constant("chinchilla_tokens_per_parameter"),
         ),
-        "optimum": Input(
+        "optimum": Input.of(
             "where the optimum comes from: the fixed ratio, or the minimum of the loss law",
-            kind="choice",
-            choices=("ratio", "loss_law"),
-            default="ratio",
+            ("ratio", "loss_law"),
+            "ratio",
         ),
-        "loss_law": Input("coefficients of the loss law", kind="choice", choices=tuple(LAWS), default="besiroglu2024"),
-        "inference_tokens": Input(
-            "tokens that the model will serve in its life",
-            kind="quantity",
-            unit="count",
-            low=0.0,
-            high=1e24,
-            default=None,
-            plain_unit="count",
-            example="2 Ttoken",
+        "loss_law": Input.of("coefficients of the loss law", tuple(LAWS), "besiroglu2024"),
+        "inference_tokens": Input.of(
+            "tokens that the model will serve in its life", "[0, 1e+24] count, plain", None, example="2 Ttoken"
         ),
     }
-    equations = (
-        Equation(
-            "compute_optimal_parameters",
-            "P* = sqrt(C / (c r))",
-            r"P^* = \sqrt{\frac{C}{c\,r}}",
-            {"C": ("compute_budget_flops", "flop"), "c": ("cost", "flop"), "r": ("ratio", "")},
-            when="by_ratio",
-        ),
-        Equation(
-            "compute_optimal_parameters",
-            "P* = (alpha A / (beta B))^(1/(alpha+beta)) (C / c)^(beta/(alpha+beta))",
-            r"P^* = \left(\frac{\alpha A}{\beta B}\right)^{\frac{1}{\alpha+\beta}} \left(\frac{C}{c}\right)^{\frac{\beta}{\alpha+\beta}}",
-            {
-                "C": ("compute_budget_flops", "flop"),
-                "c": ("cost", "flop"),
-                "A": ("A", ""),
-                "B": ("B", ""),
-                "alpha": ("alpha", ""),
-                "beta": ("beta", ""),
-            },
-            when="by_law",
-        ),
-        Equation(
-            "optimal_tokens",
-            "D = C / (c P)",
-            r"D = \frac{C}{c\,P}",
-            {"C": ("compute_budget_flops", "flop"), "c": ("cost", "flop"), "P": ("optimal_parameters", "")},
-        ),
-        Equation(
-            "predicted_loss",
-            "L = E + A / P^alpha + B / D^beta",
-            r"L = E + \frac{A}{P^\alpha} + \frac{B}{D^\beta}",
-            {
-                "E": ("E", ""),
-                "A": ("A", ""),
-                "P": ("optimal_parameters", ""),
-                "alpha": ("alpha", ""),
-                "B": ("B", ""),
-                "D": ("optimal_tokens", ""),
-                "beta": ("beta", ""),
-            },
-        ),
-        Equation(
-            "lifetime_compute",
-            "C_life = c P D + c_inf P D_inf, at equal loss",
-            r"C_{\mathrm{life}} = c\,P\,D + c_{\mathrm{inf}}\,P\,D_{\mathrm{inf}}",
-            {
-                "P": ("lifetime_parameters", ""),
-                "D": ("lifetime_tokens", ""),
-                "D_inf": ("inference_tokens", ""),
-            },
-            when="inference_tokens",
-        ),
-    )
+    equations = written(r"""
+        compute_optimal_parameters if by_ratio: P* = sqrt(C / (c r))
+            P^* = \sqrt{\frac{C}{c\,r}}
+            C = compute_budget_flops in flop, c = cost in flop, r = ratio
+        compute_optimal_parameters if by_law: P* = (alpha A / (beta B))^(1/(alpha+beta)) (C / c)^(beta/(alpha+beta))
+            P^* = \left(\frac{\alpha A}{\beta B}\right)^{\frac{1}{\alpha+\beta}} \left(\frac{C}{c}\right)^{\frac{\beta}{\alpha+\beta}}
+            C = compute_budget_flops in flop, c = cost in flop, A = A, B = B, alpha = alpha, beta = beta
+        optimal_tokens: D = C / (c P)
+            D = \frac{C}{c\,P}
+            C = compute_budget_flops in flop, c = cost in flop, P = optimal_parameters
+        predicted_loss: L = E + A / P^alpha + B / D^beta
+            L = E + \frac{A}{P^\alpha} + \frac{B}{D^\beta}
+            E = E, A = A, P = optimal_parameters, alpha = alpha, B = B, D = optimal_tokens, beta = beta
+        lifetime_compute if inference_tokens: C_life = c P D + c_inf P D_inf, at equal loss
+            C_{\mathrm{life}} = c\,P\,D + c_{\mathrm{inf}}\,P\,D_{\mathrm{inf}}
+            P = lifetime_parameters, D = lifetime_tokens, D_inf = inference_tokens
+    """)
     known_fallacies = (
         "The largest model that a budget can train is the best one: at the optimum half of the growth goes into data.",
         "More than 20 tokens per parameter are a waste: they are the price of a smaller model that is cheaper to serve.",

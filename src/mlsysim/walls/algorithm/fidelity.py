@@ -33,37 +33,19 @@ from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
 from mlsysim.walls.algorithm.accuracy import accuracy_change
-from mlsysim.walls.base import (
-    ALGORITHM,
-    EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    Amount,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Memory,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, Input, Inputs
+from mlsysim.walls.result import Amount, Memory, Result, Time
 
 __all__ = ["CARDS", "CompressionModel", "CompressionResult", "compressed_pass_time", "kept_bits"]
 
-CARDS = (
-    Wall(
-        13,
-        "Fidelity",
-        ALGORITHM,
-        "CompressionModel",
-        "accuracy against efficiency",
-        "r = b_base / b;  r = 1 / (1 - s)",
-        "Han et al. 2016",
-        "What does compression save and speed up, and what does it cost in accuracy?",
-    ),
-)
+CARDS = """
+13 Fidelity: accuracy against efficiency
+r = b_base / b;  r = 1 / (1 - s) (Han et al. 2016)
+What does compression save and speed up, and what does it cost in accuracy?
+"""
 
 _BASELINES = {16: ("fp16", "bf16", "fp32"), 32: ("fp32",)}
 _SCALE_BITS = 16
@@ -150,46 +132,32 @@ class CompressionModel(Resolver[CompressionResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "method": Input(
-            "what is done to the weights",
-            kind="choice",
-            choices=("quantization", "pruning", "both"),
-            default="quantization",
+        "method": Input.of("what is done to the weights", ("quantization", "pruning", "both"), "quantization"),
+        "target_bitwidth": Input.of("bits of a quantised weight", "[1, 32]", 8),
+        "sparsity": Input.of("fraction of the weights that is removed", "[0, 0.999]", 0.0),
+        "sparsity_type": Input.of(
+            "pattern of the removed weights", ("unstructured", "2:4", "structured_2_4", "structured"), "unstructured"
         ),
-        "target_bitwidth": Input("bits of a quantised weight", low=1, high=32, default=8),
-        "sparsity": Input("fraction of the weights that is removed", low=0.0, high=0.999, default=0.0),
-        "sparsity_type": Input(
-            "pattern of the removed weights",
-            kind="choice",
-            choices=("unstructured", "2:4", "structured_2_4", "structured"),
-            default="unstructured",
-        ),
-        "quantize_activations": Input("activations take the narrow format too", kind="flag", default=False),
-        "number_format": Input("integers or floating point", kind="choice", choices=("int", "fp"), default="int"),
-        "baseline_bitwidth": Input("bits of the original weights, 16 or 32", low=16, high=32, whole=True, default=16),
-        "batch_size": Input("sequences or samples in a pass", low=1, high=1e9, whole=True, default=1),
-        "seq_len": Input("tokens of the prefill, and context of the decode", low=1, high=1e8, whole=True, default=None),
+        "quantize_activations": Input.of("activations take the narrow format too", "flag", False),
+        "number_format": Input.of("integers or floating point", ("int", "fp"), "int"),
+        "baseline_bitwidth": Input.of("bits of the original weights, 16 or 32", "whole [16, 32]", 16),
+        "batch_size": Input.of("sequences or samples in a pass", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("tokens of the prefill, and context of the decode", "whole [1, 1e+08]", None),
         "efficiency": EFFICIENCY,
-        "group_size": Input("weights that share one 16-bit scale", low=1, high=1e9, whole=True, default=None),
-        "count_indices": Input("count the positions of the kept weights in the size", kind="flag", default=False),
-        "accuracy_curve": Input(
-            "(bits, change) points of your own, or (sparsity, change) for pruning", kind="object", default=None
+        "group_size": Input.of("weights that share one 16-bit scale", "whole [1, 1e+09]", None),
+        "count_indices": Input.of("count the positions of the kept weights in the size", "flag", False),
+        "accuracy_curve": Input.of(
+            "(bits, change) points of your own, or (sparsity, change) for pruning", "object", None
         ),
     }
-    equations = (
-        Equation(
-            "compression_ratio",
-            "r = b_base / (b (1 - s))",
-            r"r = \frac{b_{\mathrm{base}}}{b\,(1 - s)}",
-            {"b_base": ("baseline_bitwidth", "bit"), "b": ("bits", "bit"), "s": ("sparsity", "")},
-        ),
-        Equation(
-            "inference_speedup",
-            "speed-up = T_before / T_after, T = max(F / (P eta), (W / r + O) / BW) + dispatch",
-            r"\frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}",
-            {"T_before": ("latency_before", "s"), "T_after": ("latency", "s")},
-        ),
-    )
+    equations = written(r"""
+        compression_ratio: r = b_base / (b (1 - s))
+            r = \frac{b_{\mathrm{base}}}{b\,(1 - s)}
+            b_base = baseline_bitwidth in bit, b = bits in bit, s = sparsity
+        inference_speedup: speed-up = T_before / T_after, T = max(F / (P eta), (W / r + O) / BW) + dispatch
+            \frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}
+            T_before = latency_before in s, T_after = latency in s
+    """)
     known_fallacies = (
         "Four-bit weights make everything four times faster: they speed up what waits for memory; prefill and training compute.",
         "Quantisation never helps compute-bound work: with narrow activations too, the arithmetic peak doubles.",

@@ -28,40 +28,21 @@ from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
 from mlsysim.cases.replica import Replica
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import (
-    ALGORITHM,
-    EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    PRECISION,
-    Binding,
-    Energy,
-    Equation,
-    Input,
-    Inputs,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-    default_constant,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs, default_constant
 from mlsysim.walls.node.serving import ServingModel, ServingResult
+from mlsysim.walls.result import Energy, Result, Time
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "InferenceScalingModel", "ReasoningResult", "query_cost", "query_energy"]
 
-CARDS = (
-    Wall(
-        12,
-        "Reasoning",
-        ALGORITHM,
-        "InferenceScalingModel",
-        "inference-time compute",
-        "T = K T_step(P, S)",
-        "Snell et al. 2025",
-        "What does it cost to let the model think?",
-    ),
-)
+CARDS = """
+12 Reasoning: inference-time compute
+T = K T_step(P, S) (Snell et al. 2025)
+What does it cost to let the model think?
+"""
 
 STRATEGIES = ("chain_of_thought", "best_of_n", "tree_search")
 
@@ -124,94 +105,45 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "reasoning_steps": Input("steps, samples or levels, by strategy", low=1, high=1e5, whole=True, default=8),
-        "context_length": Input("tokens of the prompt", low=1, high=1e8, whole=True, default=2048),
+        "reasoning_steps": Input.of("steps, samples or levels, by strategy", "whole [1, 100000]", 8),
+        "context_length": Input.of("tokens of the prompt", "whole [1, 1e+08]", 2048),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
-        "tokens_per_step": Input(
-            "tokens of one step, sample or node",
-            low=1,
-            high=1e7,
-            whole=True,
-            default=int(default_constant("reasoning_tokens_per_step")),
+        "tokens_per_step": Input.of(
+            "tokens of one step, sample or node", "whole [1, 1e+07]", int(default_constant("reasoning_tokens_per_step"))
         ),
-        "strategy": Input("how the steps are arranged", kind="choice", choices=STRATEGIES, default="chain_of_thought"),
-        "branching": Input(
+        "strategy": Input.of("how the steps are arranged", STRATEGIES, "chain_of_thought"),
+        "branching": Input.of(
             "continuations at each level of a tree search",
-            low=1,
-            high=1e5,
-            whole=True,
-            default=int(default_constant("search_branching")),
+            "whole [1, 100000]",
+            int(default_constant("search_branching")),
         ),
-        "batch_size": Input("queries that are served together", low=1, high=1e6, whole=True, default=1),
-        "tp_size": Input("tensor-parallel devices of a replica", low=1, high=1e4, whole=True, default=1),
-        "pp_size": Input("pipeline stages of a replica", low=1, high=1e4, whole=True, default=1),
-        "ep_size": Input("devices that share the experts of a mixture", low=1, high=1e4, whole=True, default=1),
-        "cache_precision": Input("number format of the cache", kind="precision", default=None),
-        "bandwidth_efficiency": Input(
-            "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
+        "batch_size": Input.of("queries that are served together", "whole [1, 1e+06]", 1),
+        "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
+        "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
+        "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
+        "cache_precision": Input.of("number format of the cache", "precision", None),
+        "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
+        "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
+        "price_per_accelerator_hour": Input.of(
+            "what an accelerator costs per hour", "[0, inf) USD/s, plain USD/h", None, example="2.5 USD/h"
         ),
-        "fabric": Input(
-            "network between nodes, for groups wider than the chip's own links", kind="fabric", default=None
+        "amortization_years": Input.of(
+            "years over which a purchased accelerator is paid off, where no price per hour is given", "(0, 100]", None
         ),
-        "price_per_accelerator_hour": Input(
-            "what an accelerator costs per hour",
-            kind="quantity",
-            unit="USD/s",
-            low=0,
-            default=None,
-            plain_unit="USD/h",
-            example="2.5 USD/h",
-        ),
-        "amortization_years": Input(
-            "years over which a purchased accelerator is paid off, where no price per hour is given",
-            low=0,
-            low_open=True,
-            high=100,
-            default=None,
-        ),
-        "queries_per_second": Input("load, for the accelerators needed", low=0, low_open=True, high=1e9, default=None),
+        "queries_per_second": Input.of("load, for the accelerators needed", "(0, 1e+09]", None),
     }
-    equations = (
-        Equation(
-            "total_reasoning_time",
-            "T = TTFT + d t ITL, with ITL the mean over a growing context",
-            r"T = \mathrm{TTFT} + \sum_{i=0}^{d t - 1} \mathrm{ITL}(w, S + i)",
-            {
-                "TTFT": ("ttft", "s"),
-                "d": ("depth", ""),
-                "t": ("tokens_per_step", ""),
-                "ITL": ("itl", "s"),
-                "w": ("parallel_sequences", ""),
-                "S": ("context_length", ""),
-            },
-        ),
-        Equation(
-            "energy_per_query",
-            "E = TDP (i n T + (1 - i) F / Peak) / queries",
-            r"E = \mathrm{TDP} \left( i\,n\,T + (1 - i) \frac{F}{\mathrm{Peak}} \right) / q",
-            {
-                "TDP": ("tdp", "W"),
-                "i": ("idle", ""),
-                "n": ("devices", ""),
-                "T": ("total_reasoning_time", "s"),
-                "F": ("operations", "flop"),
-                "Peak": ("peak", "flop/s"),
-                "queries": ("batch_size", ""),
-            },
-        ),
-        Equation(
-            "cost_per_query_usd",
-            "cost = price n T / queries",
-            r"c = \frac{p\,n\,T}{q}",
-            {
-                "price": ("price", "USD/s"),
-                "n": ("devices", ""),
-                "T": ("total_reasoning_time", "s"),
-                "queries": ("batch_size", ""),
-            },
-        ),
-    )
+    equations = written(r"""
+        total_reasoning_time: T = TTFT + d t ITL, with ITL the mean over a growing context
+            T = \mathrm{TTFT} + \sum_{i=0}^{d t - 1} \mathrm{ITL}(w, S + i)
+            TTFT = ttft in s, d = depth, t = tokens_per_step, ITL = itl in s, w = parallel_sequences, S = context_length
+        energy_per_query: E = TDP (i n T + (1 - i) F / Peak) / queries
+            E = \mathrm{TDP} \left( i\,n\,T + (1 - i) \frac{F}{\mathrm{Peak}} \right) / q
+            TDP = tdp in W, i = idle, n = devices, T = total_reasoning_time in s, F = operations in flop, Peak = peak in flop/s, queries = batch_size
+        cost_per_query_usd: cost = price n T / queries
+            c = \frac{p\,n\,T}{q}
+            price = price in USD/s, n = devices, T = total_reasoning_time in s, queries = batch_size
+    """)
     known_fallacies = (
         "Eight steps cost eight times one: the prompt is read once, but every step finds a longer cache.",
         "Best-of-N multiplies latency by N: at small batches the samples share the weights and take little longer than one.",

@@ -19,38 +19,21 @@ from typing import Any, ClassVar
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.walls.base import (
-    ANALYSIS,
-    EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
 from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.result import Result, Time
 
 __all__ = ["CARDS", "SensitivityResult", "SensitivitySolver"]
 
-CARDS = (
-    Wall(
-        21,
-        "Sensitivity",
-        ANALYSIS,
-        "SensitivitySolver",
-        "the binding constraint",
-        "e(x) = d ln T / d ln x",
-        "Williams et al. 2009",
-        "Which parameter is worth improving?",
-    ),
-)
+CARDS = """
+21 Sensitivity: the binding constraint
+e(x) = d ln T / d ln x (Williams et al. 2009)
+Which parameter is worth improving?
+"""
 
 _STEP = 1e-6
 _MAIN = ("peak_flops", "memory_bandwidth", "memory_capacity")
@@ -79,37 +62,26 @@ class SensitivitySolver(Resolver[SensitivityResult]):
     result = SensitivityResult
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
-        "hardware": Input(HARDWARE.meaning, kind="hardware", default=None),
+        "hardware": Input.of(HARDWARE.meaning, "hardware", None),
         "precision": PRECISION,
-        "perturbation_pct": Input(
-            "finite change for 'response', in per cent", low=0, low_open=True, high=1000, default=10.0
-        ),
+        "perturbation_pct": Input.of("finite change for 'response', in per cent", "(0, 1000]", 10.0),
         "efficiency": EFFICIENCY,
-        "batch_size": Input("sequences or samples in the pass", low=1, high=1e9, whole=True, default=1),
-        "seq_len": Input("new tokens per sequence; the context in decode", low=0, high=1e8, whole=True, default=None),
-        "phase": Input(
-            "prefill, decode, training or inference",
-            kind="choice",
-            choices=("prefill", "decode", "training", "inference"),
-            default=None,
+        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e+08]", None),
+        "phase": Input.of(
+            "prefill, decode, training or inference", ("prefill", "decode", "training", "inference"), None
         ),
-        "is_training": Input("a training step instead of inference", kind="flag", default=False),
-        "output": Input("what to differentiate", kind="choice", choices=_OUTPUTS, default="latency"),
-        "fleet": Input("a fleet: the output is that of a distributed training step", kind="fleet", default=None),
-        "layout": Input(
-            "keyword arguments of DistributedModel.solve for the fleet, such as {'tp_size': 8}",
-            kind="object",
-            default=None,
+        "is_training": Input.of("a training step instead of inference", "flag", False),
+        "output": Input.of("what to differentiate", _OUTPUTS, "latency"),
+        "fleet": Input.of("a fleet: the output is that of a distributed training step", "fleet", None),
+        "layout": Input.of(
+            "keyword arguments of DistributedModel.solve for the fleet, such as {'tp_size': 8}", "object", None
         ),
     }
-    equations = (
-        Equation(
-            "binding_constraint",
-            "argmax |e(x)|, e(x) = d ln T / d ln x",
-            r"\arg\max_x |\partial \ln T/\partial \ln x|",
-            {},
-        ),
-    )
+    equations = written(r"""
+        binding_constraint: argmax |e(x)|, e(x) = d ln T / d ln x
+            \arg\max_x |\partial \ln T/\partial \ln x|
+    """)
     known_fallacies = (
         "Improve what is expensive: improve what binds; anything else has elasticity zero.",
         "Zero sensitivities mean balance: they can also mean that the model does not fit and something else decides.",

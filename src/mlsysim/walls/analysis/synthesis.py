@@ -22,40 +22,19 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import (
-    ANALYSIS,
-    EFFICIENCY,
-    MODEL,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Intensity,
-    Memory,
-    MemoryRate,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-    Work,
-    WorkRate,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import EFFICIENCY, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.result import Intensity, Memory, MemoryRate, Result, Time, Work, WorkRate
 
 __all__ = ["CARDS", "SynthesisResult", "SynthesisSolver"]
 
-CARDS = (
-    Wall(
-        22,
-        "Synthesis",
-        ANALYSIS,
-        "SynthesisSolver",
-        "inverse specification",
-        "W_req = B / T;  P_req = F / (T eta)",
-        "Kwon et al. 2023",
-        "What is the least hardware that meets the target?",
-    ),
-)
+CARDS = """
+22 Synthesis: inverse specification
+W_req = B / T;  P_req = F / (T eta) (Kwon et al. 2023)
+What is the least hardware that meets the target?
+"""
 
 
 @kernel(inputs={"moved": Arg("byte", 1e3, 1e13), "target": Arg("s", 1e-4, 1e6)}, outputs={"bandwidth": "byte/s"})
@@ -96,52 +75,28 @@ class SynthesisSolver(Resolver[SynthesisResult]):
     result = SynthesisResult
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
-        "target_latency": Input(
-            "time of one pass", kind="quantity", unit="s", low=0, low_open=True, default=None, example="200 ms"
-        ),
+        "target_latency": Input.of("time of one pass", "(0, inf) s", None, example="200 ms"),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
-        "batch_size": Input("sequences or samples in the pass", low=1, high=1e9, whole=True, default=1),
-        "seq_len": Input("new tokens per sequence; the context in decode", low=0, high=1e8, whole=True, default=None),
-        "phase": Input(
-            "prefill, decode, training or inference",
-            kind="choice",
-            choices=("prefill", "decode", "training", "inference"),
-            default=None,
+        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e+08]", None),
+        "phase": Input.of(
+            "prefill, decode, training or inference", ("prefill", "decode", "training", "inference"), None
         ),
-        "is_training": Input("a training step instead of inference", kind="flag", default=False),
-        "target_throughput": Input(
-            "samples per time instead of a latency",
-            kind="quantity",
-            unit="1/s",
-            low=0,
-            low_open=True,
-            default=None,
-            example="100 1/s",
-        ),
-        "deadline": Input(
-            "time for all training tokens instead of a latency",
-            kind="quantity",
-            unit="s",
-            low=0,
-            low_open=True,
-            default=None,
-            example="14 day",
-        ),
-        "training_tokens": Input("tokens to train on by the deadline", low=1, high=1e18, default=None),
-        "hardware": Input("chip to count: how many are needed", kind="hardware", default=None),
+        "is_training": Input.of("a training step instead of inference", "flag", False),
+        "target_throughput": Input.of("samples per time instead of a latency", "(0, inf) 1/s", None, example="100 1/s"),
+        "deadline": Input.of("time for all training tokens instead of a latency", "(0, inf) s", None, example="14 day"),
+        "training_tokens": Input.of("tokens to train on by the deadline", "[1, 1e+18]", None),
+        "hardware": Input.of("chip to count: how many are needed", "hardware", None),
     }
-    equations = (
-        Equation(
-            "required_bw", "W = B / T", r"W = \frac{B}{T}", {"B": ("bytes", "byte"), "T": ("target_latency", "s")}
-        ),
-        Equation(
-            "required_flops",
-            "P = F / (T eta)",
-            r"P = \frac{F}{T\,\eta}",
-            {"F": ("total_ops", "flop"), "T": ("target_latency", "s"), "eta": ("efficiency", "")},
-        ),
-    )
+    equations = written(r"""
+        required_bw: W = B / T
+            W = \frac{B}{T}
+            B = bytes in byte, T = target_latency in s
+        required_flops: P = F / (T eta)
+            P = \frac{F}{T\,\eta}
+            F = total_ops in flop, T = target_latency in s, eta = efficiency
+    """)
     known_fallacies = (
         "Twice the FLOP/s halve the latency: the target fixes bandwidth too, and one of the two is the larger ask.",
     )

@@ -21,22 +21,19 @@ from typing import Annotated, Any, ClassVar
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import DATA, HARDWARE, Amount, Binding, Equation, Input, Inputs, Resolver, Result, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import HARDWARE, Input, Inputs
+from mlsysim.walls.result import Amount, Result
 
 __all__ = ["CARDS", "DataModel", "DataResult", "path_supply", "pipeline_utilization"]
 
-CARDS = (
-    Wall(
-        8,
-        "Ingestion",
-        DATA,
-        "DataModel",
-        "storage and input bandwidth",
-        "rho = BW_demand / BW_supply",
-        "Mohan et al. 2021",
-        "Can storage deliver the training data as fast as the accelerator consumes it?",
-    ),
-)
+CARDS = """
+8 Ingestion: storage and input bandwidth
+rho = BW_demand / BW_supply (Mohan et al. 2021)
+Can storage deliver the training data as fast as the accelerator consumes it?
+"""
 
 _RATE = Arg("byte/s", 1e5, 1e12)
 _GB = 1e9
@@ -81,53 +78,28 @@ class DataModel(Resolver[DataResult]):
     walls = (8,)
     result = DataResult
     inputs: ClassVar[dict[str, Input]] = {
-        "workload_data_rate": Input(
-            "bytes that one accelerator reads per second", kind="quantity", unit="byte/s", low=0.0, example="8 MB/s"
+        "workload_data_rate": Input.of(
+            "bytes that one accelerator reads per second", "[0, inf) byte/s", example="8 MB/s"
         ),
         "hardware": HARDWARE,
-        "storage_bandwidth": Input(
-            "read bandwidth of the storage, instead of the chip's own entry",
-            kind="quantity",
-            unit="byte/s",
-            low=0.0,
-            low_open=True,
-            default=None,
-            example="7 GB/s",
+        "storage_bandwidth": Input.of(
+            "read bandwidth of the storage, instead of the chip's own entry", "(0, inf) byte/s", None, example="7 GB/s"
         ),
-        "nic_bandwidth": Input(
-            "network bandwidth to remote storage; local storage needs none",
-            kind="quantity",
-            unit="byte/s",
-            low=0.0,
-            low_open=True,
-            default=None,
-            example="400 Gbps",
+        "nic_bandwidth": Input.of(
+            "network bandwidth to remote storage; local storage needs none", "(0, inf) byte/s", None, example="400 Gbps"
         ),
-        "cache_hit_ratio": Input("fraction of reads that a cache answers", low=0.0, high=1.0, default=0.0),
-        "read_amplification": Input("bytes that storage reads for each byte asked for", low=1.0, high=1e4, default=1.0),
-        "accelerators": Input(
-            "accelerators that share the storage and the network adapter", low=1, high=1e6, whole=True, default=1
-        ),
+        "cache_hit_ratio": Input.of("fraction of reads that a cache answers", "[0, 1]", 0.0),
+        "read_amplification": Input.of("bytes that storage reads for each byte asked for", "[1, 10000]", 1.0),
+        "accelerators": Input.of("accelerators that share the storage and the network adapter", "whole [1, 1e+06]", 1),
     }
-    equations = (
-        Equation(
-            "supply_bw",
-            "BW_supply = BW_path / (n a (1 - h)) of the narrowest path",
-            r"BW_{\mathrm{supply}} = \frac{BW_{\mathrm{path}}}{n\,a\,(1 - h)}",
-            {
-                "BW_path": ("path_bandwidth", "byte/s"),
-                "n": ("sharers", ""),
-                "a": ("amplification", ""),
-                "1 - h": ("miss_fraction", ""),
-            },
-        ),
-        Equation(
-            "utilization",
-            "rho = BW_demand / BW_supply",
-            r"\rho = \frac{BW_{\mathrm{demand}}}{BW_{\mathrm{supply}}}",
-            {"BW_demand": ("demand_bw", "byte/s"), "BW_supply": ("supply_bw", "byte/s")},
-        ),
-    )
+    equations = written(r"""
+        supply_bw: BW_supply = BW_path / (n a (1 - h)) of the narrowest path
+            BW_{\mathrm{supply}} = \frac{BW_{\mathrm{path}}}{n\,a\,(1 - h)}
+            BW_path = path_bandwidth in byte/s, n = sharers, a = amplification, 1 - h = miss_fraction
+        utilization: rho = BW_demand / BW_supply
+            \rho = \frac{BW_{\mathrm{demand}}}{BW_{\mathrm{supply}}}
+            BW_demand = demand_bw in byte/s, BW_supply = supply_bw in byte/s
+    """)
     known_fallacies = (
         "A faster accelerator trains faster: when storage binds it only waits for a larger part of the step.",
         "Language models need fast storage for their text: tokenised text is a few MB/s; checkpoints are what storage feels.",

@@ -33,18 +33,11 @@ from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import minimum, where
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import (
-    DATA,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    MemoryRate,
-    Resolver,
-    Result,
-    Wall,
-    default_constant,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs, default_constant
+from mlsysim.walls.result import MemoryRate, Result
 
 __all__ = [
     "CARDS",
@@ -59,18 +52,11 @@ __all__ = [
     "tree_share",
 ]
 
-CARDS = (
-    Wall(
-        10,
-        "Locality",
-        DATA,
-        "TopologyModel",
-        "bisection bandwidth",
-        "BW_eff = BW_link beta / oversubscription",
-        "Leiserson 1985",
-        "How much of a link is left when half of the machine talks to the other half?",
-    ),
-)
+CARDS = """
+10 Locality: bisection bandwidth
+BW_eff = BW_link beta / oversubscription (Leiserson 1985)
+How much of a link is left when half of the machine talks to the other half?
+"""
 
 _NODES = Arg("", 2, 1e5, whole=True)
 _RATIO = Arg("", 1.0, 8.0)
@@ -160,76 +146,48 @@ class TopologyModel(Resolver[TopologyResult]):
     walls = (10,)
     result = TopologyResult
     inputs: ClassVar[dict[str, Input]] = {
-        "fabric": Input(
-            "the network: an entry of Fabrics, its name, or a NetworkFabric", kind="fabric", example="InfiniBand_NDR"
+        "fabric": Input.of(
+            "the network: an entry of Fabrics, its name, or a NetworkFabric", "fabric", example="InfiniBand_NDR"
         ),
-        "topology": Input(
-            "shape of the network, instead of the fabric's own: " + ", ".join(_TITLES), kind="object", default=None
+        "topology": Input.of(
+            "shape of the network, instead of the fabric's own: " + ", ".join(_TITLES), "object", None
         ),
-        "num_nodes": Input("nodes on the network", low=1, high=1e9, whole=True, default=64),
-        "oversubscription": Input(
-            "oversubscription of the upper stages, instead of the fabric's own", low=1.0, high=1e3, default=None
+        "num_nodes": Input.of("nodes on the network", "whole [1, 1e+09]", 64),
+        "oversubscription": Input.of(
+            "oversubscription of the upper stages, instead of the fabric's own", "[1, 1000]", None
         ),
-        "ports_per_node": Input(
-            "ports of each node; a rail-optimised network has one rail for each", low=1, high=64, whole=True, default=1
+        "ports_per_node": Input.of(
+            "ports of each node; a rail-optimised network has one rail for each", "whole [1, 64]", 1
         ),
-        "switch_radix": Input(
-            "ports of a switch", low=2, high=4096, whole=True, default=int(default_constant("switch_radix"))
-        ),
-        "groups": Input("groups of a dragonfly; None for many", low=2, high=1e6, whole=True, default=None),
-        "global_links_per_node": Input(
+        "switch_radix": Input.of("ports of a switch", "whole [2, 4096]", int(default_constant("switch_radix"))),
+        "groups": Input.of("groups of a dragonfly; None for many", "whole [2, 1e+06]", None),
+        "global_links_per_node": Input.of(
             "links that leave a dragonfly group for each node in it",
-            low=0.0,
-            low_open=True,
-            high=64,
-            default=default_constant("dragonfly_global_links_per_node"),
+            "(0, 64]",
+            default_constant("dragonfly_global_links_per_node"),
         ),
-        "shape": Input(
-            "lengths of a torus, as (16, 16, 16) or '16x16x16'; a cube where not given", kind="object", default=None
-        ),
+        "shape": Input.of("lengths of a torus, as (16, 16, 16) or '16x16x16'; a cube where not given", "object", None),
     }
-    equations = (
-        Equation(
-            "bisection_bw_fraction",
-            "beta = 1 / o",
-            r"\beta = \frac{1}{o}",
-            {"o": ("oversubscription", "")},
-            when="is_tree",
-        ),
-        Equation(
-            "bisection_bw_fraction",
-            "beta = min(1, r f / o), f = g / (2 (g - 1)) for g groups",
-            r"\beta = \min\left(1, \frac{r}{o}\,\frac{g}{2 (g - 1)}\right)",
-            {"r": ("global_links", ""), "f": ("crossing", ""), "o": ("oversubscription", "")},
-            when="is_dragonfly",
-        ),
-        Equation(
-            "bisection_bw_fraction",
-            "beta = min(1, 4 / k) / o, k the longest ring",
-            r"\beta = \frac{1}{o}\min\left(1, \frac{4}{k}\right)",
-            {"k": ("longest_ring", ""), "o": ("oversubscription", "")},
-            when="is_torus",
-        ),
-        Equation(
-            "bisection_bw_fraction",
-            "beta = min(1, N / (2 (N - 1))) / o",
-            r"\beta = \frac{1}{o}\min\left(1, \frac{N}{2 (N - 1)}\right)",
-            {"N": ("num_nodes", ""), "o": ("oversubscription", "")},
-            when="is_mesh",
-        ),
-        Equation(
-            "effective_bw",
-            "BW_eff = BW_link beta",
-            r"BW_{\mathrm{eff}} = BW_{\mathrm{link}}\,\beta",
-            {"BW_link": ("link", "byte/s"), "beta": ("bisection_bw_fraction", "")},
-        ),
-        Equation(
-            "bisection_bw",
-            "BW_bisection = N ports / 2 x BW_eff",
-            r"BW_{\mathrm{bisection}} = \frac{N\,p}{2}\,BW_{\mathrm{eff}}",
-            {"N": ("num_nodes", ""), "ports": ("ports_per_node", "")},
-        ),
-    )
+    equations = written(r"""
+        bisection_bw_fraction if is_tree: beta = 1 / o
+            \beta = \frac{1}{o}
+            o = oversubscription
+        bisection_bw_fraction if is_dragonfly: beta = min(1, r f / o), f = g / (2 (g - 1)) for g groups
+            \beta = \min\left(1, \frac{r}{o}\,\frac{g}{2 (g - 1)}\right)
+            r = global_links, f = crossing, o = oversubscription
+        bisection_bw_fraction if is_torus: beta = min(1, 4 / k) / o, k the longest ring
+            \beta = \frac{1}{o}\min\left(1, \frac{4}{k}\right)
+            k = longest_ring, o = oversubscription
+        bisection_bw_fraction if is_mesh: beta = min(1, N / (2 (N - 1))) / o
+            \beta = \frac{1}{o}\min\left(1, \frac{N}{2 (N - 1)}\right)
+            N = num_nodes, o = oversubscription
+        effective_bw: BW_eff = BW_link beta
+            BW_{\mathrm{eff}} = BW_{\mathrm{link}}\,\beta
+            BW_link = link in byte/s, beta = bisection_bw_fraction
+        bisection_bw: BW_bisection = N ports / 2 x BW_eff
+            BW_{\mathrm{bisection}} = \frac{N\,p}{2}\,BW_{\mathrm{eff}}
+            N = num_nodes, ports = ports_per_node
+    """)
     known_fallacies = (
         "A torus keeps its share of bandwidth as it grows: the share falls as N^(-1/3) in three dimensions.",
         "Every port speed is available between any two nodes: only without oversubscription and without a worst-case cut.",

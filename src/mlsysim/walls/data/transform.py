@@ -27,22 +27,19 @@ from mlsysim.errors import InputError, UnitError
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
-from mlsysim.walls.base import DATA, Binding, Equation, Input, Inputs, Rate, Resolver, Result, Time, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.result import Rate, Result, Time
 
 __all__ = ["CARDS", "TransformationModel", "TransformationResult", "pipeline_step", "transform_time", "worker_rate"]
 
-CARDS = (
-    Wall(
-        9,
-        "Transformation",
-        DATA,
-        "TransformationModel",
-        "preprocessing rate of the processors",
-        "T = B / R_cpu",
-        "Murray et al. 2021",
-        "Can the processors decode and augment as fast as the accelerator consumes?",
-    ),
-)
+CARDS = """
+9 Transformation: preprocessing rate of the processors
+T = B / R_cpu (Murray et al. 2021)
+Can the processors decode and augment as fast as the accelerator consumes?
+"""
 
 _TIME = Arg("s", 1e-4, 1e2)
 _RATE = Arg("1/s", 1.0, 1e6)
@@ -97,80 +94,47 @@ class TransformationModel(Resolver[TransformationResult]):
     walls = (9,)
     result = TransformationResult
     inputs: ClassVar[dict[str, Input]] = {
-        "batch_size": Input("samples in a step", low=1, high=1e9, whole=True),
-        "sample_size_bytes": Input(
+        "batch_size": Input.of("samples in a step", "whole [1, 1e+09]"),
+        "sample_size_bytes": Input.of(
             "bytes of one sample; needed where the throughput is in bytes",
-            kind="quantity",
-            unit="byte",
-            low=0.0,
-            low_open=True,
-            default=None,
-            plain_unit="byte",
+            "(0, inf) byte, plain",
+            None,
             example="150 kB",
         ),
-        "cpu_throughput": Input(
-            "rate of all processors together, in samples/s or bytes/s",
-            kind="object",
-            default=None,
-            example="54400 sample/s",
+        "cpu_throughput": Input.of(
+            "rate of all processors together, in samples/s or bytes/s", "object", None, example="54400 sample/s"
         ),
-        "accelerator_step_time": Input(
-            "step of the accelerator when it never waits",
-            kind="quantity",
-            unit="s",
-            low=0.0,
-            low_open=True,
-            default=None,
-            example="48 ms",
+        "accelerator_step_time": Input.of(
+            "step of the accelerator when it never waits", "(0, inf) s", None, example="48 ms"
         ),
-        "workers": Input("worker processes, instead of 'cpu_throughput'", low=1, high=1e6, whole=True, default=None),
-        "worker_throughput": Input(
-            "rate of one worker, in samples/s or bytes/s", kind="object", default=None, example="850 sample/s"
+        "workers": Input.of("worker processes, instead of 'cpu_throughput'", "whole [1, 1e+06]", None),
+        "worker_throughput": Input.of(
+            "rate of one worker, in samples/s or bytes/s", "object", None, example="850 sample/s"
         ),
-        "cores": Input("processor cores; workers beyond them add nothing", low=1, high=1e6, whole=True, default=None),
-        "prefetch": Input("the next batch is prepared while the accelerator works", kind="flag", default=True),
-        "gpu_decode_fraction": Input(
-            "fraction of the samples prepared on the accelerator", low=0.0, high=1.0, default=0.0
-        ),
-        "gpu_decode_rate": Input(
+        "cores": Input.of("processor cores; workers beyond them add nothing", "whole [1, 1e+06]", None),
+        "prefetch": Input.of("the next batch is prepared while the accelerator works", "flag", True),
+        "gpu_decode_fraction": Input.of("fraction of the samples prepared on the accelerator", "[0, 1]", 0.0),
+        "gpu_decode_rate": Input.of(
             "samples per second that the accelerator prepares in place of training",
-            kind="quantity",
-            unit="1/s",
-            low=0.0,
-            low_open=True,
-            default=None,
+            "(0, inf) 1/s",
+            None,
             example="20000 sample/s",
         ),
     }
-    equations = (
-        Equation(
-            "cpu_throughput",
-            "R_cpu = min(workers, cores) x r_worker",
-            r"R_{\mathrm{cpu}} = \min(N_{\mathrm{workers}}, N_{\mathrm{cores}})\, r_{\mathrm{worker}}",
-            {"workers": ("workers", ""), "cores": ("cores", ""), "r_worker": ("worker_rate", "1/s")},
-            when="worker_throughput",
-        ),
-        Equation(
-            "transform_time",
-            "T_transform = B (1 - g) / R_cpu",
-            r"T_{\mathrm{transform}} = \frac{B\,(1 - g)}{R_{\mathrm{cpu}}}",
-            {"B": ("batch_size", ""), "g": ("gpu_decode_fraction", ""), "R_cpu": ("cpu_throughput", "1/s")},
-        ),
-        Equation(
-            "step_time",
-            "T_step = max(T_transform, T_accelerator)",
-            r"T_{\mathrm{step}} = \max(T_{\mathrm{transform}}, T_{\mathrm{accelerator}})",
-            {"T_transform": ("transform_time", "s"), "T_accelerator": ("accelerator_step_time", "s")},
-            when="prefetch",
-        ),
-        Equation(
-            "step_time",
-            "T_step = T_transform + T_accelerator",
-            r"T_{\mathrm{step}} = T_{\mathrm{transform}} + T_{\mathrm{accelerator}}",
-            {"T_transform": ("transform_time", "s"), "T_accelerator": ("accelerator_step_time", "s")},
-            when="no_prefetch",
-        ),
-    )
+    equations = written(r"""
+        cpu_throughput if worker_throughput: R_cpu = min(workers, cores) x r_worker
+            R_{\mathrm{cpu}} = \min(N_{\mathrm{workers}}, N_{\mathrm{cores}})\, r_{\mathrm{worker}}
+            workers = workers, cores = cores, r_worker = worker_rate in 1/s
+        transform_time: T_transform = B (1 - g) / R_cpu
+            T_{\mathrm{transform}} = \frac{B\,(1 - g)}{R_{\mathrm{cpu}}}
+            B = batch_size, g = gpu_decode_fraction, R_cpu = cpu_throughput in 1/s
+        step_time if prefetch: T_step = max(T_transform, T_accelerator)
+            T_{\mathrm{step}} = \max(T_{\mathrm{transform}}, T_{\mathrm{accelerator}})
+            T_transform = transform_time in s, T_accelerator = accelerator_step_time in s
+        step_time if no_prefetch: T_step = T_transform + T_accelerator
+            T_{\mathrm{step}} = T_{\mathrm{transform}} + T_{\mathrm{accelerator}}
+            T_transform = transform_time in s, T_accelerator = accelerator_step_time in s
+    """)
     known_fallacies = (
         "A larger batch overloads the processors: when the accelerator computes, its step grows with the batch and the demand in samples a second stays.",
         "Fast storage keeps the accelerator busy: decoding and augmenting may be slower than reading.",

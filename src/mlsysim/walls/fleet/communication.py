@@ -42,41 +42,23 @@ from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
 from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import (
-    CALIBRATED_EFFICIENCY,
-    FLEET,
-    MODEL,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Memory,
-    Rate,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import Equation, written
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
+from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import PerformanceProfile
+from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval
 
 __all__ = ["CARDS", "DistributedModel", "DistributedResult"]
 
-CARDS = (
-    Wall(
-        14,
-        "Communication",
-        FLEET,
-        "DistributedModel",
-        "collective bandwidth",
-        "T = 2 (N-1)/N M/B + 2 (N-1) alpha",
-        "Shoeybi et al. 2019",
-        "What does the fleet lose to its own coordination?",
-    ),
-)
+CARDS = """
+14 Communication: collective bandwidth
+T = 2 (N-1)/N M/B + 2 (N-1) alpha (Shoeybi et al. 2019)
+What does the fleet lose to its own coordination?
+"""
 
 
 class DistributedResult(Result):
@@ -155,150 +137,86 @@ class DistributedModel(Resolver[DistributedResult]):
     result = DistributedResult
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
-        "fleet": Input("the fleet: a Fleet or the name of a cluster in the zoo", kind="fleet", example="Frontier_8K"),
-        "batch_size": Input(
-            "sequences (or samples) per micro-step, over the whole fleet", low=1, high=1e9, whole=True, default=1
-        ),
+        "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet", example="Frontier_8K"),
+        "batch_size": Input.of("sequences (or samples) per micro-step, over the whole fleet", "whole [1, 1e+09]", 1),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
-        "tp_size": Input("tensor-parallel degree", low=1, high=65536, whole=True, default=1),
-        "pp_size": Input("pipeline stages", low=1, high=4096, whole=True, default=1),
-        "ep_size": Input("expert-parallel degree", low=1, high=65536, whole=True, default=1),
-        "cp_size": Input("context-parallel degree", low=1, high=4096, whole=True, default=1),
-        "v_stages": Input("virtual stages per device", low=1, high=128, whole=True, default=1),
-        "microbatch_count": Input("micro-batches of each replica", low=1, high=1e7, whole=True, default=None),
-        "schedule": Input(
-            "pipeline schedule",
-            kind="choice",
-            choices=SCHEDULES,
-            default=None,
-            assumed="1f1b, interleaved with v_stages",
-        ),
-        "topology_override": Input("topology to assume instead of the fabric's", kind="object", default=None),
-        "zero_stage": Input("ZeRO stage", low=0, high=3, whole=True, default=0),
-        "is_lora": Input("train low-rank adapters on frozen weights", kind="flag", default=False),
-        "lora_rank": Input("rank of the adapters", low=1, high=4096, whole=True, default=16),
-        "activation_recomputation": Input(
-            "activations that are recomputed", kind="choice", choices=("none", "selective", "full"), default="none"
-        ),
-        "recomputed": Input(
+        "tp_size": Input.of("tensor-parallel degree", "whole [1, 65536]", 1),
+        "pp_size": Input.of("pipeline stages", "whole [1, 4096]", 1),
+        "ep_size": Input.of("expert-parallel degree", "whole [1, 65536]", 1),
+        "cp_size": Input.of("context-parallel degree", "whole [1, 4096]", 1),
+        "v_stages": Input.of("virtual stages per device", "whole [1, 128]", 1),
+        "microbatch_count": Input.of("micro-batches of each replica", "whole [1, 1e+07]", None),
+        "schedule": Input.of("pipeline schedule", SCHEDULES, None, assumed="1f1b, interleaved with v_stages"),
+        "topology_override": Input.of("topology to assume instead of the fabric's", "object", None),
+        "zero_stage": Input.of("ZeRO stage", "whole [0, 3]", 0),
+        "is_lora": Input.of("train low-rank adapters on frozen weights", "flag", False),
+        "lora_rank": Input.of("rank of the adapters", "whole [1, 4096]", 16),
+        "activation_recomputation": Input.of("activations that are recomputed", ("none", "selective", "full"), "none"),
+        "recomputed": Input.of(
             "what 'selective' computes again, for efficiency='calibrated': attention, light (norms and activations), up (latent "
             "projections), moe (routed experts), half of the products",
-            kind="choice",
-            choices=SELECTIVE,
-            default=None,
+            SELECTIVE,
+            None,
             example="attention+light",
             assumed="the stack's habit",
         ),
-        "sequence_parallel": Input("split norms and dropouts over the tensor group", kind="flag", default=True),
-        "optimizer": Input("optimizer", kind="object", default="adam"),
-        "optimizer_offload": Input(
-            "fraction of the optimizer state that rests in host memory", low=0, high=1, default=0.0
+        "sequence_parallel": Input.of("split norms and dropouts over the tensor group", "flag", True),
+        "optimizer": Input.of("optimizer", "object", "adam"),
+        "optimizer_offload": Input.of("fraction of the optimizer state that rests in host memory", "[0, 1]", 0.0),
+        "overlap_comm": Input.of("hide gradient synchronisation behind the backward pass", "flag", False),
+        "overlap_efficiency": Input.of("fraction of it that can hide", "[0, 1]", 0.85),
+        "overlap_tp": Input.of("fraction of tensor-parallel communication that hides", "[0, 1]", 0.0),
+        "overlap_ep": Input.of("fraction of expert communication that hides", "[0, 1]", 0.0),
+        "overlap_cp": Input.of("fraction of context-parallel communication that hides", "[0, 1]", 0.85),
+        "overlap_pp": Input.of("fraction of pipeline sends that hides", "[0, 1]", 0.85),
+        "congestion_factor": Input.of("slow-down of the fabric", "[1, 1000]", 1.0),
+        "straggler_factor": Input.of("slow-down of the slowest device", "[1, 1000]", 1.0),
+        "moe_routing_imbalance_factor": Input.of("load of the busiest expert device over the mean", "[1, 1000]", 1.0),
+        "gradient_accumulation_steps": Input.of(
+            "micro-steps of batch_size before one synchronisation", "whole [1, 1e+06]", 1
         ),
-        "overlap_comm": Input("hide gradient synchronisation behind the backward pass", kind="flag", default=False),
-        "overlap_efficiency": Input("fraction of it that can hide", low=0, high=1, default=0.85),
-        "overlap_tp": Input("fraction of tensor-parallel communication that hides", low=0, high=1, default=0.0),
-        "overlap_ep": Input("fraction of expert communication that hides", low=0, high=1, default=0.0),
-        "overlap_cp": Input("fraction of context-parallel communication that hides", low=0, high=1, default=0.85),
-        "overlap_pp": Input("fraction of pipeline sends that hides", low=0, high=1, default=0.85),
-        "congestion_factor": Input("slow-down of the fabric", low=1, high=1000, default=1.0),
-        "straggler_factor": Input("slow-down of the slowest device", low=1, high=1000, default=1.0),
-        "moe_routing_imbalance_factor": Input(
-            "load of the busiest expert device over the mean", low=1, high=1000, default=1.0
-        ),
-        "gradient_accumulation_steps": Input(
-            "micro-steps of batch_size before one synchronisation", low=1, high=1e6, whole=True, default=1
-        ),
-        "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
-        "stack": Input(
+        "seq_len": Input.of("tokens per sequence", "whole [1, 1e+08]", 2048),
+        "stack": Input.of(
             "software, for efficiency='calibrated'",
-            kind="choice",
-            choices=stack_names(),
-            default=None,
+            stack_names(),
+            None,
             assumed=f"{default_stack(1)} on one accelerator, {default_stack(2)} on more",
         ),
-        "power_cap": Input(
-            "power limit of each accelerator, for efficiency='calibrated'",
-            kind="quantity",
-            unit="W",
-            low=0,
-            low_open=True,
-            high=1e5,
-            default=None,
-            example="500 W",
+        "power_cap": Input.of(
+            "power limit of each accelerator, for efficiency='calibrated'", "(0, 100000] W", None, example="500 W"
         ),
-        "fp8_attention": Input("attention in fp8, for efficiency='calibrated'", kind="flag", default=False),
-        "deduplicated_exchange": Input(
-            "send a token once to each node that has experts for it", kind="flag", default=None, assumed="no"
+        "fp8_attention": Input.of("attention in fp8, for efficiency='calibrated'", "flag", False),
+        "deduplicated_exchange": Input.of(
+            "send a token once to each node that has experts for it", "flag", None, assumed="no"
         ),
-        "predicted_tokens": Input(
-            "tokens beyond the next that modules predict, for efficiency='calibrated'",
-            low=0,
-            high=16,
-            whole=True,
-            default=0,
+        "predicted_tokens": Input.of(
+            "tokens beyond the next that modules predict, for efficiency='calibrated'", "whole [0, 16]", 0
         ),
-        "target_share": Input(
-            "tokens of the decoder over those of the encoder, for efficiency='calibrated'",
-            low=0,
-            low_open=True,
-            high=1e3,
-            default=1.0,
+        "target_share": Input.of(
+            "tokens of the decoder over those of the encoder, for efficiency='calibrated'", "(0, 1000]", 1.0
         ),
-        "memory_headroom": Input(
+        "memory_headroom": Input.of(
             "memory that allocator and libraries take beyond what is counted, as a fraction of it",
-            low=0,
-            high=1,
-            default=constant("allocator_overhead_fraction").number,
+            "[0, 1]",
+            constant("allocator_overhead_fraction").number,
         ),
     }
     equations = (
-        Equation(
-            "tp_communication_latency",
-            "T_tp = m L_stage s x ring(TP, tokens x h x bytes)",
-            r"T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)",
-            {
-                "m": ("micro_batches", ""),
-                "L_stage": ("stage_layers", ""),
-                "s": ("tensor_sums", ""),
-                "M": ("tensor_message", "byte"),
-                "B": ("intra_bandwidth", "byte/s"),
-                "T": ("tp", ""),
-            },
-            when="first_order",
-        ),
-        Equation(
-            "dp_communication_latency",
-            "T_dp = 2 (D-1)/D M/B + 2 (D-1) alpha",
-            r"T_{\mathrm{dp}} = \frac{2(D-1)}{D}\frac{M}{B} + 2(D-1)\alpha",
-            {
-                "D": ("dp", ""),
-                "M": ("gradient_bytes", "byte"),
-                "B": ("inter_bandwidth", "byte/s"),
-                "alpha": ("inter_latency", "s"),
-            },
-            when="first_order",
-        ),
-        Equation(
-            "bubble_fraction",
-            "phi / (m + phi)",
-            r"\frac{\varphi}{m + \varphi}",
-            {"phi": ("idle", ""), "m": ("micro_batches", "")},
-            when="first_order",
-        ),
-        Equation(
-            "step_latency_total",
-            "T = (m + phi) (T_compute + T_comm) / m + exposed T_dp",
-            r"T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{dp}}^{\mathrm{exposed}}",
-            {
-                "T_compute": ("compute_latency", "s"),
-                "T_comm": ("inside", "s"),
-                "exposed T_dp": ("dp_exposed_latency", "s"),
-                "phi": ("idle", ""),
-                "m": ("micro_batches", ""),
-            },
-            when="first_order",
-        ),
+        *written(r"""
+        tp_communication_latency if first_order: T_tp = m L_stage s x ring(TP, tokens x h x bytes)
+            T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)
+            m = micro_batches, L_stage = stage_layers, s = tensor_sums, M = tensor_message in byte, B = intra_bandwidth in byte/s, T = tp
+        dp_communication_latency if first_order: T_dp = 2 (D-1)/D M/B + 2 (D-1) alpha
+            T_{\mathrm{dp}} = \frac{2(D-1)}{D}\frac{M}{B} + 2(D-1)\alpha
+            D = dp, M = gradient_bytes in byte, B = inter_bandwidth in byte/s, alpha = inter_latency in s
+        bubble_fraction if first_order: phi / (m + phi)
+            \frac{\varphi}{m + \varphi}
+            phi = idle, m = micro_batches
+        step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + exposed T_dp
+            T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{dp}}^{\mathrm{exposed}}
+            T_compute = compute_latency in s, T_comm = inside in s, exposed T_dp = dp_exposed_latency in s, phi = idle, m = micro_batches
+    """),
         Equation(
             "step_latency_total",
             "T = sum of the parts on the critical path",
@@ -306,19 +224,14 @@ class DistributedModel(Resolver[DistributedResult]):
             {name: (name, "s") for name in PARTS},
             when="calibrated",
         ),
-        Equation(
-            "offload_latency",
-            "T_host = f S / L, in and out at once; the step has it beside the terms above",
-            r"T_{\mathrm{host}} = \frac{f\,S}{L}",
-            {"f S": ("host_state", "byte"), "L": ("host_link", "byte/s")},
-            when="host_state",
-        ),
-        Equation(
-            "scaling_efficiency",
-            "eta_scale = T_ideal / T, with T_ideal the work of evenly split layers and of the update",
-            r"\eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T",
-            {"T_ideal": ("ideal", "s"), "T": ("step", "s")},
-        ),
+        *written(r"""
+        offload_latency if host_state: T_host = f S / L, in and out at once; the step has it beside the terms above
+            T_{\mathrm{host}} = \frac{f\,S}{L}
+            f S = host_state in byte, L = host_link in byte/s
+        scaling_efficiency: eta_scale = T_ideal / T, with T_ideal the work of evenly split layers and of the update
+            \eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T
+            T_ideal = ideal in s, T = step in s
+    """),
     )
     known_fallacies = (
         "Tensor parallelism moves weights: it moves activations, four times a layer and micro-batch.",

@@ -36,38 +36,26 @@ from mlsysim.cases.goodput import (
 )
 from mlsysim.cases.run_inputs import node_parts
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import FLEET, Amount, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.result import Amount, Result, Time
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "ReliabilityModel", "ReliabilityResult"]
 
-CARDS = (
-    Wall(
-        15,
-        "Fragility",
-        FLEET,
-        "ReliabilityModel",
-        "MTBF of the fleet",
-        "M = M_node / N;  tau = sqrt(2 delta M);  waste = delta / tau + tau / (2 M) + R / M",
-        "Daly 2006",
-        "How often does something break, and what do saving and redoing cost?",
-    ),
-)
+CARDS = """
+15 Fragility: MTBF of the fleet
+M = M_node / N;  tau = sqrt(2 delta M);  waste = delta / tau + tau / (2 M) + R / M (Daly 2006)
+How often does something break, and what do saving and redoing cost?
+"""
 
 _HOUR = conversion_factor("h", "s")
 
 
 def _mtbf(part: str, example: str) -> Input:
-    return Input(
-        f"mean time between failures of one {part}",
-        kind="quantity",
-        unit="h",
-        plain_unit="h",
-        low=0,
-        low_open=True,
-        default=None,
-        example=example,
-    )
+    return Input.of(f"mean time between failures of one {part}", "(0, inf) h, plain", None, example=example)
 
 
 Hours = Annotated[Any, Amount("h")]
@@ -98,90 +86,49 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
     walls = (15,)
     result = ReliabilityResult
     inputs: ClassVar[dict[str, Input]] = {
-        "fleet": Input(
-            "the fleet: an entry of Systems.Clusters, its name, or a Fleet", kind="fleet", example="Frontier_8K"
+        "fleet": Input.of(
+            "the fleet: an entry of Systems.Clusters, its name, or a Fleet", "fleet", example="Frontier_8K"
         ),
-        "job_duration_hours": Input(
-            "length of the run", kind="quantity", unit="h", plain_unit="h", low=0, low_open=True, example="720 h"
-        ),
-        "checkpoint_time_s": Input(
+        "job_duration_hours": Input.of("length of the run", "(0, inf) h, plain", example="720 h"),
+        "checkpoint_time_s": Input.of(
             "time that one checkpoint stops the run",
-            kind="quantity",
-            unit="s",
-            plain_unit="s",
-            low=0,
-            low_open=True,
-            default=to_si(constant("checkpoint_time").quantity, "s"),
+            "(0, inf) s, plain",
+            to_si(constant("checkpoint_time").quantity, "s"),
             example="120 s",
         ),
-        "avg_recovery_time_s": Input(
+        "avg_recovery_time_s": Input.of(
             "time from a failure to training again, without the lost work",
-            kind="quantity",
-            unit="s",
-            plain_unit="s",
-            low=0,
-            default=to_si(constant("recovery_time").quantity, "s"),
+            "[0, inf) s, plain",
+            to_si(constant("recovery_time").quantity, "s"),
             example="300 s",
         ),
-        "checkpoint_interval": Input(
+        "checkpoint_interval": Input.of(
             "time of computing between two checkpoints; Young's optimum where none is given",
-            kind="quantity",
-            unit="s",
-            plain_unit="s",
-            low=0,
-            low_open=True,
-            default=None,
+            "(0, inf) s, plain",
+            None,
             example="30 min",
         ),
         "accelerator_mtbf": _mtbf("accelerator", "50000 h"),
         "nic_mtbf": _mtbf("network adapter", "150000 h"),
         "psu_mtbf": _mtbf("power supply", "100000 h"),
     }
-    equations = (
-        Equation(
-            "node_mtbf",
-            "M_node = 1 / (n_acc / M_acc + n_nic / M_nic + n_psu / M_psu)",
-            r"M_{\mathrm{node}} = \left(\frac{n_a}{M_a} + \frac{n_n}{M_n} + \frac{n_p}{M_p}\right)^{-1}",
-            {
-                "n_acc": ("accelerators", ""),
-                "M_acc": ("accelerator_mtbf", "h"),
-                "n_nic": ("nics", ""),
-                "M_nic": ("nic_mtbf", "h"),
-                "n_psu": ("psus", ""),
-                "M_psu": ("psu_mtbf", "h"),
-            },
-            when="from_components",
-        ),
-        Equation(
-            "fleet_mtbf",
-            "M = M_node / N",
-            r"M = \frac{M_{\mathrm{node}}}{N}",
-            {"M_node": ("node_mtbf", "h"), "N": ("nodes", "")},
-        ),
-        Equation(
-            "failure_probability",
-            "P = 1 - exp(-T / M)",
-            r"P = 1 - e^{-T/M}",
-            {"T": ("job_duration_hours", "h"), "M": ("fleet_mtbf", "h")},
-        ),
-        Equation(
-            "optimal_checkpoint_interval",
-            "tau = sqrt(2 delta M)",
-            r"\tau = \sqrt{2\,\delta\,M}",
-            {"delta": ("checkpoint_time_s", "s"), "M": ("fleet_mtbf", "h")},
-        ),
-        Equation(
-            "goodput_ratio",
-            "goodput = 1 - (delta / tau + tau / (2 M) + R / M)",
-            r"G = 1 - \left(\frac{\delta}{\tau} + \frac{\tau}{2M} + \frac{R}{M}\right)",
-            {
-                "delta": ("checkpoint_time_s", "s"),
-                "tau": ("checkpoint_interval", "s"),
-                "M": ("fleet_mtbf", "h"),
-                "R": ("avg_recovery_time_s", "s"),
-            },
-        ),
-    )
+    equations = written(r"""
+        node_mtbf if from_components: M_node = 1 / (n_acc / M_acc + n_nic / M_nic + n_psu / M_psu)
+            M_{\mathrm{node}} = \left(\frac{n_a}{M_a} + \frac{n_n}{M_n} + \frac{n_p}{M_p}\right)^{-1}
+            n_acc = accelerators, M_acc = accelerator_mtbf in h, n_nic = nics, M_nic = nic_mtbf in h, n_psu = psus, M_psu = psu_mtbf in h
+        fleet_mtbf: M = M_node / N
+            M = \frac{M_{\mathrm{node}}}{N}
+            M_node = node_mtbf in h, N = nodes
+        failure_probability: P = 1 - exp(-T / M)
+            P = 1 - e^{-T/M}
+            T = job_duration_hours in h, M = fleet_mtbf in h
+        optimal_checkpoint_interval: tau = sqrt(2 delta M)
+            \tau = \sqrt{2\,\delta\,M}
+            delta = checkpoint_time_s in s, M = fleet_mtbf in h
+        goodput_ratio: goodput = 1 - (delta / tau + tau / (2 M) + R / M)
+            G = 1 - \left(\frac{\delta}{\tau} + \frac{\tau}{2M} + \frac{R}{M}\right)
+            delta = checkpoint_time_s in s, tau = checkpoint_interval in s, M = fleet_mtbf in h, R = avg_recovery_time_s in s
+    """)
     known_fallacies = (
         "Reliable parts make a reliable fleet: 512 GPUs of 50,000 h each fail every four days.",
         "Saving more often is safer: below Young's interval the writes cost more than the work they protect.",

@@ -17,7 +17,11 @@ from mlsysim.models.ffn import experts_hit
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.network import datasheet_network
-from mlsysim.walls.base import MODEL, PRECISION, Binding, Equation, Input, Inputs, Memory, Resolver, Result, Time
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.result import Memory, Result, Time
 
 __all__ = ["MoERoutingModel", "MoERoutingResult"]
 
@@ -41,27 +45,21 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
     result = MoERoutingResult
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
-        "batch_size": Input("sequences on each device", low=1, high=1e9, whole=True, default=1),
-        "seq_len": Input("new tokens of each sequence; 1 is a decode step", low=1, high=1e8, whole=True, default=1),
+        "batch_size": Input.of("sequences on each device", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("new tokens of each sequence; 1 is a decode step", "whole [1, 1e+08]", 1),
         "precision": PRECISION,
-        "ep_size": Input("expert-parallel degree", low=1, high=65536, whole=True, default=1),
-        "routing_imbalance_factor": Input("load of the busiest device over the mean", low=1, high=1000, default=1.0),
-        "fleet": Input("where the experts live; without it no time is given", kind="fleet", default=None),
+        "ep_size": Input.of("expert-parallel degree", "whole [1, 65536]", 1),
+        "routing_imbalance_factor": Input.of("load of the busiest device over the mean", "[1, 1000]", 1.0),
+        "fleet": Input.of("where the experts live; without it no time is given", "fleet", None),
     }
-    equations = (
-        Equation(
-            "effective_active_experts",
-            "E (1 - (1 - k/E)^n)",
-            r"E\left(1 - (1 - k/E)^n\right)",
-            {"E": ("experts", ""), "k": ("per_token", ""), "n": ("tokens", "")},
-        ),
-        Equation(
-            "token_dispatch_bytes",
-            "n k h b",
-            r"n\,k\,h\,b",
-            {"n": ("tokens", ""), "k": ("per_token", ""), "h": ("hidden", ""), "b": ("element", "byte")},
-        ),
-    )
+    equations = written(r"""
+        effective_active_experts: E (1 - (1 - k/E)^n)
+            E\left(1 - (1 - k/E)^n\right)
+            E = experts, k = per_token, n = tokens
+        token_dispatch_bytes: n k h b
+            n\,k\,h\,b
+            n = tokens, k = per_token, h = hidden, b = element in byte
+    """)
     known_fallacies = (
         "A mixture decodes as fast as its active parameters: a batch touches far more experts than one token.",
     )

@@ -16,7 +16,10 @@ from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, node_time
 from mlsysim.timing.network import datasheet_network
-from mlsysim.walls.base import EFFICIENCY, MODEL, PRECISION, Binding, Equation, Input, Inputs, Resolver
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import EFFICIENCY, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 
 __all__ = ["NetworkRooflineModel"]
@@ -29,26 +32,17 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
     result = PerformanceProfile
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
-        "fleet": Input("the fleet: a Fleet or the name of a cluster in the zoo", kind="fleet"),
+        "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet"),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
-        "batch_size": Input("samples of each accelerator", low=1, high=1e9, whole=True, default=1),
-        "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
+        "batch_size": Input.of("samples of each accelerator", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("tokens per sequence", "whole [1, 1e+08]", 2048),
     }
-    equations = (
-        Equation(
-            "latency",
-            "T = max(F / (P eta), 2 (N-1)/N M/B)",
-            r"T = \max\left(\frac{F}{P\eta}, \frac{2(N-1)}{N}\frac{M}{B}\right)",
-            {
-                "F": ("flops", "flop"),
-                "P": ("peak", "flop/s"),
-                "eta": ("efficiency", ""),
-                "M": ("bytes", "byte"),
-                "N": ("ranks", ""),
-            },
-        ),
-    )
+    equations = written(r"""
+        latency: T = max(F / (P eta), 2 (N-1)/N M/B)
+            T = \max\left(\frac{F}{P\eta}, \frac{2(N-1)}{N}\frac{M}{B}\right)
+            F = flops in flop, P = peak in flop/s, eta = efficiency, M = bytes in byte, N = ranks
+    """)
     known_fallacies = ("A faster GPU speeds up data parallelism: where the network binds it only waits longer.",)
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> PerformanceProfile:

@@ -32,22 +32,19 @@ from mlsysim.physics.queueing import (
     mmc_wait,
 )
 from mlsysim.units.kernel import Arg, kernel
-from mlsysim.walls.base import FLEET, Binding, Equation, Input, Inputs, Resolver, Result, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.result import Result
 
 __all__ = ["CARDS", "OrchestrationModel", "OrchestrationResult", "job_wait"]
 
-CARDS = (
-    Wall(
-        16,
-        "Multi-tenant",
-        FLEET,
-        "OrchestrationModel",
-        "wait in the queue of a shared cluster",
-        "W = rho D / (2 (1 - rho))",
-        "Little 1961",
-        "How long does a job wait before it starts, and how full may the cluster be?",
-    ),
-)
+CARDS = """
+16 Multi-tenant: wait in the queue of a shared cluster
+W = rho D / (2 (1 - rho)) (Little 1961)
+How long does a job wait before it starts, and how full may the cluster be?
+"""
 
 
 @kernel(
@@ -94,77 +91,34 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
     walls = (16,)
     result = OrchestrationResult
     inputs: ClassVar[dict[str, Input]] = {
-        "fleet": Input("the cluster: an entry of Systems.Clusters, its name, or a Fleet", kind="fleet"),
-        "arrival_rate_jobs_per_day": Input(
-            "jobs submitted per day", kind="quantity", unit="1/day", plain_unit="1/day", low=0, low_open=True, high=1e9
+        "fleet": Input.of("the cluster: an entry of Systems.Clusters, its name, or a Fleet", "fleet"),
+        "arrival_rate_jobs_per_day": Input.of("jobs submitted per day", "(0, 1e+09] 1/day, plain"),
+        "avg_job_duration_days": Input.of(
+            "time that a job runs once it has started, in days", "(0, 100000] day, plain", example="2 day"
         ),
-        "avg_job_duration_days": Input(
-            "time that a job runs once it has started, in days",
-            kind="quantity",
-            unit="day",
-            plain_unit="day",
-            low=0,
-            low_open=True,
-            high=1e5,
-            example="2 day",
+        "num_servers": Input.of("jobs that run side by side", "whole [1, 1e+06]", None),
+        "accelerators_per_job": Input.of("accelerators of one job, instead of 'num_servers'", "whole [1, 1e+09]", None),
+        "job_duration_cv": Input.of(
+            "standard deviation of the duration over its mean: 0 constant, 1 exponential", "[0, 10]", 0.0
         ),
-        "num_servers": Input("jobs that run side by side", low=1, high=1e6, whole=True, default=None),
-        "accelerators_per_job": Input(
-            "accelerators of one job, instead of 'num_servers'", low=1, high=1e9, whole=True, default=None
-        ),
-        "job_duration_cv": Input(
-            "standard deviation of the duration over its mean: 0 constant, 1 exponential", low=0, high=10, default=0.0
-        ),
-        "target_wait_days": Input(
-            "mean wait that is acceptable, in days",
-            kind="quantity",
-            unit="day",
-            plain_unit="day",
-            low=0,
-            low_open=True,
-            high=1e6,
-            default=None,
-            example="4 h",
+        "target_wait_days": Input.of(
+            "mean wait that is acceptable, in days", "(0, 1e+06] day, plain", None, example="4 h"
         ),
     }
-    equations = (
-        Equation(
-            "cluster_utilization",
-            "rho = lambda D / c",
-            r"\rho = \frac{\lambda D}{c}",
-            {
-                "lambda": ("arrival_rate_jobs_per_day", "1/day"),
-                "D": ("avg_job_duration_days", "day"),
-                "c": ("num_servers", ""),
-            },
-        ),
-        Equation(
-            "avg_wait_time_days",
-            "W = rho D / (2 (1 - rho)) x (1 + cv^2)",
-            r"W = \frac{\rho D}{2(1-\rho)}\,(1 + c_v^2)",
-            {"rho": ("cluster_utilization", ""), "D": ("avg_job_duration_days", "day"), "cv": ("job_duration_cv", "")},
-            when="one_server",
-        ),
-        Equation(
-            "avg_wait_time_days",
-            "W = cv^2 W(M/M/c) + (1 - cv^2) W(M/D/c), W(M/M/c) = C D / (c (1 - rho))",
-            r"W = c_v^2 W_{M/M/c} + (1 - c_v^2) W_{M/D/c},\quad W_{M/M/c} = \frac{C\,D}{c\,(1-\rho)}",
-            {
-                "C": ("wait_probability", ""),
-                "D": ("avg_job_duration_days", "day"),
-                "c": ("num_servers", ""),
-                "rho": ("cluster_utilization", ""),
-                "cv": ("job_duration_cv", ""),
-            },
-            when="many_servers",
-        ),
-        Equation(
-            "avg_queue_length",
-            "L = lambda W",
-            r"L = \lambda W",
-            {"lambda": ("arrival_rate_jobs_per_day", "1/day"), "W": ("avg_wait_time_days", "day")},
-        ),
-    )
+    equations = written(r"""
+        cluster_utilization: rho = lambda D / c
+            \rho = \frac{\lambda D}{c}
+            lambda = arrival_rate_jobs_per_day in 1/day, D = avg_job_duration_days in day, c = num_servers
+        avg_wait_time_days if one_server: W = rho D / (2 (1 - rho)) x (1 + cv^2)
+            W = \frac{\rho D}{2(1-\rho)}\,(1 + c_v^2)
+            rho = cluster_utilization, D = avg_job_duration_days in day, cv = job_duration_cv
+        avg_wait_time_days if many_servers: W = cv^2 W(M/M/c) + (1 - cv^2) W(M/D/c), W(M/M/c) = C D / (c (1 - rho))
+            W = c_v^2 W_{M/M/c} + (1 - c_v^2) W_{M/D/c},\quad W_{M/M/c} = \frac{C\,D}{c\,(1-\rho)}
+            C = wait_probability, D = avg_job_duration_days in day, c = num_servers, rho = cluster_utilization, cv = job_duration_cv
+        avg_queue_length: L = lambda W
+            L = \lambda W
+            lambda = arrival_rate_jobs_per_day in 1/day, W = avg_wait_time_days in day
+    """)
     known_fallacies = (
         "An idle cluster is a wasted cluster: from 50 % to 90 % load the wait grows 9 times and the queue 16 times.",
         "Two small clusters serve as well as one large: pooling the same load shortens the wait.",

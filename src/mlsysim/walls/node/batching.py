@@ -33,41 +33,22 @@ from mlsysim.timing.operator_times import untagged
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import ceil
 from mlsysim.units.registry import quantity
-from mlsysim.walls.base import (
-    CALIBRATED,
-    CALIBRATED_EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    NODE,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Memory,
-    Rate,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input
 from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION
 from mlsysim.walls.node.serving import deployment_of
+from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.provenance import cite
 
 __all__ = ["CARDS", "BatchingResult", "ContinuousBatchingModel", "paged_tokens"]
 
-CARDS = (
-    Wall(
-        5,
-        "Batching",
-        NODE,
-        "ContinuousBatchingModel",
-        "requests that share an accelerator",
-        "KV = 2 L H D ceil(S/p) p B b",
-        "Kwon et al. 2023",
-        "How many requests fit at once, and how many tokens a second is that?",
-    ),
-)
+CARDS = """
+5 Batching: requests that share an accelerator
+KV = 2 L H D ceil(S/p) p B b (Kwon et al. 2023)
+How many requests fit at once, and how many tokens a second is that?
+"""
 
 
 @kernel(inputs={"tokens": Arg("", 1, 1e6), "page": Arg("", 1, 256, whole=True)}, outputs={"held": ""})
@@ -107,72 +88,44 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "seq_len": Input("tokens that each active request holds", low=1, high=1e8, whole=True, example="2048"),
-        "max_batch_size": Input("requests that want to be served at once", low=1, high=1e6, whole=True, default=1),
-        "page_size": Input("tokens of a page of cache", low=1, high=1e6, whole=True, default=16),
+        "seq_len": Input.of("tokens that each active request holds", "whole [1, 1e+08]", example="2048"),
+        "max_batch_size": Input.of("requests that want to be served at once", "whole [1, 1e+06]", 1),
+        "page_size": Input.of("tokens of a page of cache", "whole [1, 1e+06]", 16),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
-        "tp_size": Input("tensor-parallel devices of a replica", low=1, high=1e4, whole=True, default=1),
-        "pp_size": Input("pipeline stages of a replica", low=1, high=1e4, whole=True, default=1),
-        "ep_size": Input("devices that share the experts of a mixture", low=1, high=1e4, whole=True, default=1),
-        "cache_precision": Input("number format of the cache", kind="precision", default=None),
-        "max_seq_len": Input(
-            "tokens that static batching reserves for each request", low=1, high=1e8, whole=True, default=None
-        ),
-        "static_waste_fraction": Input(
-            "part of a static reservation that stays empty, where max_seq_len is not given",
-            low=0,
-            high=0.99,
-            default=0.5,
+        "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
+        "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
+        "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
+        "cache_precision": Input.of("number format of the cache", "precision", None),
+        "max_seq_len": Input.of("tokens that static batching reserves for each request", "whole [1, 1e+08]", None),
+        "static_waste_fraction": Input.of(
+            "part of a static reservation that stays empty, where max_seq_len is not given", "[0, 0.99]", 0.5
         ),
         "memory_fraction": MEMORY_FRACTION,
-        "bandwidth_efficiency": Input(
-            "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
-        ),
-        "fabric": Input(
-            "network between nodes, for groups wider than the chip's own links", kind="fabric", default=None
-        ),
+        "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
+        "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
         "engine": ENGINE,
         "concurrency": CONCURRENCY,
-        "output_len": Input(
+        "output_len": Input.of(
             "tokens of an answer, for efficiency='calibrated': each answer brings a prompt of seq_len tokens",
-            low=1,
-            high=1e8,
-            whole=True,
-            default=None,
+            "whole [1, 1e+08]",
+            None,
         ),
     }
-    equations = (
-        Equation(
-            "max_active_requests",
-            "N = floor((memory - weights - reserve) / KV of one request), on the fullest device",
-            r"N = \left\lfloor \frac{M - |W| - R}{KV_{\mathrm{paged}}} \right\rfloor",
-            {
-                "memory": ("capacity", "byte"),
-                "weights": ("weights", "byte"),
-                "reserve": ("reserve", "byte"),
-                "KV of one request": ("request", "byte"),
-            },
-        ),
-        Equation(
-            "memory_fragmentation_pct",
-            "fragmentation = 1 - S / (ceil(S / p) p)",
-            r"f = 1 - \frac{S}{\lceil S / p \rceil\, p}",
-            {"S": ("tokens", ""), "p": ("page", "")},
-        ),
-        Equation(
-            "throughput_tokens_per_sec",
-            "tokens/s = N / ITL(N)",
-            r"\mathrm{tokens/s} = \frac{N}{\mathrm{ITL}(N)}",
-            {"N": ("active", ""), "ITL": ("itl", "s")},
-        ),
-        Equation(
-            "speedup_vs_static",
-            "speed-up = (tokens/s) / (tokens/s of N_static requests)",
-            r"s = \frac{\mathrm{tokens/s}(N)}{\mathrm{tokens/s}(N_{\mathrm{static}})}",
-            {"N": ("active", ""), "N_static": ("static", "")},
-        ),
-    )
+    equations = written(r"""
+        max_active_requests: N = floor((memory - weights - reserve) / KV of one request), on the fullest device
+            N = \left\lfloor \frac{M - |W| - R}{KV_{\mathrm{paged}}} \right\rfloor
+            memory = capacity in byte, weights = weights in byte, reserve = reserve in byte, KV of one request = request in byte
+        memory_fragmentation_pct: fragmentation = 1 - S / (ceil(S / p) p)
+            f = 1 - \frac{S}{\lceil S / p \rceil\, p}
+            S = tokens, p = page
+        throughput_tokens_per_sec: tokens/s = N / ITL(N)
+            \mathrm{tokens/s} = \frac{N}{\mathrm{ITL}(N)}
+            N = active, ITL = itl in s
+        speedup_vs_static: speed-up = (tokens/s) / (tokens/s of N_static requests)
+            s = \frac{\mathrm{tokens/s}(N)}{\mathrm{tokens/s}(N_{\mathrm{static}})}
+            N = active, N_static = static
+    """)
     known_fallacies = (
         "A larger batch makes every request slower in proportion: until caches outweigh weights, ITL hardly moves.",
         "Throughput grows with the batch for ever: each request adds its cache to every step, and compute binds in the end.",

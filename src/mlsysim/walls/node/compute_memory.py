@@ -47,54 +47,24 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import proportional_power
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import (
-    CALIBRATED,
-    CALIBRATED_EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    NODE,
-    PRECISION,
-    Binding,
-    Energy,
-    Equation,
-    Input,
-    Inputs,
-    Intensity,
-    Memory,
-    MemoryRate,
-    Rate,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-    WorkRate,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Result, Time, WorkRate
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel"]
 
-CARDS = (
-    Wall(
-        1,
-        "Compute",
-        NODE,
-        "SingleNodeModel",
-        "peak FLOP/s",
-        "T = F / (P eta)",
-        "Williams et al. 2009",
-        "How long does the arithmetic take?",
-    ),
-    Wall(
-        2,
-        "Memory",
-        NODE,
-        "SingleNodeModel",
-        "memory bandwidth and capacity",
-        "T = B / W;  bytes <= capacity",
-        "Williams et al. 2009",
-        "How long does it take to feed the arithmetic, and does it fit?",
-    ),
-)
+CARDS = """
+1 Compute: peak FLOP/s
+T = F / (P eta) (Williams et al. 2009)
+How long does the arithmetic take?
+
+2 Memory: memory bandwidth and capacity
+T = B / W;  bytes <= capacity (Williams et al. 2009)
+How long does it take to feed the arithmetic, and does it fit?
+"""
 
 _TRAINING_ONLY = (
     "zero_stage",
@@ -151,97 +121,54 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "batch_size": Input("sequences or samples in the pass", low=1, high=1e9, whole=True, default=1),
+        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e+09]", 1),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
-        "raise_errors": Input("raise OOMError where the model does not fit", kind="flag", default=False),
-        "is_training": Input("a training step instead of inference", kind="flag", default=False),
-        "seq_len": Input("new tokens per sequence; the context in decode", low=0, high=1e8, whole=True, default=None),
-        "phase": Input(
+        "raise_errors": Input.of("raise OOMError where the model does not fit", "flag", False),
+        "is_training": Input.of("a training step instead of inference", "flag", False),
+        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e+08]", None),
+        "phase": Input.of(
             "prefill, decode, training, inference, or generate (all denoising steps of an image)",
-            kind="choice",
-            choices=("prefill", "decode", "training", "inference", "generate"),
-            default=None,
+            ("prefill", "decode", "training", "inference", "generate"),
+            None,
         ),
-        "zero_stage": Input("ZeRO stage of training", low=0, high=3, whole=True, default=0),
-        "dp_size": Input("data-parallel group that shares the state", low=1, high=1e6, whole=True, default=1),
-        "is_lora": Input("train low-rank adapters on frozen weights", kind="flag", default=False),
-        "lora_rank": Input("rank of the adapters", low=1, high=4096, whole=True, default=16),
-        "activation_recomputation": Input(
-            "activations that training recomputes",
-            kind="choice",
-            choices=("none", "selective", "full"),
-            default="none",
+        "zero_stage": Input.of("ZeRO stage of training", "whole [0, 3]", 0),
+        "dp_size": Input.of("data-parallel group that shares the state", "whole [1, 1e+06]", 1),
+        "is_lora": Input.of("train low-rank adapters on frozen weights", "flag", False),
+        "lora_rank": Input.of("rank of the adapters", "whole [1, 4096]", 16),
+        "activation_recomputation": Input.of(
+            "activations that training recomputes", ("none", "selective", "full"), "none"
         ),
-        "optimizer": Input("optimizer of training", kind="object", default="adam"),
-        "cache_precision": Input("number format of the cache", kind="precision", default=None),
-        "bandwidth_efficiency": Input(
-            "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
-        ),
-        "runtime": Input(
+        "optimizer": Input.of("optimizer of training", "object", "adam"),
+        "cache_precision": Input.of("number format of the cache", "precision", None),
+        "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
+        "runtime": Input.of(
             "software of calibrated times: of a network of fixed shape (compiled, eager, tensorrt ...) or a microcontroller",
-            kind="object",
-            default=None,
+            "object",
+            None,
             example="eager",
         ),
     }
-    equations = (
-        Equation(
-            "latency_compute",
-            "T_compute = F / (P eta)",
-            r"T_{\mathrm{compute}} = \frac{F}{P\,\eta}",
-            {"F": ("flops", "flop"), "P": ("peak", "flop/s"), "eta": ("efficiency", "")},
-            when="first_order",
-        ),
-        Equation(
-            "latency_memory",
-            "T_memory = B / W",
-            r"T_{\mathrm{memory}} = \frac{B}{W}",
-            {"B": ("bytes", "byte"), "W": ("bandwidth", "byte/s")},
-            when="fits",
-        ),
-        Equation(
-            "latency_memory",
-            "T_memory = (B - S) / W + S / L, with S spilled to the host",
-            r"T_{\mathrm{memory}} = \frac{B - S}{W} + \frac{S}{L}",
-            {
-                "B": ("bytes", "byte"),
-                "S": ("spilled", "byte"),
-                "W": ("bandwidth", "byte/s"),
-                "L": ("host_link", "byte/s"),
-            },
-            when="spilled",
-        ),
-        Equation(
-            "latency",
-            "T = max(T_compute, T_memory) + T_dispatch",
-            r"T = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{dispatch}}",
-            {
-                "T_compute": ("latency_compute", "s"),
-                "T_memory": ("latency_memory", "s"),
-                "T_dispatch": ("latency_overhead", "s"),
-            },
-            when="first_order",
-        ),
-        Equation(
-            "latency",
-            "T = sum over operators of t0 + |F / R, B / (e W)| = arithmetic + memory + starts and launches",
-            r"T = \sum_{\mathrm{operators}} t_0 + \left\| \frac{F}{R}, \frac{B}{e\,W} \right\|",
-            {
-                "arithmetic": ("latency_compute", "s"),
-                "memory": ("latency_memory", "s"),
-                "starts and launches": ("latency_overhead", "s"),
-            },
-            when="calibrated",
-        ),
-        Equation(
-            "latency",
-            "T = M / (r f), with M multiply-adds at r a cycle (core, kind of network and runtime)",
-            r"T = \frac{M}{r\,f}",
-            {"M": ("macs", ""), "r": ("per_cycle", ""), "f": ("clock", "1/s")},
-            when="microcontroller",
-        ),
-    )
+    equations = written(r"""
+        latency_compute if first_order: T_compute = F / (P eta)
+            T_{\mathrm{compute}} = \frac{F}{P\,\eta}
+            F = flops in flop, P = peak in flop/s, eta = efficiency
+        latency_memory if fits: T_memory = B / W
+            T_{\mathrm{memory}} = \frac{B}{W}
+            B = bytes in byte, W = bandwidth in byte/s
+        latency_memory if spilled: T_memory = (B - S) / W + S / L, with S spilled to the host
+            T_{\mathrm{memory}} = \frac{B - S}{W} + \frac{S}{L}
+            B = bytes in byte, S = spilled in byte, W = bandwidth in byte/s, L = host_link in byte/s
+        latency if first_order: T = max(T_compute, T_memory) + T_dispatch
+            T = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{dispatch}}
+            T_compute = latency_compute in s, T_memory = latency_memory in s, T_dispatch = latency_overhead in s
+        latency if calibrated: T = sum over operators of t0 + |F / R, B / (e W)| = arithmetic + memory + starts and launches
+            T = \sum_{\mathrm{operators}} t_0 + \left\| \frac{F}{R}, \frac{B}{e\,W} \right\|
+            arithmetic = latency_compute in s, memory = latency_memory in s, starts and launches = latency_overhead in s
+        latency if microcontroller: T = M / (r f), with M multiply-adds at r a cycle (core, kind of network and runtime)
+            T = \frac{M}{r\,f}
+            M = macs, r = per_cycle, f = clock in 1/s
+    """)
     known_fallacies = (
         "More FLOP/s make decode faster: below the ridge point only bandwidth, batching or fewer bytes do.",
         "Peak FLOP/s rank chips: a workload left of the ridge point ranks them by bandwidth.",

@@ -42,42 +42,22 @@ from mlsysim.errors import InputError
 from mlsysim.timing.engines import table_bytes
 from mlsysim.units.registry import quantity
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import (
-    CALIBRATED,
-    CALIBRATED_EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    NODE,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Memory,
-    Rate,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-)
-from mlsysim.walls.binding import NAMES, LazyBinding, binding_of, lead
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import NAMES, Binding, LazyBinding, binding_of, lead
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input
 from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_FRACTION
+from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval
 
 __all__ = ["CARDS", "ServingModel", "ServingResult", "deployment_of"]
 
-CARDS = (
-    Wall(
-        4,
-        "Serving",
-        NODE,
-        "ServingModel",
-        "time to first token and between tokens",
-        "TTFT = 2 P S / (Peak eta);  ITL = (weights + KV) / BW",
-        "Pope et al. 2023",
-        "How long until the first token, and how long between tokens?",
-    ),
-)
+CARDS = """
+4 Serving: time to first token and between tokens
+TTFT = 2 P S / (Peak eta);  ITL = (weights + KV) / BW (Pope et al. 2023)
+How long until the first token, and how long between tokens?
+"""
 
 _DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
 _BOTH_FIDELITIES = (*_DECODE_LAYOUT, "redundant_experts")
@@ -141,128 +121,66 @@ class ServingModel(Resolver[ServingResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "seq_len": Input("tokens of the prompt", low=1, high=1e8, whole=True, example="2048"),
-        "batch_size": Input("sequences that a replica serves at once", low=1, high=1e6, whole=True, default=1),
+        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e+08]", example="2048"),
+        "batch_size": Input.of("sequences that a replica serves at once", "whole [1, 1e+06]", 1),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
-        "decode_hardware": Input("other devices that write the answer (disaggregation)", kind="hardware", default=None),
-        "network_bandwidth": Input(
+        "decode_hardware": Input.of("other devices that write the answer (disaggregation)", "hardware", None),
+        "network_bandwidth": Input.of(
             "bandwidth between the prefill and the decode replica, one direction",
-            kind="quantity",
-            unit="byte/s",
-            low=0,
-            low_open=True,
-            default=None,
+            "(0, inf) byte/s",
+            None,
             example="400 Gbps",
         ),
-        "draft_model": Input("small model that drafts tokens (speculative decoding)", kind="model", default=None),
-        "draft_acceptance_rate": Input("probability that a draft token is accepted", low=0, high=1, default=0.7),
-        "cached_prefix_len": Input("tokens of the prompt found in the cache", low=0, high=1e8, whole=True, default=0),
-        "prefill_chunk_tokens": Input(
-            "tokens of each prompt that one pass of a chunked prefill reads", low=1, high=1e8, whole=True, default=None
+        "draft_model": Input.of("small model that drafts tokens (speculative decoding)", "model", None),
+        "draft_acceptance_rate": Input.of("probability that a draft token is accepted", "[0, 1]", 0.7),
+        "cached_prefix_len": Input.of("tokens of the prompt found in the cache", "whole [0, 1e+08]", 0),
+        "prefill_chunk_tokens": Input.of(
+            "tokens of each prompt that one pass of a chunked prefill reads", "whole [1, 1e+08]", None
         ),
-        "prefill_batch_size": Input(
-            "prompts that one prefill reads together; all of a batch unless given",
-            low=1,
-            high=1e6,
-            whole=True,
-            default=None,
+        "prefill_batch_size": Input.of(
+            "prompts that one prefill reads together; all of a batch unless given", "whole [1, 1e+06]", None
         ),
-        "tp_size": Input("tensor-parallel devices of a replica", low=1, high=1e4, whole=True, default=1),
-        "pp_size": Input("pipeline stages of a replica", low=1, high=1e4, whole=True, default=1),
-        "ep_size": Input("devices that share the experts of a mixture", low=1, high=1e4, whole=True, default=1),
-        "num_replicas": Input("replicas, each with its own batch", low=1, high=1e7, whole=True, default=1),
-        "cache_precision": Input("number format of the cache", kind="precision", default=None),
-        "output_len": Input("tokens of the answer", low=1, high=1e8, whole=True, default=None),
-        "num_speculative_tokens": Input(
-            "tokens drafted before each verification", low=1, high=64, whole=True, default=4
-        ),
-        "bandwidth_efficiency": Input(
-            "fraction of the memory bandwidth that is reached", low=0, low_open=True, high=1, default=1.0
-        ),
-        "fabric": Input(
-            "network between nodes, for groups wider than the chip's own links", kind="fabric", default=None
-        ),
+        "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
+        "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
+        "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
+        "num_replicas": Input.of("replicas, each with its own batch", "whole [1, 1e+07]", 1),
+        "cache_precision": Input.of("number format of the cache", "precision", None),
+        "output_len": Input.of("tokens of the answer", "whole [1, 1e+08]", None),
+        "num_speculative_tokens": Input.of("tokens drafted before each verification", "whole [1, 64]", 4),
+        "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
+        "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
         "engine": ENGINE,
         "concurrency": CONCURRENCY,
         "memory_fraction": MEMORY_FRACTION,
         **LOAD,
     }
-    equations = (
-        Equation(
-            "kv_cache_size",
-            "KV = B c",
-            r"|KV| = B\,c",
-            {"B": ("batch", ""), "c": ("cache_of_a_sequence", "byte")},
-        ),
-        Equation(
-            "max_batch_size",
-            "B = g floor((C - M_fixed) / c_device), of the fullest device, g groups",
-            r"B = g\left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor",
-            {
-                "g": ("cache_groups", ""),
-                "C": ("device_capacity", "byte"),
-                "M_fixed": ("device_fixed", "byte"),
-                "c_device": ("device_cache", "byte"),
-            },
-        ),
-        Equation(
-            "prefill_compute",
-            "T_compute = F / (n P eta), with F = 2 P_active B S + attention",
-            r"T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}",
-            {"F": ("prefill_flops", "flop"), "n": ("width", ""), "P": ("peak", "flop/s"), "eta": ("efficiency", "")},
-        ),
-        Equation(
-            "ttft",
-            "TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch, for each pass (+ T_transfer)",
-            r"\mathrm{TTFT} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}",
-            {
-                "T_compute": ("prefill_compute", "s"),
-                "T_memory": ("prefill_memory", "s"),
-                "T_collectives": ("prefill_communication", "s"),
-                "T_dispatch": ("prefill_dispatch", "s"),
-                "T_transfer": ("transfer", "s"),
-            },
-            when="first_order",
-        ),
-        Equation(
-            "itl",
-            "ITL = sum over layers of t0 + |F / (ec P), B / (eb W)| + all-reduces, + engine's step",
-            r"\mathrm{ITL} = \sum_{\mathrm{layers}} t_0 + \left\| \frac{F}{e_c P}, \frac{B}{e_b W} \right\| + T_{\mathrm{engine}}",
-            {"ITL": ("itl_calibrated", "s")},
-            when="calibrated",
-        ),
-        Equation(
-            "decode_memory",
-            "T_memory = (weights hit + KV) / (n W)",
-            r"T_{\mathrm{memory}} = \frac{|W_{\mathrm{hit}}| + |KV|}{n\,BW}",
-            {"(weights hit + KV) / n": ("decode_bytes", "byte"), "W": ("bandwidth", "byte/s")},
-        ),
-        Equation(
-            "itl",
-            "ITL = max(T_compute, T_memory) + T_collectives + T_dispatch, mean over the answer",
-            r"\mathrm{ITL} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}",
-            {
-                "T_compute": ("decode_compute", "s"),
-                "T_memory": ("decode_memory", "s"),
-                "T_collectives": ("decode_communication", "s"),
-                "T_dispatch": ("decode_dispatch", "s"),
-            },
-            when="plain",
-        ),
-        Equation(
-            "itl",
-            "ITL = (K T_draft + T_verify) / ((1 - a^(K+1)) / (1 - a))",
-            r"\mathrm{ITL} = \frac{K\,T_{\mathrm{draft}} + T_{\mathrm{verify}}}{(1 - a^{K+1}) / (1 - a)}",
-            {
-                "K": ("drafted", ""),
-                "a": ("acceptance", ""),
-                "T_draft": ("draft_step", "s"),
-                "T_verify": ("verify", "s"),
-            },
-            when="speculative",
-        ),
-    )
+    equations = written(r"""
+        kv_cache_size: KV = B c
+            |KV| = B\,c
+            B = batch, c = cache_of_a_sequence in byte
+        max_batch_size: B = g floor((C - M_fixed) / c_device), of the fullest device, g groups
+            B = g\left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor
+            g = cache_groups, C = device_capacity in byte, M_fixed = device_fixed in byte, c_device = device_cache in byte
+        prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention
+            T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}
+            F = prefill_flops in flop, n = width, P = peak in flop/s, eta = efficiency
+        ttft if first_order: TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch, for each pass (+ T_transfer)
+            \mathrm{TTFT} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
+            T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s, T_transfer = transfer in s
+        itl if calibrated: ITL = sum over layers of t0 + |F / (ec P), B / (eb W)| + all-reduces, + engine's step
+            \mathrm{ITL} = \sum_{\mathrm{layers}} t_0 + \left\| \frac{F}{e_c P}, \frac{B}{e_b W} \right\| + T_{\mathrm{engine}}
+            ITL = itl_calibrated in s
+        decode_memory: T_memory = (weights hit + KV) / (n W)
+            T_{\mathrm{memory}} = \frac{|W_{\mathrm{hit}}| + |KV|}{n\,BW}
+            (weights hit + KV) / n = decode_bytes in byte, W = bandwidth in byte/s
+        itl if plain: ITL = max(T_compute, T_memory) + T_collectives + T_dispatch, mean over the answer
+            \mathrm{ITL} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
+            T_compute = decode_compute in s, T_memory = decode_memory in s, T_collectives = decode_communication in s, T_dispatch = decode_dispatch in s
+        itl if speculative: ITL = (K T_draft + T_verify) / ((1 - a^(K+1)) / (1 - a))
+            \mathrm{ITL} = \frac{K\,T_{\mathrm{draft}} + T_{\mathrm{verify}}}{(1 - a^{K+1}) / (1 - a)}
+            K = drafted, a = acceptance, T_draft = draft_step in s, T_verify = verify in s
+    """)
     known_fallacies = (
         "A chip with twice the FLOP/s writes answers twice as fast: at small batches decode only feels bandwidth.",
         "Speculative decoding always helps: with a large batch the verification is compute-bound and drafts cost time.",

@@ -23,9 +23,13 @@ from mlsysim.cases.serve import service_time
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import HARDWARE, MODEL, Binding, Equation, Input, Rate, Resolver, Result, Time
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import HARDWARE, MODEL, Input
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.node.tail import TailLatencyModel, replicas_for_percentile
+from mlsysim.walls.result import Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import cite
 
@@ -42,13 +46,7 @@ P99 = 0.99
 _MOST_SLOTS = 4096
 
 REPLICA_INPUTS: dict[str, Input] = {
-    "output_len": Input(
-        "tokens of the answer",
-        low=1,
-        high=1e8,
-        whole=True,
-        default=int(constant("serving_output_tokens").number),
-    ),
+    "output_len": Input.of("tokens of the answer", "whole [1, 1e+08]", int(constant("serving_output_tokens").number)),
     "service_time_cv": TailLatencyModel.inputs["service_time_cv"],
     **{
         name: ServingModel.inputs[name]
@@ -121,48 +119,31 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
         "model": MODEL,
         "hardware": HARDWARE,
         "qps": TailLatencyModel.inputs["arrival_rate_qps"],
-        "target_p99_latency_ms": Input(
+        "target_p99_latency_ms": Input.of(
             "latency of a whole request that 99 % must not exceed, in milliseconds",
-            kind="quantity",
-            unit="ms",
-            plain_unit="ms",
-            low=0,
-            low_open=True,
-            high=1e12,
+            "(0, 1e+12] ms, plain",
             example="5 s",
         ),
-        "seq_len": Input("tokens of the prompt", low=1, high=1e8, whole=True, default=2048),
-        "batch_size": Input("requests that a replica works on at once", low=1, high=1e6, whole=True, default=None),
+        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e+08]", 2048),
+        "batch_size": Input.of("requests that a replica works on at once", "whole [1, 1e+06]", None),
         "precision": ServingModel.inputs["precision"],
         "efficiency": ServingModel.inputs["efficiency"],
         **REPLICA_INPUTS,
     }
-    equations = (
-        Equation(
-            "base_request_latency",
-            "S = TTFT + n_out ITL",
-            r"S = \mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}",
-            {"TTFT": ("ttft", "s"), "n_out": ("output_tokens", ""), "ITL": ("itl", "s")},
-        ),
-        Equation(
-            "per_replica_qps_capacity",
-            "q = B / S",
-            r"q = B / S",
-            {"B": ("batch", ""), "S": ("service", "s")},
-        ),
-        Equation(
-            "utilization",
-            "rho = lambda S / (R B)",
-            r"\rho = \frac{\lambda S}{R\,B}",
-            {"lambda": ("qps", "1/s"), "S": ("service", "s"), "R": ("replicas", ""), "B": ("batch", "")},
-        ),
-        Equation(
-            "estimated_p99_latency",
-            "P(T > t) = 0.01 for c = R B slots",
-            r"P(T > t) = 0.01,\quad c = R\,B",
-            {"rho": ("rho", ""), "R": ("replicas", ""), "B": ("batch", ""), "cv": ("cv", "")},
-        ),
-    )
+    equations = written(r"""
+        base_request_latency: S = TTFT + n_out ITL
+            S = \mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}
+            TTFT = ttft in s, n_out = output_tokens, ITL = itl in s
+        per_replica_qps_capacity: q = B / S
+            q = B / S
+            B = batch, S = service in s
+        utilization: rho = lambda S / (R B)
+            \rho = \frac{\lambda S}{R\,B}
+            lambda = qps in 1/s, S = service in s, R = replicas, B = batch
+        estimated_p99_latency: P(T > t) = 0.01 for c = R B slots
+            P(T > t) = 0.01,\quad c = R\,B
+            rho = rho, R = replicas, B = batch, cv = cv
+    """)
     known_fallacies = (
         "Replicas = rate x latency: at full load the queue grows without end, and P99 needs room to spare.",
         "A larger batch is free throughput: it lengthens every request that shares it.",

@@ -28,37 +28,21 @@ from mlsysim.units.fields import Record
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import (
-    HARDWARE,
-    MODEL,
-    NODE,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Resolver,
-    Result,
-    Wall,
-    WorkRate,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.result import Result, WorkRate
 from mlsysim.zoo.files import Slice, parse_slice, slices
 from mlsysim.zoo.provenance import Source
 
 __all__ = ["CARDS", "EfficiencyClass", "EfficiencyModel", "EfficiencyResult", "efficiency_class", "efficiency_classes"]
 
-CARDS = (
-    Wall(
-        3,
-        "Software",
-        NODE,
-        "EfficiencyModel",
-        "achieved share of the peak (MFU)",
-        "eta = FLOP/s achieved / FLOP/s peak",
-        "Chowdhery et al. 2023",
-        "How much of the peak does software reach?",
-    ),
-)
+CARDS = """
+3 Software: achieved share of the peak (MFU)
+eta = FLOP/s achieved / FLOP/s peak (Chowdhery et al. 2023)
+How much of the peak does software reach?
+"""
 
 _ETA = Arg("", 0.01, 1.0)
 _WORK = Arg("flop", 1e6, 1e18)
@@ -161,8 +145,8 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "workload_type": Input("class of work", kind="choice", choices=WORKLOAD_TYPES, default="ffn"),
-        "use_flash_attention": Input("attention fused into one kernel", kind="flag", default=False),
+        "workload_type": Input.of("class of work", WORKLOAD_TYPES, "ffn"),
+        "use_flash_attention": Input.of("attention fused into one kernel", "flag", False),
         "precision": PRECISION,
         "efficiency": Input(
             "measured efficiency, in place of the class's",
@@ -172,36 +156,20 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             low_open=True,
             default=None,
         ),
-        "batch_size": Input("sequences, for decode", low=1, high=1e9, whole=True, default=1),
-        "seq_len": Input("tokens of a sequence, for a whole transformer", low=1, high=1e8, whole=True, default=2048),
+        "batch_size": Input.of("sequences, for decode", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("tokens of a sequence, for a whole transformer", "whole [1, 1e+08]", 2048),
     }
-    equations = (
-        Equation(
-            "mfu",
-            "eta = min(eta_class, I / I*)",
-            r"\eta = \min\left(\eta_{\mathrm{class}}, I / I^{*}\right)",
-            {"eta_class": ("class_efficiency", ""), "I": ("intensity", "flop/B"), "I*": ("ridge", "flop/B")},
-            when="decode",
-        ),
-        Equation(
-            "mfu",
-            "eta = F / (F_mm / eta_mm + F_att / eta_att)",
-            r"\eta = \frac{F}{F_{\mathrm{mm}} / \eta_{\mathrm{mm}} + F_{\mathrm{att}} / \eta_{\mathrm{att}}}",
-            {
-                "F_mm": ("products", "flop"),
-                "eta_mm": ("products_efficiency", ""),
-                "F_att": ("attention", "flop"),
-                "eta_att": ("attention_efficiency", ""),
-            },
-            when="blended",
-        ),
-        Equation(
-            "achievable_flops",
-            "FLOP/s = eta Peak",
-            r"\mathrm{FLOP/s} = \eta \cdot \mathrm{Peak}",
-            {"eta": ("mfu", ""), "Peak": ("peak_flops", "flop/s")},
-        ),
-    )
+    equations = written(r"""
+        mfu if decode: eta = min(eta_class, I / I*)
+            \eta = \min\left(\eta_{\mathrm{class}}, I / I^{*}\right)
+            eta_class = class_efficiency, I = intensity in flop/B, I* = ridge in flop/B
+        mfu if blended: eta = F / (F_mm / eta_mm + F_att / eta_att)
+            \eta = \frac{F}{F_{\mathrm{mm}} / \eta_{\mathrm{mm}} + F_{\mathrm{att}} / \eta_{\mathrm{att}}}
+            F_mm = products in flop, eta_mm = products_efficiency, F_att = attention in flop, eta_att = attention_efficiency
+        achievable_flops: FLOP/s = eta Peak
+            \mathrm{FLOP/s} = \eta \cdot \mathrm{Peak}
+            eta = mfu, Peak = peak_flops in flop/s
+    """)
     known_fallacies = (
         "A newer chip is the remedy for a slow program: the gap between peak and achieved is often the larger one.",
         "FlashAttention speeds up a model as much as it speeds up attention: only attention's share of the time shrinks.",

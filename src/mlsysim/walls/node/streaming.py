@@ -29,24 +29,11 @@ from mlsysim.physics.roofline import compute_time
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import (
-    EFFICIENCY,
-    HARDWARE,
-    MODEL,
-    NODE,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Memory,
-    MemoryRate,
-    Rate,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.result import Memory, MemoryRate, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -58,18 +45,11 @@ __all__ = [
     "streamed_time",
 ]
 
-CARDS = (
-    Wall(
-        6,
-        "Streaming",
-        NODE,
-        "WeightStreamingModel",
-        "injection bandwidth",
-        "T = max(W_l / BW, 2 P_l B / (F eta))",
-        "Lie 2022",
-        "Do weights that pass through the chip arrive as fast as they are used?",
-    ),
-)
+CARDS = """
+6 Streaming: injection bandwidth
+T = max(W_l / BW, 2 P_l B / (F eta)) (Lie 2022)
+Do weights that pass through the chip arrive as fast as they are used?
+"""
 
 _RATE = Arg("byte/s", 1e8, 1e13)
 
@@ -133,65 +113,36 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "seq_len": Input("context of decode, or new tokens of prefill", low=1, high=1e8, whole=True, example="2048"),
-        "batch_size": Input("sequences in the pass", low=1, high=1e9, whole=True, default=1),
+        "seq_len": Input.of("context of decode, or new tokens of prefill", "whole [1, 1e+08]", example="2048"),
+        "batch_size": Input.of("sequences in the pass", "whole [1, 1e+09]", 1),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
-        "phase": Input("decode or prefill", kind="choice", choices=("decode", "prefill"), default="decode"),
-        "injection_bandwidth": Input(
+        "phase": Input.of("decode or prefill", ("decode", "prefill"), "decode"),
+        "injection_bandwidth": Input.of(
             "rate at which weights reach the chip; that of the chip's interconnect unless given",
-            kind="quantity",
-            unit="byte/s",
-            low=0,
-            low_open=True,
-            high=1e18,
-            default=None,
+            "(0, 1e+18] byte/s",
+            None,
             example="1.2 TB/s",
         ),
-        "cache_precision": Input("number format of the cache", kind="precision", default=None),
+        "cache_precision": Input.of("number format of the cache", "precision", None),
     }
-    equations = (
-        Equation(
-            "layer_injection_time",
-            "T_inject = |W| / (L BW)",
-            r"T_{\mathrm{inject}} = \frac{|W|}{L\,BW_{\mathrm{inject}}}",
-            {"|W|": ("weights", "byte"), "L": ("layers", ""), "BW": ("injection_bandwidth", "byte/s")},
-        ),
-        Equation(
-            "layer_compute_time",
-            "T_compute = F / (L P eta)",
-            r"T_{\mathrm{compute}} = \frac{F}{L\,P\,\eta}",
-            {"F": ("flops", "flop"), "L": ("layers", ""), "P": ("peak", "flop/s"), "eta": ("efficiency", "")},
-        ),
-        Equation(
-            "pass_time",
-            "T = L max(T_inject, T_compute)",
-            r"T = L\,\max(T_{\mathrm{inject}}, T_{\mathrm{compute}})",
-            {"L": ("layers", ""), "T_inject": ("layer_injection_time", "s"), "T_compute": ("layer_compute_time", "s")},
-        ),
-        Equation(
-            "optimal_tokens",
-            "B* = |W| P eta / (2 P_active BW)",
-            r"B^* = \frac{|W|\,P\,\eta}{2\,P_{\mathrm{active}}\,BW_{\mathrm{inject}}}",
-            {
-                "|W|": ("all_weights", "byte"),
-                "P": ("peak", "flop/s"),
-                "eta": ("efficiency", ""),
-                "2 P_active": ("work_per_token", "flop"),
-                "BW": ("injection_bandwidth", "byte/s"),
-            },
-        ),
-        Equation(
-            "max_batch_size",
-            "B_max = (1 - r) M / (KV + A)",
-            r"B_{\max} = \left\lfloor\frac{(1 - r)\,M}{|KV| + |A|}\right\rfloor",
-            {
-                "(1 - r) M": ("memory_available", "byte"),
-                "KV": ("cache_each", "byte"),
-                "A": ("activations_each", "byte"),
-            },
-        ),
-    )
+    equations = written(r"""
+        layer_injection_time: T_inject = |W| / (L BW)
+            T_{\mathrm{inject}} = \frac{|W|}{L\,BW_{\mathrm{inject}}}
+            |W| = weights in byte, L = layers, BW = injection_bandwidth in byte/s
+        layer_compute_time: T_compute = F / (L P eta)
+            T_{\mathrm{compute}} = \frac{F}{L\,P\,\eta}
+            F = flops in flop, L = layers, P = peak in flop/s, eta = efficiency
+        pass_time: T = L max(T_inject, T_compute)
+            T = L\,\max(T_{\mathrm{inject}}, T_{\mathrm{compute}})
+            L = layers, T_inject = layer_injection_time in s, T_compute = layer_compute_time in s
+        optimal_tokens: B* = |W| P eta / (2 P_active BW)
+            B^* = \frac{|W|\,P\,\eta}{2\,P_{\mathrm{active}}\,BW_{\mathrm{inject}}}
+            |W| = all_weights in byte, P = peak in flop/s, eta = efficiency, 2 P_active = work_per_token in flop, BW = injection_bandwidth in byte/s
+        max_batch_size: B_max = (1 - r) M / (KV + A)
+            B_{\max} = \left\lfloor\frac{(1 - r)\,M}{|KV| + |A|}\right\rfloor
+            (1 - r) M = memory_available in byte, KV = cache_each in byte, A = activations_each in byte
+    """)
     known_fallacies = (
         "Run it at B*: the caches of so many sequences exceed on-wafer memory by two orders of magnitude.",
         "A wafer at batch 41,667 beats 3,000 GPUs at batch 1: compare both at the batch that each can hold.",

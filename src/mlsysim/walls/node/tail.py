@@ -24,22 +24,19 @@ from typing import Any, ClassVar
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn
-from mlsysim.walls.base import NODE, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.result import Result, Time
 
 __all__ = ["CARDS", "TailLatencyModel", "TailLatencyResult", "replicas_for_percentile"]
 
-CARDS = (
-    Wall(
-        7,
-        "Tail Latency",
-        NODE,
-        "TailLatencyModel",
-        "latency percentiles under load",
-        "P(T > t) of M/M/c (Erlang C)",
-        "Dean and Barroso 2013",
-        "How long do the slowest requests take when others queue before them?",
-    ),
-)
+CARDS = """
+7 Tail Latency: latency percentiles under load
+P(T > t) of M/M/c (Erlang C) (Dean and Barroso 2013)
+How long do the slowest requests take when others queue before them?
+"""
 
 _MOST_REPLICAS = 10**9
 
@@ -106,68 +103,33 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
     walls = (7,)
     result = TailLatencyResult
     inputs: ClassVar[dict[str, Input]] = {
-        "arrival_rate_qps": Input(
-            "requests per second", kind="quantity", unit="1/s", plain_unit="1/s", low=0, low_open=True, high=1e9
+        "arrival_rate_qps": Input.of("requests per second", "(0, 1e+09] 1/s, plain"),
+        "service_latency_ms": Input.of(
+            "mean time to serve one request without waiting, in milliseconds", "(0, 1e+09] ms, plain", example="50 ms"
         ),
-        "service_latency_ms": Input(
-            "mean time to serve one request without waiting, in milliseconds",
-            kind="quantity",
-            unit="ms",
-            plain_unit="ms",
-            low=0,
-            low_open=True,
-            high=1e9,
-            example="50 ms",
+        "num_replicas": Input.of("replicas that share the queue", "whole [1, 1e+07]", 1),
+        "service_time_cv": Input.of(
+            "standard deviation of the service time over its mean: 0 constant, 1 exponential", "[0, 10]", 1.0
         ),
-        "num_replicas": Input("replicas that share the queue", low=1, high=1e7, whole=True, default=1),
-        "service_time_cv": Input(
-            "standard deviation of the service time over its mean: 0 constant, 1 exponential",
-            low=0,
-            high=10,
-            default=1.0,
-        ),
-        "slo_latency_ms": Input(
+        "slo_latency_ms": Input.of(
             "latency that the percentile must not exceed, in milliseconds",
-            kind="quantity",
-            unit="ms",
-            plain_unit="ms",
-            low=0,
-            low_open=True,
-            high=1e12,
-            default=None,
+            "(0, 1e+12] ms, plain",
+            None,
             example="200 ms",
         ),
-        "percentile": Input(
-            "percentile that the SLO is about", low=0, low_open=True, high=99.999999, default=99.0, assumed="99"
-        ),
+        "percentile": Input.of("percentile that the SLO is about", "(0, 99.999999]", 99.0, assumed="99"),
     }
-    equations = (
-        Equation(
-            "queue_utilization",
-            "rho = lambda S / c",
-            r"\rho = \frac{\lambda S}{c}",
-            {"lambda": ("arrival_rate_qps", "1/s"), "S": ("service_latency_ms", "s"), "c": ("num_replicas", "")},
-        ),
-        Equation(
-            "wait_probability",
-            "C = Erlang C(c, rho)",
-            r"C = \frac{(c\rho)^c/c!\,(1-\rho)^{-1}}{\sum_{k<c}(c\rho)^k/k! + (c\rho)^c/c!\,(1-\rho)^{-1}}",
-            {"c": ("num_replicas", ""), "rho": ("queue_utilization", "")},
-            when="is_stable",
-        ),
-        Equation(
-            "percentile_latency",
-            "P(T > t) = 1 - p, T = wait (0, or with probability C exponential at rate theta) + service",
-            r"P(T > t) = e^{-\mu t} + C\,\frac{\mu\,(e^{-\mu t} - e^{-\theta t})}{\theta - \mu} = 1 - p",
-            {
-                "p": ("fraction", ""),
-                "C": ("wait_probability", ""),
-                "theta": ("theta", "1/s"),
-                "mu": ("service_rate", "1/s"),
-                "cv": ("service_time_cv", ""),
-            },
-        ),
-    )
+    equations = written(r"""
+        queue_utilization: rho = lambda S / c
+            \rho = \frac{\lambda S}{c}
+            lambda = arrival_rate_qps in 1/s, S = service_latency_ms in s, c = num_replicas
+        wait_probability if is_stable: C = Erlang C(c, rho)
+            C = \frac{(c\rho)^c/c!\,(1-\rho)^{-1}}{\sum_{k<c}(c\rho)^k/k! + (c\rho)^c/c!\,(1-\rho)^{-1}}
+            c = num_replicas, rho = queue_utilization
+        percentile_latency: P(T > t) = 1 - p, T = wait (0, or with probability C exponential at rate theta) + service
+            P(T > t) = e^{-\mu t} + C\,\frac{\mu\,(e^{-\mu t} - e^{-\theta t})}{\theta - \mu} = 1 - p
+            p = fraction, C = wait_probability, theta = theta in 1/s, mu = service_rate in 1/s, cv = service_time_cv
+    """)
     known_fallacies = (
         "P99 is a little more than the mean: exponential service alone puts it at 4.6 service times.",
         "A queue at 95 % load is nearly as fast as at 80 %: the tail of ten replicas doubles.",

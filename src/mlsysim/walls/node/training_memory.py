@@ -14,11 +14,15 @@ from mlsysim.cases.capacity import training_remedies, training_state
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import HARDWARE, MODEL, PRECISION, Binding, Equation, Input, Inputs, Memory, Resolver, Result
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.result import Memory, Result
 
 __all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
 
-_DEGREE = Input("degree of parallelism", low=1, high=1e6, whole=True, default=1)
+_DEGREE = Input.of("degree of parallelism", "whole [1, 1e+06]", 1)
 
 
 class TrainingMemoryResult(Result):
@@ -46,44 +50,27 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "batch_size": Input("samples of one micro-batch", low=1, high=1e9, whole=True, default=1),
-        "seq_len": Input("tokens per sequence", low=1, high=1e8, whole=True, default=2048),
+        "batch_size": Input.of("samples of one micro-batch", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("tokens per sequence", "whole [1, 1e+08]", 2048),
         "precision": PRECISION,
-        "optimizer": Input("optimizer", kind="object", default="adam"),
-        "activation_checkpointing": Input(
-            "activations that are recomputed", kind="choice", choices=("none", "selective", "full"), default="none"
-        ),
+        "optimizer": Input.of("optimizer", "object", "adam"),
+        "activation_checkpointing": Input.of("activations that are recomputed", ("none", "selective", "full"), "none"),
         "tp_size": _DEGREE,
         "pp_size": _DEGREE,
         "dp_size": _DEGREE,
         "ep_size": _DEGREE,
-        "zero_stage": Input("ZeRO stage", low=0, high=3, whole=True, default=0),
-        "gradient_accumulation_steps": Input(
-            "micro-batches before an update; each keeps its activations only while it runs",
-            low=1,
-            high=1e6,
-            whole=True,
-            default=1,
+        "zero_stage": Input.of("ZeRO stage", "whole [0, 3]", 0),
+        "gradient_accumulation_steps": Input.of(
+            "micro-batches before an update; each keeps its activations only while it runs", "whole [1, 1e+06]", 1
         ),
-        "trainable_fraction": Input(
-            "share of the parameters that is trained", low=0, low_open=True, high=1, default=1.0
-        ),
-        "communication_buffer_fraction": Input("buffers over weights and gradients", low=0, high=1, default=0.0),
+        "trainable_fraction": Input.of("share of the parameters that is trained", "(0, 1]", 1.0),
+        "communication_buffer_fraction": Input.of("buffers over weights and gradients", "[0, 1]", 0.0),
     }
-    equations = (
-        Equation(
-            "total_memory",
-            "M = weights + gradients + optimizer + activations + buffers",
-            r"M = M_w + M_g + M_o + M_a + M_b",
-            {
-                "weights": ("weights", "byte"),
-                "gradients": ("gradients", "byte"),
-                "optimizer": ("optimizer_state", "byte"),
-                "activations": ("activations", "byte"),
-                "buffers": ("communication_buffers", "byte"),
-            },
-        ),
-    )
+    equations = written(r"""
+        total_memory: M = weights + gradients + optimizer + activations + buffers
+            M = M_w + M_g + M_o + M_a + M_b
+            weights = weights in byte, gradients = gradients in byte, optimizer = optimizer_state in byte, activations = activations in byte, buffers = communication_buffers in byte
+    """)
     known_fallacies = (
         "A model that fits for inference fits for training: Adam keeps eight times the 16-bit weights.",
         "ZeRO shards activations: it shards state; activations need recomputation, tensors or shorter micro-batches.",

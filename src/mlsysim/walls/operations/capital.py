@@ -41,7 +41,10 @@ from mlsysim.cases.run_inputs import (
 )
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Inputs, Resolver, Result, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.operations.sustainability import (
     AVERAGE_POWER,
     DURATION_DAYS,
@@ -51,22 +54,16 @@ from mlsysim.walls.operations.sustainability import (
     PLACE,
     EnergyKwh,
 )
+from mlsysim.walls.result import Result
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "EconomicsModel", "EconomicsResult"]
 
-CARDS = (
-    Wall(
-        17,
-        "Capital",
-        OPERATIONS,
-        "EconomicsModel",
-        "total cost of ownership",
-        "TCO = CapEx + OpEx",
-        "Barroso et al. 2018",
-        "What does it cost, and is it cheaper to buy or to rent?",
-    ),
-)
+CARDS = """
+17 Capital: total cost of ownership
+TCO = CapEx + OpEx (Barroso et al. 2018)
+What does it cost, and is it cheaper to buy or to rent?
+"""
 
 _HOURS_PER_DAY = conversion_factor("day", "h")
 _DAYS_PER_YEAR = conversion_factor("year", "day")
@@ -98,7 +95,7 @@ class EconomicsResult(Result):
 
 
 def _dollars(meaning: str, example: str) -> Input:
-    return Input(meaning, kind="quantity", unit="USD", plain_unit="USD", low=0, default=None, example=example)
+    return Input.of(meaning, "[0, inf) USD, plain", None, example=example)
 
 
 class EconomicsModel(Resolver[EconomicsResult]):
@@ -118,30 +115,21 @@ class EconomicsModel(Resolver[EconomicsResult]):
             example="0.12 USD/kWh",
         ),
         "datacenter": PLACE,
-        "grid": Input("the same as datacenter", kind="grid", default=None, example="Quebec"),
+        "grid": Input.of("the same as datacenter", "grid", None, example="Quebec"),
         "mfu": MFU,
-        "amortization_years": Input(
+        "amortization_years": Input.of(
             "time over which the purchase is written off",
-            kind="quantity",
-            unit="year",
-            plain_unit="year",
-            low=0,
-            low_open=True,
-            default=to_si(constant("amortization_period").quantity, "year"),
+            "(0, inf) year, plain",
+            to_si(constant("amortization_period").quantity, "year"),
             example="3 year",
         ),
-        "infrastructure_multiplier": Input(
-            "purchase with servers, network and storage over that of the accelerators alone",
-            low=1,
-            high=100,
-            default=1.0,
+        "infrastructure_multiplier": Input.of(
+            "purchase with servers, network and storage over that of the accelerators alone", "[1, 100]", 1.0
         ),
         "unit_cost": _dollars("price of one accelerator; the chip's own where none is given", "30000 USD"),
         "node_cost": _dollars("price of one whole node, instead of its accelerators", "350000 USD"),
-        "maintenance_fraction": Input("maintenance in a year over the purchase", low=0, high=1, default=None),
-        "utilization": Input(
-            "fraction of the time in which the fleet is in use", low=0, low_open=True, high=1, default=1.0
-        ),
+        "maintenance_fraction": Input.of("maintenance in a year over the purchase", "[0, 1]", None),
+        "utilization": Input.of("fraction of the time in which the fleet is in use", "(0, 1]", 1.0),
         "cloud_price": Input(
             "rent of one accelerator in USD/h, or an entry of Infra.Prices",
             kind="object",
@@ -149,81 +137,36 @@ class EconomicsModel(Resolver[EconomicsResult]):
             default=None,
             example="4 USD/h",
         ),
-        "tokens": Input("tokens that the run makes or consumes", low=0, low_open=True, default=None),
-        "throughput": Input(
-            "tokens per second while in use, instead of tokens",
-            kind="quantity",
-            unit="1/s",
-            plain_unit="1/s",
-            low=0,
-            low_open=True,
-            default=None,
-            example="10000 1/s",
+        "tokens": Input.of("tokens that the run makes or consumes", "(0, inf)", None),
+        "throughput": Input.of(
+            "tokens per second while in use, instead of tokens", "(0, inf) 1/s, plain", None, example="10000 1/s"
         ),
         "include_host": HOST,
         "average_power": AVERAGE_POWER,
     }
-    equations = (
-        Equation(
-            "purchase_price_usd",
-            "purchase = K c i, with i the infrastructure around the nodes",
-            r"C = K\,c\,i",
-            {"K": ("nodes", ""), "c": ("node_price", "USD"), "i": ("infrastructure_multiplier", "")},
-        ),
-        Equation(
-            "cloud_cost_usd",
-            "rent = N c t u",
-            r"C_{\mathrm{rent}} = N\,c\,t\,u",
-            {
-                "N": ("devices", ""),
-                "c": ("cloud_price_per_hour_usd", "USD/h"),
-                "t": ("duration_days", "h"),
-                "u": ("utilization", ""),
-            },
-        ),
-        Equation(
-            "capex_usd",
-            "CapEx = purchase min(t, L) / L",
-            r"\mathrm{CapEx} = C\,\frac{\min(t, L)}{L}",
-            {
-                "purchase": ("purchase_price_usd", "USD"),
-                "t": ("duration_days", "year"),
-                "L": ("amortization_years", "year"),
-            },
-        ),
-        Equation(
-            "opex_energy_usd",
-            "energy = E price",
-            r"\mathrm{OpEx_{energy}} = E \times p_{\mathrm{kWh}}",
-            {"E": ("total_energy_kwh", "kWh"), "price": ("kwh_price_usd", "USD/kWh")},
-        ),
-        Equation(
-            "opex_maintenance_usd",
-            "maintenance = purchase rate t",
-            r"\mathrm{OpEx_{maint}} = C\,m\,t",
-            {
-                "purchase": ("purchase_price_usd", "USD"),
-                "rate": ("maintenance", "1/year"),
-                "t": ("duration_days", "year"),
-            },
-        ),
-        Equation(
-            "tco_usd",
-            "TCO = CapEx + energy + maintenance",
-            r"\mathrm{TCO} = \mathrm{CapEx} + \mathrm{OpEx_{energy}} + \mathrm{OpEx_{maint}}",
-            {
-                "CapEx": ("capex_usd", "USD"),
-                "energy": ("opex_energy_usd", "USD"),
-                "maintenance": ("opex_maintenance_usd", "USD"),
-            },
-        ),
-        Equation(
-            "break_even_utilization",
-            "u = fixed / (rent - variable)",
-            r"u^{*} = \frac{C_{\mathrm{fixed}}}{C_{\mathrm{rent}} - C_{\mathrm{variable}}}",
-            {"fixed": ("fixed", "USD"), "rent": ("rent", "USD"), "variable": ("variable", "USD")},
-        ),
-    )
+    equations = written(r"""
+        purchase_price_usd: purchase = K c i, with i the infrastructure around the nodes
+            C = K\,c\,i
+            K = nodes, c = node_price in USD, i = infrastructure_multiplier
+        cloud_cost_usd: rent = N c t u
+            C_{\mathrm{rent}} = N\,c\,t\,u
+            N = devices, c = cloud_price_per_hour_usd in USD/h, t = duration_days in h, u = utilization
+        capex_usd: CapEx = purchase min(t, L) / L
+            \mathrm{CapEx} = C\,\frac{\min(t, L)}{L}
+            purchase = purchase_price_usd in USD, t = duration_days in year, L = amortization_years in year
+        opex_energy_usd: energy = E price
+            \mathrm{OpEx_{energy}} = E \times p_{\mathrm{kWh}}
+            E = total_energy_kwh in kWh, price = kwh_price_usd in USD/kWh
+        opex_maintenance_usd: maintenance = purchase rate t
+            \mathrm{OpEx_{maint}} = C\,m\,t
+            purchase = purchase_price_usd in USD, rate = maintenance in 1/year, t = duration_days in year
+        tco_usd: TCO = CapEx + energy + maintenance
+            \mathrm{TCO} = \mathrm{CapEx} + \mathrm{OpEx_{energy}} + \mathrm{OpEx_{maint}}
+            CapEx = capex_usd in USD, energy = opex_energy_usd in USD, maintenance = opex_maintenance_usd in USD
+        break_even_utilization: u = fixed / (rent - variable)
+            u^{*} = \frac{C_{\mathrm{fixed}}}{C_{\mathrm{rent}} - C_{\mathrm{variable}}}
+            fixed = fixed in USD, rent = rent in USD, variable = variable in USD
+    """)
     known_fallacies = (
         "The purchase price is the cost of a run: a run answers for its share of the hardware's life.",
         "Electricity decides where to train: it is a few per cent of the cost; idle hardware costs more.",

@@ -23,38 +23,20 @@ from mlsysim.cases.checkpoint import Checkpoint, checkpoint_size, saved_bytes, s
 from mlsysim.errors import InputError
 from mlsysim.physics.training_memory import OPTIMIZERS
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import (
-    HARDWARE,
-    MODEL,
-    OPERATIONS,
-    PRECISION,
-    Binding,
-    Equation,
-    Input,
-    Inputs,
-    Memory,
-    MemoryRate,
-    Resolver,
-    Result,
-    Time,
-    Wall,
-)
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.result import Memory, MemoryRate, Result, Time
 from mlsysim.zoo.constants import constant
 
 __all__ = ["CARDS", "CheckpointModel", "CheckpointResult"]
 
-CARDS = (
-    Wall(
-        19,
-        "Checkpoint",
-        OPERATIONS,
-        "CheckpointModel",
-        "storage bandwidth in bursts",
-        "penalty = T_write / T_interval",
-        "Eisenman et al. 2022",
-        "How long does saving the run take, and what does that cost?",
-    ),
-)
+CARDS = """
+19 Checkpoint: storage bandwidth in bursts
+penalty = T_write / T_interval (Eisenman et al. 2022)
+How long does saving the run take, and what does that cost?
+"""
 
 _HOUR = conversion_factor("h", "s")
 
@@ -82,79 +64,44 @@ class CheckpointModel(Resolver[CheckpointResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "optimizer": Input(
-            "optimizer whose state is saved; none for weights alone",
-            kind="choice",
-            choices=(*OPTIMIZERS, "none"),
-            default="adam",
-        ),
-        "checkpoint_interval_hours": Input(
+        "optimizer": Input.of("optimizer whose state is saved; none for weights alone", (*OPTIMIZERS, "none"), "adam"),
+        "checkpoint_interval_hours": Input.of(
             "time between two checkpoints",
-            kind="quantity",
-            unit="h",
-            plain_unit="h",
-            low=0,
-            low_open=True,
-            default=to_si(constant("checkpoint_interval").quantity, "h"),
+            "(0, inf) h, plain",
+            to_si(constant("checkpoint_interval").quantity, "h"),
             example="4 h",
         ),
-        "n_writers": Input("accelerators or hosts that write at once", low=1, high=1e7, whole=True, default=1),
-        "filesystem_limit_gbs": Input(
+        "n_writers": Input.of("accelerators or hosts that write at once", "whole [1, 1e+07]", 1),
+        "filesystem_limit_gbs": Input.of(
             "what the file system takes in from all writers",
-            kind="quantity",
-            unit="byte/s",
-            plain_unit="GB/s",
-            low=0,
-            low_open=True,
-            default=to_si(constant("filesystem_bandwidth").quantity, "byte/s"),
-            assumed=str(constant("filesystem_bandwidth").value),
+            "(0, inf) byte/s, plain GB/s",
+            to_si(constant("filesystem_bandwidth").quantity, "byte/s"),
             example="500 GB/s",
+            assumed=str(constant("filesystem_bandwidth").value),
         ),
         "precision": PRECISION,
-        "asynchronous": Input("write in the background after a copy to host memory", kind="flag", default=False),
-        "writer_bandwidth": Input(
+        "asynchronous": Input.of("write in the background after a copy to host memory", "flag", False),
+        "writer_bandwidth": Input.of(
             "what one writer sends; the storage bandwidth of the chip where none is given",
-            kind="quantity",
-            unit="byte/s",
-            plain_unit="GB/s",
-            low=0,
-            low_open=True,
-            default=None,
+            "(0, inf) byte/s, plain GB/s",
+            None,
             example="7 GB/s",
         ),
-        "bytes_per_parameter": Input(
-            "bytes saved for each parameter, instead of optimizer and precision",
-            low=0,
-            low_open=True,
-            high=64,
-            default=None,
+        "bytes_per_parameter": Input.of(
+            "bytes saved for each parameter, instead of optimizer and precision", "(0, 64]", None
         ),
     }
-    equations = (
-        Equation(
-            "checkpoint_size",
-            "size = P (b_weight + b_optimizer)",
-            r"S = P\,(b_w + b_o)",
-            {"P": ("parameters", ""), "b_weight": ("weight", "byte"), "b_optimizer": ("optimizer", "byte")},
-        ),
-        Equation(
-            "write_time_seconds",
-            "T_write = size / min(n B_writer, B_filesystem)",
-            r"T_{\mathrm{write}} = \frac{S}{\min(n\,B_w, B_{\mathrm{fs}})}",
-            {
-                "size": ("checkpoint_size", "byte"),
-                "n": ("n_writers", ""),
-                "B_writer": ("writer", "byte/s"),
-                "B_filesystem": ("filesystem_limit_gbs", "byte/s"),
-            },
-        ),
-        Equation(
-            "mfu_penalty_pct",
-            "penalty = 100 T_stall / interval",
-            r"\mathrm{penalty} = 100\,\frac{T_{\mathrm{stall}}}{T_{\mathrm{interval}}}",
-            {"T_stall": ("stall_time", "s"), "interval": ("checkpoint_interval_hours", "s")},
-        ),
-    )
+    equations = written(r"""
+        checkpoint_size: size = P (b_weight + b_optimizer)
+            S = P\,(b_w + b_o)
+            P = parameters, b_weight = weight in byte, b_optimizer = optimizer in byte
+        write_time_seconds: T_write = size / min(n B_writer, B_filesystem)
+            T_{\mathrm{write}} = \frac{S}{\min(n\,B_w, B_{\mathrm{fs}})}
+            size = checkpoint_size in byte, n = n_writers, B_writer = writer in byte/s, B_filesystem = filesystem_limit_gbs in byte/s
+        mfu_penalty_pct: penalty = 100 T_stall / interval
+            \mathrm{penalty} = 100\,\frac{T_{\mathrm{stall}}}{T_{\mathrm{interval}}}
+            T_stall = stall_time in s, interval = checkpoint_interval_hours in s
+    """)
     known_fallacies = (
         "More writers make checkpoints faster: only until the file system is full.",
         "A checkpoint is as large as the model: with Adam it is seven times as large.",

@@ -24,7 +24,11 @@ from typing import Any, ClassVar
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.units.kernel import Arg, kernel
 from mlsysim.units.ops import log, maximum, sqrt
-from mlsysim.walls.base import OPERATIONS, Binding, Equation, Input, Inputs, Resolver, Result, Time, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.result import Result, Time
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -37,18 +41,11 @@ __all__ = [
     "subgroup_data",
 ]
 
-CARDS = (
-    Wall(
-        20,
-        "Safety",
-        OPERATIONS,
-        "ResponsibleEngineeringModel",
-        "overhead of DP-SGD, data of rare groups",
-        "sigma ~ 1 / epsilon;  data ~ 1 / p_min",
-        "Abadi et al. 2016",
-        "What do privacy and fairness cost in computing and data?",
-    ),
-)
+CARDS = """
+20 Safety: overhead of DP-SGD, data of rare groups
+sigma ~ 1 / epsilon;  data ~ 1 / p_min (Abadi et al. 2016)
+What do privacy and fairness cost in computing and data?
+"""
 
 _EPSILON = Arg("", 0.01, 10.0)
 
@@ -99,46 +96,25 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
     walls = (20,)
     result = ResponsibleEngineeringResult
     inputs: ClassVar[dict[str, Input]] = {
-        "base_training_time": Input(
-            "time of the run without privacy",
-            kind="quantity",
-            unit="s",
-            low=0,
-            low_open=True,
-            example="30 day",
-        ),
-        "epsilon": Input("privacy budget; smaller is more private", low=0, low_open=True, high=1e3, default=1.0),
-        "delta": Input("probability that the guarantee fails", low=0, low_open=True, high=0.1, default=1e-5),
-        "min_subgroup_prevalence": Input(
-            "share of the smallest group in the data", low=0, low_open=True, high=1, default=0.01
-        ),
+        "base_training_time": Input.of("time of the run without privacy", "(0, inf) s", example="30 day"),
+        "epsilon": Input.of("privacy budget; smaller is more private", "(0, 1000]", 1.0),
+        "delta": Input.of("probability that the guarantee fails", "(0, 0.1]", 1e-5),
+        "min_subgroup_prevalence": Input.of("share of the smallest group in the data", "(0, 1]", 0.01),
     }
-    equations = (
-        Equation(
-            "dp_slowdown_factor",
-            "slowdown = 1 + k / epsilon",
-            r"f(\epsilon) = 1 + \frac{k}{\epsilon}",
-            {"k": ("slope", ""), "epsilon": ("epsilon", "")},
-        ),
-        Equation(
-            "effective_training_time",
-            "T_private = T slowdown",
-            r"T_{\mathrm{DP}} = T\,f(\epsilon)",
-            {"T": ("base_training_time", "s"), "slowdown": ("dp_slowdown_factor", "")},
-        ),
-        Equation(
-            "noise_multiplier",
-            "sigma = sqrt(2 ln(1.25 / delta)) / epsilon",
-            r"\sigma = \frac{\sqrt{2\,\ln(1.25/\delta)}}{\epsilon}",
-            {"delta": ("delta", ""), "epsilon": ("epsilon", "")},
-        ),
-        Equation(
-            "fairness_data_ratio",
-            "data = 1 / p_min",
-            r"D/D_{\mathrm{group}} = \frac{1}{p_{\min}}",
-            {"p_min": ("min_subgroup_prevalence", "")},
-        ),
-    )
+    equations = written(r"""
+        dp_slowdown_factor: slowdown = 1 + k / epsilon
+            f(\epsilon) = 1 + \frac{k}{\epsilon}
+            k = slope, epsilon = epsilon
+        effective_training_time: T_private = T slowdown
+            T_{\mathrm{DP}} = T\,f(\epsilon)
+            T = base_training_time in s, slowdown = dp_slowdown_factor
+        noise_multiplier: sigma = sqrt(2 ln(1.25 / delta)) / epsilon
+            \sigma = \frac{\sqrt{2\,\ln(1.25/\delta)}}{\epsilon}
+            delta = delta, epsilon = epsilon
+        fairness_data_ratio: data = 1 / p_min
+            D/D_{\mathrm{group}} = \frac{1}{p_{\min}}
+            p_min = min_subgroup_prevalence
+    """)
     known_fallacies = (
         "Privacy costs accuracy alone: clipping each sample's gradient makes every step dearer as well.",
         "The slowdown of private training is one number: implementations of the same step differ six-fold.",

@@ -26,7 +26,11 @@ from mlsysim.cases.footprint import Footprint, Site, embodied_share
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import device_draw, host_draw, site_of
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import OPERATIONS, Amount, Binding, Equation, Input, Inputs, Power, Resolver, Result, Wall
+from mlsysim.walls.base import Resolver
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.explanation import written
+from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.result import Amount, Power, Result
 from mlsysim.zoo.constants import constant
 
 __all__ = [
@@ -43,52 +47,33 @@ __all__ = [
     "SustainabilityResult",
 ]
 
-CARDS = (
-    Wall(
-        18,
-        "Sustainability",
-        OPERATIONS,
-        "SustainabilityModel",
-        "energy, carbon and water",
-        "CO2 = E_IT PUE CI",
-        "Patterson et al. 2021",
-        "How much energy and water does it take, and how much carbon does it emit?",
-    ),
-)
+CARDS = """
+18 Sustainability: energy, carbon and water
+CO2 = E_IT PUE CI (Patterson et al. 2021)
+How much energy and water does it take, and how much carbon does it emit?
+"""
 
 _HOURS_PER_DAY = conversion_factor("day", "h")
 _DAYS_PER_YEAR = conversion_factor("year", "day")
 
-FLEET_INPUT = Input(
-    "the fleet: an entry of Systems.Clusters, its name, or a Fleet", kind="fleet", example="Frontier_8K"
-)
-DURATION_DAYS = Input(
-    "length of the run", kind="quantity", unit="day", plain_unit="day", low=0, low_open=True, example="30 day"
-)
-PLACE = Input(
+FLEET_INPUT = Input.of("the fleet: an entry of Systems.Clusters, its name, or a Fleet", "fleet", example="Frontier_8K")
+DURATION_DAYS = Input.of("length of the run", "(0, inf) day, plain", example="30 day")
+PLACE = Input.of(
     "where it runs: a grid, its name, or a Datacenter; the fleet's own place where none is given",
-    kind="grid",
-    default=None,
+    "grid",
+    None,
     example="Quebec",
 )
-MFU = Input("model FLOPs over peak FLOPs while it runs", low=0, high=1, default=1.0)
-HOST = Input("add the rated power of the rest of each node", kind="flag", default=False)
-AVERAGE_POWER = Input(
-    "measured average power of one accelerator, instead of TDP and MFU",
-    kind="quantity",
-    unit="kW",
-    plain_unit="W",
-    low=0,
-    low_open=True,
-    default=None,
-    example="330 W",
+MFU = Input.of("model FLOPs over peak FLOPs while it runs", "[0, 1]", 1.0)
+HOST = Input.of("add the rated power of the rest of each node", "flag", False)
+AVERAGE_POWER = Input.of(
+    "measured average power of one accelerator, instead of TDP and MFU", "(0, inf) kW, plain W", None, example="330 W"
 )
-MEMORY_UTILISATION = Input(
+MEMORY_UTILISATION = Input.of(
     "share of the memory bandwidth in use; given, power is calibrated (running kernels, arithmetic, memory) and not in "
     "proportion to MFU alone",
-    low=0,
-    high=1,
-    default=None,
+    "[0, 1]",
+    None,
 )
 
 
@@ -121,84 +106,42 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         "duration_days": DURATION_DAYS,
         "datacenter": PLACE,
         "mfu": MFU,
-        "embodied_carbon_per_device": Input(
+        "embodied_carbon_per_device": Input.of(
             "carbon embodied in one accelerator; the chip's own figure where none is given",
-            kind="quantity",
-            unit="kgCO2e",
-            plain_unit="kgCO2e",
-            low=0,
-            default=None,
+            "[0, inf) kgCO2e, plain",
+            None,
             example="164 kgCO2e",
         ),
-        "lifetime_years": Input(
+        "lifetime_years": Input.of(
             "lifetime over which embodied carbon is written off",
-            kind="quantity",
-            unit="year",
-            plain_unit="year",
-            low=0,
-            low_open=True,
-            default=to_si(constant("amortization_period").quantity, "year"),
+            "(0, inf) year, plain",
+            to_si(constant("amortization_period").quantity, "year"),
             example="3 year",
         ),
         "include_host": HOST,
         "average_power": AVERAGE_POWER,
         "memory_utilisation": MEMORY_UTILISATION,
     }
-    equations = (
-        Equation(
-            "power",
-            "power = N p + K h",
-            r"P = N\,p + K\,h",
-            {
-                "N": ("devices", ""),
-                "p": ("power_per_accelerator", "kW"),
-                "K": ("hosts", ""),
-                "h": ("host_power", "kW"),
-            },
-        ),
-        Equation(
-            "it_energy_kwh",
-            "E_IT = (N p + K h) t, with p = TDP (i + (1 - i) MFU)",
-            r"E_{\mathrm{IT}} = (N\,p + K\,h)\,t,\quad p = \mathrm{TDP}\,(i + (1-i)\,\mathrm{MFU})",
-            {
-                "N": ("devices", ""),
-                "p": ("power_per_accelerator", "kW"),
-                "K": ("hosts", ""),
-                "h": ("host_power", "kW"),
-                "t": ("duration_days", "h"),
-                "MFU": ("mfu", ""),
-            },
-        ),
-        Equation(
-            "total_energy_kwh",
-            "E = E_IT PUE",
-            r"E = E_{\mathrm{IT}} \times \mathrm{PUE}",
-            {"E_IT": ("it_energy_kwh", "kWh"), "PUE": ("pue", "")},
-        ),
-        Equation(
-            "carbon_footprint_kg",
-            "CO2 = E CI",
-            r"\mathrm{CO_2} = E \times \mathrm{CI}",
-            {"E": ("total_energy_kwh", "kWh"), "CI": ("intensity", "kgCO2e/kWh")},
-        ),
-        Equation(
-            "water_usage_liters",
-            "water = E_IT WUE",
-            r"\mathrm{H_2O} = E_{\mathrm{IT}} \times \mathrm{WUE}",
-            {"E_IT": ("it_energy_kwh", "kWh"), "WUE": ("wue", "L/kWh")},
-        ),
-        Equation(
-            "embodied_carbon_kg",
-            "embodied share = N c t / L",
-            r"\mathrm{CO_2^{emb}} = N\,c\,\frac{t}{L}",
-            {
-                "N": ("devices", ""),
-                "c": ("embodied", "kgCO2e"),
-                "t": ("duration_days", "year"),
-                "L": ("lifetime_years", "year"),
-            },
-        ),
-    )
+    equations = written(r"""
+        power: power = N p + K h
+            P = N\,p + K\,h
+            N = devices, p = power_per_accelerator in kW, K = hosts, h = host_power in kW
+        it_energy_kwh: E_IT = (N p + K h) t, with p = TDP (i + (1 - i) MFU)
+            E_{\mathrm{IT}} = (N\,p + K\,h)\,t,\quad p = \mathrm{TDP}\,(i + (1-i)\,\mathrm{MFU})
+            N = devices, p = power_per_accelerator in kW, K = hosts, h = host_power in kW, t = duration_days in h, MFU = mfu
+        total_energy_kwh: E = E_IT PUE
+            E = E_{\mathrm{IT}} \times \mathrm{PUE}
+            E_IT = it_energy_kwh in kWh, PUE = pue
+        carbon_footprint_kg: CO2 = E CI
+            \mathrm{CO_2} = E \times \mathrm{CI}
+            E = total_energy_kwh in kWh, CI = intensity in kgCO2e/kWh
+        water_usage_liters: water = E_IT WUE
+            \mathrm{H_2O} = E_{\mathrm{IT}} \times \mathrm{WUE}
+            E_IT = it_energy_kwh in kWh, WUE = wue in L/kWh
+        embodied_carbon_kg: embodied share = N c t / L
+            \mathrm{CO_2^{emb}} = N\,c\,\frac{t}{L}
+            N = devices, c = embodied in kgCO2e, t = duration_days in year, L = lifetime_years in year
+    """)
     known_fallacies = (
         "Water follows carbon: it follows the cooling of the site, and clean grids may have thirsty sites.",
         "On a clean grid a run has next to no carbon: the share embodied in the hardware may exceed that of operation.",
