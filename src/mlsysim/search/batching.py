@@ -81,7 +81,7 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         "seq_len": ServingModel.inputs["seq_len"],
         "sla_latency_ms": Input.of(
             "latency of a whole request that the percentile must not exceed, in milliseconds",
-            "(0, 1e+12] ms, plain",
+            "(0, 1e12] ms, plain",
             example="5 s",
         ),
         "arrival_rate_qps": TailLatencyModel.inputs["arrival_rate_qps"],

@@ -58,7 +58,7 @@ INPUTS: dict[str, Input] = {
     "compression": Input.of("form of the weights", tuple(FORMS), "none"),
     **{name: CompressionModel.inputs[name] for name in ("batch_size", "seq_len", "efficiency")},
     "grid": EconomicsModel.inputs["datacenter"],
-    "price": Input.of("price of the chip", "[0, 1e+12] USD", None),
+    "price": Input.of("price of the chip", "[0, 1e12] USD", None),
     "kwh_price": Input.of("price of electricity", "[0, 1000] USD/kWh, plain", None),
     "amortization_years": EconomicsModel.inputs["amortization_years"],
 }

@@ -53,12 +53,12 @@ _WORKLOAD = (
     "cache_precision",
 )
 _CHIP: dict[str, Input] = {
-    "peak": Input.of("dense peak at the precision of the pass", "[1000, 1e+21] flop/s", None),
-    "bandwidth": Input.of("memory bandwidth", "[1000, 1e+18] byte/s", None),
-    "capacity": Input.of("memory capacity", "[1, 1e+18] byte", None),
-    "host_bandwidth": Input.of("link to the host, one direction", "[1000, 1e+18] byte/s", None),
-    "price": Input.of("price of the chip", "[0, 1e+12] USD", None),
-    "tdp": Input.of("power limit", "[1e-06, 1e+09] W", None),
+    "peak": Input.of("dense peak at the precision of the pass", "[1000, 1e21] flop/s", None),
+    "bandwidth": Input.of("memory bandwidth", "[1000, 1e18] byte/s", None),
+    "capacity": Input.of("memory capacity", "[1, 1e18] byte", None),
+    "host_bandwidth": Input.of("link to the host, one direction", "[1000, 1e18] byte/s", None),
+    "price": Input.of("price of the chip", "[0, 1e12] USD", None),
+    "tdp": Input.of("power limit", "[1e-06, 1e9] W", None),
     "dispatch_tax": Input.of("time to dispatch a pass", "[0, 1000] s", None),
 }
 INPUTS: dict[str, Input] = {

@@ -71,7 +71,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet"),
-        "batch_size": Input.of("sequences (or samples) per step", "whole [1, 1e+09]"),
+        "batch_size": Input.of("sequences (or samples) per step", "whole [1, 1e9]"),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
         "max_tp": Input.of(

@@ -85,7 +85,7 @@ def _declared() -> dict[str, Input]:
     found["draft_model"] = replace(found["draft_model"], kind="object", example="Llama3_8B")
     found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
     found |= {
-        "concurrency": Input.of("clients over all replicas, instead of batch_size", "whole [1, 1e+06]", None),
+        "concurrency": Input.of("clients over all replicas, instead of batch_size", "whole [1, 1e6]", None),
         "prefill_replicas": Input.of(
             "replicas that read prompts, beside decode_hardware; num_replicas unless given", "whole [1, 1e+07]", None
         ),

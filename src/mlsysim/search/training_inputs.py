@@ -108,12 +108,12 @@ def _declared() -> dict[str, Input]:
     meaning = "time that one checkpoint stops the run; that of writing the state where none is given"
     found["checkpoint_time_s"] = replace(found["checkpoint_time_s"], default=None, meaning=meaning)
     found |= {
-        "nodes": Input.of("nodes of the fleet", "whole [1, 1e+07]", None),
-        "accelerators": Input.of("accelerators of the fleet, instead of nodes", "whole [1, 1e+08]", None),
+        "nodes": Input.of("nodes of the fleet", "whole [1, 1e7]", None),
+        "accelerators": Input.of("accelerators of the fleet, instead of nodes", "whole [1, 1e8]", None),
         "dp": Input.of(
             "data-parallel degree: it decides the number of nodes where nothing else does, else only layouts that have it "
             "are designs",
-            "whole [1, 1e+08]",
+            "whole [1, 1e8]",
             None,
         ),
         "node": Input.of("node of the fleet, by name, beside a fabric", "object", None),

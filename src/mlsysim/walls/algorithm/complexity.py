@@ -107,7 +107,7 @@ class ScalingModel(Resolver[ScalingResult]):
         ),
         "target_model_size": Input.of(
             "parameters of the model to train, instead of the optimum",
-            "[1, 1e+18] count, plain",
+            "[1, 1e18] count, plain",
             None,
             example="70 Bparam",
         ),
@@ -116,7 +116,7 @@ class ScalingModel(Resolver[ScalingResult]):
         "precision": PRECISION,
         "tokens_per_parameter": Input.of(
             "tokens for each parameter at the optimum",
-            "[0.01, 1e+06]",
+            "[0.01, 1e6]",
             default_constant("chinchilla_tokens_per_parameter"),
         ),
         "optimum": Input.of(

@@ -141,10 +141,10 @@ class CompressionModel(Resolver[CompressionResult]):
         "quantize_activations": Input.of("activations take the narrow format too", "flag", False),
         "number_format": Input.of("integers or floating point", ("int", "fp"), "int"),
         "baseline_bitwidth": Input.of("bits of the original weights, 16 or 32", "whole [16, 32]", 16),
-        "batch_size": Input.of("sequences or samples in a pass", "whole [1, 1e+09]", 1),
-        "seq_len": Input.of("tokens of the prefill, and context of the decode", "whole [1, 1e+08]", None),
+        "batch_size": Input.of("sequences or samples in a pass", "whole [1, 1e9]", 1),
+        "seq_len": Input.of("tokens of the prefill, and context of the decode", "whole [1, 1e8]", None),
         "efficiency": EFFICIENCY,
-        "group_size": Input.of("weights that share one 16-bit scale", "whole [1, 1e+09]", None),
+        "group_size": Input.of("weights that share one 16-bit scale", "whole [1, 1e9]", None),
         "count_indices": Input.of("count the positions of the kept weights in the size", "flag", False),
         "accuracy_curve": Input.of(
             "(bits, change) points of your own, or (sparsity, change) for pruning", "object", None

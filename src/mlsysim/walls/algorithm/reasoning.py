@@ -106,7 +106,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
         "model": MODEL,
         "hardware": HARDWARE,
         "reasoning_steps": Input.of("steps, samples or levels, by strategy", "whole [1, 100000]", 8),
-        "context_length": Input.of("tokens of the prompt", "whole [1, 1e+08]", 2048),
+        "context_length": Input.of("tokens of the prompt", "whole [1, 1e8]", 2048),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
         "tokens_per_step": Input.of(
@@ -118,7 +118,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
             "whole [1, 100000]",
             int(default_constant("search_branching")),
         ),
-        "batch_size": Input.of("queries that are served together", "whole [1, 1e+06]", 1),
+        "batch_size": Input.of("queries that are served together", "whole [1, 1e6]", 1),
         "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
         "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
         "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
@@ -131,7 +131,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
         "amortization_years": Input.of(
             "years over which a purchased accelerator is paid off, where no price per hour is given", "(0, 100]", None
         ),
-        "queries_per_second": Input.of("load, for the accelerators needed", "(0, 1e+09]", None),
+        "queries_per_second": Input.of("load, for the accelerators needed", "(0, 1e9]", None),
     }
     equations = written(r"""
         total_reasoning_time: T = TTFT + d t ITL, with ITL the mean over a growing context

@@ -66,8 +66,8 @@ class SensitivitySolver(Resolver[SensitivityResult]):
         "precision": PRECISION,
         "perturbation_pct": Input.of("finite change for 'response', in per cent", "(0, 1000]", 10.0),
         "efficiency": EFFICIENCY,
-        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e+09]", 1),
-        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e+08]", None),
+        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e9]", 1),
+        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e8]", None),
         "phase": Input.of(
             "prefill, decode, training or inference", ("prefill", "decode", "training", "inference"), None
         ),

@@ -78,15 +78,15 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         "target_latency": Input.of("time of one pass", "(0, inf) s", None, example="200 ms"),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
-        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e+09]", 1),
-        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e+08]", None),
+        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e9]", 1),
+        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e8]", None),
         "phase": Input.of(
             "prefill, decode, training or inference", ("prefill", "decode", "training", "inference"), None
         ),
         "is_training": Input.of("a training step instead of inference", "flag", False),
         "target_throughput": Input.of("samples per time instead of a latency", "(0, inf) 1/s", None, example="100 1/s"),
         "deadline": Input.of("time for all training tokens instead of a latency", "(0, inf) s", None, example="14 day"),
-        "training_tokens": Input.of("tokens to train on by the deadline", "[1, 1e+18]", None),
+        "training_tokens": Input.of("tokens to train on by the deadline", "[1, 1e18]", None),
         "hardware": Input.of("chip to count: how many are needed", "hardware", None),
     }
     equations = written(r"""

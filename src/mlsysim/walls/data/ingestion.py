@@ -90,7 +90,7 @@ class DataModel(Resolver[DataResult]):
         ),
         "cache_hit_ratio": Input.of("fraction of reads that a cache answers", "[0, 1]", 0.0),
         "read_amplification": Input.of("bytes that storage reads for each byte asked for", "[1, 10000]", 1.0),
-        "accelerators": Input.of("accelerators that share the storage and the network adapter", "whole [1, 1e+06]", 1),
+        "accelerators": Input.of("accelerators that share the storage and the network adapter", "whole [1, 1e6]", 1),
     }
     equations = written(r"""
         supply_bw: BW_supply = BW_path / (n a (1 - h)) of the narrowest path

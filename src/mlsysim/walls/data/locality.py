@@ -152,7 +152,7 @@ class TopologyModel(Resolver[TopologyResult]):
         "topology": Input.of(
             "shape of the network, instead of the fabric's own: " + ", ".join(_TITLES), "object", None
         ),
-        "num_nodes": Input.of("nodes on the network", "whole [1, 1e+09]", 64),
+        "num_nodes": Input.of("nodes on the network", "whole [1, 1e9]", 64),
         "oversubscription": Input.of(
             "oversubscription of the upper stages, instead of the fabric's own", "[1, 1000]", None
         ),
@@ -160,7 +160,7 @@ class TopologyModel(Resolver[TopologyResult]):
             "ports of each node; a rail-optimised network has one rail for each", "whole [1, 64]", 1
         ),
         "switch_radix": Input.of("ports of a switch", "whole [2, 4096]", int(default_constant("switch_radix"))),
-        "groups": Input.of("groups of a dragonfly; None for many", "whole [2, 1e+06]", None),
+        "groups": Input.of("groups of a dragonfly; None for many", "whole [2, 1e6]", None),
         "global_links_per_node": Input.of(
             "links that leave a dragonfly group for each node in it",
             "(0, 64]",

@@ -94,7 +94,7 @@ class TransformationModel(Resolver[TransformationResult]):
     walls = (9,)
     result = TransformationResult
     inputs: ClassVar[dict[str, Input]] = {
-        "batch_size": Input.of("samples in a step", "whole [1, 1e+09]"),
+        "batch_size": Input.of("samples in a step", "whole [1, 1e9]"),
         "sample_size_bytes": Input.of(
             "bytes of one sample; needed where the throughput is in bytes",
             "(0, inf) byte, plain",
@@ -107,11 +107,11 @@ class TransformationModel(Resolver[TransformationResult]):
         "accelerator_step_time": Input.of(
             "step of the accelerator when it never waits", "(0, inf) s", None, example="48 ms"
         ),
-        "workers": Input.of("worker processes, instead of 'cpu_throughput'", "whole [1, 1e+06]", None),
+        "workers": Input.of("worker processes, instead of 'cpu_throughput'", "whole [1, 1e6]", None),
         "worker_throughput": Input.of(
             "rate of one worker, in samples/s or bytes/s", "object", None, example="850 sample/s"
         ),
-        "cores": Input.of("processor cores; workers beyond them add nothing", "whole [1, 1e+06]", None),
+        "cores": Input.of("processor cores; workers beyond them add nothing", "whole [1, 1e6]", None),
         "prefetch": Input.of("the next batch is prepared while the accelerator works", "flag", True),
         "gpu_decode_fraction": Input.of("fraction of the samples prepared on the accelerator", "[0, 1]", 0.0),
         "gpu_decode_rate": Input.of(

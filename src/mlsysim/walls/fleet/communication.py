@@ -138,7 +138,7 @@ class DistributedModel(Resolver[DistributedResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet", example="Frontier_8K"),
-        "batch_size": Input.of("sequences (or samples) per micro-step, over the whole fleet", "whole [1, 1e+09]", 1),
+        "batch_size": Input.of("sequences (or samples) per micro-step, over the whole fleet", "whole [1, 1e9]", 1),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
         "tp_size": Input.of("tensor-parallel degree", "whole [1, 65536]", 1),
@@ -146,7 +146,7 @@ class DistributedModel(Resolver[DistributedResult]):
         "ep_size": Input.of("expert-parallel degree", "whole [1, 65536]", 1),
         "cp_size": Input.of("context-parallel degree", "whole [1, 4096]", 1),
         "v_stages": Input.of("virtual stages per device", "whole [1, 128]", 1),
-        "microbatch_count": Input.of("micro-batches of each replica", "whole [1, 1e+07]", None),
+        "microbatch_count": Input.of("micro-batches of each replica", "whole [1, 1e7]", None),
         "schedule": Input.of("pipeline schedule", SCHEDULES, None, assumed="1f1b, interleaved with v_stages"),
         "topology_override": Input.of("topology to assume instead of the fabric's", "object", None),
         "zero_stage": Input.of("ZeRO stage", "whole [0, 3]", 0),
@@ -176,7 +176,7 @@ class DistributedModel(Resolver[DistributedResult]):
         "gradient_accumulation_steps": Input.of(
             "micro-steps of batch_size before one synchronisation", "whole [1, 1e+06]", 1
         ),
-        "seq_len": Input.of("tokens per sequence", "whole [1, 1e+08]", 2048),
+        "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
         "stack": Input.of(
             "software, for efficiency='calibrated'",
             stack_names(),

@@ -45,8 +45,8 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
     result = MoERoutingResult
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
-        "batch_size": Input.of("sequences on each device", "whole [1, 1e+09]", 1),
-        "seq_len": Input.of("new tokens of each sequence; 1 is a decode step", "whole [1, 1e+08]", 1),
+        "batch_size": Input.of("sequences on each device", "whole [1, 1e9]", 1),
+        "seq_len": Input.of("new tokens of each sequence; 1 is a decode step", "whole [1, 1e8]", 1),
         "precision": PRECISION,
         "ep_size": Input.of("expert-parallel degree", "whole [1, 65536]", 1),
         "routing_imbalance_factor": Input.of("load of the busiest device over the mean", "[1, 1000]", 1.0),

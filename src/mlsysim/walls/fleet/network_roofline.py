@@ -35,8 +35,8 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
         "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet"),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
-        "batch_size": Input.of("samples of each accelerator", "whole [1, 1e+09]", 1),
-        "seq_len": Input.of("tokens per sequence", "whole [1, 1e+08]", 2048),
+        "batch_size": Input.of("samples of each accelerator", "whole [1, 1e9]", 1),
+        "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
     }
     equations = written(r"""
         latency: T = max(F / (P eta), 2 (N-1)/N M/B)

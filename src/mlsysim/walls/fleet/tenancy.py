@@ -92,12 +92,12 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
     result = OrchestrationResult
     inputs: ClassVar[dict[str, Input]] = {
         "fleet": Input.of("the cluster: an entry of Systems.Clusters, its name, or a Fleet", "fleet"),
-        "arrival_rate_jobs_per_day": Input.of("jobs submitted per day", "(0, 1e+09] 1/day, plain"),
+        "arrival_rate_jobs_per_day": Input.of("jobs submitted per day", "(0, 1e9] 1/day, plain"),
         "avg_job_duration_days": Input.of(
             "time that a job runs once it has started, in days", "(0, 100000] day, plain", example="2 day"
         ),
-        "num_servers": Input.of("jobs that run side by side", "whole [1, 1e+06]", None),
-        "accelerators_per_job": Input.of("accelerators of one job, instead of 'num_servers'", "whole [1, 1e+09]", None),
+        "num_servers": Input.of("jobs that run side by side", "whole [1, 1e6]", None),
+        "accelerators_per_job": Input.of("accelerators of one job, instead of 'num_servers'", "whole [1, 1e9]", None),
         "job_duration_cv": Input.of(
             "standard deviation of the duration over its mean: 0 constant, 1 exponential", "[0, 10]", 0.0
         ),

@@ -88,16 +88,16 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "seq_len": Input.of("tokens that each active request holds", "whole [1, 1e+08]", example="2048"),
-        "max_batch_size": Input.of("requests that want to be served at once", "whole [1, 1e+06]", 1),
-        "page_size": Input.of("tokens of a page of cache", "whole [1, 1e+06]", 16),
+        "seq_len": Input.of("tokens that each active request holds", "whole [1, 1e8]", example="2048"),
+        "max_batch_size": Input.of("requests that want to be served at once", "whole [1, 1e6]", 1),
+        "page_size": Input.of("tokens of a page of cache", "whole [1, 1e6]", 16),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
         "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
         "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
         "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
         "cache_precision": Input.of("number format of the cache", "precision", None),
-        "max_seq_len": Input.of("tokens that static batching reserves for each request", "whole [1, 1e+08]", None),
+        "max_seq_len": Input.of("tokens that static batching reserves for each request", "whole [1, 1e8]", None),
         "static_waste_fraction": Input.of(
             "part of a static reservation that stays empty, where max_seq_len is not given", "[0, 0.99]", 0.5
         ),
@@ -108,7 +108,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         "concurrency": CONCURRENCY,
         "output_len": Input.of(
             "tokens of an answer, for efficiency='calibrated': each answer brings a prompt of seq_len tokens",
-            "whole [1, 1e+08]",
+            "whole [1, 1e8]",
             None,
         ),
     }

@@ -121,19 +121,19 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e+09]", 1),
+        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e9]", 1),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
         "raise_errors": Input.of("raise OOMError where the model does not fit", "flag", False),
         "is_training": Input.of("a training step instead of inference", "flag", False),
-        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e+08]", None),
+        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e8]", None),
         "phase": Input.of(
             "prefill, decode, training, inference, or generate (all denoising steps of an image)",
             ("prefill", "decode", "training", "inference", "generate"),
             None,
         ),
         "zero_stage": Input.of("ZeRO stage of training", "whole [0, 3]", 0),
-        "dp_size": Input.of("data-parallel group that shares the state", "whole [1, 1e+06]", 1),
+        "dp_size": Input.of("data-parallel group that shares the state", "whole [1, 1e6]", 1),
         "is_lora": Input.of("train low-rank adapters on frozen weights", "flag", False),
         "lora_rank": Input.of("rank of the adapters", "whole [1, 4096]", 16),
         "activation_recomputation": Input.of(

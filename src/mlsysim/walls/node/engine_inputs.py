@@ -8,7 +8,7 @@ from mlsysim.walls.inputs import Input
 __all__ = ["CONCURRENCY", "ENGINE", "LOAD", "MEMORY_FRACTION"]
 
 ENGINE = Input.of("serving engine, for efficiency='calibrated'", ENGINES, "vLLM")
-CONCURRENCY = Input.of("clients in a closed loop, for efficiency='calibrated'", "whole [1, 1e+06]", None, example="64")
+CONCURRENCY = Input.of("clients in a closed loop, for efficiency='calibrated'", "whole [1, 1e6]", None, example="64")
 MEMORY_FRACTION = Input.of(
     "fraction of the memory for weights and caches: all of it, or what the engine takes with efficiency='calibrated'",
     "(0, 1]",
@@ -23,11 +23,11 @@ LOAD = {
         None,
         example="random",
     ),
-    "requests": Input.of("requests that the clients send in all, ten each unless given", "[1, 1e+09]", None),
+    "requests": Input.of("requests that the clients send in all, ten each unless given", "[1, 1e9]", None),
     "range_ratio": Input.of(
         "lengths are spread evenly from this share of the stated ones up to all of them", "[0, 1]", None
     ),
-    "max_num_seqs": Input.of("most requests that a replica answers at a time", "whole [1, 1e+06]", None),
+    "max_num_seqs": Input.of("most requests that a replica answers at a time", "whole [1, 1e6]", None),
     "poll_steps": Input.of("steps between two looks for new requests", "whole [1, 10000]", None),
     "wait_steps": Input.of("steps that the engine waits for prompts to gather", "[0, 10000]", None),
     "mtp_tokens": Input.of("tokens drafted by the model's own heads at each step", "whole [1, 64]", None),
@@ -38,6 +38,6 @@ LOAD = {
     ),
     "decode_tp_size": Input.of("tensor-parallel devices of a decode replica", "whole [1, 10000]", None),
     "decode_ep_size": Input.of("expert-parallel devices of a decode replica", "whole [1, 10000]", None),
-    "decode_replicas": Input.of("decode replicas, beside num_replicas for prefill", "whole [1, 1e+07]", None),
+    "decode_replicas": Input.of("decode replicas, beside num_replicas for prefill", "whole [1, 1e7]", None),
 }
 """Of clients in a closed loop on a calibrated engine; None is the engine's or the benchmark's habit."""

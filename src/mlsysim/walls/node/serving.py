@@ -121,8 +121,8 @@ class ServingModel(Resolver[ServingResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e+08]", example="2048"),
-        "batch_size": Input.of("sequences that a replica serves at once", "whole [1, 1e+06]", 1),
+        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e8]", example="2048"),
+        "batch_size": Input.of("sequences that a replica serves at once", "whole [1, 1e6]", 1),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
         "decode_hardware": Input.of("other devices that write the answer (disaggregation)", "hardware", None),
@@ -134,7 +134,7 @@ class ServingModel(Resolver[ServingResult]):
         ),
         "draft_model": Input.of("small model that drafts tokens (speculative decoding)", "model", None),
         "draft_acceptance_rate": Input.of("probability that a draft token is accepted", "[0, 1]", 0.7),
-        "cached_prefix_len": Input.of("tokens of the prompt found in the cache", "whole [0, 1e+08]", 0),
+        "cached_prefix_len": Input.of("tokens of the prompt found in the cache", "whole [0, 1e8]", 0),
         "prefill_chunk_tokens": Input.of(
             "tokens of each prompt that one pass of a chunked prefill reads", "whole [1, 1e+08]", None
         ),
@@ -144,9 +144,9 @@ class ServingModel(Resolver[ServingResult]):
         "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
         "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
         "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
-        "num_replicas": Input.of("replicas, each with its own batch", "whole [1, 1e+07]", 1),
+        "num_replicas": Input.of("replicas, each with its own batch", "whole [1, 1e7]", 1),
         "cache_precision": Input.of("number format of the cache", "precision", None),
-        "output_len": Input.of("tokens of the answer", "whole [1, 1e+08]", None),
+        "output_len": Input.of("tokens of the answer", "whole [1, 1e8]", None),
         "num_speculative_tokens": Input.of("tokens drafted before each verification", "whole [1, 64]", 4),
         "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
         "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),

@@ -46,7 +46,7 @@ P99 = 0.99
 _MOST_SLOTS = 4096
 
 REPLICA_INPUTS: dict[str, Input] = {
-    "output_len": Input.of("tokens of the answer", "whole [1, 1e+08]", int(constant("serving_output_tokens").number)),
+    "output_len": Input.of("tokens of the answer", "whole [1, 1e8]", int(constant("serving_output_tokens").number)),
     "service_time_cv": TailLatencyModel.inputs["service_time_cv"],
     **{
         name: ServingModel.inputs[name]
@@ -121,11 +121,11 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
         "qps": TailLatencyModel.inputs["arrival_rate_qps"],
         "target_p99_latency_ms": Input.of(
             "latency of a whole request that 99 % must not exceed, in milliseconds",
-            "(0, 1e+12] ms, plain",
+            "(0, 1e12] ms, plain",
             example="5 s",
         ),
-        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e+08]", 2048),
-        "batch_size": Input.of("requests that a replica works on at once", "whole [1, 1e+06]", None),
+        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e8]", 2048),
+        "batch_size": Input.of("requests that a replica works on at once", "whole [1, 1e6]", None),
         "precision": ServingModel.inputs["precision"],
         "efficiency": ServingModel.inputs["efficiency"],
         **REPLICA_INPUTS,

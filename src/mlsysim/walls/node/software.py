@@ -156,8 +156,8 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             low_open=True,
             default=None,
         ),
-        "batch_size": Input.of("sequences, for decode", "whole [1, 1e+09]", 1),
-        "seq_len": Input.of("tokens of a sequence, for a whole transformer", "whole [1, 1e+08]", 2048),
+        "batch_size": Input.of("sequences, for decode", "whole [1, 1e9]", 1),
+        "seq_len": Input.of("tokens of a sequence, for a whole transformer", "whole [1, 1e8]", 2048),
     }
     equations = written(r"""
         mfu if decode: eta = min(eta_class, I / I*)

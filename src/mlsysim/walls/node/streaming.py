@@ -113,14 +113,14 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "seq_len": Input.of("context of decode, or new tokens of prefill", "whole [1, 1e+08]", example="2048"),
-        "batch_size": Input.of("sequences in the pass", "whole [1, 1e+09]", 1),
+        "seq_len": Input.of("context of decode, or new tokens of prefill", "whole [1, 1e8]", example="2048"),
+        "batch_size": Input.of("sequences in the pass", "whole [1, 1e9]", 1),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
         "phase": Input.of("decode or prefill", ("decode", "prefill"), "decode"),
         "injection_bandwidth": Input.of(
             "rate at which weights reach the chip; that of the chip's interconnect unless given",
-            "(0, 1e+18] byte/s",
+            "(0, 1e18] byte/s",
             None,
             example="1.2 TB/s",
         ),

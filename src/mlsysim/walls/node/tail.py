@@ -103,17 +103,17 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
     walls = (7,)
     result = TailLatencyResult
     inputs: ClassVar[dict[str, Input]] = {
-        "arrival_rate_qps": Input.of("requests per second", "(0, 1e+09] 1/s, plain"),
+        "arrival_rate_qps": Input.of("requests per second", "(0, 1e9] 1/s, plain"),
         "service_latency_ms": Input.of(
             "mean time to serve one request without waiting, in milliseconds", "(0, 1e+09] ms, plain", example="50 ms"
         ),
-        "num_replicas": Input.of("replicas that share the queue", "whole [1, 1e+07]", 1),
+        "num_replicas": Input.of("replicas that share the queue", "whole [1, 1e7]", 1),
         "service_time_cv": Input.of(
             "standard deviation of the service time over its mean: 0 constant, 1 exponential", "[0, 10]", 1.0
         ),
         "slo_latency_ms": Input.of(
             "latency that the percentile must not exceed, in milliseconds",
-            "(0, 1e+12] ms, plain",
+            "(0, 1e12] ms, plain",
             None,
             example="200 ms",
         ),

@@ -22,7 +22,7 @@ from mlsysim.walls.result import Memory, Result
 
 __all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
 
-_DEGREE = Input.of("degree of parallelism", "whole [1, 1e+06]", 1)
+_DEGREE = Input.of("degree of parallelism", "whole [1, 1e6]", 1)
 
 
 class TrainingMemoryResult(Result):
@@ -50,8 +50,8 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "batch_size": Input.of("samples of one micro-batch", "whole [1, 1e+09]", 1),
-        "seq_len": Input.of("tokens per sequence", "whole [1, 1e+08]", 2048),
+        "batch_size": Input.of("samples of one micro-batch", "whole [1, 1e9]", 1),
+        "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
         "precision": PRECISION,
         "optimizer": Input.of("optimizer", "object", "adam"),
         "activation_checkpointing": Input.of("activations that are recomputed", ("none", "selective", "full"), "none"),

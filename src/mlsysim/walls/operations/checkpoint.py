@@ -71,7 +71,7 @@ class CheckpointModel(Resolver[CheckpointResult]):
             to_si(constant("checkpoint_interval").quantity, "h"),
             example="4 h",
         ),
-        "n_writers": Input.of("accelerators or hosts that write at once", "whole [1, 1e+07]", 1),
+        "n_writers": Input.of("accelerators or hosts that write at once", "whole [1, 1e7]", 1),
         "filesystem_limit_gbs": Input.of(
             "what the file system takes in from all writers",
             "(0, inf) byte/s, plain GB/s",
