@@ -87,7 +87,7 @@ def _declared() -> dict[str, Input]:
     found |= {
         "concurrency": Input.of("clients over all replicas, instead of batch_size", "whole [1, 1e6]", None),
         "prefill_replicas": Input.of(
-            "replicas that read prompts, beside decode_hardware; num_replicas unless given", "whole [1, 1e+07]", None
+            "replicas that read prompts, beside decode_hardware; num_replicas unless given", "whole [1, 1e7]", None
         ),
         "cloud_price": Input.of(
             "rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price of the chip; "

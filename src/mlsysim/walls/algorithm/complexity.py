@@ -126,7 +126,7 @@ class ScalingModel(Resolver[ScalingResult]):
         ),
         "loss_law": Input.of("coefficients of the loss law", tuple(LAWS), "besiroglu2024"),
         "inference_tokens": Input.of(
-            "tokens that the model will serve in its life", "[0, 1e+24] count, plain", None, example="2 Ttoken"
+            "tokens that the model will serve in its life", "[0, 1e24] count, plain", None, example="2 Ttoken"
         ),
     }
     equations = written(r"""

@@ -110,7 +110,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
         "tokens_per_step": Input.of(
-            "tokens of one step, sample or node", "whole [1, 1e+07]", int(default_constant("reasoning_tokens_per_step"))
+            "tokens of one step, sample or node", "whole [1, 1e7]", int(default_constant("reasoning_tokens_per_step"))
         ),
         "strategy": Input.of("how the steps are arranged", STRATEGIES, "chain_of_thought"),
         "branching": Input.of(

@@ -174,7 +174,7 @@ class DistributedModel(Resolver[DistributedResult]):
         "straggler_factor": Input.of("slow-down of the slowest device", "[1, 1000]", 1.0),
         "moe_routing_imbalance_factor": Input.of("load of the busiest expert device over the mean", "[1, 1000]", 1.0),
         "gradient_accumulation_steps": Input.of(
-            "micro-steps of batch_size before one synchronisation", "whole [1, 1e+06]", 1
+            "micro-steps of batch_size before one synchronisation", "whole [1, 1e6]", 1
         ),
         "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
         "stack": Input.of(

@@ -102,7 +102,7 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             "standard deviation of the duration over its mean: 0 constant, 1 exponential", "[0, 10]", 0.0
         ),
         "target_wait_days": Input.of(
-            "mean wait that is acceptable, in days", "(0, 1e+06] day, plain", None, example="4 h"
+            "mean wait that is acceptable, in days", "(0, 1e6] day, plain", None, example="4 h"
         ),
     }
     equations = written(r"""

@@ -136,10 +136,10 @@ class ServingModel(Resolver[ServingResult]):
         "draft_acceptance_rate": Input.of("probability that a draft token is accepted", "[0, 1]", 0.7),
         "cached_prefix_len": Input.of("tokens of the prompt found in the cache", "whole [0, 1e8]", 0),
         "prefill_chunk_tokens": Input.of(
-            "tokens of each prompt that one pass of a chunked prefill reads", "whole [1, 1e+08]", None
+            "tokens of each prompt that one pass of a chunked prefill reads", "whole [1, 1e8]", None
         ),
         "prefill_batch_size": Input.of(
-            "prompts that one prefill reads together; all of a batch unless given", "whole [1, 1e+06]", None
+            "prompts that one prefill reads together; all of a batch unless given", "whole [1, 1e6]", None
         ),
         "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
         "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),

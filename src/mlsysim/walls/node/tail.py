@@ -105,7 +105,7 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "arrival_rate_qps": Input.of("requests per second", "(0, 1e9] 1/s, plain"),
         "service_latency_ms": Input.of(
-            "mean time to serve one request without waiting, in milliseconds", "(0, 1e+09] ms, plain", example="50 ms"
+            "mean time to serve one request without waiting, in milliseconds", "(0, 1e9] ms, plain", example="50 ms"
         ),
         "num_replicas": Input.of("replicas that share the queue", "whole [1, 1e7]", 1),
         "service_time_cv": Input.of(

@@ -61,7 +61,7 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         "ep_size": _DEGREE,
         "zero_stage": Input.of("ZeRO stage", "whole [0, 3]", 0),
         "gradient_accumulation_steps": Input.of(
-            "micro-batches before an update; each keeps its activations only while it runs", "whole [1, 1e+06]", 1
+            "micro-batches before an update; each keeps its activations only while it runs", "whole [1, 1e6]", 1
         ),
         "trainable_fraction": Input.of("share of the parameters that is trained", "(0, 1]", 1.0),
         "communication_buffer_fraction": Input.of("buffers over weights and gradients", "[0, 1]", 0.0),
