@@ -1,6 +1,6 @@
 """The reference pages, from names, signatures, declared inputs and docstrings. They are made when the site is built.
 
-A page is a list of modules or of resolvers. A module's page shows what its ``__all__`` names; a resolver's shows what it
+A page is a list of modules or of resolvers. A module's page shows its public names; a resolver's shows what it
 declares: inputs with range and default, outputs with unit, equations, fallacies. Nothing is written twice.
 """
 
@@ -271,9 +271,11 @@ def _cell(text: str) -> str:
 
 
 def _members(module_name: str) -> list[tuple[str, Any]]:
-    """Names that a module offers, with their values."""
+    """Classes and functions that a module offers: those that ``__all__`` lists, else its own without an underscore."""
     module = import_module(module_name)
-    found = [(name, getattr(module, name)) for name in getattr(module, "__all__", ())]
+    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module_name]
+    names = getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")]
+    found = [(name, getattr(module, name)) for name in names]
     return [(name, value) for name, value in found if inspect.isclass(value) or inspect.isroutine(value)]
 
 
