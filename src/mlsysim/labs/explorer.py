@@ -35,6 +35,7 @@ from mlsysim.plans.compare import compare_answers
 from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import find_system
+from mlsysim.plans.open_choices import FIRST_ORDER
 from mlsysim.plans.plan import FREE, Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.systems.types import Fleet
@@ -128,7 +129,9 @@ def _chosen(answer: Answer) -> Document:
     found["workload.batch_size"] = found.get("workload.batch_size", plan.workload.batch_size or 1)
     ops = plan.ops
     found |= {"ops.days": ops.days, "ops.budget": _in(ops.budget, "USD"), "ops.deadline": _in(ops.deadline, "day")}
-    found["hardware.efficiency"] = "calibrated" if answer.fidelity == "calibrated" else plan.hardware.efficiency or 0.5
+    found["hardware.efficiency"] = plan.hardware.efficiency or (
+        "calibrated" if answer.fidelity == "calibrated" else FIRST_ORDER
+    )
     found["experts"] = getattr(workload_of(plan.workload), "experts", 1)
     found |= _system(plan)
     return {path: value for path, value in found.items() if value is not None}

@@ -60,6 +60,11 @@ class Workload(Record):
         return False
 
     @property
+    def has_layers(self) -> bool:
+        """Whether it says what it consists of, which calibrated times sum over; totals alone do not."""
+        return True
+
+    @property
     def parameter_count(self) -> float:
         """The stated number of parameters; falls back to the derived one."""
         if self.parameters is not None:

@@ -92,6 +92,10 @@ class TransformerWorkload(Workload):
         """Whether layers, width and heads are known, so that operators can be listed."""
         return bool(self.layers and self.hidden_dim and (self.heads or self.mla))
 
+    @property
+    def has_layers(self) -> bool:
+        return self.has_dimensions
+
     @cached_property
     def effective_ffn_dim(self) -> int:
         """The stated width of the feed-forward layers, or the one that makes the parameters come out."""

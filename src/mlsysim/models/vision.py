@@ -28,6 +28,10 @@ class RowWorkload(Workload):
     def fixed_shape(self) -> bool:
         return True
 
+    @property
+    def has_layers(self) -> bool:
+        return bool(self.rows)
+
     def model_post_init(self, context: Any) -> None:
         if self.rows:
             self.network  # noqa: B018  parse now, so that a bad row is refused where it is written

@@ -13,6 +13,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.open_choices import FIRST_ORDER
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.registry import to_si
@@ -23,7 +24,6 @@ from mlsysim.walls.result import as_plain
 
 __all__ = ["AUDITED", "Audit", "Row", "audit"]
 
-FIRST_ORDER = 0.5
 _TOKEN_BYTES = 4
 _TUTORIAL_RATE = "8 MB/s"
 

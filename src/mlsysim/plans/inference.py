@@ -12,6 +12,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.open_choices import fidelity_of, precision_of
 from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, score_walls, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
@@ -22,7 +23,6 @@ from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeMode
 
 __all__ = ["evaluate_inference"]
 
-_FIRST_ORDER = 0.5
 _PASS = "pass"
 
 
@@ -38,38 +38,23 @@ def evaluate_inference(plan: Plan) -> Answer:
         )
     chip, model = fleet.node.accelerator, workload_of(plan.workload)
     sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"})
-    options = _options(plan, chip, sheet.assumed)
+    options = _options(plan, model, chip, sheet.assumed)
     profile = sheet.keep(SingleNodeModel().solve(model, chip, **options))
     calibrated = options["efficiency"] == "calibrated"
     return _answer(sheet, model, fleet, profile, options, calibrated)
 
 
-def _options(plan: Plan, chip: HardwareNode, assumed: dict[str, str]) -> dict[str, Any]:
+def _options(plan: Plan, model: Workload, chip: HardwareNode, assumed: dict[str, str]) -> dict[str, Any]:
     work = plan.workload
-    efficiency = plan.hardware.efficiency
-    if efficiency is None:
-        efficiency = _FIRST_ORDER
-    precision = work.precision
-    if precision is None:
-        precision = default_precision(chip)
-        assumed["precision"] = precision
-    options: dict[str, Any] = {"batch_size": work.batch_size or 1, "precision": precision, "efficiency": efficiency}
-    if work.seq_len is not None:
-        options["seq_len"] = work.seq_len
-    if work.phase is not None:
-        options["phase"] = work.phase
-    if plan.hardware.stack is not None:
-        options["runtime"] = plan.hardware.stack
-    return options
-
-
-def default_precision(chip: HardwareNode) -> str:
-    """fp16 where the chip computes in it, else the first of the usual formats that it has."""
-    have = chip.compute.precision_flops
-    for name in ("fp16", "bf16", "int8", "fp32"):
-        if name in have:
-            return name
-    return "fp16"
+    options: dict[str, Any] = {
+        "batch_size": work.batch_size or 1,
+        "precision": precision_of(plan, assumed, chip, first="fp16"),
+        "efficiency": fidelity_of(plan, model, assumed),
+        "seq_len": work.seq_len,
+        "phase": work.phase,
+        "runtime": plan.hardware.stack,
+    }
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _answer(

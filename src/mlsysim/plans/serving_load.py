@@ -114,7 +114,7 @@ class Server:
             assumed["prompt_tokens"] = f"{PROMPT:,}"
         if self.part.output_tokens is None:
             assumed["output_tokens"] = f"{OUTPUT:,}"
-        self.calibrated = fidelity_of(plan) == "calibrated"
+        self.calibrated = fidelity_of(plan, model, assumed) == "calibrated"
         self.options = self._options(assumed)
 
     def _decode_fleet(self) -> Fleet | None:
@@ -143,7 +143,7 @@ class Server:
             "seq_len": self.prompt,
             "output_len": self.output,
             "precision": precision_of(self.plan, assumed, self.chip),
-            "efficiency": fidelity_of(self.plan),
+            "efficiency": fidelity_of(self.plan, self.model, assumed),
         }
         named = {
             "cache_precision": part.cache_precision,

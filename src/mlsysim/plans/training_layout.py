@@ -69,7 +69,7 @@ def step_options(
         "batch_size": batch,
         "seq_len": seq_len,
         "precision": precision_of(plan, assumed, fleet.node.accelerator),
-        "efficiency": _fidelity(plan, model, assumed),
+        "efficiency": fidelity_of(plan, model, assumed, known=getattr(model, "has_dimensions", False)),
     }
     if split.overlap is None and not isinstance(options["efficiency"], str):
         # At first order everything that can hide does; a stack says itself what it hides.
@@ -116,14 +116,6 @@ def _check_degrees(split: ParallelismPart, fleet: Fleet) -> None:
             f"TP x PP x CP x DP is {product:,}, but the fleet has {fleet.total_accelerators:,} accelerators.",
             field="dp",
         )
-
-
-def _fidelity(plan: Plan, model: Workload, assumed: dict[str, str]) -> float | str:
-    """Calibrated where nothing is said and the model has layers to sum over."""
-    if plan.hardware.efficiency is None and not getattr(model, "has_dimensions", False):
-        assumed["fidelity"] = f"first order at efficiency 0.5: {model.name} states no layers to sum over"
-        return 0.5
-    return fidelity_of(plan)
 
 
 def _best_layout(

@@ -230,6 +230,6 @@ def _update(count: float, optimizer: str, mixed: bool, bound: Any, bandwidth: fl
 
 def check_known(model: Workload, chip: HardwareNode, precision: str) -> None:
     """Refuse what the calibrated sum cannot express, with one sentence."""
-    if getattr(model, "rows", None) == () and isinstance(model, Workload) and model.fixed_shape:
+    if not model.has_layers:
         raise InputError(f"{model.name} is known by its totals only; calibrated times need its layers.")
     arithmetic_peak(chip, precision)
