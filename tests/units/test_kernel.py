@@ -93,7 +93,7 @@ def test_kernel_leaves_its_arrays_alone(name):
 
 
 def test_a_sound_kernel_passes(declare):
-    @declare(inputs={"moved": "byte", "bandwidth": "byte/s"}, outputs={"time": "s"})
+    @declare("moved: byte, bandwidth: byte/s -> time: s")
     def sound(moved, bandwidth):
         return moved / bandwidth
 
@@ -103,7 +103,7 @@ def test_a_sound_kernel_passes(declare):
 
 
 def test_a_dropped_factor_is_caught(declare):
-    @declare(inputs={"moved": "byte", "bandwidth": "byte/s"}, outputs={"time": "s"})
+    @declare("moved: byte, bandwidth: byte/s -> time: s")
     def dropped(moved, bandwidth):
         return moved
 
@@ -112,7 +112,7 @@ def test_a_dropped_factor_is_caught(declare):
 
 
 def test_an_incoherent_unit_is_caught(declare):
-    @declare(inputs={"energy": "kWh", "factor": Arg("", 1, 2)}, outputs={"heat": "J"})
+    @declare("energy: kWh, factor [1, 2] -> heat: J")
     def incoherent(energy, factor):
         return energy * factor
 
@@ -121,7 +121,7 @@ def test_an_incoherent_unit_is_caught(declare):
 
 
 def test_a_vacuous_input_is_caught(declare):
-    @declare(inputs={"moved": "byte", "bandwidth": "byte/s", "unused": "s"}, outputs={"time": "s"})
+    @declare("moved: byte, bandwidth: byte/s, unused: s -> time: s")
     def vacuous(moved, bandwidth, unused):
         return moved / bandwidth
 
@@ -130,7 +130,7 @@ def test_a_vacuous_input_is_caught(declare):
 
 
 def test_an_input_stripped_of_its_unit_is_caught(declare):
-    @declare(inputs={"moved": "byte", "page": "byte"}, outputs={"pages": ""})
+    @declare("moved: byte, page: byte -> pages")
     def stripped(moved, page):
         return ceil(getattr(moved, "magnitude", moved) / getattr(page, "magnitude", page))
 
@@ -139,7 +139,7 @@ def test_an_input_stripped_of_its_unit_is_caught(declare):
 
 
 def test_swapped_outputs_are_caught(declare):
-    @declare(inputs={"moved": "byte", "bandwidth": "byte/s"}, outputs={"size": "byte", "time": "s"})
+    @declare("moved: byte, bandwidth: byte/s -> size: byte, time: s")
     def swapped(moved, bandwidth):
         return moved / bandwidth, moved * 1
 
@@ -150,7 +150,7 @@ def test_swapped_outputs_are_caught(declare):
 def test_a_literal_with_a_hidden_dimension_is_caught(declare):
     from pint import DimensionalityError
 
-    @declare(inputs={"work": "s"}, outputs={"time": "s"})
+    @declare("work: s -> time: s")
     def hidden(work):
         return work + 5.0
 
@@ -161,7 +161,7 @@ def test_a_literal_with_a_hidden_dimension_is_caught(declare):
 def test_unlike_alternatives_are_caught(declare):
     from pint import DimensionalityError
 
-    @declare(inputs={"time": "s", "size": "byte"}, outputs={"longest": "s"})
+    @declare("time: s, size: byte -> longest: s")
     def unlike(time, size):
         return maximum(time, size)
 
@@ -170,7 +170,7 @@ def test_unlike_alternatives_are_caught(declare):
 
 
 def test_missing_output_is_caught(declare):
-    @declare(inputs={"time": "s"}, outputs={"one": "s", "two": "s"})
+    @declare("time: s -> one: s, two: s")
     def short(time):
         return (time,)
 
@@ -181,7 +181,7 @@ def test_missing_output_is_caught(declare):
 def test_declared_inputs_must_be_the_parameters(declare):
     with pytest.raises(TypeError, match=r"declared inputs \['a'\] are not its parameters \['b'\]"):
 
-        @declare(inputs={"a": "s"}, outputs={"c": "s"})
+        @declare("a: s -> c: s")
         def wrong(b):
             return b
 
@@ -191,7 +191,7 @@ def test_declared_inputs_must_be_the_parameters(declare):
 
 @pytest.fixture
 def travel(declare):
-    @declare(inputs={"distance": "m", "speed": "m/s", "laps": ""}, outputs={"time": "s", "total": "m"})
+    @declare("distance: m, speed: m/s, laps -> time: s, total: m")
     def travel(distance, speed, laps):
         return distance / speed * laps, distance * laps
 

@@ -30,7 +30,7 @@ from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.replica import Replica
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import table_bytes
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, where
 
 __all__ = [
@@ -49,17 +49,18 @@ __all__ = [
 
 WEIGHTS, CACHES, WORKSPACE, DRAFT = "weights", "KV caches", "workspace", "draft model"
 
-_BYTES = Arg("byte", 1e6, 1e12)
-_COUNT = Arg("", 1, 1e5, whole=True)
 
-
-@kernel(inputs={"fixed": _BYTES, "each": _BYTES, "sequences": _COUNT, "groups": _COUNT}, outputs={"held": "byte"})
+@kernel("""
+    fixed: byte [1e6, 1e12], each: byte [1e6, 1e12], sequences whole [1, 1e5], groups whole [1, 1e5] -> held: byte
+""")
 def held_bytes(fixed: Any, each: Any, sequences: Any, groups: Any) -> Any:
     """Bytes on the fullest device: what is there without requests, and the caches of the group with most of them."""
     return fixed + each * ceil(sequences / groups)
 
 
-@kernel(inputs={"capacity": _BYTES, "fixed": _BYTES, "each": _BYTES, "groups": _COUNT}, outputs={"sequences": ""})
+@kernel("""
+    capacity: byte [1e6, 1e12], fixed: byte [1e6, 1e12], each: byte [1e6, 1e12], groups whole [1, 1e5] -> sequences
+""")
 def sequences_that_fit(capacity: Any, fixed: Any, each: Any, groups: Any) -> Any:
     """The largest number of sequences for which :func:`held_bytes` is at most ``capacity``; 0 where not even one is."""
     some = floor(maximum(capacity - fixed, 0 * capacity) / each)

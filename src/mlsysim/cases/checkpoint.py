@@ -22,7 +22,7 @@ from mlsysim.models.footprint import adapter_parameters
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.systems.types import Fleet
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
@@ -38,37 +38,29 @@ __all__ = [
     "writer_rate",
 ]
 
-_SIZE = Arg("byte", 1e6, 1e14)
-_RATE = Arg("byte/s", 1e8, 1e13)
 _TRAINED_WEIGHT = 2.0
 """Bytes of the narrowest weight that training keeps: 8-bit training holds 16-bit weights, as in wall 2."""
 
 
-@kernel(
-    inputs={"parameters": Arg("", 1e6, 1e13), "weight": Arg("byte", 1.0, 8.0), "optimizer": Arg("byte", 1.0, 12.0)},
-    outputs={"size": "byte"},
-)
+@kernel("parameters [1e6, 1e13], weight: byte [1, 8], optimizer: byte [1, 12] -> size: byte")
 def checkpoint_size(parameters: Any, weight: Any, optimizer: Any) -> Any:
     """Weights and optimizer state."""
     return parameters * (weight + optimizer)
 
 
-@kernel(
-    inputs={"writers": Arg("", 1, 1e5, whole=True), "writer": _RATE, "filesystem": _RATE},
-    outputs={"rate": "byte/s"},
-)
+@kernel("writers whole [1, 1e5], writer: byte/s [1e8, 1e13], filesystem: byte/s [1e8, 1e13] -> rate: byte/s")
 def storage_rate(writers: Any, writer: Any, filesystem: Any) -> Any:
     """What writers send together, up to what the file system takes in."""
     return minimum(writers * writer, filesystem)
 
 
-@kernel(inputs={"size": _SIZE, "rate": _RATE}, outputs={"time": "s"})
+@kernel("size: byte [1e6, 1e14], rate: byte/s [1e8, 1e13] -> time: s")
 def write_time(size: Any, rate: Any) -> Any:
     """Time to write a checkpoint."""
     return size / rate
 
 
-@kernel(inputs={"stall": Arg("s", 0.01, 1e3), "interval": Arg("s", 60.0, 1e5)}, outputs={"share": ""})
+@kernel("stall: s [0.01, 1e3], interval: s [60, 1e5] -> share")
 def stall_share(stall: Any, interval: Any) -> Any:
     """Part of the time that a run stands still to be saved."""
     return stall / interval

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 
 __all__ = [
@@ -31,51 +31,38 @@ __all__ = [
     "water_volume",
 ]
 
-_ENERGY = Arg("kWh", 1.0, 1e9)
 
-
-@kernel(
-    inputs={
-        "device": Arg("kW", 1e-3, 20.0),
-        "devices": Arg("", 1, 1e6, whole=True),
-        "host": Arg("kW", 0.1, 20.0),
-        "nodes": Arg("", 1, 1e5, whole=True),
-    },
-    outputs={"power": "kW"},
-)
+@kernel("device: kW [1e-3, 20], devices whole, host: kW [0.1, 20], nodes whole [1, 1e5] -> power: kW")
 def fleet_power(device: Any, devices: Any, host: Any, nodes: Any) -> Any:
     """Power of all accelerators and of the hosts around them."""
     return device * devices + host * nodes
 
 
-@kernel(inputs={"power": Arg("kW", 1e-3, 1e6), "duration": Arg("h", 1.0, 1e5)}, outputs={"energy": "kWh"})
+@kernel("power: kW [1e-3, 1e6], duration: h [1, 1e5] -> energy: kWh")
 def computing_energy(power: Any, duration: Any) -> Any:
     """Energy that the computers take."""
     return power * duration
 
 
-@kernel(inputs={"computing": _ENERGY, "pue": Arg("", 1.0, 3.0)}, outputs={"energy": "kWh"})
+@kernel("computing: kWh [1, 1e9], pue [1, 3] -> energy: kWh")
 def facility_energy(computing: Any, pue: Any) -> Any:
     """Energy that the building takes: computers, cooling, conversion."""
     return computing * pue
 
 
-@kernel(inputs={"energy": _ENERGY, "intensity": Arg("kgCO2e/kWh", 0.01, 1.5)}, outputs={"carbon": "kgCO2e"})
+@kernel("energy: kWh [1, 1e9], intensity: kgCO2e/kWh [0.01, 1.5] -> carbon: kgCO2e")
 def carbon_mass(energy: Any, intensity: Any) -> Any:
     """Carbon emitted to generate an energy."""
     return energy * intensity
 
 
-@kernel(inputs={"computing": _ENERGY, "wue": Arg("L/kWh", 0.01, 5.0)}, outputs={"water": "L"})
+@kernel("computing: kWh [1, 1e9], wue: L/kWh [0.01, 5] -> water: L")
 def water_volume(computing: Any, wue: Any) -> Any:
     """Water that a site spends on cooling, from the energy of the computers alone."""
     return computing * wue
 
 
-@kernel(
-    inputs={"whole": Arg("kgCO2e", 1.0, 1e9), "duration": Arg("year", 0.01, 10.0), "lifetime": Arg("year", 1.0, 10.0)},
-    outputs={"share": "kgCO2e"},
-)
+@kernel("whole: kgCO2e [1, 1e9], duration: year [0.01, 10], lifetime: year [1, 10] -> share: kgCO2e")
 def embodied_share(whole: Any, duration: Any, lifetime: Any) -> Any:
     """Part of the carbon embodied in hardware that a run answers for; never more than all of it."""
     return whole * minimum(duration, lifetime) / lifetime

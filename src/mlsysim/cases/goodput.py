@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import exp, expm1, maximum, minimum, power, sqrt, where
 from mlsysim.units.registry import conversion_factor
 
@@ -43,52 +43,41 @@ __all__ = [
 
 _HOUR = conversion_factor("h", "s")
 
-_HOURS = Arg("h", 1e3, 1e6)
-_MTBF = Arg("s", 1e4, 1e7)
-_WRITE = Arg("s", 1.0, 1e3)
 
-
-@kernel(
-    inputs={
-        "accelerator_mtbf": _HOURS,
-        "accelerators": Arg("", 1, 72, whole=True),
-        "nic_mtbf": _HOURS,
-        "nics": Arg("", 1, 16, whole=True),
-        "psu_mtbf": _HOURS,
-        "psus": Arg("", 1, 8, whole=True),
-    },
-    outputs={"mtbf": "h"},
-)
+@kernel("""
+    accelerator_mtbf: h [1e3, 1e6], accelerators whole [1, 72], nic_mtbf: h [1e3, 1e6], nics whole [1, 16],
+    psu_mtbf: h [1e3, 1e6], psus whole [1, 8] -> mtbf: h
+""")
 def node_mtbf(accelerator_mtbf: Any, accelerators: Any, nic_mtbf: Any, nics: Any, psu_mtbf: Any, psus: Any) -> Any:
     """Mean time between failures of a node whose components fail independently: their rates add."""
     return 1 / (accelerators / accelerator_mtbf + nics / nic_mtbf + psus / psu_mtbf)
 
 
-@kernel(inputs={"mtbf": _HOURS, "count": Arg("", 1, 1e5, whole=True)}, outputs={"fleet": "h"})
+@kernel("mtbf: h [1e3, 1e6], count whole [1, 1e5] -> fleet: h")
 def cluster_mtbf(mtbf: Any, count: Any) -> Any:
     """Mean time between failures of ``count`` equal parts."""
     return mtbf / count
 
 
-@kernel(inputs={"duration": Arg("h", 1, 1e4), "mtbf": Arg("h", 1, 1e5)}, outputs={"failures": ""})
+@kernel("duration: h [1, 1e4], mtbf: h [1, 1e5] -> failures")
 def expected_failures(duration: Any, mtbf: Any) -> Any:
     """Failures to expect in a time."""
     return duration / mtbf
 
 
-@kernel(inputs={"duration": Arg("h", 1, 1e3), "mtbf": Arg("h", 10, 1e5)}, outputs={"probability": ""})
+@kernel("duration: h [1, 1e3], mtbf: h [10, 1e5] -> probability")
 def failure_probability(duration: Any, mtbf: Any) -> Any:
     """Probability of at least one failure in a time."""
     return -expm1(-(duration / mtbf))
 
 
-@kernel(inputs={"write": _WRITE, "mtbf": _MTBF}, outputs={"interval": "s"})
+@kernel("write: s [1, 1e3], mtbf: s [1e4, 1e7] -> interval: s")
 def young_interval(write: Any, mtbf: Any) -> Any:
     """Time of computing between two checkpoints that wastes least, at first order."""
     return sqrt(2 * write * mtbf)
 
 
-@kernel(inputs={"write": _WRITE, "mtbf": _MTBF}, outputs={"interval": "s"})
+@kernel("write: s [1, 1e3], mtbf: s [1e4, 1e7] -> interval: s")
 def daly_interval(write: Any, mtbf: Any) -> Any:
     """The same to higher order: the minimum of the exact form to better than a per cent."""
     ratio = write / (2 * mtbf)
@@ -97,29 +86,22 @@ def daly_interval(write: Any, mtbf: Any) -> Any:
     return where(write < 2 * mtbf, expanded, mtbf)
 
 
-@kernel(
-    inputs={"write": _WRITE, "interval": Arg("s", 1e2, 1e5), "mtbf": _MTBF, "recovery": Arg("s", 1.0, 1e4)},
-    outputs={"writes": "", "rework": "", "restarts": ""},
-)
+@kernel("""
+    write: s [1, 1e3], interval: s [100, 1e5], mtbf: s [1e4, 1e7], recovery: s [1, 1e4] -> writes, rework, restarts
+""")
 def checkpoint_waste(write: Any, interval: Any, mtbf: Any, recovery: Any) -> Any:
     """Shares of the time that go to writing, to work done again, and to restarts, at first order."""
     return write / interval, interval / (2 * mtbf), recovery / mtbf
 
 
-@kernel(
-    inputs={"write": _WRITE, "mtbf": _MTBF, "recovery": Arg("s", 1.0, 1e4)},
-    outputs={"writes": "", "rework": "", "restarts": ""},
-)
+@kernel("write: s [1, 1e3], mtbf: s [1e4, 1e7], recovery: s [1, 1e4] -> writes, rework, restarts")
 def optimal_waste(write: Any, mtbf: Any, recovery: Any) -> Any:
     """The same at Young's interval, where writes and work done again take equal shares."""
     share = sqrt(write / (2 * mtbf))
     return share, share, recovery / mtbf
 
 
-@kernel(
-    inputs={"write": _WRITE, "interval": Arg("s", 1e2, 1e4), "mtbf": _MTBF, "recovery": Arg("s", 1.0, 1e3)},
-    outputs={"goodput": ""},
-)
+@kernel("write: s [1, 1e3], interval: s [100, 1e4], mtbf: s [1e4, 1e7], recovery: s [1, 1e3] -> goodput")
 def exact_goodput(write: Any, interval: Any, mtbf: Any, recovery: Any) -> Any:
     """Useful over wall-clock time for exponential failures that may also strike while writing and restarting.
 
@@ -129,23 +111,13 @@ def exact_goodput(write: Any, interval: Any, mtbf: Any, recovery: Any) -> Any:
     return interval / (mtbf * exp(minimum(recovery / mtbf, 600.0)) * expm1(exposed))
 
 
-@kernel(
-    inputs={
-        "peak": Arg("flop/s", 1e12, 1e16),
-        "efficiency": Arg("", 0.1, 1.0),
-        "scaling": Arg("", 0.1, 1.0),
-        "goodput": Arg("", 0.1, 1.0),
-    },
-    outputs={"rate": "flop/s"},
-)
+@kernel("peak: flop/s [1e12, 1e16], efficiency [0.1, 1], scaling [0.1, 1], goodput [0.1, 1] -> rate: flop/s")
 def effective_rate(peak: Any, efficiency: Any, scaling: Any, goodput: Any) -> Any:
     """Useful arithmetic of a fleet. ``efficiency`` is that of the kernels: a published MFU contains ``scaling`` already."""
     return peak * efficiency * scaling * goodput
 
 
-@kernel(
-    inputs={"availability": Arg("", 0.5, 0.999), "replicas": Arg("", 1, 10, whole=True)}, outputs={"availability": ""}
-)
+@kernel("availability [0.5, 0.999], replicas whole [1, 10] -> availability")
 def stacked_availability(availability: Any, replicas: Any) -> Any:
     """Probability that at least one of several independent replicas is up."""
     return 1 - power(1 - availability, replicas)

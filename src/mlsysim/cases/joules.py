@@ -30,7 +30,7 @@ from mlsysim.cases.run_inputs import device_draw
 from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.power import power_terms
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
@@ -52,17 +52,10 @@ _RUNNING = frozenset(("peak", "bandwidth", "start", "link", "fabric"))
 """Resources of parts in which the device runs kernels."""
 
 
-@kernel(
-    inputs={
-        "flop": Arg("flop", 1e9, 1e18),
-        "moved": Arg("byte", 1e6, 1e15),
-        "running": Arg("s", 1e-3, 1e3),
-        "per_flop": Arg("J/flop", 1e-13, 1e-10),
-        "per_byte": Arg("J/byte", 1e-12, 1e-9),
-        "floor": Arg("W", 1.0, 1e3),
-    },
-    outputs={"energy": "J"},
-)
+@kernel("""
+    flop: flop [1e9, 1e18], moved: byte [1e6, 1e15], running: s [1e-3, 1e3], per_flop: J/flop [1e-13, 1e-10],
+    per_byte: J/byte [1e-12, 1e-9], floor: W [1, 1e3] -> energy: J
+""")
 def dynamic_energy(flop: Any, moved: Any, running: Any, per_flop: Any, per_byte: Any, floor: Any) -> Any:
     """Energy of operations, bytes and running kernels, beside what the device draws anyway."""
     return per_flop * flop + per_byte * moved + floor * running

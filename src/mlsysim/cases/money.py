@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import conversion_factor
 
@@ -37,90 +37,58 @@ __all__ = [
 
 _YEARS_IN_AN_HOUR = conversion_factor("h", "year")
 
-_USD = Arg("USD", 1.0, 1e10)
-_YEARS = Arg("year", 0.01, 10.0)
-_DEVICES = Arg("", 1, 1e6, whole=True)
-_HOURS = Arg("h", 1.0, 1e5)
 
-
-@kernel(
-    inputs={"purchase": _USD, "duration": _YEARS, "lifetime": Arg("year", 1.0, 10.0)},
-    outputs={"share": "USD"},
-)
+@kernel("purchase: USD [1, 1e10], duration: year [0.01, 10], lifetime: year [1, 10] -> share: USD")
 def amortised_share(purchase: Any, duration: Any, lifetime: Any) -> Any:
     """Part of a purchase that a run answers for when it is written off in equal parts; never more than the price."""
     return purchase * minimum(duration, lifetime) / lifetime
 
 
-@kernel(inputs={"purchase": _USD, "rate": Arg("1/year", 0.01, 0.5), "duration": _YEARS}, outputs={"cost": "USD"})
+@kernel("purchase: USD [1, 1e10], rate: 1/year [0.01, 0.5], duration: year [0.01, 10] -> cost: USD")
 def maintenance_cost(purchase: Any, rate: Any, duration: Any) -> Any:
     """Upkeep in proportion to the price and the time."""
     return purchase * rate * duration
 
 
-@kernel(inputs={"energy": Arg("kWh", 1.0, 1e9), "price": Arg("USD/kWh", 0.01, 1.0)}, outputs={"cost": "USD"})
+@kernel("energy: kWh [1, 1e9], price: USD/kWh [0.01, 1] -> cost: USD")
 def energy_cost(energy: Any, price: Any) -> Any:
     """Price of an energy."""
     return energy * price
 
 
-@kernel(
-    inputs={
-        "unit_cost": Arg("USD", 1.0, 1e6),
-        "power": Arg("kW", 1e-3, 20.0),
-        "devices": _DEVICES,
-        "duration": _HOURS,
-        "price": Arg("USD/kWh", 0.01, 1.0),
-    },
-    outputs={"cost": "USD"},
-)
+@kernel("""
+    unit_cost: USD, power: kW [1e-3, 20], devices whole, duration: h [1, 1e5], price: USD/kWh [0.01, 1] -> cost: USD
+""")
 def ownership_cost(unit_cost: Any, power: Any, devices: Any, duration: Any, price: Any) -> Any:
     """Purchase of devices and the electricity that they take in a time."""
     return devices * (unit_cost + power * duration * price)
 
 
-@kernel(
-    inputs={
-        "price": Arg("USD/h", 0.1, 100.0),
-        "devices": _DEVICES,
-        "duration": _HOURS,
-        "utilisation": Arg("", 0.01, 1),
-    },
-    outputs={"cost": "USD"},
-)
+@kernel("price: USD/h [0.1, 100], devices whole, duration: h [1, 1e5], utilisation [0.01, 1] -> cost: USD")
 def rental_cost(price: Any, devices: Any, duration: Any, utilisation: Any) -> Any:
     """Rent of devices for the part of a time in which they are in use."""
     return price * devices * duration * utilisation
 
 
-@kernel(
-    inputs={"total": _USD, "devices": _DEVICES, "duration": _HOURS, "utilisation": Arg("", 0.01, 1)},
-    outputs={"cost": "USD/h"},
-)
+@kernel("total: USD [1, 1e10], devices whole, duration: h [1, 1e5], utilisation [0.01, 1] -> cost: USD/h")
 def accelerator_hour_cost(total: Any, devices: Any, duration: Any, utilisation: Any) -> Any:
     """Cost of one accelerator for one hour in use."""
     return total / (devices * duration * utilisation)
 
 
-@kernel(
-    inputs={"hourly": Arg("USD/h", 0.1, 100.0), "peak": Arg("PFLOPs/s", 0.01, 20.0), "mfu": Arg("", 0.01, 1.0)},
-    outputs={"cost": "USD/(PFLOPs*h/s)"},
-)
+@kernel("hourly: USD/h [0.1, 100], peak: PFLOPs/s [0.01, 20], mfu [0.01, 1] -> cost: USD/(PFLOPs*h/s)")
 def useful_work_cost(hourly: Any, peak: Any, mfu: Any) -> Any:
     """Cost of an hour of useful arithmetic at one PFLOP/s."""
     return hourly / (peak * mfu)
 
 
-@kernel(inputs={"total": _USD, "tokens": Arg("Mtoken", 1.0, 1e8)}, outputs={"cost": "USD/Mtoken"})
+@kernel("total: USD [1, 1e10], tokens: Mtoken [1, 1e8] -> cost: USD/Mtoken")
 def token_cost(total: Any, tokens: Any) -> Any:
     """Cost of a million tokens."""
     return total / tokens
 
 
-@kernel(
-    inputs={"fixed": _USD, "variable": Arg("USD", 1.0, 1e4), "rent": Arg("USD", 1e5, 1e10)},
-    outputs={"utilisation": ""},
-)
+@kernel("fixed: USD [1, 1e10], variable: USD [1, 1e4], rent: USD [1e5, 1e10] -> utilisation")
 def break_even_utilisation(fixed: Any, variable: Any, rent: Any) -> Any:
     """Utilisation u at which owning, fixed + variable u, costs as much as renting, rent u."""
     return fixed / (rent - variable)

@@ -20,16 +20,13 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 
 __all__ = ["host_link", "host_round_trip"]
 
 
-@kernel(
-    inputs={"state": Arg("byte", 1e6, 1e12), "link": Arg("byte/s", 1e9, 1e12)},
-    outputs={"time": "s"},
-)
+@kernel("state: byte [1e6, 1e12], link: byte/s [1e9, 1e12] -> time: s")
 def host_round_trip(state: Any, link: Any) -> Any:
     """Time for state to come from the host and return to it; ``link`` is the rate in one direction of a duplex link."""
     return state / link

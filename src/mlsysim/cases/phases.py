@@ -11,7 +11,7 @@ from typing import Any
 from mlsysim.cases.replica import Passes, PassTime, Replica, pipelined_completion, pipelined_period
 from mlsysim.cases.request import value_of
 from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, power, where
 
 __all__ = [
@@ -30,20 +30,14 @@ __all__ = [
 MAX_CHUNKS = 10_000
 
 
-@kernel(
-    inputs={"acceptance": Arg("", 0.01, 0.99), "drafted": Arg("", 1, 32, whole=True)},
-    outputs={"tokens": ""},
-)
+@kernel("acceptance [0.01, 0.99], drafted whole [1, 32] -> tokens")
 def speculative_tokens(acceptance: Any, drafted: Any) -> Any:
     """Tokens that one verification yields on average: 1 + a + ... + a^K (Leviathan et al. 2023, equation 1)."""
     rejected = maximum(1.0 - acceptance, 1e-300)
     return where(acceptance >= 1.0, drafted + 1.0, (1.0 - power(acceptance, drafted + 1.0)) / rejected)
 
 
-@kernel(
-    inputs={"draft_step": Arg("s", 1e-5, 1.0), "drafted": Arg("", 1, 32, whole=True), "verify": Arg("s", 1e-4, 10)},
-    outputs={"time": "s"},
-)
+@kernel("draft_step: s [1e-5, 1], drafted whole [1, 32], verify: s [1e-4, 10] -> time: s")
 def speculative_cycle(draft_step: Any, drafted: Any, verify: Any) -> Any:
     """K steps of the draft model, then one pass of the model over what they wrote."""
     return drafted * draft_step + verify

@@ -31,7 +31,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, maximum, minimum, where
 from mlsysim.units.registry import to_si
 
@@ -45,32 +45,19 @@ __all__ = [
     "pipelined_period",
 ]
 
-_SECONDS = Arg("s", 1e-6, 1e3)
-_BYTES = Arg("byte", 1e3, 1e13)
-_DEGREE = Arg("", 1, 1e3, whole=True)
 
-
-@kernel(
-    inputs={"compute": _SECONDS, "memory": _SECONDS, "communication": _SECONDS, "dispatch": Arg("s", 1e-6, 1e-2)},
-    outputs={"time": "s"},
-)
+@kernel("""
+    compute: s [1e-6, 1e3], memory: s [1e-6, 1e3], communication: s [1e-6, 1e3], dispatch: s [1e-6, 0.01] -> time: s
+""")
 def pass_time(compute: Any, memory: Any, communication: Any, dispatch: Any) -> Any:
     """The longer of compute and memory; then the collectives, which wait for both; and the dispatch."""
     return maximum(compute, memory) + communication + dispatch
 
 
-@kernel(
-    inputs={
-        "shared": _BYTES,
-        "experts": _BYTES,
-        "activations": _BYTES,
-        "cache": _BYTES,
-        "tensor_parallel": _DEGREE,
-        "expert_shards": _DEGREE,
-        "attention_groups": _DEGREE,
-    },
-    outputs={"moved": "byte"},
-)
+@kernel("""
+    shared: byte [1e3, 1e13], experts: byte [1e3, 1e13], activations: byte [1e3, 1e13], cache: byte [1e3, 1e13],
+    tensor_parallel whole [1, 1e3], expert_shards whole [1, 1e3], attention_groups whole [1, 1e3] -> moved: byte
+""")
 def device_bytes(
     shared: Any,
     experts: Any,
@@ -89,10 +76,7 @@ def device_bytes(
     )
 
 
-@kernel(
-    inputs={"time": _SECONDS, "groups": _DEGREE, "longest": Arg("", 0.001, 1.0)},
-    outputs={"period": "s"},
-)
+@kernel("time: s [1e-6, 1e3], groups whole [1, 1e3], longest [1e-3, 1] -> period: s")
 def pipelined_period(time: Any, groups: Any, longest: Any) -> Any:
     """Time between two tokens of a group when ``groups`` groups take turns on the stages.
 
@@ -101,10 +85,7 @@ def pipelined_period(time: Any, groups: Any, longest: Any) -> Any:
     return time * maximum(1.0, groups * longest)
 
 
-@kernel(
-    inputs={"time": _SECONDS, "groups": _DEGREE, "longest": Arg("", 0.001, 1.0)},
-    outputs={"last": "s"},
-)
+@kernel("time: s [1e-6, 1e3], groups whole [1, 1e3], longest [1e-3, 1] -> last: s")
 def pipelined_completion(time: Any, groups: Any, longest: Any) -> Any:
     """When the last of ``groups`` groups leaves the pipeline: one whole pass, and the longest stage for each group more."""
     return time * (1.0 + (groups - 1.0) * longest)

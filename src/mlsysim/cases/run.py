@@ -18,7 +18,7 @@ from typing import Any
 
 from mlsysim.cases.footprint import Footprint, Site, computing_energy, fleet_power, footprint
 from mlsysim.cases.money import Bill, Prices, owning, token_cost
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import conversion_factor
 
 __all__ = ["Run", "Spent", "per_million", "run_time", "run_work", "spent_by"]
@@ -58,23 +58,13 @@ def spent_by(run: Run, site: Site, prices: Prices | None) -> Spent:
     return Spent(power, taken, None if prices is None else owning(prices, taken.energy, run.hours))
 
 
-_RATE = Arg("token/s", 1.0, 1e7)
-_SHARE = Arg("", 0.01, 1.0)
-
-
-@kernel(
-    inputs={"work": Arg("token", 1e6, 1e14), "rate": _RATE, "goodput": _SHARE, "utilisation": _SHARE},
-    outputs={"time": "s"},
-)
+@kernel("work: token [1e6, 1e14], rate: token/s [1, 1e7], goodput [0.01, 1], utilisation [0.01, 1] -> time: s")
 def run_time(work: Any, rate: Any, goodput: Any, utilisation: Any) -> Any:
     """Time of an amount of work (tokens, samples), at a rate that holds while the run makes progress and is in use."""
     return work / (rate * goodput * utilisation)
 
 
-@kernel(
-    inputs={"duration": Arg("s", 1.0, 1e8), "rate": _RATE, "goodput": _SHARE, "utilisation": _SHARE},
-    outputs={"work": "token"},
-)
+@kernel("duration: s [1, 1e8], rate: token/s [1, 1e7], goodput [0.01, 1], utilisation [0.01, 1] -> work: token")
 def run_work(duration: Any, rate: Any, goodput: Any, utilisation: Any) -> Any:
     """Work that is through in a time."""
     return duration * rate * goodput * utilisation

@@ -48,7 +48,7 @@ from mlsysim.cases.request import (
 )
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.operator_times import Tag
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 
 __all__ = [
@@ -65,10 +65,7 @@ __all__ = [
 ]
 
 
-@kernel(
-    inputs={"ttft": Arg("s", 1e-3, 10), "itl": Arg("s", 1e-3, 1), "output_tokens": Arg("", 1, 1e4, whole=True)},
-    outputs={"time": "s"},
-)
+@kernel("ttft: s [1e-3, 10], itl: s [1e-3, 1], output_tokens whole [1, 1e4] -> time: s")
 def service_time(ttft: Any, itl: Any, output_tokens: Any) -> Any:
     """How long a request holds its slot: the prefill, then a step for each token of the answer."""
     return ttft + itl * output_tokens

@@ -21,18 +21,16 @@ from typing import Any
 from mlsysim.models.attention import Attention
 from mlsysim.models.ffn import FeedForward
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
 
 __all__ = ["TrainingPeak", "peak_bytes", "saved_per_token", "training_peak"]
 
-_BYTES = Arg("byte", 1e8, 1e11)
 
-
-@kernel(
-    inputs={"state": _BYTES, "saved": _BYTES, "loss": _BYTES, "gradients": _BYTES, "working": _BYTES},
-    outputs={"peak": "byte"},
-)
+@kernel("""
+    state: byte [1e8, 1e11], saved: byte [1e8, 1e11], loss: byte [1e8, 1e11], gradients: byte [1e8, 1e11],
+    working: byte [1e8, 1e11] -> peak: byte
+""")
 def peak_bytes(state: Any, saved: Any, loss: Any, gradients: Any, working: Any) -> Any:
     """State, and the larger of the end of the forward pass and the end of the backward pass."""
     return state + maximum(saved + loss, gradients + working)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import log2, maximum, minimum
 
 __all__ = [
@@ -29,57 +29,41 @@ __all__ = [
     "tree_all_reduce",
 ]
 
-_MESSAGE = Arg("byte", 1.0, 1e12)
-_RANKS = Arg("", 1, 1e5, whole=True)
-_BANDWIDTH = Arg("byte/s", 1e8, 1e13)
-_LATENCY = Arg("s", 1e-7, 1e-4)
 
-
-@kernel(
-    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
+_OF_RANKS = (
+    "message: byte [1, 1e12], ranks whole [1, 1e5], bandwidth: byte/s [1e8, 1e13], latency: s [1e-7, 1e-4] -> time: s"
 )
+
+
+@kernel(_OF_RANKS)
 def ring_all_reduce(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
     """Sum of ``message`` bytes over all ranks, known to all."""
     return 2 * (ranks - 1) / ranks * message / bandwidth + 2 * (ranks - 1) * latency
 
 
-@kernel(
-    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
-)
+@kernel(_OF_RANKS)
 def all_gather(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
     """Each rank ends with the whole ``message`` of which it held 1/N; a reduce-scatter takes as long."""
     return (ranks - 1) / ranks * message / bandwidth + (ranks - 1) * latency
 
 
-@kernel(
-    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
-)
+@kernel(_OF_RANKS)
 def all_to_all(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
     """Each rank sends 1/N of its ``message`` to every other rank."""
     return (ranks - 1) / ranks * message / bandwidth + (ranks - 1) * latency
 
 
-@kernel(
-    inputs={"message": _MESSAGE, "ranks": _RANKS, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"}
-)
+@kernel(_OF_RANKS)
 def tree_all_reduce(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> Any:
     """The whole message up and down a binary tree."""
     levels = log2(ranks)
     return 2 * levels * (message / bandwidth + latency)
 
 
-@kernel(
-    inputs={
-        "message": _MESSAGE,
-        "nodes": Arg("", 1, 1e4, whole=True),
-        "ranks_per_node": Arg("", 1, 72, whole=True),
-        "intra_bandwidth": _BANDWIDTH,
-        "intra_latency": _LATENCY,
-        "inter_bandwidth": _BANDWIDTH,
-        "inter_latency": _LATENCY,
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    message: byte [1, 1e12], nodes whole [1, 1e4], ranks_per_node whole [1, 72], intra_bandwidth: byte/s [1e8, 1e13],
+    intra_latency: s [1e-7, 1e-4], inter_bandwidth: byte/s [1e8, 1e13], inter_latency: s [1e-7, 1e-4] -> time: s
+""")
 def hierarchical_all_reduce(
     message: Any,
     nodes: Any,
@@ -95,16 +79,13 @@ def hierarchical_all_reduce(
     return inside + between
 
 
-@kernel(inputs={"message": _MESSAGE, "bandwidth": _BANDWIDTH, "latency": _LATENCY}, outputs={"time": "s"})
+@kernel("message: byte [1, 1e12], bandwidth: byte/s [1e8, 1e13], latency: s [1e-7, 1e-4] -> time: s")
 def send(message: Any, bandwidth: Any, latency: Any) -> Any:
     """One message from one rank to another."""
     return message / bandwidth + latency
 
 
-@kernel(
-    inputs={"ranks": Arg("", 4, 1e5, whole=True), "bandwidth": _BANDWIDTH, "latency": _LATENCY},
-    outputs={"message": "byte"},
-)
+@kernel("ranks whole [4, 1e5], bandwidth: byte/s [1e8, 1e13], latency: s [1e-7, 1e-4] -> message: byte")
 def ring_tree_crossover(ranks: Any, bandwidth: Any, latency: Any) -> Any:
     """Message size above which a ring beats a tree.
 
@@ -115,18 +96,10 @@ def ring_tree_crossover(ranks: Any, bandwidth: Any, latency: Any) -> Any:
     return (ranks - 1 - levels) / maximum(levels - (ranks - 1) / ranks, 1e-12) * latency * bandwidth
 
 
-@kernel(
-    inputs={
-        "message": _MESSAGE,
-        "ranks": Arg("", 1, 1e4, whole=True),
-        "inside": Arg("", 1, 72, whole=True),
-        "link": _BANDWIDTH,
-        "adapter": _BANDWIDTH,
-        "start": _LATENCY,
-        "hop": _LATENCY,
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    message: byte [1, 1e12], ranks whole [1, 1e4], inside whole [1, 72], link: byte/s [1e8, 1e13],
+    adapter: byte/s [1e8, 1e13], start: s [1e-7, 1e-4], hop: s [1e-7, 1e-4] -> time: s
+""")
 def ring_time(message: Any, ranks: Any, inside: Any, link: Any, adapter: Any, start: Any, hop: Any) -> Any:
     """An all-gather (or reduce-scatter) of a message over a ring of ``ranks``, ``inside`` of which share a domain.
 
@@ -139,7 +112,7 @@ def ring_time(message: Any, ranks: Any, inside: Any, link: Any, adapter: Any, st
     return some * (start + across * domains * hop) + (ranks - 1) / ranks * message * crossing
 
 
-@kernel(inputs={"domains": Arg("", 1, 100), "choices": Arg("", 1, 64)}, outputs={"others": ""})
+@kernel("domains [1, 100], choices [1, 64] -> others")
 def distinct_domains(domains: Any, choices: Any) -> Any:
     """Expected number of other link domains that a token with ``choices`` uniform experts must visit."""
     return (domains - 1) * (1 - (1 - 1 / domains) ** choices)

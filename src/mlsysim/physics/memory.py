@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, minimum
 
 __all__ = ["cache_bytes", "causal_pairs", "paged_cache_bytes", "state_bytes"]
 
 
-@kernel(
-    inputs={
-        "sequences": Arg("", 1, 1e4),
-        "tokens": Arg("", 1, 1e6),
-        "elements_per_token": Arg("", 1, 1e6),
-        "element": Arg("byte", 0.5, 8),
-    },
-    outputs={"size": "byte"},
-)
+@kernel("sequences [1, 1e4], tokens, elements_per_token, element: byte [0.5, 8] -> size: byte")
 def cache_bytes(sequences: Any, tokens: Any, elements_per_token: Any, element: Any) -> Any:
     """A cache that grows by the same number of elements with each token of each sequence.
 
@@ -28,31 +20,19 @@ def cache_bytes(sequences: Any, tokens: Any, elements_per_token: Any, element: A
     return sequences * tokens * elements_per_token * element
 
 
-@kernel(
-    inputs={
-        "sequences": Arg("", 1, 1e4),
-        "tokens": Arg("", 1, 1e6),
-        "page": Arg("", 1, 256, whole=True),
-        "elements_per_token": Arg("", 1, 1e6),
-        "element": Arg("byte", 0.5, 8),
-    },
-    outputs={"size": "byte"},
-)
+@kernel("sequences [1, 1e4], tokens, page whole [1, 256], elements_per_token, element: byte [0.5, 8] -> size: byte")
 def paged_cache_bytes(sequences: Any, tokens: Any, page: Any, elements_per_token: Any, element: Any) -> Any:
     """The same cache handed out in pages of ``page`` tokens: the last page of each sequence is partly empty."""
     return cache_bytes(sequences, ceil(tokens / page) * page, elements_per_token, element)
 
 
-@kernel(
-    inputs={"sequences": Arg("", 1, 1e4), "elements": Arg("", 1, 1e8), "element": Arg("byte", 0.5, 8)},
-    outputs={"size": "byte"},
-)
+@kernel("sequences [1, 1e4], elements [1, 1e8], element: byte [0.5, 8] -> size: byte")
 def state_bytes(sequences: Any, elements: Any, element: Any) -> Any:
     """A recurrent state: fixed per sequence, whatever its length."""
     return sequences * elements * element
 
 
-@kernel(inputs={"new": Arg("", 1, 1e5), "context": Arg("", 1, 1e5), "window": Arg("", 1, 1e6)}, outputs={"pairs": ""})
+@kernel("new [1, 1e5], context [1, 1e5], window -> pairs")
 def causal_pairs(new: Any, context: Any, window: Any) -> Any:
     """Query-key pairs when ``new`` tokens follow ``context`` cached ones and each sees at most ``window`` keys.
 

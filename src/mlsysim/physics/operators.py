@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum, power, sqrt
 
 __all__ = [
@@ -40,16 +40,6 @@ __all__ = [
     "soft_maximum",
 ]
 
-_FLOPS = Arg("flop", 1e6, 1e15)
-_BYTES = Arg("byte", 1e3, 1e12)
-_RATE = Arg("flop/s", 1e12, 1e16)
-_BANDWIDTH = Arg("byte/s", 1e10, 1e13)
-_START = Arg("s", 1e-7, 1e-4)
-_SHARE = Arg("", 0.05, 1.0)
-_CHAIN = Arg("s", 1e-7, 1e-4)
-_EXPONENT = Arg("", 0.1, 1.5)
-_CORNER = Arg("", 1.0, 12.0)
-_TIME = Arg("s", 1e-7, 1e-2)
 _SHARP = 4.0
 _ROUND = 2.0
 
@@ -69,78 +59,50 @@ def soft_maximum(a: Any, b: Any, corner: Any = _SHARP) -> Any:
     return longer * power(1 + power(shorter / longer, corner), 1 / corner)
 
 
-@kernel(
-    inputs={
-        "arithmetic": _TIME,
-        "memory": _TIME,
-        "conversion": _TIME,
-        "walk": _TIME,
-        "start": _START,
-        "corner": _CORNER,
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    arithmetic: s [1e-7, 0.01], memory: s [1e-7, 0.01], conversion: s [1e-7, 0.01], walk: s [1e-7, 0.01],
+    start: s [1e-7, 1e-4], corner [1, 12] -> time: s
+""")
 def product_time(arithmetic: Any, memory: Any, conversion: Any, walk: Any, start: Any, corner: Any = _SHARP) -> Any:
     """A matrix product: arithmetic against memory, the walk of one tile, and the conversion of its input."""
     return start + soft_maximum(soft_maximum(arithmetic, memory, corner), walk) + conversion
 
 
-@kernel(
-    inputs={
-        "arithmetic": _TIME,
-        "memory": _TIME,
-        "activations": _TIME,
-        "start": _START,
-        "imbalance": Arg("", 1.0, 4.0),
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    arithmetic: s [1e-7, 0.01], memory: s [1e-7, 0.01], activations: s [1e-7, 0.01], start: s [1e-7, 1e-4],
+    imbalance [1, 4] -> time: s
+""")
 def experts_time(arithmetic: Any, memory: Any, activations: Any, start: Any, imbalance: Any) -> Any:
     """Products of many experts at once: arithmetic against the weights of those hit, and their routed activations."""
     return start + imbalance * (soft_maximum(arithmetic, memory, _ROUND) + activations)
 
 
-@kernel(
-    inputs={"arithmetic": _TIME, "streaming": _TIME, "start": _START, "corner": _CORNER},
-    outputs={"time": "s"},
-)
+@kernel("arithmetic: s [1e-7, 0.01], streaming: s [1e-7, 0.01], start: s [1e-7, 1e-4], corner [1, 12] -> time: s")
 def attention_time(arithmetic: Any, streaming: Any, start: Any, corner: Any = _ROUND) -> Any:
     """Fused attention over a sequence: arithmetic against queries, keys, values and results through memory."""
     return start + soft_maximum(arithmetic, streaming, corner)
 
 
-@kernel(
-    inputs={"arithmetic": _TIME, "reading": _TIME, "rows": _TIME, "walk": _TIME, "start": _START},
-    outputs={"time": "s"},
-)
+@kernel("""
+    arithmetic: s [1e-7, 0.01], reading: s [1e-7, 0.01], rows: s [1e-7, 0.01], walk: s [1e-7, 0.01],
+    start: s [1e-7, 1e-4] -> time: s
+""")
 def cache_attention_time(arithmetic: Any, reading: Any, rows: Any, walk: Any, start: Any) -> Any:
     """One query a sequence against its cache: reading it, the fixed cost of its rows, the walk along the cached tokens."""
     return start + soft_maximum(soft_maximum(soft_maximum(arithmetic, reading), rows, _ROUND), walk)
 
 
-@kernel(inputs={"moving": _TIME, "start": _START}, outputs={"time": "s"})
+@kernel("moving: s [1e-7, 0.01], start: s [1e-7, 1e-4] -> time: s")
 def moving_time(moving: Any, start: Any) -> Any:
     """Norms, activations, copies, embeddings: bytes through memory, after the start."""
     return start + moving
 
 
-@kernel(
-    inputs={
-        "operations": _FLOPS,
-        "moved": _BYTES,
-        "quantised": _BYTES,
-        "rate": _RATE,
-        "bandwidth": _BANDWIDTH,
-        "memory_share": _SHARE,
-        "quantise_share": _SHARE,
-        "start": _START,
-        "reduction": Arg("", 0.01, 16.0),
-        "chain": _CHAIN,
-        "growth": _EXPONENT,
-        "corner": _CORNER,
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    operations: flop [1e6, 1e15], moved: byte [1e3, 1e12], quantised: byte [1e3, 1e12], rate: flop/s [1e12, 1e16],
+    bandwidth: byte/s [1e10, 1e13], memory_share [0.05, 1], quantise_share [0.05, 1], start: s [1e-7, 1e-4],
+    reduction [0.01, 16], chain: s [1e-7, 1e-4], growth [0.1, 1.5], corner [1, 12] -> time: s
+""")
 def gemm_time(
     operations: Any,
     moved: Any,
@@ -167,18 +129,10 @@ def gemm_time(
     )
 
 
-@kernel(
-    inputs={
-        "operations": _FLOPS,
-        "tokens": Arg("", 16, 1e5),
-        "rate": _RATE,
-        "ramp": Arg("", 10, 3000),
-        "start": _START,
-        "streaming": Arg("s", 1e-6, 1e-2),
-        "corner": _CORNER,
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    operations: flop [1e6, 1e15], tokens [16, 1e5], rate: flop/s [1e12, 1e16], ramp [10, 3000], start: s [1e-7, 1e-4],
+    streaming: s [1e-6, 0.01], corner [1, 12] -> time: s
+""")
 def attention_prefill_time(
     operations: Any,
     tokens: Any,
@@ -193,22 +147,11 @@ def attention_prefill_time(
     return attention_time(operations * (1 + ramp / tokens) / rate, streaming, start, corner)
 
 
-@kernel(
-    inputs={
-        "cached": _BYTES,
-        "operations": _FLOPS,
-        "rate": _RATE,
-        "bandwidth": _BANDWIDTH,
-        "memory_share": _SHARE,
-        "start": _START,
-        "rows": Arg("", 1, 1e5),
-        "row_time": Arg("s", 1e-9, 1e-7),
-        "reach": Arg("", 0.01, 16.0),
-        "chain": _CHAIN,
-        "growth": _EXPONENT,
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    cached: byte [1e3, 1e12], operations: flop [1e6, 1e15], rate: flop/s [1e12, 1e16], bandwidth: byte/s [1e10, 1e13],
+    memory_share [0.05, 1], start: s [1e-7, 1e-4], rows [1, 1e5], row_time: s [1e-9, 1e-7], reach [0.01, 16],
+    chain: s [1e-7, 1e-4], growth [0.1, 1.5] -> time: s
+""")
 def attention_decode_time(
     cached: Any,
     operations: Any,
@@ -229,39 +172,25 @@ def attention_decode_time(
     )
 
 
-@kernel(
-    inputs={"moved": _BYTES, "bandwidth": _BANDWIDTH, "memory_share": _SHARE, "start": _START}, outputs={"time": "s"}
-)
+@kernel("""
+    moved: byte [1e3, 1e12], bandwidth: byte/s [1e10, 1e13], memory_share [0.05, 1], start: s [1e-7, 1e-4] -> time: s
+""")
 def memory_bound_time(moved: Any, bandwidth: Any, memory_share: Any, start: Any) -> Any:
     """Norms, activations, copies, embeddings: bytes at the achieved share of the bandwidth."""
     return moving_time(moved / (memory_share * bandwidth), start)
 
 
-@kernel(
-    inputs={"device": Arg("s", 1e-5, 1.0), "operators": Arg("", 1, 1e4), "cost": Arg("s", 1e-7, 1e-4)},
-    outputs={"time": "s"},
-)
+@kernel("device: s [1e-5, 1], operators [1, 1e4], cost: s [1e-7, 1e-4] -> time: s")
 def host_bound_time(device: Any, operators: Any, cost: Any) -> Any:
     """A pass whose operators the host launches one by one: it cannot be faster than the launches."""
     return maximum(device, operators * cost)
 
 
-@kernel(
-    inputs={
-        "message": Arg("byte", 512, 1e9),
-        "ranks": Arg("", 2, 72, whole=True),
-        "wire": Arg("", 0.5, 2.0),
-        "steps": Arg("", 1, 142),
-        "link": _BANDWIDTH,
-        "start": _START,
-        "step_share": Arg("", 0.05, 0.5),
-        "copy": Arg("", 0.1, 1.0),
-        "efficiency": _SHARE,
-        "eager_share": _SHARE,
-        "rendezvous": Arg("", 0.5, 5.0),
-    },
-    outputs={"time": "s"},
-)
+@kernel("""
+    message: byte [512, 1e9], ranks whole [2, 72], wire [0.5, 2], steps [1, 142], link: byte/s [1e10, 1e13],
+    start: s [1e-7, 1e-4], step_share [0.05, 0.5], copy [0.1, 1], efficiency [0.05, 1], eager_share [0.05, 1],
+    rendezvous [0.5, 5] -> time: s
+""")
 def link_time(
     message: Any,
     ranks: Any,

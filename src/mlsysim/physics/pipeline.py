@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 
 __all__ = ["SCHEDULES", "bubble_fraction", "idle_slots"]
 
@@ -37,10 +37,7 @@ def idle_slots(schedule: str, stages: Any, virtual_stages: Any = 1) -> Any:
     return stages - 1
 
 
-@kernel(
-    inputs={"idle": Arg("", 0.1, 1e3), "micro_batches": Arg("", 1, 1e4, whole=True)},
-    outputs={"fraction": ""},
-)
+@kernel("idle [0.1, 1e3], micro_batches whole [1, 1e4] -> fraction")
 def bubble_fraction(idle: Any, micro_batches: Any) -> Any:
     """Share of the whole step that a stage waits."""
     return idle / (micro_batches + idle)

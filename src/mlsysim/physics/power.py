@@ -13,37 +13,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum, power
 
 __all__ = ["proportional_power", "running_power", "utilised_power"]
 
 
-@kernel(
-    inputs={"tdp": Arg("W", 0.01, 2e4), "idle_fraction": Arg("", 0.01, 1.0), "utilisation": Arg("", 0.001, 1.0)},
-    outputs={"power": "W"},
-)
+@kernel("tdp: W [0.01, 2e4], idle_fraction [0.01, 1], utilisation [1e-3, 1] -> power: W")
 def proportional_power(tdp: Any, idle_fraction: Any, utilisation: Any) -> Any:
     """Power at a utilisation between 0 and 1."""
     return tdp * (idle_fraction + (1 - idle_fraction) * utilisation)
 
 
-_SHARE = Arg("", 0.05, 1.0)
 _CORNER = 16
 
 
-@kernel(
-    inputs={
-        "tdp": Arg("W", 0.01, 2e4),
-        "idle": _SHARE,
-        "arithmetic": Arg("", 0.1, 2.0),
-        "memory": Arg("", 0.1, 1.0),
-        "cap": _SHARE,
-        "arithmetic_utilisation": Arg("", 0.001, 0.4),
-        "memory_utilisation": Arg("", 0.001, 0.4),
-    },
-    outputs={"power": "W"},
-)
+@kernel("""
+    tdp: W [0.01, 2e4], idle [0.05, 1], arithmetic [0.1, 2], memory [0.1, 1], cap [0.05, 1],
+    arithmetic_utilisation [1e-3, 0.4], memory_utilisation [1e-3, 0.4] -> power: W
+""")
 def utilised_power(
     tdp: Any,
     idle: Any,
@@ -57,21 +45,10 @@ def utilised_power(
     return tdp * minimum(idle + arithmetic * arithmetic_utilisation + memory * memory_utilisation, cap)
 
 
-@kernel(
-    inputs={
-        "tdp": Arg("W", 0.01, 2e4),
-        "idle": _SHARE,
-        "floor": _SHARE,
-        "busy": _SHARE,
-        "exponent": Arg("", 0.1, 1.0),
-        "memory": Arg("", 0.05, 1.0),
-        "memory_utilisation": Arg("", 0.001, 0.4),
-        "arithmetic": Arg("", 0.1, 2.0),
-        "arithmetic_utilisation": Arg("", 0.001, 0.4),
-        "cap": _SHARE,
-    },
-    outputs={"power": "W"},
-)
+@kernel("""
+    tdp: W [0.01, 2e4], idle [0.05, 1], floor [0.05, 1], busy [0.05, 1], exponent [0.1, 1], memory [0.05, 1],
+    memory_utilisation [1e-3, 0.4], arithmetic [0.1, 2], arithmetic_utilisation [1e-3, 0.4], cap [0.05, 1] -> power: W
+""")
 def running_power(
     tdp: Any,
     idle: Any,

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import absolute, exp, log, maximum, minimum, sqrt, where
 
 __all__ = [
@@ -42,12 +42,6 @@ __all__ = [
     "wait_tail",
 ]
 
-_SERVERS = Arg("", 1, 1e5, whole=True)
-_LOAD = Arg("", 1e-3, 0.999)
-_ARRIVALS = Arg("1/s", 1e-3, 1e3)
-_SERVICE = Arg("s", 1e-3, 1.0)
-_TIME = Arg("s", 1e-3, 1e2)
-_CV = Arg("", 0.1, 5.0)
 
 _STEP = 0.1
 _SERIES = 1e-3
@@ -66,13 +60,13 @@ def peaked_integral_nodes(left: int, right: int) -> tuple[tuple[float, float], .
 _NODES = peaked_integral_nodes(45, 30)
 
 
-@kernel(inputs={"arrival_rate": _ARRIVALS, "service_time": _SERVICE, "servers": _SERVERS}, outputs={"load": ""})
+@kernel("arrival_rate: 1/s [1e-3, 1e3], service_time: s [1e-3, 1], servers whole [1, 1e5] -> load")
 def load(arrival_rate: Any, service_time: Any, servers: Any) -> Any:
     """rho: offered work over the work that the servers can do."""
     return arrival_rate * service_time / servers
 
 
-@kernel(inputs={"servers": _SERVERS, "rho": _LOAD}, outputs={"log_probability": ""})
+@kernel("servers whole [1, 1e5], rho [1e-3, 0.999] -> log_probability")
 def log_erlang_c(servers: Any, rho: Any) -> Any:
     """Logarithm of the probability that an arrival waits; 0 (certain) at rho >= 1.
 
@@ -94,13 +88,13 @@ def log_erlang_c(servers: Any, rho: Any) -> Any:
     return minimum(-(log(offered) + highest + log(width * total)), 0.0)
 
 
-@kernel(inputs={"servers": _SERVERS, "rho": _LOAD}, outputs={"probability": ""})
+@kernel("servers whole [1, 1e5], rho [1e-3, 0.999] -> probability")
 def erlang_c(servers: Any, rho: Any) -> Any:
     """Probability that an arrival finds all servers busy and waits."""
     return exp(log_erlang_c(servers, rho))
 
 
-@kernel(inputs={"arrival_rate": _ARRIVALS, "service_time": _SERVICE, "servers": _SERVERS}, outputs={"wait": "s"})
+@kernel("arrival_rate: 1/s [1e-3, 1e3], service_time: s [1e-3, 1], servers whole [1, 1e5] -> wait: s")
 def mmc_wait(arrival_rate: Any, service_time: Any, servers: Any) -> Any:
     """Mean wait before service, exponential service; infinite where the queue is unstable."""
     rho = load(arrival_rate, service_time, servers)
@@ -110,15 +104,13 @@ def mmc_wait(arrival_rate: Any, service_time: Any, servers: Any) -> Any:
     return where(stable, erlang_c(servers, rho) * service_time / idle, math.inf * service_time)
 
 
-@kernel(
-    inputs={"arrival_rate": _ARRIVALS, "service_time": _SERVICE, "servers": _SERVERS, "cv": _CV}, outputs={"wait": "s"}
-)
+@kernel("arrival_rate: 1/s [1e-3, 1e3], service_time: s [1e-3, 1], servers whole [1, 1e5], cv [0.1, 5] -> wait: s")
 def mgc_wait(arrival_rate: Any, service_time: Any, servers: Any, cv: Any) -> Any:
     """Mean wait when the service time has the coefficient of variation ``cv`` (Allen and Cunneen)."""
     return mmc_wait(arrival_rate, service_time, servers) * (1 + cv * cv) / 2
 
 
-@kernel(inputs={"servers": _SERVERS, "rho": _LOAD}, outputs={"ratio": ""})
+@kernel("servers whole [1, 1e5], rho [1e-3, 0.999] -> ratio")
 def constant_service_ratio(servers: Any, rho: Any) -> Any:
     """Mean wait with constant service over that with exponential service: a half, with Cosmetatos' correction.
 
@@ -129,14 +121,14 @@ def constant_service_ratio(servers: Any, rho: Any) -> Any:
     return minimum((1 + maximum(1 - rho, 0.0) * spread / rho) / 2, 1.0)
 
 
-@kernel(inputs={"arrival_rate": _ARRIVALS, "service_time": _SERVICE, "servers": _SERVERS}, outputs={"wait": "s"})
+@kernel("arrival_rate: 1/s [1e-3, 1e3], service_time: s [1e-3, 1], servers whole [1, 1e5] -> wait: s")
 def mdc_wait(arrival_rate: Any, service_time: Any, servers: Any) -> Any:
     """Mean wait when every service takes equally long."""
     rho = load(arrival_rate, service_time, servers)
     return mmc_wait(arrival_rate, service_time, servers) * constant_service_ratio(servers, rho)
 
 
-@kernel(inputs={"arrival_rate": _ARRIVALS, "service_time": _SERVICE}, outputs={"wait": "s"})
+@kernel("arrival_rate: 1/s [1e-3, 1e3], service_time: s [1e-3, 1] -> wait: s")
 def md1_wait(arrival_rate: Any, service_time: Any) -> Any:
     """Mean wait for one server with deterministic service, exact; infinite where the queue is unstable."""
     rho = arrival_rate * service_time
@@ -145,22 +137,22 @@ def md1_wait(arrival_rate: Any, service_time: Any) -> Any:
     return where(stable, rho * service_time / (2 * where(stable, spare, 1.0)), math.inf * service_time)
 
 
-@kernel(inputs={"wait": _TIME, "service_time": _SERVICE}, outputs={"load": ""})
+@kernel("wait: s [1e-3, 100], service_time: s [1e-3, 1] -> load")
 def md1_load_for_wait(wait: Any, service_time: Any) -> Any:
     """The load at which the mean wait of one server with deterministic service is ``wait``."""
     return 2 * wait / (service_time + 2 * wait)
 
 
-@kernel(inputs={"arrival_rate": _ARRIVALS, "wait": _TIME}, outputs={"length": ""})
+@kernel("arrival_rate: 1/s [1e-3, 1e3], wait: s [1e-3, 100] -> length")
 def little_queue(arrival_rate: Any, wait: Any) -> Any:
     """Mean number waiting."""
     return arrival_rate * wait
 
 
-@kernel(
-    inputs={"time": _TIME, "arrival_rate": _ARRIVALS, "service_time": _SERVICE, "servers": _SERVERS, "cv": _CV},
-    outputs={"probability": ""},
-)
+@kernel("""
+    time: s [1e-3, 100], arrival_rate: 1/s [1e-3, 1e3], service_time: s [1e-3, 1], servers whole [1, 1e5],
+    cv [0.1, 5] -> probability
+""")
 def wait_tail(time: Any, arrival_rate: Any, service_time: Any, servers: Any, cv: Any) -> Any:
     """Probability that the wait exceeds ``time``: C e^(-theta t), theta = 2 c (1 - rho) / ((1 + cv^2) S)."""
     rho = load(arrival_rate, service_time, servers)
@@ -168,10 +160,10 @@ def wait_tail(time: Any, arrival_rate: Any, service_time: Any, servers: Any, cv:
     return exp(log_erlang_c(servers, rho) - drain * time / service_time)
 
 
-@kernel(
-    inputs={"time": _TIME, "arrival_rate": _ARRIVALS, "service_time": _SERVICE, "servers": _SERVERS},
-    outputs={"probability": ""},
-)
+@kernel("""
+    time: s [1e-3, 100], arrival_rate: 1/s [1e-3, 1e3], service_time: s [1e-3, 1],
+    servers whole [1, 1e5] -> probability
+""")
 def mmc_sojourn_tail(time: Any, arrival_rate: Any, service_time: Any, servers: Any) -> Any:
     """Probability that wait and service together exceed ``time``, exponential service; 1 where the queue is unstable.
 

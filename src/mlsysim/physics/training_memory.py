@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.errors import unknown_name
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 
 __all__ = ["OPTIMIZERS", "activation_bytes_per_layer", "optimizer_bytes", "sharded_state"]
 
@@ -43,18 +43,11 @@ def optimizer_bytes(name: str, weight_bytes: float) -> float:
     return full if weight_bytes >= 4 else mixed
 
 
-@kernel(
-    inputs={
-        "parameters": Arg("", 1e6, 1e13),
-        "weight": Arg("byte", 0.5, 4),
-        "gradient": Arg("byte", 1, 4),
-        "optimizer": Arg("byte", 1, 12),
-        "weight_shards": Arg("", 1, 1e4),
-        "gradient_shards": Arg("", 1, 1e4),
-        "optimizer_shards": Arg("", 1, 1e4),
-    },
-    outputs={"weights": "byte", "gradients": "byte", "optimizer_state": "byte"},
-)
+@kernel("""
+    parameters [1e6, 1e13], weight: byte [0.5, 4], gradient: byte [1, 4], optimizer: byte [1, 12],
+    weight_shards [1, 1e4], gradient_shards [1, 1e4],
+    optimizer_shards [1, 1e4] -> weights: byte, gradients: byte, optimizer_state: byte
+""")
 def sharded_state(
     parameters: Any,
     weight: Any,
@@ -72,16 +65,7 @@ def sharded_state(
     )
 
 
-@kernel(
-    inputs={
-        "tokens": Arg("", 1, 1e6),
-        "replicated": Arg("", 1, 1e6),
-        "split": Arg("", 1, 1e7),
-        "tensor_parallel": Arg("", 1, 72, whole=True),
-        "element": Arg("byte", 1, 4),
-    },
-    outputs={"size": "byte"},
-)
+@kernel("tokens, replicated, split [1, 1e7], tensor_parallel whole [1, 72], element: byte [1, 4] -> size: byte")
 def activation_bytes_per_layer(tokens: Any, replicated: Any, split: Any, tensor_parallel: Any, element: Any) -> Any:
     """Bytes that one layer keeps for ``tokens`` tokens: elements per token that every device has, and those split."""
     return tokens * (replicated + split / tensor_parallel) * element

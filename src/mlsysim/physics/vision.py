@@ -13,43 +13,30 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.physics.operators import soft_maximum
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum, power
 
 __all__ = ["clock_share", "elementwise_bandwidth", "overlapped_time"]
 
 
-@kernel(
-    inputs={
-        "bandwidth": Arg("byte/s", 1e10, 1e13),
-        "vector_rate": Arg("flop/s", 1e12, 2e14),
-        "intensity": Arg("flop/byte", 0.1, 30.0),
-    },
-    outputs={"bandwidth": "byte/s"},
-)
+@kernel("""
+    bandwidth: byte/s [1e10, 1e13], vector_rate: flop/s [1e12, 2e14],
+    intensity: flop/byte [0.1, 30] -> bandwidth: byte/s
+""")
 def elementwise_bandwidth(bandwidth: Any, vector_rate: Any, intensity: Any) -> Any:
     """Bytes a second of kernels that move memory and execute ``intensity`` vector operations for each byte."""
     return 1 / (1 / bandwidth + intensity / vector_rate)
 
 
-@kernel(
-    inputs={
-        "limit": Arg("W", 10.0, 2000.0),
-        "vector_rate": Arg("flop/s", 1e12, 2e14),
-        "usual": Arg("J/flop", 1e-12, 3e-11),
-        "exponent": Arg("", 0.1, 1.0),
-    },
-    outputs={"share": ""},
-)
+@kernel("""
+    limit: W [10, 2000], vector_rate: flop/s [1e12, 2e14], usual: J/flop [1e-12, 3e-11], exponent [0.1, 1] -> share
+""")
 def clock_share(limit: Any, vector_rate: Any, usual: Any, exponent: Any) -> Any:
     """Clock of a card whose power limit is low for its rate, over the clock of its datasheet."""
     return power(minimum(limit / (vector_rate * usual), 1.0), exponent)
 
 
-@kernel(
-    inputs={"device": Arg("s", 1e-5, 10.0), "host": Arg("s", 1e-5, 10.0), "sharpness": Arg("", 1.0, 8.0)},
-    outputs={"time": "s"},
-)
+@kernel("device: s [1e-5, 10], host: s [1e-5, 10], sharpness [1, 8] -> time: s")
 def overlapped_time(device: Any, host: Any, sharpness: Any) -> Any:
     """Device work and launches side by side: the p-norm of both."""
     return soft_maximum(device, host, sharpness)

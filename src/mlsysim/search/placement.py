@@ -25,7 +25,7 @@ from mlsysim.errors import InputError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.search.steps import step, worth
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -54,10 +54,7 @@ _PASSED_ON = (
 )
 
 
-@kernel(
-    inputs={"cost": Arg("USD", 1.0, 1e10), "carbon": Arg("tCO2e", 0.1, 1e6), "tax": Arg("USD/tCO2e", 1.0, 1e3)},
-    outputs={"total": "USD"},
-)
+@kernel("cost: USD [1, 1e10], carbon: tCO2e [0.1, 1e6], tax: USD/tCO2e [1, 1e3] -> total: USD")
 def taxed_cost(cost: Any, carbon: Any, tax: Any) -> Any:
     """Cost with the tax on its carbon."""
     return cost + carbon * tax

@@ -21,7 +21,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.vision import RowWorkload
 from mlsysim.timing.vision_time import constants
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.intervals import interval
 
@@ -39,16 +39,13 @@ __all__ = [
 _ARITHMETIC = {"int8": "int8", "fp32": "float"}
 
 
-@kernel(
-    inputs={"macs": Arg("", 1e4, 1e9), "per_cycle": Arg("", 0.05, 100.0), "clock": Arg("1/s", 1e7, 4e9)},
-    outputs={"time": "s"},
-)
+@kernel("macs [1e4, 1e9], per_cycle [0.05, 100], clock: 1/s [1e7, 4e9] -> time: s")
 def cycle_time(macs: Any, per_cycle: Any, clock: Any) -> Any:
     """Seconds of so many multiply-adds."""
     return macs / (per_cycle * clock)
 
 
-@kernel(inputs={"power": Arg("W", 1e-3, 10.0), "time": Arg("s", 1e-5, 10.0)}, outputs={"energy": "J"})
+@kernel("power: W [1e-3, 10], time: s [1e-5, 10] -> energy: J")
 def active_energy(power: Any, time: Any) -> Any:
     """Energy of an inference at constant active power."""
     return power * time

@@ -26,7 +26,7 @@ from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.physics.power import running_power
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.diffusion_time import denoiser, single_device_ideal
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 
 __all__ = [
@@ -41,10 +41,7 @@ __all__ = [
 ]
 
 
-@kernel(
-    inputs={"power": Arg("W", 1.0, 2e3), "devices": Arg("", 1, 1e3, whole=True), "rate": Arg("1/s", 0.01, 1e6)},
-    outputs={"energy": "J"},
-)
+@kernel("power: W [1, 2000], devices whole [1, 1e3], rate: 1/s [0.01, 1e6] -> energy: J")
 def energy_per_item(power: Any, devices: Any, rate: Any) -> Any:
     """Energy for each token, image or request at a throughput of the whole group."""
     return power * devices / rate

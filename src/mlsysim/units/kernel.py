@@ -4,9 +4,12 @@ A kernel is a pure function on plain numbers in declared units: no ``if`` on val
 with a dimension. The decorator returns the function itself, so calling it costs nothing extra; the signature hangs on
 it as ``function.signature`` and is collected in :data:`KERNELS`.
 
-    @kernel(inputs={"operations": "flop", "peak": "flop/s", "efficiency": Arg("", 0.01, 1.0)}, outputs={"time": "s"})
+    @kernel("operations: flop, peak: flop/s [1e9, 1e16], efficiency [0.01, 1] -> time: s")
     def compute_time(operations, peak, efficiency):
         return operations / (peak * efficiency)
+
+Each input has a name, a unit unless it is a count or a ratio, ``whole`` where it is a whole number, and the range in which the
+kernel is meant to be used (1 to a million unless said); outputs have names and units.
 
 :func:`prove` is the proof that the units bind. It evaluates the kernel on quantities and requires that what comes out
 has the declared units and the same value as the plain-number call (so the declared units are coherent). Then it
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -64,8 +68,17 @@ class KernelProofError(AssertionError):
     """A kernel's declared units and its arithmetic disagree."""
 
 
-def kernel(inputs: Mapping[str, str | Arg], outputs: Mapping[str, str]) -> Callable[[F], F]:
+_DECLARED = re.compile(r"(\w+)(?:: ([^\[,]+?))?( whole)?(?: \[(\S+), (\S+)\])?(?:,\s+|$)")
+
+
+def kernel(declared: str) -> Callable[[F], F]:
     """Declare the units of a kernel's inputs and outputs."""
+    taken, _, given = declared.strip().partition(" -> ")
+    inputs = {
+        name: Arg(unit, float(low or Arg.low), float(high or Arg.high), bool(whole))
+        for name, unit, whole, low, high in _DECLARED.findall(taken)
+    }
+    outputs = {name: unit for name, unit, *_ in _DECLARED.findall(given)}
 
     def declare(function: F) -> F:
         parameters = list(inspect.signature(function).parameters)
@@ -73,8 +86,7 @@ def kernel(inputs: Mapping[str, str | Arg], outputs: Mapping[str, str]) -> Calla
             raise TypeError(
                 f"kernel {function.__name__}: declared inputs {list(inputs)} are not its parameters {parameters}"
             )
-        args = {name: arg if isinstance(arg, Arg) else Arg(arg) for name, arg in inputs.items()}
-        signature = Signature(function.__name__, function, args, dict(outputs))
+        signature = Signature(function.__name__, function, inputs, outputs)
         function.signature = signature  # type: ignore[attr-defined]
         KERNELS[signature.where] = signature
         return function

@@ -2,7 +2,7 @@
 
 A field of a result says its unit (``Time``, ``Memory``, ``Amount("GB/s")``), so that a resolver hands plain numbers in base
 units to :meth:`Result.of` and writes no unit again. ``explain()`` puts numbers into the declared equations; a symbol is
-looked up in what the resolver shows beside the fields, then among the fields, then among the inputs.
+looked up in what the resolver shows beside the fields, then among the fields, the inputs and what the resolver found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
 from mlsysim.walls.binding import Binding, LazyBinding, binding_of
 from mlsysim.walls.explanation import Equation, render
-from mlsysim.walls.inputs import Input
+from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.zoo.provenance import cite
 
 
@@ -113,11 +113,23 @@ class Facts:
     """What a result knows beside its fields: what equations show, inputs, sources, assumptions, and the case behind it."""
 
     __slots__ = (
-        *("assumed", "case", "context", "equations", "given", "inputs_declared", "ledger", "resolver", "sources"),
+        *(
+            "assumed",
+            "case",
+            "context",
+            "equations",
+            "found",
+            "given",
+            "inputs_declared",
+            "ledger",
+            "resolver",
+            "sources",
+        ),
     )
 
     def __init__(self) -> None:
         self.context: Any = {}
+        self.found: tuple[Any, ...] = ()
         self.equations: tuple[Equation, ...] = ()
         self.resolver = ""
         self.given: Mapping[str, Any] = {}
@@ -155,6 +167,7 @@ class Result(BaseModel):
 
     # Each is a slot of the facts: a private attribute of Pydantic for each would cost more than most walls' arithmetic.
     _context = _fact("context")
+    _found = _fact("found")
     _equations = _fact("equations")
     _resolver = _fact("resolver")
     _given = _fact("given")
@@ -168,7 +181,7 @@ class Result(BaseModel):
     def of(
         cls,
         assumed: dict[str, str],
-        *,
+        *found: Any,
         shown: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         cited: Mapping[str, Any] | None = None,
         case: Callable[[], Ledger] | None = None,
@@ -177,20 +190,35 @@ class Result(BaseModel):
     ) -> Self:
         """The result of plain numbers: each is packed in the unit that its field declares.
 
-        ``shown`` has (or gives, when somebody asks) what equations show beside fields and inputs, in the unit that the symbol says; ``cited`` the
-        entries of the zoo, or titles, that speak for the numbers. ``case`` gives the ledger, from which what binds is read
-        when somebody asks, as a share of the ``noun``; a limit that stopped it is given as ``binding``.
+        Fields that are not given are read off the attributes of what was ``found`` (what a case answers, the inputs), and so
+        are the symbols of equations. ``shown`` has (or gives, when somebody asks) what equations show beside these, in
+        the unit that the symbol says; ``cited`` the entries of the zoo, or titles, that speak for the numbers beside
+        those among the inputs. ``case`` gives the ledger, from which what binds is read when somebody asks, as a share of
+        the ``noun``; a limit that stopped it is given as ``binding``.
         """
+        for source in found:
+            for name in cls.model_fields:
+                if name not in values and hasattr(source, name):
+                    values[name] = getattr(source, name)
         for name, pack in _packers(cls).items():
             if name in values:
                 values[name] = pack(values[name])
         outcome = cls(assumptions=assumed, **values)
         facts = outcome._facts
+        facts.found = found
         if shown is not None:
             facts.context = shown
-        if cited:
+        entries = {
+            name: v
+            for each in found
+            if isinstance(each, Inputs)
+            for name, v in vars(each).items()
+            if hasattr(v, "metadata")
+        }
+        if entries or cited:
             facts.sources = {
-                name: entry if isinstance(entry, str) else cite(entry.metadata) for name, entry in cited.items()
+                name: entry if isinstance(entry, str) else cite(entry.metadata)
+                for name, entry in {**entries, **(cited or {})}.items()
             }
         if case is not None:
             facts.case = case
@@ -201,8 +229,8 @@ class Result(BaseModel):
     def named(self, name: str, unit: str = "") -> Any:
         """The value behind a symbol of an equation, in its unit; None where there is none.
 
-        It is what the resolver shows under that name, else the field of that name, else the input, else the exposed
-        seconds of the part of the ledger.
+        It is what the resolver shows under that name, else the field of that name, else the input, else what the resolver
+        found, else the exposed seconds of the part of the ledger.
         """
         if name in self._context:
             return self._context[name]
@@ -212,6 +240,9 @@ class Result(BaseModel):
         if name in self._given:
             value, spec = self._given[name], self._inputs_declared[name]
             return value if value is None or spec.kind != "quantity" else value * conversion_factor(spec.unit, unit)
+        for source in self._found:
+            if hasattr(source, name):
+                return getattr(source, name)
         ledger = self.ledger
         return None if ledger is None else ledger.exposed(name) or None
 

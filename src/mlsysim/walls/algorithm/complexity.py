@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import sqrt
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
 from mlsysim.walls.algorithm.losslaw import LAWS, LossLaw, equal_loss_optimum, extrapolations, loss_law
@@ -50,24 +50,20 @@ C = 6 P D;  P* = sqrt(C / 120) (Hoffmann et al. 2022)
 How large a model, on how many tokens, does a compute budget pay for?
 """
 
-_COUNT = Arg("", 1e6, 1e13)
-_COST = Arg("flop", 1.0, 10.0)
-_BUDGET = Arg("flop", 1e18, 1e27)
 
-
-@kernel(inputs={"cost": _COST, "parameters": _COUNT, "tokens": _COUNT}, outputs={"operations": "flop"})
+@kernel("cost: flop [1, 10], parameters [1e6, 1e13], tokens [1e6, 1e13] -> operations: flop")
 def training_flops(cost: Any, parameters: Any, tokens: Any) -> Any:
     """Operations of training: a cost for each parameter and token."""
     return cost * parameters * tokens
 
 
-@kernel(inputs={"budget": _BUDGET, "cost": _COST, "parameters": _COUNT}, outputs={"tokens": ""})
+@kernel("budget: flop [1e18, 1e27], cost: flop [1, 10], parameters [1e6, 1e13] -> tokens")
 def tokens_for_budget(budget: Any, cost: Any, parameters: Any) -> Any:
     """Tokens that a budget pays for at a model size."""
     return budget / (cost * parameters)
 
 
-@kernel(inputs={"budget": _BUDGET, "cost": _COST, "ratio": Arg("", 1.0, 1e3)}, outputs={"parameters": ""})
+@kernel("budget: flop [1e18, 1e27], cost: flop [1, 10], ratio [1, 1e3] -> parameters")
 def compute_optimal_parameters(budget: Any, cost: Any, ratio: Any) -> Any:
     """The model size at which a budget gives ``ratio`` tokens to each parameter."""
     return sqrt(budget / (cost * ratio))

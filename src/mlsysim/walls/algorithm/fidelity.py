@@ -29,7 +29,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
 from mlsysim.walls.algorithm.accuracy import accuracy_change
@@ -52,34 +52,17 @@ _SCALE_BITS = 16
 _PREFILL_TOKENS = 2048
 
 
-@kernel(
-    inputs={
-        "bits": Arg("", 2.0, 16.0),
-        "sparsity": Arg("", 0.1, 0.9),
-        "scale_bits": Arg("", 0.01, 1.0),
-        "index_bits": Arg("", 0.1, 1.0),
-    },
-    outputs={"bits": ""},
-)
+@kernel("bits [2, 16], sparsity [0.1, 0.9], scale_bits [0.01, 1], index_bits [0.1, 1] -> bits")
 def kept_bits(bits: Any, sparsity: Any, scale_bits: Any, index_bits: Any) -> Any:
     """Bits that are stored for each weight of the original."""
     return (bits + scale_bits) * (1 - sparsity) + index_bits
 
 
-@kernel(
-    inputs={
-        "weight_work": Arg("flop", 1e9, 1e15),
-        "other_work": Arg("flop", 1e6, 1e14),
-        "weight_bytes": Arg("byte", 1e6, 1e12),
-        "other_bytes": Arg("byte", 1e3, 1e11),
-        "ratio": Arg("", 1.0, 8.0),
-        "weight_peak": Arg("flop/s", 1e12, 1e16),
-        "other_peak": Arg("flop/s", 1e12, 1e16),
-        "efficiency": Arg("", 0.1, 1.0),
-        "bandwidth": Arg("byte/s", 1e10, 1e13),
-    },
-    outputs={"compute": "s", "memory": "s", "time": "s"},
-)
+@kernel("""
+    weight_work: flop [1e9, 1e15], other_work: flop [1e6, 1e14], weight_bytes: byte [1e6, 1e12],
+    other_bytes: byte [1e3, 1e11], ratio [1, 8], weight_peak: flop/s [1e12, 1e16], other_peak: flop/s [1e12, 1e16],
+    efficiency [0.1, 1], bandwidth: byte/s [1e10, 1e13] -> compute: s, memory: s, time: s
+""")
 def compressed_pass_time(
     weight_work: Any,
     other_work: Any,

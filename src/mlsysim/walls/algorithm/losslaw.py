@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import power
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
@@ -39,19 +39,10 @@ __all__ = [
 
 LAWS = ("besiroglu2024", "hoffmann2022")
 
-_COUNT = Arg("", 1e8, 1e13)
-_COEFFICIENTS = {
-    "parameter_coefficient": Arg("", 100.0, 600.0),
-    "token_coefficient": Arg("", 100.0, 3000.0),
-    "parameter_exponent": Arg("", 0.3, 0.4),
-    "token_exponent": Arg("", 0.25, 0.4),
-}
+_LAW = "parameter_coefficient [100, 600], token_coefficient [100, 3000], parameter_exponent [0.3, 0.4], token_exponent [0.25, 0.4]"
 
 
-@kernel(
-    inputs={"parameters": _COUNT, "tokens": _COUNT, "irreducible": Arg("", 1.0, 3.0), **_COEFFICIENTS},
-    outputs={"loss": ""},
-)
+@kernel(f"parameters [1e8, 1e13], tokens [1e8, 1e13], irreducible [1, 3], {_LAW} -> loss")
 def predicted_loss(
     parameters: Any,
     tokens: Any,
@@ -66,7 +57,7 @@ def predicted_loss(
     return irreducible + by_size + token_coefficient / power(tokens, token_exponent)
 
 
-@kernel(inputs={"pairs": Arg("", 1e17, 1e26), **_COEFFICIENTS}, outputs={"parameters": ""})
+@kernel(f"pairs [1e17, 1e26], {_LAW} -> parameters")
 def law_optimal_parameters(
     pairs: Any, parameter_coefficient: Any, token_coefficient: Any, parameter_exponent: Any, token_exponent: Any
 ) -> Any:
@@ -76,10 +67,7 @@ def law_optimal_parameters(
     return power(balance, 1 / both) * power(pairs, token_exponent / both)
 
 
-@kernel(
-    inputs={"parameters": Arg("", 1e10, 1e13), "excess_loss": Arg("", 0.9, 1.5), **_COEFFICIENTS},
-    outputs={"tokens": ""},
-)
+@kernel(f"parameters [1e10, 1e13], excess_loss [0.9, 1.5], {_LAW} -> tokens")
 def equal_loss_tokens(
     parameters: Any,
     excess_loss: Any,

@@ -26,7 +26,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import build_replica, language_model
 from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
 from mlsysim.cases.replica import Replica
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -46,30 +46,17 @@ What does it cost to let the model think?
 
 STRATEGIES = ("chain_of_thought", "best_of_n", "tree_search")
 
-_TIME = Arg("s", 1e-3, 1e5)
-_DEVICES = Arg("", 1, 1e4)
 
-
-@kernel(
-    inputs={
-        "tdp": Arg("W", 0.01, 2e4),
-        "idle_fraction": Arg("", 0.01, 0.99),
-        "devices": _DEVICES,
-        "time": _TIME,
-        "operations": Arg("flop", 1e9, 1e20),
-        "peak": Arg("flop/s", 1e9, 1e16),
-    },
-    outputs={"energy": "J"},
-)
+@kernel("""
+    tdp: W [0.01, 2e4], idle_fraction [0.01, 0.99], devices [1, 1e4], time: s [1e-3, 1e5],
+    operations: flop [1e9, 1e20], peak: flop/s [1e9, 1e16] -> energy: J
+""")
 def query_energy(tdp: Any, idle_fraction: Any, devices: Any, time: Any, operations: Any, peak: Any) -> Any:
     """Energy of devices that draw i + (1 - i) MFU of their TDP: linear in MFU, so only the totals matter."""
     return tdp * (idle_fraction * devices * time + (1 - idle_fraction) * operations / peak)
 
 
-@kernel(
-    inputs={"price": Arg("USD/s", 1e-6, 1e-1), "devices": _DEVICES, "time": _TIME, "queries": Arg("", 1, 1e4)},
-    outputs={"cost": "USD"},
-)
+@kernel("price: USD/s [1e-6, 0.1], devices [1, 1e4], time: s [1e-3, 1e5], queries [1, 1e4] -> cost: USD")
 def query_cost(price: Any, devices: Any, time: Any, queries: Any) -> Any:
     """A query's share of the accelerators while they serve it and its neighbours."""
     return price * devices * time / queries

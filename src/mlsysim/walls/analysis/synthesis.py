@@ -20,7 +20,7 @@ from mlsysim.cases.capacity import inference_bytes, training_state
 from mlsysim.cases.one_pass import asked_pass
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -37,16 +37,13 @@ What is the least hardware that meets the target?
 """
 
 
-@kernel(inputs={"moved": Arg("byte", 1e3, 1e13), "target": Arg("s", 1e-4, 1e6)}, outputs={"bandwidth": "byte/s"})
+@kernel("moved: byte [1e3, 1e13], target: s [1e-4, 1e6] -> bandwidth: byte/s")
 def required_bandwidth(moved: Any, target: Any) -> Any:
     """Bandwidth that moves the bytes in time."""
     return moved / target
 
 
-@kernel(
-    inputs={"operations": Arg("flop", 1e6, 1e25), "target": Arg("s", 1e-4, 1e8), "efficiency": Arg("", 0.01, 1)},
-    outputs={"rate": "flop/s"},
-)
+@kernel("operations: flop [1e6, 1e25], target: s [1e-4, 1e8], efficiency [0.01, 1] -> rate: flop/s")
 def required_rate(operations: Any, target: Any, efficiency: Any) -> Any:
     """Peak rate that finishes the operations in time at this efficiency."""
     return operations / (target * efficiency)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -35,25 +35,19 @@ rho = BW_demand / BW_supply (Mohan et al. 2021)
 Can storage deliver the training data as fast as the accelerator consumes it?
 """
 
-_RATE = Arg("byte/s", 1e5, 1e12)
 _GB = 1e9
 
 
-@kernel(
-    inputs={
-        "bandwidth": _RATE,
-        "sharers": Arg("", 1, 64, whole=True),
-        "miss_fraction": Arg("", 0.01, 1.0),
-        "amplification": Arg("", 1.0, 10.0),
-    },
-    outputs={"supply": "byte/s"},
-)
+@kernel("""
+    bandwidth: byte/s [1e5, 1e12], sharers whole [1, 64], miss_fraction [0.01, 1],
+    amplification [1, 10] -> supply: byte/s
+""")
 def path_supply(bandwidth: Any, sharers: Any, miss_fraction: Any, amplification: Any) -> Any:
     """What one accelerator gets through a shared path when only misses take it."""
     return bandwidth / (sharers * miss_fraction * amplification)
 
 
-@kernel(inputs={"demand": _RATE, "supply": _RATE}, outputs={"utilization": ""})
+@kernel("demand: byte/s [1e5, 1e12], supply: byte/s [1e5, 1e12] -> utilization")
 def pipeline_utilization(demand: Any, supply: Any) -> Any:
     """Demand over supply; above 1 the accelerator waits."""
     return demand / supply

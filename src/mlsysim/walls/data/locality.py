@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError, unknown_name
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum, where
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Resolver
@@ -58,8 +58,6 @@ BW_eff = BW_link beta / oversubscription (Leiserson 1985)
 How much of a link is left when half of the machine talks to the other half?
 """
 
-_NODES = Arg("", 2, 1e5, whole=True)
-_RATIO = Arg("", 1.0, 8.0)
 _DIMENSIONS = {"torus_2d": 2, "torus_3d": 3}
 _TITLES = {
     "fat_tree": "fat-tree",
@@ -82,44 +80,38 @@ _SPELLINGS = {
 _BOTH_DIRECTIONS = ("NVLink", "Infinity Fabric")
 
 
-@kernel(inputs={"oversubscription": _RATIO}, outputs={"share": ""})
+@kernel("oversubscription [1, 8] -> share")
 def tree_share(oversubscription: Any) -> Any:
     """Bisection share of a tree of switches."""
     return minimum(1 / oversubscription, 1.0)
 
 
-@kernel(
-    inputs={"global_links": Arg("", 0.3, 2.0), "crossing": Arg("", 0.5, 1.0), "oversubscription": _RATIO},
-    outputs={"share": ""},
-)
+@kernel("global_links [0.3, 2], crossing [0.5, 1], oversubscription [1, 8] -> share")
 def dragonfly_share(global_links: Any, crossing: Any, oversubscription: Any) -> Any:
     """Bisection share of groups that are all joined to each other: the global links that lead to the other half."""
     return minimum(global_links * crossing / oversubscription, 1.0)
 
 
-@kernel(inputs={"longest_ring": Arg("", 2, 64)}, outputs={"share": ""})
+@kernel("longest_ring [2, 64] -> share")
 def torus_share(longest_ring: Any) -> Any:
     """Bisection share of a torus: two links of each ring are cut, for half of the ring's nodes."""
     return minimum(4 / longest_ring, 1.0)
 
 
-@kernel(inputs={"nodes": _NODES}, outputs={"share": ""})
+@kernel("nodes whole [2, 1e5] -> share")
 def mesh_share(nodes: Any) -> Any:
     """Bisection share of nodes that are all joined to each other and split their bandwidth."""
     return minimum(nodes / (2 * (nodes - 1)), 1.0)
 
 
-@kernel(inputs={"ring": Arg("", 2, 64)}, outputs={"hops": ""})
+@kernel("ring [2, 64] -> hops")
 def ring_hops(ring: Any) -> Any:
     """Mean distance along a ring, over all nodes of it: k/4 for even k, (k^2 - 1) / (4 k) for odd."""
     odd = abs(ring % 2 - 1) < 1e-9
     return ring / 4 - where(odd, 1 / (4 * ring), 0 * ring)
 
 
-@kernel(
-    inputs={"ports": Arg("", 2, 1e5, whole=True), "leaf": Arg("", 2, 64), "pod": Arg("", 64, 4096)},
-    outputs={"hops": ""},
-)
+@kernel("ports whole [2, 1e5], leaf [2, 64], pod [64, 4096] -> hops")
 def fat_tree_hops(ports: Any, leaf: Any, pod: Any) -> Any:
     """Mean links between switches: 0 under one leaf, 2 inside a pod, 4 beyond, over the other ports."""
     near = minimum(leaf, ports) - 1

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
 from mlsysim.walls.base import Resolver
@@ -41,32 +41,20 @@ T = B / R_cpu (Murray et al. 2021)
 Can the processors decode and augment as fast as the accelerator consumes?
 """
 
-_TIME = Arg("s", 1e-4, 1e2)
-_RATE = Arg("1/s", 1.0, 1e6)
 
-
-@kernel(
-    inputs={"workers": Arg("", 1, 512, whole=True), "cores": Arg("", 1, 512, whole=True), "rate": _RATE},
-    outputs={"rate": "1/s"},
-)
+@kernel("workers whole [1, 512], cores whole [1, 512], rate: 1/s -> rate: 1/s")
 def worker_rate(workers: Any, cores: Any, rate: Any) -> Any:
     """Samples per second of all workers; those beyond the cores add nothing."""
     return minimum(workers, cores) * rate
 
 
-@kernel(
-    inputs={"samples": Arg("", 1, 1e5), "offloaded": Arg("", 0.01, 0.99), "rate": _RATE},
-    outputs={"time": "s"},
-)
+@kernel("samples [1, 1e5], offloaded [0.01, 0.99], rate: 1/s -> time: s")
 def transform_time(samples: Any, offloaded: Any, rate: Any) -> Any:
     """Time of the processors for one batch."""
     return samples * (1 - offloaded) / rate
 
 
-@kernel(
-    inputs={"transform": _TIME, "accelerator": _TIME, "overlap": Arg("", 0.5, 1.0)},
-    outputs={"time": "s"},
-)
+@kernel("transform: s [1e-4, 100], accelerator: s [1e-4, 100], overlap [0.5, 1] -> time: s")
 def pipeline_step(transform: Any, accelerator: Any, overlap: Any) -> Any:
     """The longer of the two with prefetching (overlap 1), their sum without (overlap 0)."""
     return maximum(transform, accelerator) + (1 - overlap) * minimum(transform, accelerator)

@@ -31,7 +31,7 @@ from mlsysim.physics.queueing import (
     md1_wait,
     mmc_wait,
 )
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -47,15 +47,7 @@ How long does a job wait before it starts, and how full may the cluster be?
 """
 
 
-@kernel(
-    inputs={
-        "arrival_rate": Arg("1/s", 1e-6, 1e-4),
-        "duration": Arg("s", 1e3, 1e5),
-        "servers": Arg("", 1, 1e3, whole=True),
-        "cv": Arg("", 0.1, 3.0),
-    },
-    outputs={"wait": "s"},
-)
+@kernel("arrival_rate: 1/s [1e-6, 1e-4], duration: s [1e3, 1e5], servers whole [1, 1e3], cv [0.1, 3] -> wait: s")
 def job_wait(arrival_rate: Any, duration: Any, servers: Any, cv: Any) -> Any:
     """Mean wait of jobs, between constant (cv = 0) and exponential (cv = 1) durations and beyond; infinite if unstable."""
     ratio = constant_service_ratio(servers, load(arrival_rate, duration, servers))

@@ -30,7 +30,7 @@ from mlsysim.cases.deployment import language_model
 from mlsysim.cases.serve import Engines, Replicated, Traffic, serve
 from mlsysim.errors import InputError
 from mlsysim.timing.operator_times import untagged
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import Resolver
@@ -51,7 +51,7 @@ How many requests fit at once, and how many tokens a second is that?
 """
 
 
-@kernel(inputs={"tokens": Arg("", 1, 1e6), "page": Arg("", 1, 256, whole=True)}, outputs={"held": ""})
+@kernel("tokens, page whole [1, 256] -> held")
 def paged_tokens(tokens: Any, page: Any) -> Any:
     """Tokens' worth of memory that a sequence holds in whole pages."""
     return ceil(tokens / page) * page

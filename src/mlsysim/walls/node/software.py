@@ -25,7 +25,7 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.fields import Record
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
@@ -44,35 +44,26 @@ eta = FLOP/s achieved / FLOP/s peak (Chowdhery et al. 2023)
 How much of the peak does software reach?
 """
 
-_ETA = Arg("", 0.01, 1.0)
-_WORK = Arg("flop", 1e6, 1e18)
 
-
-@kernel(inputs={"peak": Arg("flop/s", 1e9, 1e16), "efficiency": _ETA}, outputs={"rate": "flop/s"})
+@kernel("peak: flop/s [1e9, 1e16], efficiency [0.01, 1] -> rate: flop/s")
 def achieved_rate(peak: Any, efficiency: Any) -> Any:
     """What is left of the peak."""
     return peak * efficiency
 
 
-@kernel(
-    inputs={
-        "efficiency": _ETA,
-        "operations": _WORK,
-        "moved": Arg("byte", 1e3, 1e13),
-        "peak": Arg("flop/s", 1e9, 1e16),
-        "bandwidth": Arg("byte/s", 1e6, 1e14),
-    },
-    outputs={"efficiency": ""},
-)
+@kernel("""
+    efficiency [0.01, 1], operations: flop [1e6, 1e18], moved: byte [1e3, 1e13], peak: flop/s [1e9, 1e16],
+    bandwidth: byte/s [1e6, 1e14] -> efficiency
+""")
 def roofline_limited(efficiency: Any, operations: Any, moved: Any, peak: Any, bandwidth: Any) -> Any:
     """The class's efficiency, or arithmetic intensity over ridge point where that is less."""
     return minimum(efficiency, (operations / moved) * (bandwidth / peak))
 
 
-@kernel(
-    inputs={"products": _WORK, "products_efficiency": _ETA, "attention": _WORK, "attention_efficiency": _ETA},
-    outputs={"efficiency": ""},
-)
+@kernel("""
+    products: flop [1e6, 1e18], products_efficiency [0.01, 1], attention: flop [1e6, 1e18],
+    attention_efficiency [0.01, 1] -> efficiency
+""")
 def blended_efficiency(products: Any, products_efficiency: Any, attention: Any, attention_efficiency: Any) -> Any:
     """Efficiency of work in two parts that run one after the other: the times add, so the inverses do."""
     return (products + attention) / (products / products_efficiency + attention / attention_efficiency)

@@ -26,7 +26,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
@@ -51,31 +51,23 @@ T = max(W_l / BW, 2 P_l B / (F eta)) (Lie 2022)
 Do weights that pass through the chip arrive as fast as they are used?
 """
 
-_RATE = Arg("byte/s", 1e8, 1e13)
 
-
-@kernel(inputs={"weights": Arg("byte", 1e6, 1e13), "bandwidth": _RATE}, outputs={"time": "s"})
+@kernel("weights: byte [1e6, 1e13], bandwidth: byte/s [1e8, 1e13] -> time: s")
 def injection_time(weights: Any, bandwidth: Any) -> Any:
     """Time to bring weights onto the chip."""
     return weights / bandwidth
 
 
-@kernel(inputs={"injection": Arg("s", 1e-6, 10), "compute": Arg("s", 1e-6, 10)}, outputs={"time": "s"})
+@kernel("injection: s [1e-6, 10], compute: s [1e-6, 10] -> time: s")
 def streamed_time(injection: Any, compute: Any) -> Any:
     """A layer whose weights arrive while the layer before is computed: the longer of the two."""
     return maximum(injection, compute)
 
 
-@kernel(
-    inputs={
-        "weights": Arg("byte", 1e6, 1e13),
-        "work_per_token": Arg("flop", 1e6, 1e13),
-        "peak": Arg("flop/s", 1e12, 1e18),
-        "efficiency": Arg("", 0.01, 1.0),
-        "bandwidth": _RATE,
-    },
-    outputs={"tokens": ""},
-)
+@kernel("""
+    weights: byte [1e6, 1e13], work_per_token: flop [1e6, 1e13], peak: flop/s [1e12, 1e18], efficiency [0.01, 1],
+    bandwidth: byte/s [1e8, 1e13] -> tokens
+""")
 def balanced_tokens(weights: Any, work_per_token: Any, peak: Any, efficiency: Any, bandwidth: Any) -> Any:
     """B*: tokens of a pass for which arithmetic takes as long as the injection of the weights."""
     return weights * peak * efficiency / (work_per_token * bandwidth)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.units.kernel import Arg, kernel
+from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import log, maximum, sqrt
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -47,28 +47,26 @@ sigma ~ 1 / epsilon;  data ~ 1 / p_min (Abadi et al. 2016)
 What do privacy and fairness cost in computing and data?
 """
 
-_EPSILON = Arg("", 0.01, 10.0)
 
-
-@kernel(inputs={"epsilon": _EPSILON, "slope": Arg("", 1.0, 4.0)}, outputs={"factor": ""})
+@kernel("epsilon [0.01, 10], slope [1, 4] -> factor")
 def private_slowdown(epsilon: Any, slope: Any) -> Any:
     """Time of private over plain training, as the paper puts it."""
     return 1 + slope / epsilon
 
 
-@kernel(inputs={"epsilon": _EPSILON, "step": Arg("", 2.0, 10.0)}, outputs={"factor": ""})
+@kernel("epsilon [0.01, 10], step [2, 10] -> factor")
 def enlarged_slowdown(epsilon: Any, step: Any) -> Any:
     """Time of private over plain training when a step costs ``step`` times and batches grow with the noise."""
     return step * maximum(1.0, 1 / epsilon)
 
 
-@kernel(inputs={"epsilon": Arg("", 0.01, 1.0), "delta": Arg("", 1e-9, 1e-2)}, outputs={"sigma": ""})
+@kernel("epsilon [0.01, 1], delta [1e-9, 0.01] -> sigma")
 def gaussian_noise(epsilon: Any, delta: Any) -> Any:
     """Noise over sensitivity that makes one Gaussian release (epsilon, delta)-private; proven for epsilon up to 1."""
     return sqrt(2 * log(1.25 / delta)) / epsilon
 
 
-@kernel(inputs={"prevalence": Arg("", 1e-4, 1.0)}, outputs={"ratio": ""})
+@kernel("prevalence [1e-4, 1] -> ratio")
 def subgroup_data(prevalence: Any) -> Any:
     """Samples to draw for one sample of a group."""
     return 1 / prevalence
