@@ -271,16 +271,9 @@ class Profile(Record):
 
 
 _WIDER = {
-    "fp16": ("bf16",),
-    "bf16": ("fp16",),
-    "int8": ("fp8",),
-    "fp6": ("fp8",),
-    "fp4": ("fp8",),
-    "int4": ("fp4", "fp8"),
-    "tf32": ("bf16",),
-    "fp32": ("tf32",),
-    "fp64": ("fp32",),
-}
+    "fp16": ("bf16",), "bf16": ("fp16",), "int8": ("fp8",), "fp6": ("fp8",), "fp4": ("fp8",), "int4": ("fp4", "fp8"),
+    "tf32": ("bf16",), "fp32": ("tf32",), "fp64": ("fp32",),
+}  # fmt: skip
 
 
 @cache

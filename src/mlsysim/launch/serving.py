@@ -34,15 +34,9 @@ _NOTES = {
     "serving.network": "a property of the cluster",
 }
 _DTYPES = {
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "fp16": "fp16",
-    "float32": "fp32",
-    "float": "fp32",
-    "fp32": "fp32",
-}
+    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
+    "float": "fp32", "fp32": "fp32",
+}  # fmt: skip
 DTYPE_OF = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
