@@ -13,12 +13,12 @@ class Setting:
     """A flag, its value (None for a switch), and why."""
 
     flag: str
-    value: str | None = None
+    value: Any = None
     reason: str = ""
 
     @property
     def words(self) -> list[str]:
-        return [self.flag] if self.value is None else [self.flag, *self.value.split("\0")]
+        return [self.flag] if self.value is None else [self.flag, str(self.value)]
 
 
 def one_line(text: str) -> str:
