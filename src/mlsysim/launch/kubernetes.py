@@ -19,7 +19,7 @@ from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
 from mlsysim.launch.scripts import Setting, comment
 from mlsysim.launch.serving import cap_of
-from mlsysim.launch.shell import Script, read_script
+from mlsysim.launch.shell import Script, read_notes, read_script
 from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -36,7 +36,7 @@ _COPIED = ("Deployment", "StatefulSet", "ReplicaSet")
 def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
     """What a manifest and its command say."""
     documents = [d for d in read_yaml(text, "The manifest") if isinstance(d, dict) and d.get("kind")]
-    notes = read_script("\n".join(line for line in text.splitlines() if line.startswith("#"))).notes
+    notes = read_notes(text)
     for document in documents:
         pod = _pod(document)
         for container in _list(pod.get("containers")) if pod else []:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+KEPT = "kept from the file that was read"
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -53,6 +55,5 @@ def details_of(details: Mapping[str, Any] | None, taken: Iterable[str]) -> list[
     for name, value in (details or {}).items():
         if name in known or not name.startswith("-") or value is False:
             continue
-        reason = "kept from the file that was read" if not out else ""
-        out.append(Setting(name, None if value is True else str(value), reason))
+        out.append(Setting(name, None if value is True else str(value), "" if out else KEPT))
     return out

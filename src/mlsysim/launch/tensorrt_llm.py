@@ -12,7 +12,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, parse_tables, put
-from mlsysim.launch.scripts import Setting
+from mlsysim.launch.scripts import KEPT, Setting
 from mlsysim.launch.serving import GroupedServer, cap_of, one_server
 from mlsysim.launch.shell import Script
 from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
@@ -118,7 +118,7 @@ class TensorRTLLM(GroupedServer):
         flags = [s for s in settings if s.flag.startswith("-")]
         for path, value in details.items():
             if not path.startswith("-") and path in self.table.flags:
-                options.setdefault(path, Why(value, "kept from the file that was read"))
+                options.setdefault(path, Why(value, KEPT))
         if not options:
             return [], flags
         document: dict[str, Any] = {}
