@@ -448,7 +448,7 @@ def _chunks(x: Any, new: int) -> int:
 def _bands(machine: Engines, served: Served, assumed: dict[str, str]) -> dict[str, Any]:
     """Intervals of the times of a batch, and what they rest on."""
     kind = "serving disaggregated" if machine.apart else "serving"
-    measured = machine.writer.kernels.family != "other"
+    measured = machine.writer.family != "other"
     itl, ttft = interval(f"{kind} tpot", measured), interval(f"{kind} ttft", measured)
     assumed["interval"] = (
         f"90 % of the times per token of {itl.rows} measured {'disaggregated ' if machine.apart else ''}serving runs"
