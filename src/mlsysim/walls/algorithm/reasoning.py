@@ -36,8 +36,6 @@ from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.result import Energy, Result, Time
 from mlsysim.zoo.constants import constant
 
-__all__ = ["CARDS", "InferenceScalingModel", "ReasoningResult", "query_cost", "query_energy"]
-
 CARDS = """
 12 Reasoning: inference-time compute
 T = K T_step(P, S) (Snell et al. 2025)
