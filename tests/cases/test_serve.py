@@ -152,7 +152,7 @@ def test_prompts_of_others_bind_under_load() -> None:
     ledger = found.ledger
     assert ledger is not None
     tokens = of_phase(ledger, ANSWER)
-    assert tokens.exposed(OTHERS) > 0.6 * tokens.seconds
+    assert ledger.exposed(OTHERS) > 0.6 * tokens.seconds
     assert found.binding.wall == ledger.binding_wall == 4
     assert "prompts of others (made of arithmetic)" in found.binding.sentence
 

@@ -10,7 +10,6 @@ from mlsysim.models.footprint import (
     adapter_parameters,
     inference_bytes,
     local_parameters,
-    saved_activations,
     training_state,
 )
 from mlsysim.physics.precision import bytes_per_element
@@ -21,7 +20,6 @@ __all__ = [
     "inference_bytes",
     "local_parameters",
     "remedies",
-    "saved_activations",
     "training_remedies",
     "training_state",
 ]

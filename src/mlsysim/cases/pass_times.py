@@ -20,6 +20,7 @@ from mlsysim.cases.assumptions import DEFAULT, INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.one_pass import Device, Pass, Timed, Work, held_by, room
 from mlsysim.errors import InputError
+from mlsysim.hardware.profiles import Profile, profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
@@ -31,9 +32,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, inference_time, regime_of
 from mlsysim.timing.diffusion_time import denoising_time, diffusion_time
 from mlsysim.timing.engine_rates import engine_latency
-from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
-from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.software_stacks import software
 from mlsysim.timing.vision_time import inventory_time
@@ -221,14 +220,15 @@ def _on_board(
     assert isinstance(model, RowWorkload)
     found = microcontroller_pass(model, chip, target, question.batch, question.precision, runtime)
     for name, text in found.assumptions.items():
-        assumed[name] = text
+        assumed.say(name, found.regime if name == "interval" else text, INFERRED, text)
     held, _ = held_by(work, device)
     needed, capacity = room(work, device)
     if needed > capacity:
         assumed["spill"] = "times are given as if the model fitted"
 
     def case(a: Algebra) -> Any:
-        cycles = a.tag("multiply-adds", 1, "peak", "T = M / (r f)", found.time, flop=work.hardware_flops)
+        flop, moved = work.hardware_flops, work.moved
+        cycles = a.tag("multiply-adds", 1, "peak", "T = M / (r f)", found.time, flop=flop, moved=moved)
         least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
         return a.longest(cycles, least)
 

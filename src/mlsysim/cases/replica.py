@@ -17,6 +17,7 @@ Batches, lengths, degrees and rates may be arrays, which have one value for each
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -266,22 +267,31 @@ class Replica:
             return time
         message = tokens * hidden * self.activation_element
 
-        def sent(name: str, equation: str, ranks: Any, seconds: Any, size: Any) -> Any:
-            # Of many replicas the resource is of no interest.
-            resource = net.reach(ranks) if isinstance(ranks, (int, float)) else ""
-            return tag(name, 14, resource, equation, seconds, sent=size)
+        def sent(name: str, equation: str, ranks: Any, cost: Callable[[Any], Any], size: Any) -> Any:
+            whole = cost(size)
+            if not isinstance(ranks, (int, float)):
+                # Of many replicas the resources are of no interest.
+                return tag(name, 14, "", equation, whole, sent=size)
+            start = minimum(cost(0.0 * size), whole)
+            moving = tag(name, 14, net.reach(ranks), equation, whole - start, sent=size)
+            return moving + tag(name, 14, "start", equation, start)
 
         if _some(self.tp > 1):
-            sums = self._reductions * net.all_reduce(message, net.group(self.tp))
-            time = time + sent("tensor parallelism", "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)", self.tp, sums, message)
+            group, sums = net.group(self.tp), self._reductions
+            ring = "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)"
+            time = time + sent("tensor parallelism", ring, self.tp, lambda m: sums * net.all_reduce(m, group), message)
         if _some(self.ep > self.tp):
             token, choices = message / self.tp, self.model.totals.experts_per_token
-            once = net.exchange(token, choices, net.group(self.ep), deduplicated=False)
-            exchanges = where(self.ep > self.tp, 2 * self._expert_layers * once, 0.0)
-            time = time + sent("expert exchange", "t = 2 L (M/W + a)", self.width, exchanges, token * choices)
+            times, experts = where(self.ep > self.tp, 2 * self._expert_layers, 0.0), net.group(self.ep)
+
+            def exchanged(routed: Any) -> Any:
+                return times * net.exchange(routed / choices, choices, experts, deduplicated=False)
+
+            time = time + sent("expert exchange", "t = 2 L (M/W + a)", self.width, exchanged, token * choices)
         if _some(self.pp > 1):
-            handed = (self.pp - 1) * net.send(message, self.devices <= net.domain)
-            time = time + sent("pipeline parallelism", "t = (p-1) (M/W + a)", self.devices, handed, message)
+            near, hops = self.devices <= net.domain, self.pp - 1
+            sends = "t = (p-1) (M/W + a)"
+            time = time + sent("pipeline parallelism", sends, self.devices, lambda m: hops * net.send(m, near), message)
         return time
 
     @cached_property

@@ -30,6 +30,8 @@ def value_of(time: Any) -> Any:
 
 
 def of_phase(ledger: Ledger, phase: str) -> Ledger:
-    """The parts of one phase, and what they add up to."""
+    """The parts of one phase by their own names, and what they add up to."""
     parts = tuple(part for part in ledger.parts if part.name.startswith(f"{phase}: "))
-    return Ledger(sum((part.exposed for part in parts), 0.0), parts)
+    return Ledger(sum((part.exposed for part in parts), 0.0), parts).renamed(
+        lambda name: name.removeprefix(f"{phase}: ")
+    )

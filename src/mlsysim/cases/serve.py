@@ -5,7 +5,7 @@
     ttft         prefill + hand-over of the cache where others write the answer + waiting for a place
     tpot         itl + prefills of the other requests of the batch, spread over the answer
     e2e          ttft + (answer - 1) tpot
-    requests a second = replicas x batch / (prefills of the batch + answer x itl)          (apart: the slower of the two pools)
+    requests a second = replicas x batch / (prefills of the batch + (answer - 1) x itl)          (apart: the slower of the two pools)
 
 At first order a pass is the roofline of :mod:`mlsysim.cases.replica`; calibrated it is a step of an engine
 (:mod:`mlsysim.timing.engine_step`), and clients that come again are those of :mod:`mlsysim.cases.closed_loop`. ``a`` names the
@@ -67,8 +67,8 @@ __all__ = [
 
 @kernel("ttft: s [1e-3, 10], itl: s [1e-3, 1], output_tokens whole [1, 1e4] -> time: s")
 def service_time(ttft: Any, itl: Any, output_tokens: Any) -> Any:
-    """How long a request holds its slot: the prefill, then a step for each token of the answer."""
-    return ttft + itl * output_tokens
+    """How long a request holds its slot: the prefill, which gives the first token, then a step for each further one."""
+    return ttft + itl * (output_tokens - 1)
 
 
 @dataclass(frozen=True, slots=True)

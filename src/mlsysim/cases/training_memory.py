@@ -14,17 +14,17 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.schedule import in_flight
-from mlsysim.models.footprint import training_state
+from mlsysim.models.footprint import TrainingState, training_state
 
-__all__ = ["MODES", "fitting_change", "on_device", "on_host", "training_held"]
+__all__ = ["MODES", "fitting_change", "on_device", "on_host", "training_held", "training_state_of"]
 
 MODES = ("none", "selective", "full")
 """Recomputation modes that a search tries, mildest first."""
 
 
-def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
-    """Bytes held on the fullest device, and with its host where optimizer state rests there."""
-    state = training_state(
+def training_state_of(job: Job, layout: Layout) -> TrainingState:
+    """What the fullest device of a job holds, with what its activations consist of."""
+    return training_state(
         job.model,
         layout.micro_batch,
         job.seq_len,
@@ -46,6 +46,11 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
         if isinstance(layout.pp, int)
         else job.gathered & (layout.pp > 1),
     )
+
+
+def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
+    """Bytes held on the fullest device, and with its host where optimizer state rests there."""
+    state = training_state_of(job, layout)
     return (
         Held("weights", state.weights),
         Held("gradients", state.gradients),

@@ -35,7 +35,7 @@ from mlsysim.timing.stacks import default_stack, stack
 from mlsysim.timing.training_chip import constants, lone_chip
 from mlsysim.timing.vision_time import inventory_time
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import Interval, interval
+from mlsysim.zoo.intervals import Interval, interval, published
 
 __all__ = ["TrainingStep", "training_help", "training_pass", "training_work"]
 
@@ -165,14 +165,11 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
         text = f"{chip.name} has no measured training constants; those of its class are used"
         assumed.say("extrapolating", True, CHIP, text)
     band = interval(training_regime(shape, job.frozen), measured.measured)
-    words = f"90 % of {band.rows} published runs of this kind ({band.regime}), none of them on one accelerator"
-    if band.extrapolating:
-        words = "extrapolating: no measurement of this kind is near"
 
     def seconds(a: Algebra) -> Any:
         return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), 0.0, a=a).seconds
 
-    return seconds, band, words
+    return seconds, band, published(band, 1)
 
 
 def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Any, Interval, str]:

@@ -21,7 +21,7 @@ from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.footprint import footprint
 from mlsysim.cases.run import run_work
 from mlsysim.cases.run_inputs import LOCAL, checkpoint_seconds, run_days, site_of
-from mlsysim.engine.evaluation import Collector, EvaluationLevel, Metric, SystemEvaluation
+from mlsysim.engine.evaluation import Collector, EvaluationLevel, SystemEvaluation
 from mlsysim.engine.layouts import first_fitting_layout
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
@@ -42,8 +42,6 @@ from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 from mlsysim.zoo.files import parse_slice, slices
-
-__all__ = ["EvaluationLevel", "Metric", "Scenario", "Scenarios", "SystemEvaluation"]
 
 
 class Scenario(Record):

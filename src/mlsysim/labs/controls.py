@@ -28,11 +28,18 @@ NOT_CONTROLS = {
 """Keys without a control of their own, and why."""
 
 _LISTS = {
-    "workload.model": "models", "workload.precision": "precisions", "workload.optimizer": "optimizers",
-    "hardware.on": "chips", "hardware.fabric": "fabrics", "hardware.stack": "stacks",
-    "parallelism.schedule": "schedules", "serving.engine": "engines", "serving.cache_precision": "precisions",
-    "serving.draft_model": "models", "ops.region": "regions",
-}  # fmt: skip
+    "workload.model": "models",
+    "workload.precision": "precisions",
+    "workload.optimizer": "optimizers",
+    "hardware.on": "chips",
+    "hardware.fabric": "fabrics",
+    "hardware.stack": "stacks",
+    "parallelism.schedule": "schedules",
+    "serving.engine": "engines",
+    "serving.cache_precision": "precisions",
+    "serving.draft_model": "models",
+    "ops.region": "regions",
+}
 """The lists of :mod:`mlsysim.labs.catalogue` that a key's values come from."""
 
 

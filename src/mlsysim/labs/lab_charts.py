@@ -148,6 +148,13 @@ def _timeline(scope: Scope, chart: Chart, width: int) -> Any:
 
 
 _DRAWN = {
-    "roofline": _roofline, "waterfall": _waterfall, "memory": _memory, "tornado": _tornado, "scorecard": _scorecard,
-    "heat_map": _heat_map, "regime_map": _regime_map, "pareto": _pareto, "timeline": _timeline,
-}  # fmt: skip
+    "roofline": _roofline,
+    "waterfall": _waterfall,
+    "memory": _memory,
+    "tornado": _tornado,
+    "scorecard": _scorecard,
+    "heat_map": _heat_map,
+    "regime_map": _regime_map,
+    "pareto": _pareto,
+    "timeline": _timeline,
+}

@@ -185,9 +185,15 @@ def as_unit(value: Any, unit: str) -> Any:
 
 
 _SYMBOLS = {
-    "percent": "%", "flop/byte": "FLOP/B", "token/s": "tokens/s", "sample/s": "samples/s", "GPU": "GPUs",
-    "day": "days", "Bparam": "billion", "Ttoken": "trillion",
-}  # fmt: skip
+    "percent": "%",
+    "flop/byte": "FLOP/B",
+    "token/s": "tokens/s",
+    "sample/s": "samples/s",
+    "GPU": "GPUs",
+    "day": "days",
+    "Bparam": "billion",
+    "Ttoken": "trillion",
+}
 
 
 def shown(value: Any, unit: str) -> str:

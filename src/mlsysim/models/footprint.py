@@ -7,7 +7,7 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.models.base import Workload
 from mlsysim.models.stack import Stack
@@ -21,6 +21,20 @@ _SCORE_BYTES = 5
 """Scores of unfused attention in 16 bit, before and after dropout, and its mask, for each pair of tokens and head."""
 
 
+class Saved(NamedTuple):
+    """Activations that wait for the backward pass: layers (those of a stage, for every micro-batch in flight), bytes that each
+    keeps, the full set of the layer that is computed again, and the logits."""
+
+    layers: Any
+    each: Any
+    again: Any = 0.0
+    logits: Any = 0.0
+
+    @property
+    def total(self) -> Any:
+        return self.layers * self.each + self.again + self.logits
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingState:
     """Bytes on one device, and ``host`` bytes of its optimizer state that rest in the memory of the host."""
@@ -28,9 +42,13 @@ class TrainingState:
     weights: Any
     gradients: Any
     optimizer: Any
-    activations: Any
+    saved: Saved
     buffers: Any = 0.0
     host: Any = 0.0
+
+    @property
+    def activations(self) -> Any:
+        return self.saved.total
 
     @property
     def total(self) -> Any:
@@ -65,7 +83,7 @@ def saved_activations(
     sequence_parallel: bool = True,
     stages_in_flight: Any = None,
     scores_kept: bool = False,
-) -> Any:
+) -> Saved:
     """Activations that wait for the backward pass on the fullest device.
 
     ``scores_kept``: attention that is not fused keeps its scores too, 5 a s^2 bytes a layer and sequence: probabilities and
@@ -77,7 +95,8 @@ def saved_activations(
     """
     stack = _stack_of(model)
     if stack is None:
-        return model.saved_bytes(batch, precision) if model.fixed_shape else 0.0
+        # Each sample of a network of fixed shape is a layer of its own here.
+        return Saved(batch, model.saved_bytes(1, precision) if model.fixed_shape else 0.0)
     weight = bytes_per_element(precision)
     element = weight if weight >= 2 else 2.0
     tokens = batch * seq_len / cp
@@ -96,9 +115,9 @@ def saved_activations(
         scores = _SCORE_BYTES * (getattr(model, "heads", None) or 0) * seq_len * tokens / tp
         working = working + where(recompute == "none", scores, 0.0)
     # While one layer is recomputed its full set exists beside the checkpoints.
-    blocks = where(recompute == "full", resident_layers * kept + working, resident_layers * working)
-    logits = tokens * stack.vocab / tp * _LOGIT_BYTES
-    return blocks + where(pp == 1, logits, 0.0)
+    full = recompute == "full"
+    logits = where(pp == 1, tokens * stack.vocab / tp * _LOGIT_BYTES, 0.0)
+    return Saved(resident_layers, where(full, kept, working), where(full, working, 0.0), logits)
 
 
 def training_state(
@@ -141,12 +160,12 @@ def training_state(
     shards[0] = where(weights_gathered, 1, shards[0])
     weights, gradients, optimizer_state = sharded_state(trained, kept, kept, states, *shards)
     weights = weights + frozen * weight / shards[0]
-    activations = saved_activations(
+    saved = saved_activations(
         model, micro_batch, seq_len, precision, recompute, tp, pp, cp, sequence_parallel, stages_in_flight, scores_kept
     )
     buffers = buffer_fraction * (weights + gradients)
     host = optimizer_offload * optimizer_state
-    return TrainingState(weights, gradients, optimizer_state - host, activations, buffers, host)
+    return TrainingState(weights, gradients, optimizer_state - host, saved, buffers, host)
 
 
 def local_parameters(model: Workload, tp: Any, pp: Any, ep: Any) -> Any:

@@ -22,8 +22,6 @@ from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 from mlsysim.units.text import format_value
 from mlsysim.walls.result import as_plain
 
-__all__ = ["Answer", "Change", "Checked", "Equation", "Limit", "MemoryBar", "Metric", "Part", "Score"]
-
 Level = Literal["feasibility", "performance", "macro"]
 
 
@@ -46,6 +44,12 @@ class Metric(Record):
     def text(self) -> str:
         """The value as it is printed."""
         return value_text(self.name, self.value)
+
+    @property
+    def amount(self) -> str:
+        """The same with its unit, where the label says that: of counts a second."""
+        rate = isinstance(self.value, Quantity) and str(self.value.units) in _RATES
+        return f"{self.text} 1/s" if rate else self.text
 
     @property
     def interval_text(self) -> str:

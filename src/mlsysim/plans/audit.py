@@ -22,8 +22,6 @@ from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.result import as_plain
 
-__all__ = ["AUDITED", "Audit", "Row", "audit"]
-
 _TOKEN_BYTES = 4
 _TUTORIAL_RATE = "8 MB/s"
 

@@ -19,8 +19,6 @@ from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.binding import NEGLIGIBLE
 
-__all__ = ["LOWER_IS_BETTER", "cheapest_change", "sensitivities", "settled"]
-
 LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
 _WORTH_IT = 0.02
 _STEP = 0.1

@@ -10,8 +10,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
 from mlsysim.units.registry import DimensionalityError, Quantity
 
-__all__ = ["Comparison", "Row", "compare_answers"]
-
 
 @dataclass(frozen=True)
 class Row:

@@ -12,13 +12,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mlsysim.plans.answer import Equation, MemoryBar, Metric, Part, value_text
-from mlsysim.units.registry import quantity
+from mlsysim.units.registry import Quantity, quantity
+from mlsysim.units.text import byte_unit, time_unit
 from mlsysim.walls import explanation
 from mlsysim.walls.catalog import TITLES
-from mlsysim.walls.explanation import filled, number
+from mlsysim.walls.explanation import filled, number, written
 from mlsysim.walls.result import Result
-
-__all__ = ["FIELDS", "FORMULAS", "Together", "equations_of"]
 
 FIELDS = {
     "scaling_efficiency": "scaling_efficiency",
@@ -41,134 +40,125 @@ FIELDS = {
 """Metrics that are fields of resolvers with an equation of their own."""
 
 
-def _formula(gives: str, text: str, latex: str, **symbols: str) -> explanation.Equation:
-    return explanation.Equation(gives, text, latex, {symbol: _named(where) for symbol, where in symbols.items()})
-
-
-def _named(where: str) -> tuple[str, str]:
-    name, _, unit = where.partition(" in ")
-    return name, unit
-
-
-FORMULAS = (
-    _formula("memory_capacity", "C, of the datasheet", "C", chip="chip"),
-    _formula(
-        "model_state",
-        "weights + gradients + optimizer state",
-        r"M_W + M_G + M_O",
-        weights="weights",
-        gradients="gradients",
-        optimizer="optimizer_state",
-    ),
-    _formula("activations", "what the backward pass keeps, as much as the schedule has in flight", r"M_A", M_A="activations"),
-    _formula(
-        "mfu",
-        "MFU = F / (N T P)",
-        r"\mathrm{MFU} = \frac{F}{N\,T\,P}",
-        F="model_operations",
-        N="accelerators",
-        T="latency",
-        P="peak",
-    ),
-    _formula(
-        "mfu",
-        "MFU = F / (T C)",
-        r"\mathrm{MFU} = \frac{F}{T\,C}",
-        F="model_operations",
-        T="latency",
-        C="peak_of_all_groups",
-    ),
-    _formula(
-        "hfu",
-        "HFU = F / (N T P), recomputed operations counted too",
-        r"\mathrm{HFU} = \frac{F}{N\,T\,P}",
-        F="hardware_operations",
-        N="accelerators",
-        T="latency",
-        P="peak",
-    ),
-    _formula("bubble", "T_idle / T", r"T_{\mathrm{idle}} / T", T_idle="pipeline_bubble_latency in s", T="latency"),
-    _formula("throughput", "X = B / T", r"X = \frac{B}{T}", B="samples", T="latency"),
-    _formula("arithmetic_intensity", "I = F / B", r"I = \frac{F}{B}", F="operations", B="bytes_moved"),
-    _formula(
-        "bottleneck",
-        "the longer of T_compute and T_memory",
-        r"\max(T_{\mathrm{compute}}, T_{\mathrm{memory}})",
-        T_compute="latency_compute in s",
-        T_memory="latency_memory in s",
-    ),
-    _formula("energy_per_sample", "E / B", "E / B", E="energy_of_the_pass", B="samples"),
-    _formula(
-        "carbon_per_million",
-        "CO2 = 10^6 E PUE CI",
-        r"\mathrm{CO_2} = 10^6\,E\,\mathrm{PUE}\,\mathrm{CI}",
-        E="energy_per_sample",
-        PUE="pue",
-        CI="carbon_of_the_grid",
-    ),
-    _formula("samples_per_charge", "C / E", "C / E", C="battery", E="energy_per_sample"),
-    _formula("flash", "W, the weights", "W", W="flash"),
-    _formula("flash_capacity", "C, of the datasheet", "C", chip="chip"),
-    _formula("tokens_per_second", "X = n / T", r"X = \frac{n}{T}", n="work_of_a_step", T="latency"),
-    _formula("tokens_per_second", "X = r n", r"X = r\,n", r="requests_per_second", n="tokens_of_an_answer"),
-    _formula("tokens_per_second_per_device", "X / N", "X / N", X="tokens_per_second", N="devices_that_serve"),
-    _formula(
-        "requests_per_second",
-        "r = min(r_most, r_come)",
-        r"r = \min(r_{\mathrm{most}}, r_{\mathrm{come}})",
-        r_most="most_requests_a_second",
-        r_come="requests_that_come",
-    ),
-    _formula(
-        "requests_per_second",
-        "r = c / (TTFT + n TPOT), of c requests that begin and end together",
-        r"r = \frac{c}{\mathrm{TTFT} + n\,\mathrm{TPOT}}",
-        c="requests_together",
-        n="tokens_of_an_answer",
-        TTFT="ttft",
-        TPOT="tpot",
-    ),
-    _formula(
-        "requests_per_second", "r = c / T, of c in flight", r"r = \frac{c}{T}", c="requests_in_flight", T="latency"
-    ),
-    _formula("user_rate", "1 / TPOT", r"1 / \mathrm{TPOT}", TPOT="tpot"),
-    _formula(
-        "accelerator_power",
-        "p = a TDP, with a the share that this load draws",
-        r"p = a\,\mathrm{TDP}",
-        a="share_of_the_tdp",
-        TDP="tdp",
-    ),
-    _formula("energy_per_token", "e = E / D", r"e = E / D", E="energy", D="work_of_the_run"),
-    _formula(
-        "carbon_per_mtoken", "c = CO2 / D", r"c = \mathrm{CO_2} / D", CO2="carbon_footprint", D="work_of_the_run"
-    ),
-    _formula("run_time", "t = D / (X G)", r"t = \frac{D}{X\,G}", D="work_of_the_run", X="tokens_per_second", G="goodput"),
-    _formula("tokens", "D = X G t", r"D = X\,G\,t", X="tokens_per_second", G="goodput", t="duration"),
-    _formula("expected_failures", "n = t / M", r"n = \frac{t}{M}", t="duration", M="mtbf"),
-    _formula("mtbf", "M, as the plan says", "M", M="mtbf_given"),
-    _formula(
-        "goodput",
-        "goodput = 1 - (delta / tau + tau / (2 M) + R / M)",
-        r"G = 1 - \left(\frac{\delta}{\tau} + \frac{\tau}{2M} + \frac{R}{M}\right)",
-        delta="checkpoint_written",
-        tau="checkpoint_interval",
-        M="mtbf",
-        R="recovery",
-    ),
-    _formula(
-        "checkpoint_interval",
-        "tau = sqrt(2 delta M)",
-        r"\tau = \sqrt{2\,\delta\,M}",
-        delta="checkpoint_written",
-        M="mtbf",
-    ),
-    _formula("checkpoint_time", "delta, as the plan says", r"\delta", delta="checkpoint_given"),
-    _formula("tokens_per_parameter", "D / P", "D / P", D="work_of_the_run", P="parameters"),
-    _formula("purchase", "c, of the zoo", "c", chip="chip"),
-    _formula("rent", "rent = N c t", r"C = N\,c\,t", N="accelerators", c="hourly_price", t="duration"),
-    _formula("usd_per_mtoken", "c = cost / D", r"c = C / D", cost="cost", D="work_of_the_run"),
-)  # fmt: skip
+FORMULAS = written(r"""
+    memory_capacity: C = max(1, u) C_0, what the driver offers of the datasheet's or more
+        C = \max(1, u)\,C_0
+        C_0 = memory_stated, u = memory_offered
+    memory_capacity: C, of the datasheet
+        C
+        C = memory_stated
+    flash_capacity: C, of the datasheet
+        C
+        C = flash_stated
+    flash: W = P b
+        W = P\,b
+        P = parameters, b = weight_bytes
+    model_state: M_W + M_G + M_O
+        M_W + M_G + M_O
+        M_W = weights, M_G = gradients, M_O = optimizer_state
+    activations: M_A = L m + r + V
+        M_A = L\,m + r + V
+        L = layers_kept, m = bytes_a_layer_keeps, r = bytes_of_the_layer_computed_again, V = bytes_of_the_logits
+    activations: M_A = B m
+        M_A = B\,m
+        B = samples_on_a_device, m = bytes_a_sample_keeps
+    mfu: MFU = F / (N T P)
+        \mathrm{MFU} = \frac{F}{N\,T\,P}
+        F = model_operations, N = accelerators, T = latency, P = peak
+    mfu: MFU = F / (T C)
+        \mathrm{MFU} = \frac{F}{T\,C}
+        F = model_operations, T = latency, C = peak_of_all_groups
+    hfu: HFU = F / (N T P), recomputed operations counted too
+        \mathrm{HFU} = \frac{F}{N\,T\,P}
+        F = hardware_operations, N = accelerators, T = latency, P = peak
+    bubble: T_idle / T
+        T_{\mathrm{idle}} / T
+        T_idle = pipeline_bubble_latency in s, T = latency
+    throughput: X = B / T
+        X = \frac{B}{T}
+        B = samples, T = latency
+    arithmetic_intensity: I = F / B
+        I = \frac{F}{B}
+        F = operations, B = bytes_moved
+    bottleneck: the wall with most of the time
+        \arg\max_i t_i
+        of = time_by_wall
+    energy_per_sample: e = E / B
+        e = E / B
+        E = energy_of_the_pass, B = samples
+    carbon_per_million: CO2 = 10^6 e PUE CI
+        \mathrm{CO_2} = 10^6\,e\,\mathrm{PUE}\,\mathrm{CI}
+        e = energy_per_sample, PUE = pue, CI = carbon_of_the_grid
+    samples_per_charge: C / e
+        C / e
+        C = battery, e = energy_per_sample
+    tokens_per_second: X = n / T
+        X = \frac{n}{T}
+        n = work_of_a_step, T = latency
+    tokens_per_second: X = r n
+        X = r\,n
+        r = requests_per_second, n = tokens_of_an_answer
+    tokens_per_second_per_device: X / N
+        X / N
+        X = tokens_per_second, N = devices_that_serve
+    requests_per_second: r = X / n, at the rate that was measured
+        r = X / n
+        X = measured_rate, n = tokens_of_an_answer
+    requests_per_second: r = R / (R / min(c / T, r_come) + T), until the last answer
+        r = \frac{R}{R / \min(c / T, r_{\mathrm{come}}) + T}
+        R = requests_in_all, c = requests_in_flight, T = latency, r_come = requests_that_come
+    requests_per_second: r = min(c / T, r_come)
+        r = \min(c / T, r_{\mathrm{come}})
+        c = requests_in_flight, T = latency, r_come = requests_that_come
+    requests_per_second: r = c / T
+        r = \frac{c}{T}
+        c = requests_in_flight, T = latency
+    user_rate: 1 / TPOT
+        1 / \mathrm{TPOT}
+        TPOT = tpot
+    accelerator_power: p = TDP w / (1 + (w / k)^16)^(1/16), with w = i + f b^e + m u + a v
+        p = \mathrm{TDP}\,\frac{w}{(1 + (w/k)^{16})^{1/16}},\quad w = i + f\,b^e + m\,u + a\,v
+        TDP = tdp, i = idle, f = floor, b = busy, e = exponent, m = memory_share, u = memory_utilisation, a = arithmetic, v = arithmetic_utilisation, k = cap
+    energy_per_token: e = E / D
+        e = E / D
+        E = energy, D = work_of_the_run
+    carbon_per_mtoken: c = 10^6 CO2 / D
+        c = 10^6\,\mathrm{CO_2} / D
+        CO2 = carbon_footprint, D = work_of_the_run
+    run_time: t = D / (X G)
+        t = \frac{D}{X\,G}
+        D = work_of_the_run, X = tokens_per_second, G = goodput
+    tokens: D = X G t
+        D = X\,G\,t
+        X = tokens_per_second, G = goodput, t = duration
+    expected_failures: n = t / M
+        n = \frac{t}{M}
+        t = duration, M = mtbf
+    mtbf: M, as the plan says
+        M
+        M = mtbf_given
+    goodput: goodput = 1 - (delta / tau + tau / (2 M) + R / M)
+        G = 1 - \left(\frac{\delta}{\tau} + \frac{\tau}{2M} + \frac{R}{M}\right)
+        delta = checkpoint_written, tau = checkpoint_interval, M = mtbf, R = recovery
+    checkpoint_interval: tau = sqrt(2 delta M)
+        \tau = \sqrt{2\,\delta\,M}
+        delta = checkpoint_written, M = mtbf
+    checkpoint_time: delta, as the plan says
+        \delta
+        delta = checkpoint_given
+    tokens_per_parameter: D / P
+        D / P
+        D = work_of_the_run, P = parameters
+    purchase: c, of the zoo
+        c
+        c = price_stated
+    rent: rent = N c t
+        C = N\,c\,t
+        N = accelerators, c = hourly_price, t = duration
+    usd_per_mtoken: c = 10^6 cost / D
+        c = 10^6\,C / D
+        cost = cost, D = work_of_the_run
+""")
 """Equations of metrics that no resolver gives; the first of a name whose symbols are all known is taken."""
 
 
@@ -212,10 +202,11 @@ def equations_of(
             used.add(equation.gives)
             found.append(_of_result(result, equation, inputs, metric.text, metric.name))
         elif own:
-            parts = {f"fleet {place}": value for place, (_, _, _, value) in enumerate(own, 1)}
-            found.append(
-                _plain(metric, "sum over fleets", r"\sum_i x_i", parts, {name: f"of {name}" for name in parts})
-            )
+            used.add(own[0][1].gives)
+            values = [_like(metric, getattr(result, equation.gives)) for result, equation, _, _ in own]
+            parts = {f"fleet {place}": value_text(metric.name, value) for place, value in enumerate(values, 1)}
+            meanings = {name: f"of {name}" for name in parts}
+            found.append(_plain(metric, "sum over fleets", r"\sum_i x_i", parts, meanings))
         else:
             found.extend(known.equation(metric))
     named = {metric.name: metric for metric in metrics}
@@ -244,20 +235,27 @@ def _of_result(
     )
 
 
+def _like(metric: Metric, value: Any) -> Any:
+    """A plain number in the unit of a metric."""
+    return (
+        value if isinstance(value, Quantity) or not isinstance(metric.value, Quantity) else value * metric.value.units
+    )
+
+
+def texts_of(parts: Sequence[Part], unit: str = "s", share: float = 1.0) -> dict[str, str]:
+    """Parts, or a share of each, as equations show them."""
+    return {part.label: number(_readable(share * part.value, unit)) for part in parts}
+
+
 def _sum(metric: Metric, symbol: str, what: str, parts: Sequence[Part], unit: str) -> Equation:
-    inputs = {part.label: number(_readable(part.value, unit)) for part in parts}
+    inputs = texts_of(parts, unit)
     meanings = {part.label: f"wall {part.wall}, {TITLES[part.wall][0]}" if part.wall else "" for part in parts}
     latex = rf"{symbol} = \sum_i {'t' if unit == 's' else 'm'}_i"
     return _plain(metric, f"{symbol} = sum of {what}", latex, inputs, meanings)
 
 
 def _readable(value: float, unit: str) -> Any:
-    sizes = {
-        "s": ((1.0, "s"), (1e-3, "ms"), (0.0, "us")),
-        "byte": ((1e9, "GB"), (1e6, "MB"), (0.0, "kB")),
-    }
-    chosen = next(name for least, name in sizes[unit] if value >= least)
-    return quantity(value, unit).to(chosen)
+    return quantity(value, unit).to(time_unit(value) if unit == "s" else byte_unit(value))
 
 
 def _plain(
@@ -283,11 +281,9 @@ class _Known:
 
     def text(self, name: str, unit: str) -> str | None:
         if name in self._facts:
-            return (
-                value_text(name, self._facts[name]) if isinstance(self._facts[name], str) else number(self._facts[name])
-            )
+            return None if self._facts[name] is None else number(self._facts[name])
         if name in self._metrics:
-            return self._metrics[name].text
+            return self._metrics[name].amount
         for result in self._results:
             value = result.named(name, unit)
             if value is not None:

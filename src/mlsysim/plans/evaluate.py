@@ -13,8 +13,6 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, read_named
 from mlsysim.plans.schema import as_in_a_plan, spoken
 
-__all__ = ["evaluate", "evaluate_plainly"]
-
 Evaluator = Callable[[Plan], Answer]
 
 

@@ -15,8 +15,6 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
 
-__all__ = ["load_plan", "plan_from_text", "plan_schema", "plan_to_toml"]
-
 _LARGEST = 1_000_000
 _DEEPEST = 32
 _ENDINGS = (".toml", ".json", ".yaml", ".yml")

@@ -23,8 +23,6 @@ from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 from mlsysim.units.registry import to_si
 
-__all__ = ["Groups", "parse_fleet"]
-
 _GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@+×*]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
 _MOST_GROUPS = 8
 _MOST = 10**8

@@ -11,17 +11,17 @@ from mlsysim.cases.run_inputs import site_of
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.open_choices import fidelity_of, precision_of
-from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, score_walls, time_parts
+from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
-from mlsysim.plans.sheet import FIRST_ORDER_ONLY, Sheet, in_unit_of, interval_sentence, limit_of, time_unit
+from mlsysim.plans.sheet import Sheet, compact_time, in_unit_of, limit_of
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import byte_unit
+from mlsysim.units.text import byte_unit, time_unit
+from mlsysim.walls.binding import NAMES
 from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
-
-__all__ = ["evaluate_inference"]
 
 _PASS = "pass"
 
@@ -66,8 +66,7 @@ def _answer(
     latency = to_si(profile.latency, "s")
     needed, capacity = to_si(profile.memory_footprint, "byte"), to_si(profile.memory_capacity, "byte")
     band = profile.interval
-    sheet.interval = _interval(profile, calibrated)
-    _facts(sheet, chip, profile)
+    _facts(sheet, model, chip, profile, options["precision"])
 
     sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(byte_unit(needed)), 2)
     sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(byte_unit(capacity)), 2)
@@ -95,7 +94,7 @@ def _answer(
     sheet.add("performance", "bottleneck", "Bottleneck", profile.bottleneck, profile.binding.wall)
     region = find_region(plan.ops, fleet)
     money = _macro(sheet, chip, profile, region)
-    sheet.roofline = [_point(profile, chip, options["precision"])]
+    sheet.roofline = roof_point(ledger, chip, options["precision"], profile.phase or "one pass")
     binding = (
         binding_of(ledger, _PASS)
         if profile.feasible
@@ -114,29 +113,30 @@ def _answer(
     )
 
 
-def _facts(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile) -> None:
+def _facts(sheet: Sheet, model: Workload, chip: HardwareNode, profile: PerformanceProfile, precision: str) -> None:
     """What equations of metrics show beside other metrics."""
-    peak = profile.named("peak", "flop/s")
+    ledger = profile.ledger
+    assert ledger is not None
     sheet.facts |= {
-        "chip": chip.name,
+        "memory_stated": chip.memory.capacity,
+        "flash_stated": chip.memory.flash_capacity,
+        "price_stated": chip.unit_cost,
+        "battery": chip.battery_capacity,
         "accelerators": 1,
-        "peak": quantity(peak, "flop/s").to("TFLOPs/s"),
-        "model_operations": quantity(profile.mfu * peak * to_si(profile.latency, "s"), "flop").to("GFLOP"),
-        "operations": quantity(profile.named("flops", "flop"), "flop").to("GFLOP"),
-        "bytes_moved": quantity(profile.named("bytes", "byte"), "byte").to("MB"),
+        "parameters": model.parameter_count,
+        "weight_bytes": quantity(bytes_per_element(precision), "byte"),
+        "peak": quantity(profile.named("peak", "flop/s"), "flop/s"),
+        "model_operations": quantity(profile.named("flops", "flop"), "flop"),
+        "operations": quantity(profile.named("flops", "flop"), "flop"),
+        "bytes_moved": quantity(profile.named("bytes", "byte"), "byte"),
         "samples": profile.named("samples"),
+        "time_by_wall": ", ".join(f"{NAMES[wall]} {compact_time(float(t))}" for wall, t in ledger.walls().items() if t),
     }
 
 
 def _in_flash(ledger: Ledger) -> float | None:
     """Bytes of weights that are executed from flash, where a chip does so."""
     return next((each.bytes for each in ledger.held if each.where == "flash"), None)
-
-
-def _interval(profile: PerformanceProfile, calibrated: bool) -> str:
-    if not calibrated:
-        return FIRST_ORDER_ONLY
-    return interval_sentence(profile.assumptions.get("interval", ""))
 
 
 def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region: Any) -> list[str]:
@@ -160,25 +160,12 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
             kilograms = footprint(to_si(sample, "kWh") * 1e6, place).carbon
             sheet.add("macro", "carbon_per_million", "Carbon of a million samples", quantity(kilograms, "kgCO2e"), 18)
         if chip.battery_capacity is not None:
-            sheet.facts["battery"] = chip.battery_capacity
             passes = to_si(chip.battery_capacity, "J") / to_si(sample, "J")
             sheet.add("macro", "samples_per_charge", "Samples of a battery charge", float(passes), 18)
         lines.append(f"Each sample takes {sheet.text('energy_per_sample')}.")
+        sheet.score(18, f"{sheet.text('energy_per_sample')} a sample")
     sheet.add("macro", "purchase", "Purchase price", chip.unit_cost, 17)
     return lines
-
-
-def _point(profile: PerformanceProfile, chip: HardwareNode, precision: str) -> dict[str, Any]:
-    peak = profile.named("peak", "flop/s")
-    return {
-        "label": profile.phase or "one pass",
-        "chip": chip.name,
-        "precision": precision,
-        "peak_flops": peak,
-        "bandwidth": to_si(chip.memory.bandwidth, "byte/s"),
-        "intensity": to_si(profile.arithmetic_intensity, "flop/byte"),
-        "achieved": profile.mfu * peak,
-    }
 
 
 def _headline(sheet: Sheet, profile: PerformanceProfile) -> str:

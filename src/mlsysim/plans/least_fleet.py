@@ -18,8 +18,6 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
 from mlsysim.units.registry import to_si
 
-__all__ = ["Candidate", "least_fleet"]
-
 CHIPS = ("A100", "H100", "H200", "B200", "MI300X", "TPU_v5p")
 _MOST_NODES = 1 << 17
 

@@ -12,8 +12,6 @@ from mlsysim.plans.sheet import compact_time
 from mlsysim.units.registry import to_si
 from mlsysim.walls.catalog import TITLES
 
-__all__ = ["demands", "limits", "stopped"]
-
 
 def demands(answer: Answer) -> tuple[Checked, ...]:
     """Assertions and limits of the answer's plan, each with whether it holds."""

@@ -36,8 +36,6 @@ from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = ["evaluate_mixed"]
-
 _ROUNDS = 4
 
 
@@ -232,15 +230,15 @@ def _joint_training(
     parts = time_parts(ledger)
     binding = binding_of(ledger, "step", kept) if unfit is None else joint.answer(unfit).binding
     facts = {
-        "chip": groups.fleets[joint.active[active.index(full)]].node.accelerator.name,
-        "peak_of_all_groups": quantity(possible / joint.step, "flop/s").to("TFLOPs/s"),
-        "model_operations": quantity(useful, "flop").to("PFLOP"),
+        "memory_stated": groups.fleets[joint.active[active.index(full)]].node.accelerator.memory.capacity,
+        "peak_of_all_groups": quantity(possible / joint.step, "flop/s"),
+        "model_operations": quantity(useful, "flop"),
         "work_of_a_step": tokens,
         "work_of_the_run": wanted,
         "duration": quantity(days, "day"),
         "checkpoint_written": quantity(written, "s"),
         "recovery": constant("recovery_time").quantity,
-        **({} if plan.ops.mtbf is None else {"mtbf_given": plan.ops.mtbf}),
+        "mtbf_given": plan.ops.mtbf,
     }
     together = _together(costs, [names[index] for index in joint.active])
     if plan.ops.mtbf is None:
@@ -335,7 +333,7 @@ def _together(answers: list[Answer], names: list[str]) -> dict[str, Together]:
     """The equations of those sums."""
     found = {}
     for metric in _sums(answers):
-        each = {name: answer.metric(metric.name).text for name, answer in zip(names, answers, strict=True)}
+        each = {name: answer.metric(metric.name).amount for name, answer in zip(names, answers, strict=True)}
         found[metric.name] = Together("sum over groups", r"\sum_i x_i", each)
     return found
 
@@ -407,7 +405,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
         )
     together = _together(answers, names)
     for name in ("tokens_per_second", "requests_per_second"):
-        each = {group: answer.metric(name).text for group, answer in zip(names, answers, strict=True)}
+        each = {group: answer.metric(name).amount for group, answer in zip(names, answers, strict=True)}
         together[name] = Together("sum over groups", r"\sum_i x_i", each)
     of_groups = [metric for metric in metrics if metric.name in together or metric.name == "usd_per_mtoken"]
     equations = [

@@ -6,8 +6,6 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.plans.plan import Plan
 
-__all__ = ["FIRST_ORDER", "fidelity_of", "precision_of"]
-
 FIRST_ORDER = 0.5
 """Fraction of the peak where nothing is said and there are no layers to sum over."""
 

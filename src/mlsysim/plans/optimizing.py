@@ -14,8 +14,6 @@ from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.search.placement import PlacementOptimizer
 
-__all__ = ["best_batching", "best_parallelism", "best_placement"]
-
 _PRECISION, _FIDELITY = "bf16", "calibrated"
 _PROMPT_TOKENS = 1024
 

@@ -16,8 +16,6 @@ from mlsysim.units.text import bytes_text
 from mlsysim.walls.binding import NAMES, NEGLIGIBLE, bound_text, lead, share_text
 from mlsysim.walls.catalog import TITLES
 
-__all__ = ["MEMORY", "binding_of", "memory_bar", "next_wall", "roof_point", "score_walls", "time_parts"]
-
 MEMORY = "memory"
 """The limit that stops a plan which does not fit."""
 
@@ -63,6 +61,8 @@ def score_walls(sheet: Sheet, ledger: Ledger, noun: str, notes: dict[int, str], 
     ``notes`` say more of a wall; one without time has its note alone.
     """
     for wall, seconds in ledger.walls().items():
+        if wall not in NAMES:  # what is drawn while nothing waits has joules and no seconds
+            continue
         share = float(seconds / ledger.seconds)
         most = f"most of it {ledger.largest(wall).name}" if seconds > 0 else ""
         note = "; ".join(filter(None, (notes.get(wall), most)))
@@ -79,13 +79,14 @@ def score_walls(sheet: Sheet, ledger: Ledger, noun: str, notes: dict[int, str], 
 def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -> list[dict[str, Any]]:
     """The operations and bytes of a ledger under the chip's roof, over the time that the device is busy with them.
 
-    That time is the longer of arithmetic and traffic, hidden or not, and what software adds: what waits for the network is left out,
-    so that the point shows the device. Nothing where the ledger has no operations or no bytes.
+    What waits for the network or for others is left out, so that the point shows the device. Its time is at least what arithmetic,
+    traffic and software have of the critical path, and at least the longer of the first two, hidden or not, with the third: the
+    larger of both. Nothing where the ledger has no operations or no bytes.
     """
     flop, moved = ledger.total("flop"), ledger.total("moved")
     exposed, hidden = ledger.walls("exposed"), ledger.walls("hidden")
     arithmetic, traffic, software = (exposed.get(wall, 0.0) + hidden.get(wall, 0.0) for wall in (1, 2, 3))
-    busy = max(arithmetic, traffic) + software
+    busy = max(max(arithmetic, traffic) + software, sum(exposed.get(wall, 0.0) for wall in (1, 2, 3)))
     if not flop or not moved or not busy:
         return []
     peak, _ = arithmetic_peak(chip, precision)

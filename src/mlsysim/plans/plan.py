@@ -39,21 +39,6 @@ from mlsysim.units.fields import (
 )
 from mlsysim.units.registry import Quantity
 
-__all__ = [
-    "FREE",
-    "Assertion",
-    "ChipPart",
-    "Constraints",
-    "HardwarePart",
-    "OpsPart",
-    "ParallelismPart",
-    "Plan",
-    "ServingPart",
-    "Short",
-    "Task",
-    "WorkloadPart",
-]
-
 Task = Literal["training", "serving", "inference"]
 _MOST = 10**9
 _TEXT = 400

@@ -23,8 +23,6 @@ from mlsysim.systems.types import Fleet
 if TYPE_CHECKING:
     from mlsysim.importers.report import ImportReport
 
-__all__ = ["find_fleets", "find_model", "find_region", "read_named", "without_files", "workload_of"]
-
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 
 

@@ -20,20 +20,6 @@ from mlsysim.errors import InputError, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.vocabulary import PARTS, names_of, plain
 
-__all__ = [
-    "ALL_TASKS",
-    "SAID",
-    "Leaf",
-    "Part",
-    "as_in_a_plan",
-    "gathered",
-    "in_words",
-    "key_named",
-    "leaves",
-    "record_of",
-    "spoken",
-]
-
 ALL_TASKS = ("training", "serving", "inference")
 
 _TASKS: dict[str, tuple[str, ...]] = {

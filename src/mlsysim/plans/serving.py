@@ -10,32 +10,28 @@ from typing import Any
 
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
-from mlsysim.plans.equations import Together
-from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, score_walls, time_parts
+from mlsysim.plans.equations import Together, texts_of
+from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
 from mlsysim.plans.plan import Plan, ServingPart
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server
 from mlsysim.plans.sheet import (
-    FIRST_ORDER_ONLY,
     Share,
     Sheet,
     compact_time,
-    interval_sentence,
     limit_of,
     many,
     spend,
 )
-from mlsysim.timing.power import power_constants, power_of, serving_activity, waiting_share
+from mlsysim.timing.engines import offered_memory
+from mlsysim.timing.power import Activity, power_constants, power_figures, power_of, serving_activity, waiting_share
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit
 from mlsysim.walls.binding import NAMES, share_text
 from mlsysim.zoo.intervals import interval
-
-__all__ = ["evaluate_serving"]
 
 _DAYS = 1.0
 _REQUEST = "request"
@@ -77,9 +73,6 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     if main == "tpot" and served.mean_output > 1:
         sheet.ledger_of_main = of_phase(ledger, ANSWER)
     bands = _bands(served, server.part)
-    sheet.interval = (
-        interval_sentence(result.assumptions.get("interval", "")) if server.calibrated else FIRST_ORDER_ONLY
-    )
     _facts(sheet, server, served)
     needed, there = result.memory_per_device, result.memory_available
     sheet.add("feasibility", "memory", "Memory of each accelerator", needed.to(byte_unit(ledger.memory)), 2)
@@ -141,27 +134,24 @@ def _score(sheet: Sheet, served: Served) -> None:
 
 def _facts(sheet: Sheet, server: Server, served: Served) -> None:
     """What equations of metrics show beside other metrics, and the parts of the first and of a further token."""
-    tokens = served.mean_output
+    tokens, fullest = served.mean_output, served.result.named("fullest")
     sheet.facts |= {
-        "chip": server.chip.name,
+        "memory_stated": fullest.memory.capacity,
+        "memory_offered": offered_memory(fullest) if server.calibrated else None,
         "accelerators": server.fleet.total_accelerators,
         "devices_that_serve": served.devices,
-        "requests_in_flight"
-        if server.calibrated and "draft_model" not in server.options
-        else "requests_together": served.clients,
+        "requests_in_flight": served.clients,
         "tokens_of_an_answer": tokens,
-        "most_requests_a_second": quantity(served.requests, "1/s"),
     }
-    if server.part.qps is not None:
-        sheet.facts["requests_that_come"] = quantity(server.part.qps, "1/s")
-    if server.plan.ops.cloud_price is not None:
-        sheet.facts["hourly_price"] = server.plan.ops.cloud_price
+    part = server.part
+    if part.output_rate is not None:
+        sheet.facts["measured_rate"] = quantity(part.output_rate, "1/s")
+    elif part.qps is not None:
+        sheet.facts |= {"requests_that_come": quantity(part.qps, "1/s"), "requests_in_all": part.requests}
     for name, phase, share in (("ttft", FIRST, 1.0), ("tpot", ANSWER, 1.0 / max(tokens - 1, 1.0))):
         found = of_phase(served.ledger, phase)
         if found.seconds > 0:
-            each = {
-                part.label.removeprefix(f"{phase}: "): compact_time(part.value * share) for part in time_parts(found)
-            }
+            each = texts_of(time_parts(found), share=share)
             noun = "the time until it" if name == "ttft" else "the answer, for each further token"
             sheet.together[name] = Together(f"t = sum of parts of {noun}", r"t = \sum_i t_i", each)
 
@@ -198,11 +188,13 @@ def _bands(served: Served, part: ServingPart) -> dict[str, Any]:
 def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     plan, fleet, chip = sheet.plan, server.fleet, server.chip
     days = plan.ops.days or _DAYS
-    power = _power(server, served, chip)
-    if power is not None:
+    activity = _activity(server, served, chip)
+    power = None if activity is None else float(power_of(chip, activity))
+    if activity is not None and power is not None:
+        figures = power_figures(chip, activity)
+        sheet.facts |= figures | {"tdp": chip.tdp, "memory_share": figures.pop("memory")}
         band = interval("energy per token", chip.metadata.key in power_constants()["provenance"]["measured"])
         ends = tuple(quantity(side, "W") for side in band.around(power)) if server.calibrated else None
-        sheet.facts |= {"tdp": chip.tdp, "share_of_the_tdp": power / to_si(chip.tdp, "W")}
         sheet.add("macro", "accelerator_power", "Power of an accelerator", quantity(power, "W"), 18, ends)
     decoding = 0 if server.decode_fleet is None else server.decode_fleet.total_accelerators
     idle = fleet.total_accelerators + decoding - served.devices
@@ -210,7 +202,9 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
     more = []
     if server.decode_fleet is not None:
-        more.append(Share(server.decode_fleet, 0.0, _power(server, served, server.decode_fleet.node.accelerator)))
+        writer = server.decode_fleet.node.accelerator
+        does = _activity(server, served, writer)
+        more.append(Share(server.decode_fleet, 0.0, None if does is None else float(power_of(writer, does))))
     spent = spend(sheet, fleet, days, 0.0, power, more)
     made = served.delivered(server.part) * served.mean_output * days * 86400.0
     if plan.ops.days is None:
@@ -232,8 +226,8 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
         )
 
 
-def _power(server: Server, served: Served, chip: HardwareNode) -> float | None:
-    """Mean power of one accelerator that serves; None where the zoo has no TDP for it.
+def _activity(server: Server, served: Served, chip: HardwareNode) -> Activity | None:
+    """What an accelerator that serves does; None where the zoo has no TDP for it, and its power is not known.
 
     It works in the share of the time that requests leave no gap; at a measured rate all of it, but for what the host takes.
     """
@@ -244,7 +238,7 @@ def _power(server: Server, served: Served, chip: HardwareNode) -> float | None:
     busy = min(1.0, delivered / served.requests) if served.requests > 0 and part.output_rate is None else 1.0
     if part.host_bound:
         busy *= waiting_share(chip)
-    activity = serving_activity(
+    return serving_activity(
         server.model,
         chip,
         max(1, served.devices // served.replicas),
@@ -255,35 +249,22 @@ def _power(server: Server, served: Served, chip: HardwareNode) -> float | None:
         served.output,
         busy,
     )
-    return float(power_of(chip, activity))
+
+
+def _chips(server: Server) -> tuple[HardwareNode, HardwareNode]:
+    """The chip that reads prompts and the one that writes answers."""
+    pool = server.decode_fleet
+    return server.chip, server.chip if pool is None else pool.node.accelerator
 
 
 def _roofline(server: Server, served: Served) -> list[dict[str, Any]]:
-    """Prefill and decode on the roofline of one device."""
-    model, chip, result = server.model, server.chip, served.result
-    precision = server.options["precision"]
-    peak, _ = arithmetic_peak(chip, precision)
-    devices = max(1, served.devices // served.replicas)
-    points = []
-    batch = max(1.0, served.clients / served.replicas)
-    for label, phase, seconds, options in (
-        ("prefill", "prefill", to_si(result.ttft, "s"), {"batch_size": batch, "seq_len": served.prompt}),
-        ("decode", "decode", to_si(result.itl, "s"), {"batch_size": batch, "seq_len": 1, "context": served.prompt}),
-    ):
-        demand = model.demand(phase, precision=precision, **options)
-        if demand.bytes and seconds:
-            points.append(
-                {
-                    "label": label,
-                    "chip": chip.name,
-                    "precision": precision,
-                    "peak_flops": peak,
-                    "bandwidth": to_si(chip.memory.bandwidth, "byte/s"),
-                    "intensity": demand.flops / demand.bytes,
-                    "achieved": demand.flops / devices / seconds,
-                }
-            )
-    return points
+    """The first token's step and those of the answer under the roofs of the chips that take them."""
+    phases = zip((FIRST, ANSWER), _chips(server), ("prefill", "decode"), strict=True)
+    return [
+        point
+        for phase, chip, label in phases
+        for point in roof_point(of_phase(served.ledger, phase), chip, server.options["precision"], label)
+    ]
 
 
 def _binding(server: Server, served: Served) -> Limit:

@@ -26,8 +26,6 @@ from mlsysim.timing.engines import engine
 from mlsysim.units.registry import to_si
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 
-__all__ = ["Served", "Server"]
-
 PROMPT, OUTPUT = 1024, 256
 _SETTINGS = ("requests", "range_ratio", "max_num_seqs", "poll_steps", "wait_steps", "warm_up", "offline")
 """Fields of a plan's serving part that are inputs of ServingModel by the same name."""
@@ -195,7 +193,7 @@ class Server:
         else:
             ttft, tpot = to_si(result.ttft, "s"), to_si(result.itl, "s")
             held = min(options["batch_size"] * replicas, clients)
-            rate = held * self.output / (ttft + self.output * tpot)
+            rate = held * self.output / (ttft + (self.output - 1) * tpot)
         spread = 1.0 if self.part.range_ratio is None else self.part.range_ratio
         return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output, spread)
 

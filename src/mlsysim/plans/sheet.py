@@ -17,27 +17,13 @@ from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.resolve import find_region
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import time_unit
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult
 from mlsysim.walls.operations.sustainability import SustainabilityModel, SustainabilityResult
 from mlsysim.walls.result import Result
-
-__all__ = [
-    "FIRST_ORDER_ONLY",
-    "Share",
-    "Sheet",
-    "Spent",
-    "compact_time",
-    "count_text",
-    "in_unit_of",
-    "interval_sentence",
-    "limit_of",
-    "many",
-    "spend",
-    "time_unit",
-]
 
 
 class Sheet:
@@ -56,10 +42,13 @@ class Sheet:
         self.memory: MemoryBar | None = None
         self.roofline: list[dict[str, Any]] = []
         self.layout: dict[str, Any] = {}
-        self.interval = ""
-        self.interval_key = ""
         self.unknown: list[str] = []
-        self.facts: dict[str, Any] = {}
+        ops = plan.ops
+        self.facts: dict[str, Any] = {
+            "hourly_price": ops.cloud_price,
+            "checkpoint_given": ops.checkpoint_time,
+            "mtbf_given": ops.mtbf,
+        }
         self.together: dict[str, Together] = {}
         self.ledger: Ledger | None = None
         self.ledger_of_main: Ledger | None = None
@@ -162,8 +151,8 @@ class Sheet:
             main=main,
             binding=binding,
             next_wall=next_wall,
-            interval=self.interval,
-            interval_key=self.interval_key,
+            interval=interval_sentence(self.assumed.get("interval", "")) if calibrated else FIRST_ORDER_ONLY,
+            interval_key=str(self.assumed.value("interval", "")) if calibrated else "first order",
             time_parts=self.time_parts,
             memory=self.memory,
             roofline=tuple(self.roofline),
@@ -342,11 +331,6 @@ def _report(sheet: Sheet, spent: Spent, region: Any) -> None:
         sheet.score(18, f"{spent.kg:,.0f} kg CO2e", note=region.name if region else "")
     if spent.liters is not None:
         sheet.add("macro", "water", "Water", quantity(spent.liters, "L"), 18)
-
-
-def time_unit(seconds: float) -> str:
-    """The unit in which a time reads best."""
-    return "s" if seconds >= 1 else "ms" if seconds >= 1e-3 else "us"
 
 
 def in_unit_of(band: Any, seconds: float) -> Any:

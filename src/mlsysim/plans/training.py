@@ -7,32 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.losslaw import training_flops
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import (
-    FIRST_ORDER_ONLY,
     Sheet,
     compact_time,
     count_text,
     in_unit_of,
     limit_of,
     spend,
-    time_unit,
 )
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.plans.training_run import TrainingRun, training_run
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import byte_unit
-from mlsysim.walls.algorithm.complexity import ScalingModel
+from mlsysim.units.text import byte_unit, time_unit
+from mlsysim.walls.algorithm.complexity import ScalingModel, training_flops
 from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.zoo.constants import constant
-
-__all__ = ["evaluate_training"]
 
 _SECONDS_PER_DAY = 86400.0
 _STEP = "step"
@@ -64,7 +59,6 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     seconds = to_si(step.step_latency_total, "s")
     tokens_per_second = to_si(step.tokens_per_second, "1/s")
     band = step.step_interval
-    _interval(sheet, step, calibrated)
     _facts(sheet, model, fleet, step)
 
     needed, there = step.memory_per_accelerator, step.memory_capacity
@@ -74,7 +68,7 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     state = sum(held.get(name, 0.0) for name in _STATE)
     sheet.add("feasibility", "model_state", "Weights, gradients, optimizer", quantity(state, "byte").to("GB"), 2)
     sheet.add("feasibility", "activations", "Activations", quantity(held.get("activations", 0.0), "byte").to("GB"), 2)
-    sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte").to("GB") for name in _STATE if name in held}
+    sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte") for name in _STATE if name in held}
     sheet.ingest(model.data_rate, fleet.node.accelerator)
 
     shown = step.step_latency_total.to(time_unit(seconds))
@@ -119,21 +113,23 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
 
 def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult) -> None:
     """What equations of metrics show beside other metrics."""
-    chip, shown = fleet.node.accelerator, step._context
-    seconds, peak, count = to_si(step.step_latency_total, "s"), shown["peak"], fleet.total_accelerators
+    shown = step._context
+    saved = shown["saved"]
+    names = (
+        ("samples_on_a_device", "bytes_a_sample_keeps") if model.fixed_shape else ("layers_kept", "bytes_a_layer_keeps")
+    )
     sheet.facts |= {
-        "chip": chip.name,
-        "accelerators": count,
-        "peak": quantity(peak, "flop/s").to("TFLOPs/s"),
-        "model_operations": quantity(step.mfu * seconds * peak * count, "flop").to("PFLOP"),
-        "hardware_operations": quantity(step.hfu * seconds * peak * count, "flop").to("PFLOP"),
-        "work_of_a_step": to_si(step.tokens_per_second, "1/s") * seconds,
+        "memory_stated": fleet.node.accelerator.memory.capacity,
+        "accelerators": fleet.total_accelerators,
+        "peak": quantity(shown["peak"], "flop/s"),
+        "model_operations": quantity(shown["model_flops"], "flop"),
+        "hardware_operations": quantity(shown["hardware_flops"], "flop"),
+        "work_of_a_step": shown["work"],
+        names[0]: float(saved.layers),
+        names[1]: quantity(saved.each, "byte"),
+        "bytes_of_the_layer_computed_again": quantity(saved.again, "byte"),
+        "bytes_of_the_logits": quantity(saved.logits, "byte"),
     }
-    ops = sheet.plan.ops
-    if ops.checkpoint_time is not None:
-        sheet.facts["checkpoint_given"] = ops.checkpoint_time
-    if ops.cloud_price is not None:
-        sheet.facts["hourly_price"] = ops.cloud_price
     if model.parameters is not None:
         sheet.facts["parameters"] = _worked(model)
 
@@ -148,24 +144,6 @@ def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
         "batch_size": options["batch_size"],
         "seq_len": options["seq_len"],
     }
-
-
-_ELSEWHERE = ", none of them on one accelerator,"
-"""Of every published training run in the tables that the bands rest on."""
-
-
-def _interval(sheet: Sheet, step: DistributedResult, calibrated: bool) -> None:
-    """What the interval rests on."""
-    band = step._context.get("band")
-    if not calibrated:
-        sheet.interval = FIRST_ORDER_ONLY
-    elif band is not None:
-        sheet.interval_key = band.regime
-        sheet.interval = (
-            "Extrapolating: no measured run is near this one; the interval is the widest of its kind."
-            if band.extrapolating
-            else f"90 % of {band.rows} published runs of this kind{_ELSEWHERE if step.accelerators == 1 else ''} lay in the interval."
-        )
 
 
 def _rate_band(rate: Any, band: Any, seconds: float) -> tuple[Any, Any] | None:

@@ -18,8 +18,6 @@ from mlsysim.systems.types import Fleet
 from mlsysim.vocabulary import python_name
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 
-__all__ = ["fitting_step", "step_options", "training_batch"]
-
 SEQ_LEN = 4096
 _TOKENS_A_STEP = 4e6
 _SHARING = 64

@@ -21,8 +21,6 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.fleet.fragility import ReliabilityModel, ReliabilityResult
 from mlsysim.walls.operations.checkpoint import CheckpointModel
 
-__all__ = ["TrainingRun", "training_run"]
-
 _DAY = 86400.0
 
 

@@ -25,9 +25,16 @@ from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Source
 
 _RESOLVERS: tuple[type[Resolver[Any]], ...] = (
-    DistributedModel, ServingModel, SingleNodeModel, ReliabilityModel, CheckpointModel, EconomicsModel,
-    SustainabilityModel, ScalingModel, DataModel,
-)  # fmt: skip
+    DistributedModel,
+    ServingModel,
+    SingleNodeModel,
+    ReliabilityModel,
+    CheckpointModel,
+    EconomicsModel,
+    SustainabilityModel,
+    ScalingModel,
+    DataModel,
+)
 
 # Assumptions whose default is a constant of data/constants.toml.
 _CONSTANTS = {

@@ -93,8 +93,8 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         **REPLICA_INPUTS,
     }
     equations = written(r"""
-        max_throughput: X = R B n_out / (TTFT + n_out ITL)
-            X = \frac{R\,B\,n_{\mathrm{out}}}{\mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}}
+        max_throughput: X = R B n_out / (TTFT + (n_out - 1) ITL)
+            X = \frac{R\,B\,n_{\mathrm{out}}}{\mathrm{TTFT} + (n_{\mathrm{out}} - 1)\,\mathrm{ITL}}
             R = num_replicas, B = best_batch_size, n_out = output_len, TTFT = ttft in s, ITL = itl in s
         p99_latency: P(T > t) = 0.01 for R B slots at load rho
             P(T > t) = 0.01,\quad c = R\,B

@@ -132,6 +132,7 @@ class MicrocontrollerPass:
     clock: float
     assumptions: dict[str, str]
     source: str
+    regime: str
 
 
 def microcontroller_pass(
@@ -191,7 +192,7 @@ def microcontroller_pass(
     )
     source = table["boards"][target.name].get("source", table["source"])["title"]
     rate = macs / (each * target.clock)
-    return MicrocontrollerPass(time, low, high, energy, macs * batch, rate, target.clock, notes, source)
+    return MicrocontrollerPass(time, low, high, energy, macs * batch, rate, target.clock, notes, source, band.regime)
 
 
 def _default_runtime(runtimes: dict[str, float]) -> str:

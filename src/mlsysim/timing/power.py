@@ -93,22 +93,26 @@ def power_terms(chip: HardwareNode, work: str = "serving") -> PowerTerms:
     return PowerTerms(tdp * c["idle"], tdp * c["floor"], tdp * c["memory"], tdp * c["arithmetic"], _wide_peak(chip))
 
 
+def power_figures(chip: HardwareNode, activity: Activity, work: str = "serving") -> dict[str, Any]:
+    """What the power of one device follows from: the inputs of :func:`~mlsysim.physics.power.running_power`."""
+    c = _constants(chip, work)
+    return {
+        "tdp": to_si(chip.tdp, "W"),
+        "idle": c["idle"],
+        "floor": c["floor"] + (c.get("converting", 0.0) if activity.converting else 0.0),
+        "busy": activity.busy,
+        "exponent": c["exponent"],
+        "memory": c["memory"],
+        "memory_utilisation": activity.memory,
+        "arithmetic": c["arithmetic"],
+        "arithmetic_utilisation": activity.arithmetic,
+        "cap": c["cap"],
+    }
+
+
 def power_of(chip: HardwareNode, activity: Activity, work: str = "serving") -> Any:
     """Watts of one device doing a kind of work: serving, diffusion, or kernels."""
-    c = _constants(chip, work)
-    floor = c["floor"] + (c.get("converting", 0.0) if activity.converting else 0.0)
-    return running_power(
-        to_si(chip.tdp, "W"),
-        c["idle"],
-        floor,
-        activity.busy,
-        c["exponent"],
-        c["memory"],
-        activity.memory,
-        c["arithmetic"],
-        activity.arithmetic,
-        c["cap"],
-    )
+    return running_power(**power_figures(chip, activity, work))
 
 
 def waiting_share(chip: HardwareNode) -> float:

@@ -53,6 +53,11 @@ def byte_unit(value: float) -> str:
     return next(unit for least, unit in _BYTES if value >= least)
 
 
+def time_unit(seconds: float) -> str:
+    """The unit in which a time reads best."""
+    return "s" if seconds >= 1 else "ms" if seconds >= 1e-3 else "us"
+
+
 def bytes_text(value: float) -> str:
     """Bytes in the unit that suits them, with the digits of a metric: what sentences and charts print.
 

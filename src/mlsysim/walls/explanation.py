@@ -24,6 +24,8 @@ from mlsysim.units.registry import Quantity, format_unit
 if TYPE_CHECKING:
     from mlsysim.walls.result import Result
 
+__all__ = ["STYLES", "filled", "render"]
+
 STYLES = ("text", "markdown", "latex")
 
 _WRITTEN = re.compile(r"^(\w+)(?: if (\w+))?: (.+)\n +(.+)(?:\n +(.+ = .+))?$", re.MULTILINE)
@@ -52,13 +54,32 @@ def written(text: str) -> tuple[Equation, ...]:
     return tuple(found)
 
 
+_SCALES = {
+    "B": ("kB", "MB", "GB", "TB", "PB"),
+    "B/s": ("kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
+    "flop": ("kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP"),
+    "flop/s": ("kFLOPs/s", "MFLOPs/s", "GFLOPs/s", "TFLOPs/s", "PFLOPs/s", "EFLOPs/s"),
+}
+"""Units that read best with a prefix, by steps of a thousand."""
+
+
 def number(value: Any, unit: str = "") -> str:
-    """A value with four significant digits and its unit."""
+    """A value with four significant digits, or all in front of the point, and its unit with the prefix that suits it.
+
+    >>> number(98304), number(1.507e11, "byte"), number(957134.2, "kWh"), number(1.48e13)
+    ('98,304', '150.7 GB', '957,134 kWh', '1.48e+13')
+    """
     if isinstance(value, Quantity):
-        return f"{value.magnitude:,.4g} {format_unit(value.units)}".strip()
+        value, unit = value.magnitude, format_unit(value.units)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:,.4g} {unit}".strip()
+    unit = unit.replace("byte", "B")
+    for larger in _SCALES.get(unit, ()):
+        if abs(value) < 1e3:
+            break
+        value, unit = value / 1e3, larger
+    whole = 1e4 <= abs(value) < 1e9 or (isinstance(value, int) and abs(value) < 1e9)
+    return f"{value:,.0f} {unit}".strip() if whole else f"{value:,.4g} {unit}".strip()
 
 
 def render(result: Result, style: str) -> str:

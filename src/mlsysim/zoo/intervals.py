@@ -61,3 +61,11 @@ def interval(regime: str, measured: bool) -> Interval:
             extrapolating=True,
         )
     return Interval(low=0.5, high=2.0, rows=0, regime=regime, extrapolating=True)
+
+
+def published(band: Interval, accelerators: int) -> str:
+    """What a band of training rests on, in words; no published run is on one accelerator."""
+    if band.extrapolating:
+        return "extrapolating: no measured run is near this one; the interval is the widest of its kind"
+    alone = ", none of them on one accelerator" if accelerators == 1 else ""
+    return f"90 % of {band.rows} published runs of this kind{alone}"

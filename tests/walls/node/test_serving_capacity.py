@@ -33,7 +33,7 @@ def test_service_time_has_the_length_of_the_answer():
     result = MODEL.solve(**BASE, batch_size=8, output_len=200)
     served = ServingModel().solve("Llama3_8B", "H100", seq_len=1024, batch_size=8, output_len=200)
     assert seconds(result.ttft) == seconds(served.ttft) and seconds(result.itl) == seconds(served.itl)
-    assert seconds(result.base_request_latency) == pytest.approx(seconds(served.ttft) + 200 * seconds(served.itl))
+    assert seconds(result.base_request_latency) == pytest.approx(seconds(served.ttft) + 199 * seconds(served.itl))
     assert rate(result.per_replica_qps_capacity) == pytest.approx(8 / seconds(result.base_request_latency))
     assert result.active_batch_size == 8
 
@@ -129,4 +129,4 @@ def test_error_sentences(inputs, said):
 
 def test_explanation():
     text = MODEL.solve(**BASE).explain()
-    assert "S = TTFT + n_out ITL" in text and "rho = lambda S / (R B)" in text
+    assert "S = TTFT + (n_out - 1) ITL" in text and "rho = lambda S / (R B)" in text

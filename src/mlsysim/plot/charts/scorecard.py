@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.engine.scenario import SystemEvaluation
+from mlsysim.engine.evaluation import SystemEvaluation
 from mlsysim.errors import InputError
 from mlsysim.plot.amounts import plain, read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure

@@ -33,7 +33,7 @@ from mlsysim.cases.schedule import idle_time, schedule_of
 from mlsysim.cases.train import Step, first_order_amounts
 from mlsysim.cases.train_layers import PARTS
 from mlsysim.cases.trainer import Trainer
-from mlsysim.cases.training_memory import fitting_change, on_device, on_host, training_held
+from mlsysim.cases.training_memory import fitting_change, on_device, on_host, training_held, training_state_of
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
@@ -50,7 +50,9 @@ from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input,
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import interval
+from mlsysim.zoo.intervals import interval, published
+
+__all__ = ["CARDS", "DistributedModel", "DistributedResult"]
 
 CARDS = """
 14 Communication: collective bandwidth
@@ -284,8 +286,7 @@ class DistributedModel(Resolver[DistributedResult]):
                     field="efficiency",
                 )
             band = interval(training_regime(trainer.software.shape, job.frozen), trainer.software.chip.measured)
-            if band.extrapolating:
-                assumed["interval"] = "extrapolating: no measurement of this kind is near"
+            assumed.say("interval", band.regime, INFERRED, published(band, accelerators))
         binding, trace, remedies = _fitting(job, layout, memory, trainer.capacity, fits)
         outcome = DistributedResult.of(
             assumed,
@@ -319,7 +320,7 @@ class DistributedModel(Resolver[DistributedResult]):
             step_interval=None if band is None else (step.seconds / band.high, step.seconds / band.low),
             constraint_trace=trace,
             remedies=remedies,
-            shown=partial(_shown, trainer, job, layout, micro, step, held, band),
+            shown=partial(_shown, trainer, job, layout, micro, step, held),
             cited={"model": x.model, "hardware": chip},
             case=partial(_ledger, trainer, job, layout, chip, mfu),
             noun="step",
@@ -350,11 +351,11 @@ def _ledger(trainer: Trainer, job: Job, layout: Layout, chip: HardwareNode, util
 
 
 def _shown(
-    trainer: Trainer, job: Job, layout: Layout, micro: Demand, step: Step, held: tuple[Held, ...], band: Any
+    trainer: Trainer, job: Job, layout: Layout, micro: Demand, step: Step, held: tuple[Held, ...]
 ) -> dict[str, Any]:
     """What the equations show beside the fields of the result."""
     amounts = first_order_amounts(job, layout, micro)
-    m = layout.micro_batches * job.accumulation
+    m, saved = layout.micro_batches * job.accumulation, training_state_of(job, layout).saved
     first_order = trainer.software is None
     return {
         "first_order": first_order,
@@ -367,6 +368,9 @@ def _shown(
         "device_flops": amounts.flops * m,
         "device_bytes": amounts.moved * m,
         "model_flops": micro.flops * layout.dp * m,
+        "hardware_flops": micro.hardware_flops * layout.dp * m,
+        "work": micro.tokens * layout.dp * m,
+        "saved": saved,
         "intra_bandwidth": trainer.net.link,
         "inter_bandwidth": trainer.net.fabric,
         "inter_latency": trainer.net.fabric_latency,
@@ -381,5 +385,4 @@ def _shown(
         "host_state": on_host(held),
         "host_link": trainer.host_link,
         "local_batch": layout.local_batch * job.accumulation,
-        "band": band,
     }

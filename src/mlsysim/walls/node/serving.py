@@ -32,6 +32,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from mlsysim.cases.algebra import ledger_of
+from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.cache import DeviceMemory, fullest, remedies, wider_groups
 from mlsysim.cases.closed_loop import CLIENT_ROUNDS
 from mlsysim.cases.deployment import Deployment, language_model
@@ -50,6 +51,8 @@ from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_F
 from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval
+
+__all__ = ["CARDS", "ServingModel", "ServingResult", "deployment_of"]
 
 CARDS = """
 4 Serving: time to first token and between tokens
@@ -259,6 +262,7 @@ class ServingModel(Resolver[ServingResult]):
             **(_of_clients(looped, traffic.mean_answer) if looped is not None else {}),
             shown={
                 "batch": batch,
+                "fullest": chip,
                 "cache_of_a_sequence": writer.cache(length),
                 "cache_groups": memory.writing.groups,
                 "device_capacity": memory.writing.capacity,
@@ -443,16 +447,17 @@ def _chunks(x: Any, new: int) -> int:
     return math.ceil(new / min(x.prefill_chunk_tokens or new, new))
 
 
-def _bands(machine: Engines, served: Served, assumed: dict[str, str]) -> dict[str, Any]:
+def _bands(machine: Engines, served: Served, assumed: Assumptions) -> dict[str, Any]:
     """Intervals of the times of a batch, and what they rest on."""
     kind = "serving disaggregated" if machine.apart else "serving"
-    measured = machine.writer.family != "other"
+    measured = machine.writer.kernels.family != "other"
     itl, ttft = interval(f"{kind} tpot", measured), interval(f"{kind} ttft", measured)
-    assumed["interval"] = (
+    words = (
         f"90 % of the times per token of {itl.rows} measured {'disaggregated ' if machine.apart else ''}serving runs"
         if not itl.extrapolating
         else "extrapolating: serving was not validated on such a chip"
     )
+    assumed.say("interval", itl.regime, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
 
@@ -476,7 +481,7 @@ def _binding(outcome: ServingResult) -> Binding:
     for phase in (FIRST, ANSWER):
         own = of_phase(ledger, phase)
         wall = own.binding_wall
-        most = own.largest(wall).name.removeprefix(f"{phase}: ")
+        most = own.largest(wall).name
         share = own.walls()[wall] / own.seconds
         said.append(f"wall {wall} ({NAMES[wall]}) has {share:.0%} of {_WORDS[phase]}, most of it {most}")
     wall, _, margin = lead(ledger)

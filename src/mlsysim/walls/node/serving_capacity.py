@@ -1,6 +1,6 @@
 """Serving capacity: how many replicas a stream of requests needs, from the roofline of wall 4 and the queue of wall 7.
 
-    S = TTFT(B) + n_out ITL(B)                  a request holds one of B slots of a replica for so long
+    S = TTFT(B) + (n_out - 1) ITL(B)            a request holds one of B slots of a replica for so long
     rho = lambda S / (R B),  P(T > target) <= 1 %                       M/G/c with c = R B slots (walls 4 and 7)
 
 A replica works on B requests at a time. TTFT(B) is the prefill of B prompts: with continuous batching a request waits for the
@@ -32,6 +32,14 @@ from mlsysim.walls.node.tail import TailLatencyModel, replicas_for_percentile
 from mlsysim.walls.result import Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import cite
+
+__all__ = [
+    "REPLICA_INPUTS",
+    "ServedBatch",
+    "ServingCapacityModel",
+    "ServingCapacityResult",
+    "serve_batch",
+]
 
 P99 = 0.99
 
@@ -123,8 +131,8 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
         **REPLICA_INPUTS,
     }
     equations = written(r"""
-        base_request_latency: S = TTFT + n_out ITL
-            S = \mathrm{TTFT} + n_{\mathrm{out}}\,\mathrm{ITL}
+        base_request_latency: S = TTFT + (n_out - 1) ITL
+            S = \mathrm{TTFT} + (n_{\mathrm{out}} - 1)\,\mathrm{ITL}
             TTFT = ttft in s, n_out = output_tokens, ITL = itl in s
         per_replica_qps_capacity: q = B / S
             q = B / S

@@ -33,6 +33,20 @@ from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import Amount, Power, Result
 from mlsysim.zoo.constants import constant
 
+__all__ = [
+    "AVERAGE_POWER",
+    "CARDS",
+    "DURATION_DAYS",
+    "FLEET_INPUT",
+    "HOST",
+    "MEMORY_UTILISATION",
+    "MFU",
+    "PLACE",
+    "EnergyKwh",
+    "SustainabilityModel",
+    "SustainabilityResult",
+]
+
 CARDS = """
 18 Sustainability: energy, carbon and water
 CO2 = E_IT PUE CI (Patterson et al. 2021)
@@ -109,12 +123,18 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         "memory_utilisation": MEMORY_UTILISATION,
     }
     equations = written(r"""
-        power: power = N p + K h
+        power if hosts: power = N p + K h
             P = N\,p + K\,h
             N = devices, p = power_per_accelerator in kW, K = hosts, h = host_power in kW
-        it_energy_kwh: E_IT = (N p + K h) t, with p = TDP (i + (1 - i) MFU)
-            E_{\mathrm{IT}} = (N\,p + K\,h)\,t,\quad p = \mathrm{TDP}\,(i + (1-i)\,\mathrm{MFU})
-            N = devices, p = power_per_accelerator in kW, K = hosts, h = host_power in kW, t = duration_days in h, MFU = mfu
+        power if accelerators_alone: power = N p
+            P = N\,p
+            N = devices, p = power_per_accelerator in kW
+        power_per_accelerator if proportional: p = TDP (i + (1 - i) MFU)
+            p = \mathrm{TDP}\,(i + (1-i)\,\mathrm{MFU})
+            TDP = tdp in W, i = idle, MFU = mfu
+        it_energy_kwh: E_IT = P t
+            E_{\mathrm{IT}} = P\,t
+            P = power in kW, t = duration_days in h
         total_energy_kwh: E = E_IT PUE
             E = E_{\mathrm{IT}} \times \mathrm{PUE}
             E_IT = it_energy_kwh in kWh, PUE = pue
@@ -173,7 +193,10 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
                 "devices": fleet.total_accelerators,
                 "hosts": fleet.count if x.include_host else None,
                 "host_power": host if x.include_host else None,
-                "mfu": x.mfu if x.average_power is None else None,
+                "accelerators_alone": not x.include_host,
+                "proportional": x.average_power is None and x.memory_utilisation is None,
+                "tdp": None if chip.tdp is None else to_si(chip.tdp, "W"),
+                "idle": constant("idle_power_fraction").number,
                 "intensity": site.carbon,
                 "wue": site.wue,
                 "embodied": embodied,

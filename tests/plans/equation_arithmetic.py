@@ -1,0 +1,107 @@
+"""The arithmetic of an answer's equations: the right-hand side with its inputs put in, and how far their rounding moves it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.plans.answer import Equation, Metric
+from mlsysim.units.registry import Quantity, parse_quantity
+
+_NUMBER = re.compile(r"(\$?)(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)(%?)\s*(.*)")
+_TOKEN = re.compile(r"\s*(?:(?P<number>\d+\.?\d*)|(?P<name>§\d+§)|(?P<call>min|max|sqrt|floor)\b|(?P<sign>[-+*/^(),]))")
+_CALLS: dict[str, Any] = {
+    "min": min,
+    "max": max,
+    "sqrt": lambda x: x**0.5,
+    "floor": lambda x: math.floor(x.to("").magnitude if isinstance(x, Quantity) else x),
+}
+
+
+def read(text: str) -> tuple[Any, Any]:
+    """A printed number with its unit, and half of its last digit."""
+    found = _NUMBER.fullmatch(text.strip())
+    assert found is not None, text
+    digits, unit = found[2].replace(",", ""), "USD" if found[1] else found[4]
+    mantissa, _, exponent = digits.partition("e")
+    half = 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+    scale = 0.01 if found[3] else 1.0
+    return tuple(parse_quantity(f"{number * scale!r} {unit}".strip()) for number in (float(digits), half))
+
+
+def side(equation: Equation) -> tuple[str, tuple[str, str] | None]:
+    """The right-hand side, and what it is ``with``: a symbol and its own."""
+    text, _, more = equation.text.partition(", with ")
+    symbol, is_one, own = more.partition(" = ")
+    text = text.rpartition(" = ")[2]
+    depth, end = 0, len(text)
+    for place, mark in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(mark, 0)
+        if mark == "," and depth == 0:
+            end = place
+            break
+    return text[:end].strip(), (symbol, own) if is_one and len(symbol) < 10 else None
+
+
+def evaluated(text: str, values: Mapping[str, Any]) -> Any:
+    """The value of an expression; juxtaposition multiplies. None where it has words that are no symbols."""
+    names = sorted(values, key=len, reverse=True)
+    for place, name in enumerate(names):
+        text = re.sub(rf"(?<![\w§]){re.escape(name)}(?![\w§])", f"§{place}§", text)
+    pieces: list[str] = []
+    at = 0
+    while at < len(text.rstrip()):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            return None
+        at = found.end()
+        kind = found.lastgroup
+        piece = found[0].strip()
+        follows = bool(pieces) and (pieces[-1] not in _CALLS and pieces[-1][-1] in ")]0123456789")
+        if follows and (kind != "sign" or piece == "("):
+            pieces.append("*")
+        pieces.append(f"v[{int(piece[1:-1])}]" if kind == "name" else {"^": "**"}.get(piece, piece))
+    return eval(" ".join(pieces), {"__builtins__": {}}, {"v": [values[name] for name in names], **_CALLS})
+
+
+def value_of(equation: Equation, values: Mapping[str, Any]) -> Any:
+    """What an equation gives with these inputs."""
+    if "sum" in equation.text.split("=")[-1].split(",")[0].split() and "over operators" not in equation.text:
+        if equation.text.startswith("1 / M"):
+            return 1 / sum(1 / each for each in values.values())
+        first, *others = values.values()
+        for each in others:
+            first = first + each
+        return first
+    text, own = side(equation)
+    held = dict(values)
+    if own is not None:
+        held[own[0]] = evaluated(own[1], values)
+    return evaluated(text, held)
+
+
+def wrong_by(equation: Equation, metric: Metric) -> str | None:
+    """Why the right-hand side does not give the metric's value; None where it does, to the digits that are printed."""
+    values = {symbol: read(text) for symbol, text in equation.inputs.items()}
+    plain = {symbol: value for symbol, (value, _) in values.items()}
+    found = value_of(equation, plain)
+    if found is None:
+        return f"{equation.text!r} is not arithmetic"
+    unit = metric.value.units if isinstance(metric.value, Quantity) else ""
+
+    def number(value: Any) -> float:
+        return float(value.to(unit or "").magnitude) if isinstance(value, Quantity) else float(value)
+
+    printed, slack = read(equation.value)
+    wanted = number(metric.value)
+    shown = number(printed) if not (unit and printed.units.dimensionless) else float(printed.magnitude)
+    room = float(slack.magnitude) if not unit or printed.units.dimensionless else number(slack)
+    for symbol, (value, half) in values.items():
+        room += abs(number(value_of(equation, {**plain, symbol: value + half})) - number(found))
+    if abs(shown - wanted) > float(room):
+        return f"prints {equation.value} and is {metric.value}"
+    if abs(number(found) - wanted) > 1.01 * room:
+        return f"{equation.text!r} with {equation.inputs} gives {found}, not {metric.value}"
+    return None
