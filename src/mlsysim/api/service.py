@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from mlsysim.api import requests as ask
@@ -35,6 +34,7 @@ from mlsysim.errors import (
     ZooFileError,
     unknown_name,
 )
+from mlsysim.plans import catalogue
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
@@ -172,92 +172,22 @@ def _export(request: ask.ExportRequest, limits: Limits) -> dict[str, Any]:
 # --- what there is ------------------------------------------------------------------------------------------------
 
 
-def _registries(kind: str) -> list[Any]:
-    from mlsysim.hardware.registry import Hardware
-    from mlsysim.infra.registry import Grids
-    from mlsysim.models.registry import Models
-    from mlsysim.systems.registry import Clusters, Fabrics, Nodes
-
-    return {"hardware": [Hardware], "models": [Models], "systems": [Clusters, Nodes, Fabrics], "grids": [Grids]}[kind]
-
-
-def _word(registry: Any) -> str:
-    return str(registry._name).rsplit(".", 1)[-1].lower()
-
-
 def _zoo(request: ask.ZooRequest, limits: Limits) -> dict[str, Any]:
     if request.kind is None:
         if request.name is not None or request.filters or request.sort:
             raise InputError("Say which part of the zoo: hardware, models, systems or grids.", field="kind")
-        parts = ask.ZooKind.__args__  # type: ignore[attr-defined]
-        return {"zoo": {kind: {_word(r): len(r) for r in _registries(kind)} for kind in parts}}
-    registries = _registries(request.kind)
-    if request.name is None:
-        return _listing(registries, request)
-    for registry in registries:
-        if request.name in registry:
-            entry = registry.get(request.name)
-            return {"zoo": _word(registry), "entry": entry.model_dump(mode="json", exclude_none=True)}
-    names = [key for registry in registries for key in registry.keys()]  # noqa: SIM118
-    raise unknown_name(f"entry of the zoo of {request.kind}", request.name, names)
-
-
-def _listing(registries: list[Any], request: ask.ZooRequest) -> dict[str, Any]:
-    from mlsysim.zoo.query import condition, in_order
-
-    tests = [condition(text) for text in request.filters]
-    rows: list[dict[str, Any]] = []
-    for registry in registries:
-        entries = [entry for entry in registry if all(test(entry) for test in tests)]
-        if request.sort is not None:
-            entries = in_order(entries, request.sort)
-        cells = {row[0]: row for row in registry.rows()}
-        headers = ["key", *registry._columns]
-        rows += [
-            dict(zip(headers, cells[entry.metadata.key], strict=True)) | {"zoo": _word(registry)} for entry in entries
-        ]
+        return {"zoo": catalogue.counts()}
+    zoos = catalogue.registries(request.kind)
+    if request.name is not None:
+        word, entry = catalogue.entry_named(request.kind, zoos, request.name)
+        return {"zoo": word, "entry": entry.model_dump(mode="json", exclude_none=True)}
+    rows = catalogue.as_documents(catalogue.listing(zoos, request.filters, request.sort))
     chosen = rows[request.offset : request.offset + request.limit]
     return {"total": len(rows), "offset": request.offset, "entries": chosen}
 
 
-_CARD = ("number", "name", "resolver", "bounds", "equation", "reference", "question")
-
-
 def _walls(request: ask.WallsRequest, limits: Limits) -> dict[str, Any]:
-    from mlsysim.walls import catalog
-
-    def card(wall: Any) -> dict[str, Any]:
-        return {name: getattr(wall, name) for name in _CARD} | {"domain": wall.domain.name}
-
-    if request.number is None:
-        return {"walls": [card(wall) for wall in catalog.walls()]}
-    wall = catalog.wall(request.number)
-    resolver = catalog.resolver(wall.resolver)
-    return card(wall) | {
-        "inputs": {name: spec.meaning for name, spec in resolver.inputs.items()},
-        "fallacies": list(resolver.fallacies()),
-    }
-
-
-def _schema(request: ask.SchemaRequest, limits: Limits) -> dict[str, Any]:
-    from mlsysim.hardware.types import HardwareNode
-    from mlsysim.models.transformer import TransformerWorkload
-    from mlsysim.plans.files import plan_schema
-    from mlsysim.search.kinds import KINDS
-    from mlsysim.search.space_table import schema as space_schema
-    from mlsysim.walls.catalog import RESOLVERS, resolver
-
-    makers: dict[str, Callable[[], dict[str, Any]]] = {
-        "plan": plan_schema,
-        "hardware": HardwareNode.model_json_schema,
-        "workload": TransformerWorkload.model_json_schema,
-        **{f"space.{kind}": partial(space_schema, kind) for kind in KINDS},
-    }
-    if request.type in makers:
-        return makers[request.type]()
-    if request.type in RESOLVERS:
-        return resolver(request.type).schema()
-    raise unknown_name("type with a schema", request.type, [*makers, *RESOLVERS])
+    return {"walls": catalogue.wall_cards()} if request.number is None else catalogue.wall_card(request.number)
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -273,7 +203,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation("export", ask.ExportRequest, _export, "A plan as launch arguments or files; as text, nothing is written or run."),
         Operation("zoo", ask.ZooRequest, _zoo, "What the zoo has: hardware, models, systems, grids; or one entry with its sources."),
         Operation("walls", ask.WallsRequest, _walls, "All walls, or the card of one: equation, reference, inputs, fallacies."),
-        Operation("schema", ask.SchemaRequest, _schema, "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),
+        Operation("schema", ask.SchemaRequest, lambda r, limits: catalogue.schema_of(r.type), "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),
     )
 }  # fmt: skip
 """The operations by name."""

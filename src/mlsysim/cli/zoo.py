@@ -8,9 +8,7 @@ import typer
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import console, print_json, print_table, print_text
-from mlsysim.errors import InputError, unknown_name
-
-KINDS = ("hardware", "models", "systems", "grids")
+from mlsysim.errors import InputError
 
 
 def zoo(
@@ -37,34 +35,25 @@ def zoo(
     if kind == "check":
         _check(form)
         return
-    registries = _registries(kind)
+    from mlsysim.plans.catalogue import registries
+
+    zoos = registries(kind, "check")
     if name is not None:
-        _entry(registries, kind, name, form)
+        _entry(zoos, kind, name, form)
         return
-    _listing(registries, kind, sort, filter_ or [], form)
-
-
-def _registries(kind: str) -> list[Any]:
-    from mlsysim.hardware.registry import Hardware
-    from mlsysim.infra.registry import Grids
-    from mlsysim.models.registry import Models
-    from mlsysim.systems.registry import Clusters, Fabrics, Nodes
-
-    known = {"hardware": [Hardware], "models": [Models], "systems": [Clusters, Nodes, Fabrics], "grids": [Grids]}
-    if kind not in known:
-        raise unknown_name(
-            "part of the zoo", kind, [*known, "check"], "use one of " + ", ".join([*known, "check"]) + "."
-        )
-    return known[kind]
+    _listing(zoos, sort, filter_ or [], form)
 
 
 def _overview(form: str) -> None:
-    rows = [
-        [kind, ", ".join(f"{len(r)} {_word(r)}" for r in _registries(kind)), f"mlsysim zoo {kind}"] for kind in KINDS
-    ]
+    from mlsysim.plans.catalogue import counts
+
     if form == "json":
-        print_json({kind: {_word(r): len(r) for r in _registries(kind)} for kind in KINDS})
+        print_json(counts())
         return
+    rows = [
+        [kind, ", ".join(f"{count} {word}" for word, count in parts.items()), f"mlsysim zoo {kind}"]
+        for kind, parts in counts().items()
+    ]
     print_table(form, ["zoo", "entries", "to see them"], rows)
 
 
@@ -87,41 +76,27 @@ _LESS = ("source", "name", "year", "precision")
 """Columns that a narrow terminal misses least, in this order."""
 
 
-def _word(registry: Any) -> str:
-    return str(registry._name).rsplit(".", 1)[-1].lower()
+def _listing(zoos: list[Any], sort: str | None, filters: list[str], form: str) -> None:
+    from mlsysim.plans.catalogue import as_documents, listing
 
-
-def _listing(registries: list[Any], kind: str, sort: str | None, filters: list[str], form: str) -> None:
-    from mlsysim.zoo.query import condition, in_order
-
-    documents: list[dict[str, Any]] = []
-    for registry in registries:
-        keep = [condition(text, "--filter") for text in filters]
-        entries = [entry for entry in registry if all(test(entry) for test in keep)]
-        order = [entry.metadata.key for entry in (entries if sort is None else in_order(entries, sort))]
-        table = {row[0]: row for row in registry.rows()}
-        rows = [table[key] for key in order if key in table]
-        headers = ["key", *registry._columns]
-        if form == "json":
-            documents += [dict(zip(headers, row, strict=True)) | {"zoo": _word(registry)} for row in rows]
-        else:
-            title = f"{_word(registry)}: {len(rows)}" if form == "text" else None
-            numbers = [i for i, header in enumerate(headers) if header not in _WORDS]
-            order = [headers.index(header) for header in _LESS if header in headers]
-            order += [i for i in range(len(headers) - 1, 0, -1) if i not in order]
-            if form == "text":
-                rows = [[cell if len(cell) <= _LONGEST else cell[: _LONGEST - 1] + "…" for cell in row] for row in rows]
-            print_table(form, headers, rows, numbers, title, order)
+    listed = listing(zoos, filters, sort, "--filter")
     if form == "json":
-        print_json(documents)
+        print_json(as_documents(listed))
+        return
+    for word, headers, rows in listed:
+        title = f"{word}: {len(rows)}" if form == "text" else None
+        numbers = [i for i, header in enumerate(headers) if header not in _WORDS]
+        order = [headers.index(header) for header in _LESS if header in headers]
+        order += [i for i in range(len(headers) - 1, 0, -1) if i not in order]
+        if form == "text":
+            rows = [[cell if len(cell) <= _LONGEST else cell[: _LONGEST - 1] + "…" for cell in row] for row in rows]
+        print_table(form, headers, rows, numbers, title, order)
 
 
-def _entry(registries: list[Any], kind: str, name: str, form: str) -> None:
-    found = next((registry.get(name, None) for registry in registries if name in registry), None)
-    if found is None:
-        raise unknown_name(
-            f"entry of the zoo of {kind}", name, [key for registry in registries for key in list(registry.keys())]
-        )
+def _entry(zoos: list[Any], kind: str, name: str, form: str) -> None:
+    from mlsysim.plans.catalogue import entry_named
+
+    _, found = entry_named(kind, zoos, name)
     document = found.model_dump(mode="json", exclude_none=True)
     if form == "json":
         print_json(document)
@@ -181,53 +156,37 @@ def walls(
     mlsysim walls
     mlsysim walls 14
     """
-    from mlsysim.walls import catalog
+    from mlsysim.plans.catalogue import wall_card, wall_cards
 
     form = chosen_form(context, output, as_json)
     if number is None:
-        rows = [[w.number, w.name, w.domain.name, w.bounds, w.equation] for w in catalog.walls()]
-        headers = ["wall", "name", "domain", "bounds", "equation"]
+        cards = wall_cards()
+        headers = ["number", "name", "domain", "bounds", "equation"]
         if form == "json":
-            print_json([_card(w) for w in catalog.walls()])
+            print_json(cards)
         else:
-            print_table(form, headers, rows, right=(0,), drop=(4, 2))
+            rows = [[card[header] for header in headers] for card in cards]
+            print_table(form, ["wall", *headers[1:]], rows, right=(0,), drop=(4, 2))
         return
-    card = catalog.wall(number)
-    resolver = catalog.resolver(card.resolver)
-    document = _card(card) | {
-        "inputs": {name: spec.meaning for name, spec in resolver.inputs.items()},
-        "fallacies": resolver.fallacies(),
-    }
+    card = wall_card(number)
     if form == "json":
-        print_json(document)
+        print_json(card)
         return
     if form == "text":
-        print_text(f"{card}: {card.question}", "bold")
-        print_text(f"{card.equation}    ({card.reference})")
-        print_text(f"{card.domain.name}, resolved by mlsysim.{card.resolver}; bounds {card.bounds}.")
-    print_table(form, ["input", "meaning"], list(document["inputs"].items()))
+        print_text(f"Wall {card['number']}: {card['name']}: {card['question']}", "bold")
+        print_text(f"{card['equation']}    ({card['reference']})")
+        print_text(f"{card['domain']}, resolved by mlsysim.{card['resolver']}; bounds {card['bounds']}.")
+    print_table(form, ["input", "meaning"], list(card["inputs"].items()))
     if form == "text":
-        for fallacy in document["fallacies"]:
+        for fallacy in card["fallacies"]:
             print_text(f"Fallacy: {fallacy}", "yellow")
-
-
-def _card(wall: Any) -> dict[str, Any]:
-    return {
-        "number": wall.number,
-        "name": wall.name,
-        "domain": wall.domain.name,
-        "resolver": wall.resolver,
-        "bounds": wall.bounds,
-        "equation": wall.equation,
-        "reference": wall.reference,
-        "question": wall.question,
-    }
 
 
 def schema(
     context: typer.Context,
     type_: Annotated[
-        str, typer.Option("--type", help="plan, hardware, workload, or a resolver such as ServingModel")
+        str,
+        typer.Option("--type", help="plan, hardware, workload, space.training ..., or a resolver such as ServingModel"),
     ] = "plan",
     output: Output = None,
     as_json: AsJson = False,
@@ -240,24 +199,9 @@ def schema(
     form = chosen_form(context, output, as_json)
     if form not in ("json", "text"):
         raise InputError(f"A schema is JSON, so -o {form} says nothing; leave it out.", field="output")
-    from mlsysim.walls.catalog import RESOLVERS, resolver
+    from mlsysim.plans.catalogue import schema_of
 
-    if type_ == "plan":
-        from mlsysim.plans.files import plan_schema
-
-        print_json(plan_schema())
-    elif type_ == "hardware":
-        from mlsysim.hardware.types import HardwareNode
-
-        print_json(HardwareNode.model_json_schema())
-    elif type_ == "workload":
-        from mlsysim.models.transformer import TransformerWorkload
-
-        print_json(TransformerWorkload.model_json_schema())
-    elif type_ in RESOLVERS:
-        print_json(resolver(type_).schema())
-    else:
-        raise unknown_name("type with a schema", type_, ["plan", "hardware", "workload", *RESOLVERS])
+    print_json(schema_of(type_))
 
 
 def import_(
