@@ -60,7 +60,11 @@ def test_measured_beside_predicted(write):
     assert row.measured_intensity == pytest.approx(1.7 / 4.32 * 1000)
     assert row.grid_intensity == pytest.approx(383.55, abs=0.5)
     assert row.predicted_carbon == pytest.approx(4.32 * row.grid_intensity / 1000)
-    assert "4xH100" in report.text and json.loads(json.dumps(report.to_dict()))["type"] == "emissions"
+    assert (
+        report.rows[0].gpus == 4
+        and report.rows[0].chip == "H100"
+        and json.loads(json.dumps(report.to_dict()))["type"] == "emissions"
+    )
 
 
 @pytest.mark.parametrize(

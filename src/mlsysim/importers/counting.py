@@ -101,30 +101,11 @@ def product(name: str, a: Shape, b: Shape, weight: bool) -> Call:
     flops = 2 * groups * m * n * k
     held = elements(b)
     read, written = elements(a), groups * m * n
+    weights, inputs = (held, read) if weight else (0.0, read + held)
+    own: dict[str, Any] = {"n": n, "k": k, "flops": flops, "weights": weights, "inputs": inputs, "outputs": written}
     if elements(b[:-2]) == 1 and (weight or groups == 1 or elements(a[:-2]) == groups):
-        return Call(
-            name,
-            "gemm",
-            m=m * groups,
-            n=n,
-            k=k,
-            flops=flops,
-            weights=held if weight else 0.0,
-            inputs=read + (0.0 if weight else held),
-            outputs=written,
-        )
-    return Call(
-        name,
-        "grouped_gemm" if weight else "batched_gemm",
-        m=m,
-        n=n,
-        k=k,
-        groups=groups,
-        flops=flops,
-        weights=held if weight else 0.0,
-        inputs=read + (0.0 if weight else held),
-        outputs=written,
-    )
+        return Call(name, "gemm", m=m * groups, **own)
+    return Call(name, "grouped_gemm" if weight else "batched_gemm", m=m, groups=groups, **own)
 
 
 def attention(

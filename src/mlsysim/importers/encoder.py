@@ -12,11 +12,24 @@ from mlsysim.models.multimodal import SpeechWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
 Reading = tuple[TransformerWorkload, str]
+_CLASSIC: dict[str, Any] = {"gated_ffn": False, "bias": True, "norm": "layernorm", "tied_embeddings": True}
+
+
+def _encoder(config: Config, name: str, **own: Any) -> TransformerWorkload:
+    """An encoder with the dimensions of the configuration and what its family adds."""
+    dimensions: dict[str, Any] = {
+        "layers": config.integer(*LAYERS),
+        "hidden_dim": config.integer(*WIDTH, "dim"),
+        "heads": config.integer(*HEADS),
+        "ffn_dim": config.integer("intermediate_size", "hidden_dim"),
+        "vocab_size": config.integer(*VOCABULARY),
+    }
+    return TransformerWorkload(name=name, structure="encoder", **{**dimensions, **own})
 
 
 def bert(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """BERT, RoBERTa, XLM-R, ELECTRA, MPNet and DistilBERT: the encoder with its pooler, without a task's head."""
-    hidden, layers = config.integer(*WIDTH, "dim"), config.integer(*LAYERS)
+    hidden = config.integer(*WIDTH, "dim")
     positions = config.integer("max_position_embeddings", default=512)
     embedding = config.optional("embedding_size")
     distil, electra = model_type == "distilbert", model_type == "electra"
@@ -29,20 +42,12 @@ def bert(config: Config, model_type: str, name: str, warnings: list[str]) -> Rea
     if width != hidden:
         # A narrow table: its positions are narrow too, and the projection has a bias.
         extra += positions * width + hidden
-    workload = TransformerWorkload(
-        name=name,
-        structure="encoder",
-        layers=layers,
-        hidden_dim=hidden,
-        heads=config.integer(*HEADS),
-        ffn_dim=config.integer("intermediate_size", "hidden_dim"),
-        gated_ffn=False,
-        vocab_size=config.integer(*VOCABULARY),
-        tied_embeddings=True,
+    workload = _encoder(
+        config,
+        name,
+        **_CLASSIC,
         embedding_dim=embedding if width != hidden else None,
         position_embeddings=positions if width == hidden else 0,
-        bias=True,
-        norm="layernorm",
         # RoBERTa numbers positions from the padding's index on.
         max_context=positions - 2 if model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else positions,
         extra_parameters=extra,
@@ -58,19 +63,11 @@ def deberta(config: Config, model_type: str, name: str, warnings: list[str]) -> 
     absolute = config.flag("position_biased_input", default=True)
     positions = config.integer("max_position_embeddings", default=512)
     span = buckets if buckets > 0 else positions
-    workload = TransformerWorkload(
-        name=name,
-        structure="encoder",
-        layers=config.integer(*LAYERS),
-        hidden_dim=hidden,
-        heads=config.integer(*HEADS),
-        ffn_dim=config.integer("intermediate_size"),
-        gated_ffn=False,
-        vocab_size=config.integer(*VOCABULARY),
-        tied_embeddings=True,
+    workload = _encoder(
+        config,
+        name,
+        **_CLASSIC,
         position_embeddings=positions if absolute else 0,
-        bias=True,
-        norm="layernorm",
         max_context=positions,
         extra_parameters=float(2 * span * hidden + 2 * hidden),
     )
@@ -84,14 +81,9 @@ def modern_bert(config: Config, model_type: str, name: str, warnings: list[str])
     every = config.integer("global_attn_every_n_layers", default=3)
     full = -(-layers // every)  # the first layer is one of them
     spacing = layers // full
-    workload = TransformerWorkload(
-        name=name,
-        structure="encoder",
-        layers=layers,
-        hidden_dim=config.integer(*WIDTH),
-        heads=config.integer(*HEADS),
-        ffn_dim=config.integer("intermediate_size"),
-        vocab_size=config.integer(*VOCABULARY),
+    workload = _encoder(
+        config,
+        name,
         tied_embeddings=True,
         window=config.integer("local_attention", default=128),
         global_every=spacing,
@@ -144,12 +136,9 @@ def bart(config: Config, model_type: str, name: str, warnings: list[str]) -> Rea
         hidden_dim=hidden,
         heads=heads,
         ffn_dim=width,
-        gated_ffn=False,
         vocab_size=config.integer(*VOCABULARY),
-        tied_embeddings=True,
+        **_CLASSIC,
         position_embeddings=positions + 2 if learned else 0,
-        bias=True,
-        norm="layernorm",
         max_context=positions,
         # The encoder's own positions; mBART has a norm behind each embedding beside the one at each end.
         extra_parameters=float((positions + 2) * hidden if learned else 0)
@@ -173,12 +162,9 @@ def whisper(config: Config, model_type: str, name: str, warnings: list[str]) -> 
         "hidden_dim": hidden,
         "heads": heads,
         "ffn_dim": config.integer("decoder_ffn_dim"),
-        "gated_ffn": False,
         "vocab_size": config.integer(*VOCABULARY),
-        "tied_embeddings": True,
+        **_CLASSIC,
         "position_embeddings": config.integer("max_target_positions", default=448),
-        "bias": True,
-        "norm": "layernorm",
         "max_context": config.integer("max_target_positions", default=448),
         "encoder_positions": sources,
         "mel_bins": config.integer("num_mel_bins", default=80),

@@ -102,18 +102,21 @@ def program_in_memory(program: Any) -> Program:
     for node in program.graph.nodes:
         if node.op == "placeholder" and hasattr(node.meta.get("val"), "shape"):
             shapes[node.name] = _hinted(node.meta["val"].shape)
-    weights, buffers, inputs = {}, {}, []
-    for spec in program.graph_signature.input_specs:
-        key = getattr(spec.arg, "name", "")
+    specs = [(spec.kind.name.lower(), getattr(spec.arg, "name", "")) for spec in program.graph_signature.input_specs]
+    return _program(_fx_nodes(program.graph_module, {}, 0), specs, shapes)
+
+
+def _program(nodes: Iterable[GraphNode], specs: Iterable[tuple[str, str]], shapes: Mapping[str, Shape]) -> Program:
+    """The calls with what each input is: a parameter, one of the user's, or a buffer."""
+    found = Program(nodes, {}, {}, [])
+    for kind, key in specs:
         if key not in shapes:
             continue
-        if spec.kind.name == "PARAMETER":
-            weights[key] = shapes[key]
-        elif spec.kind.name == "USER_INPUT":
-            inputs.append(GraphTensor(key, shapes[key]))
+        if kind == "user_input":
+            found.inputs.append(GraphTensor(key, shapes[key]))
         else:
-            buffers[key] = shapes[key]
-    return Program(_fx_nodes(program.graph_module, {}, 0), weights, buffers, inputs)
+            (found.weights if kind == "parameter" else found.buffers)[key] = shapes[key]
+    return found
 
 
 def _hinted(sizes: Iterable[Any]) -> Shape:
@@ -187,20 +190,13 @@ def program_in_json(document: Any, name: str) -> Program:
         module = document["graph_module"]
         graph, signature = module["graph"], module["signature"]
         shapes = _json_shapes(graph)
-        weights, buffers, inputs = {}, {}, []
+        specs = []
         for spec in signature["input_specs"]:
             kind, content = next(iter(spec.items()))
             argument = content["arg"]
-            key = argument.get("as_tensor", argument).get("name", "") if isinstance(argument, dict) else ""
-            if key not in shapes:
-                continue
-            if kind == "parameter":
-                weights[key] = shapes[key]
-            elif kind == "user_input":
-                inputs.append(GraphTensor(key, shapes[key]))
-            else:
-                buffers[key] = shapes[key]
-        return Program(list(_json_nodes(graph, 0)), weights, buffers, inputs)
+            named = argument.get("as_tensor", argument).get("name", "") if isinstance(argument, dict) else ""
+            specs.append((kind, named))
+        return _program(list(_json_nodes(graph, 0)), specs, shapes)
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration, IndexError):

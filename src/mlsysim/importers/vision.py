@@ -31,22 +31,17 @@ def _image_size(config: Config, default: int = _IMAGE) -> int:
     return config.integer("image_size", default=default)
 
 
-def _tower(
-    config: Config, name: str, extra: float, classes: int, class_token: bool = True
-) -> VisionTransformerWorkload:
-    return VisionTransformerWorkload(
-        name=name,
-        layers=config.integer("num_hidden_layers", default=12),
-        hidden_dim=config.integer("hidden_size", default=768),
-        heads=config.integer("num_attention_heads", default=12),
-        ffn_dim=config.integer("intermediate_size", default=3072),
-        image_size=_image_size(config),
-        patch_size=config.integer("patch_size", default=16),
-        channels=config.integer("num_channels", default=3),
-        classes=classes,
-        class_token=class_token,
-        extra_parameters=extra,
-    )
+def _tower(config: Config, name: str, extra: float, classes: int, **own: Any) -> VisionTransformerWorkload:
+    sizes: dict[str, Any] = {
+        "layers": config.integer("num_hidden_layers", default=12),
+        "hidden_dim": config.integer("hidden_size", default=768),
+        "heads": config.integer("num_attention_heads", default=12),
+        "ffn_dim": own.pop("ffn_dim", None) or config.integer("intermediate_size", default=3072),
+        "image_size": _image_size(config),
+        "patch_size": config.integer("patch_size", default=16),
+        "channels": config.integer("num_channels", default=3),
+    }
+    return VisionTransformerWorkload(name=name, classes=classes, extra_parameters=extra, **sizes, **own)
 
 
 def vit(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -55,26 +50,16 @@ def vit(config: Config, model_type: str, name: str, warnings: list[str]) -> Read
         hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
         registers = config.integer("num_register_tokens", default=0, least=0)
         ratio = config.number("mlp_ratio", default=4.0)
-        if config.flag("use_swiglu_ffn", default=False):
+        gated = config.flag("use_swiglu_ffn", default=False)
+        if gated:
             warnings.append(
                 "The gated feed-forward layers of the largest DINOv2 are read at two thirds of their width."
             )
-        gated = config.flag("use_swiglu_ffn", default=False)
         width = int(hidden * ratio)
-        workload = VisionTransformerWorkload(
-            name=name,
-            layers=layers,
-            hidden_dim=hidden,
-            heads=config.integer("num_attention_heads"),
-            ffn_dim=(int(width * 2 / 3) + 7) // 8 * 8 if gated else width,
-            gated_ffn=gated,
-            image_size=_image_size(config),
-            patch_size=config.integer("patch_size"),
-            channels=config.integer("num_channels", default=3),
-            classes=0,
-            extra_parameters=float(2 * layers * hidden + hidden + registers * hidden),
-        )
-        return workload, "DINOv2"
+        width = (int(width * 2 / 3) + 7) // 8 * 8 if gated else width
+        extra = float(2 * layers * hidden + hidden + registers * hidden)
+        config.integer("patch_size")
+        return _tower(config, name, extra, 0, ffn_dim=width, gated_ffn=gated), "DINOv2"
     return _tower(config, name, 0.0, _classes(config, 2)), "DeiT" if model_type == "deit" else "ViT"
 
 
@@ -225,14 +210,10 @@ def _merge(rows: list[str]) -> tuple[str, ...]:
     return tuple(row if number == 1 else f"{row} x{number}" for row, number in counts.items())
 
 
-def _known(*names: str, reader: Callable[..., Reading]) -> dict[str, Any]:
-    return dict.fromkeys(names, reader)
-
-
 VISION: dict[str, Callable[[Config, str, str, list[str]], Reading]] = {
-    **_known("vit", "deit", "dinov2", "dinov2_with_registers", reader=vit),
-    **_known("clip_vision_model", "siglip_vision_model", reader=clip_tower),
-    **_known("clip", "siglip", reader=twin_towers),
-    **_known("resnet", reader=resnet),
-    **_known("convnext", "convnextv2", reader=convnext),
+    **dict.fromkeys(("vit", "deit", "dinov2", "dinov2_with_registers"), vit),
+    **dict.fromkeys(("clip_vision_model", "siglip_vision_model"), clip_tower),
+    **dict.fromkeys(("clip", "siglip"), twin_towers),
+    "resnet": resnet,
+    **dict.fromkeys(("convnext", "convnextv2"), convnext),
 }
