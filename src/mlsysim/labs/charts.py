@@ -6,7 +6,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plot import Figure
 from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
 
-_WHOLE = {"training": "Step", "serving": "Request", "inference": "Pass"}
 _ROOFLINE, _MEMORY = "Roofline of one chip", "Memory of one accelerator"
 
 
@@ -44,4 +43,4 @@ def sensitivity_chart(answer: Answer, changes: dict[str, tuple[float | None, flo
 
 
 def _waterfall(answer: Answer, width: int, suffix: str = "") -> Figure | None:
-    return time_of(answer, whole=_WHOLE[answer.task], title=f"Where the time goes{suffix}", width=width)
+    return time_of(answer, title=f"Where the time goes{suffix}", width=width)

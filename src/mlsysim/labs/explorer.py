@@ -46,6 +46,7 @@ Document = dict[str, Any]
 
 _KEPT = 64
 _LARGEST_CONFIG = 1_000_000
+_TOLD = ("task", "fidelity", "feasible", "passed", "subject", "headline", "interval", "assumptions")
 
 
 def _plan(document: Document) -> Plan:
@@ -75,20 +76,13 @@ def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
     """The quick answer: words, texts of metrics, charts for a width, and what the controls should show."""
     answer = _answer(plan)
     return {
-        "task": answer.task,
-        "fidelity": answer.fidelity,
-        "feasible": answer.feasible,
-        "passed": answer.passed,
-        "subject": answer.subject,
-        "headline": answer.headline,
+        **{name: getattr(answer, name) for name in _TOLD},
         "verdict": list(answer.verdict),
         "binding": answer.binding.sentence,
         "next_wall": None if answer.next_wall is None else answer.next_wall.sentence,
-        "interval": answer.interval,
         "checks": [check.model_dump() for check in answer.checks],
         "main": answer.metric(answer.main).path,
         "metrics": [_metric(metric) for metric in answer.metrics],
-        "assumptions": answer.assumptions,
         "charts": charts_of(answer, width, wide),
         "chosen": _chosen(answer),
         "figures": _figures(answer.plan),
@@ -96,14 +90,8 @@ def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
 
 
 def _metric(metric: Any) -> Document:
-    return {
-        "path": metric.path,
-        "label": metric.label,
-        "level": metric.level,
-        "text": metric.text,
-        "interval": metric.interval_text,
-        "wall": metric.wall,
-    }
+    told = {name: getattr(metric, name) for name in ("path", "label", "level", "text", "wall")}
+    return {**told, "interval": metric.interval_text}
 
 
 def _chosen(answer: Answer) -> Document:

@@ -8,8 +8,9 @@ from mlsysim.errors import InputError
 from mlsysim.labs.lab import Chart, Column
 from mlsysim.labs.scope import Scope, as_unit, shown
 from mlsysim.plans.answer import Answer
-from mlsysim.plot import heat_map, memory_bar, pareto, regime_map, roofline, scorecard, timeline, tornado, waterfall
-from mlsysim.units.registry import Quantity, quantity
+from mlsysim.plot import heat_map, memory_bar, pareto, regime_map, roofline, timeline, tornado, waterfall
+from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of
+from mlsysim.units.registry import Quantity
 
 
 def draw(scope: Scope, chart: Chart, width: int) -> dict[str, Any]:
@@ -17,6 +18,8 @@ def draw(scope: Scope, chart: Chart, width: int) -> dict[str, Any]:
     if chart.kind == "table":
         return {"kind": "table", "title": chart.title, **table(scope, chart)}
     figure = _DRAWN[chart.kind](scope, chart, width)
+    if figure is None:
+        raise InputError(f"The chart {chart.title!r} has nothing to show of this plan.")
     return {"kind": "chart", "title": chart.title, "svg": figure.svg(), "alt": figure.alt}
 
 
@@ -42,19 +45,19 @@ def _parts(scope: Scope, columns: list[Column]) -> list[tuple[str, Any]]:
     return [(scope.text(column.label), as_unit(scope.evaluate(column.of), column.unit)) for column in columns]
 
 
-def _roofline(scope: Scope, chart: Chart, width: int) -> Any:
+def _answers(scope: Scope, chart: Chart) -> list[tuple[str, Any]]:
+    """What was computed, where it is answers to plans; their names where there are several."""
     computed = _computed(scope, chart)
-    if computed and isinstance(computed[0][1], Answer):
-        roofs, points = {}, []
-        for label, answer in computed:
-            for point in answer.roofline:
-                roof = f"{point['chip']}, {point['precision']}"
-                roofs[roof] = roof, quantity(point["peak_flops"], "flop/s"), quantity(point["bandwidth"], "byte/s")
-                where = quantity(point["intensity"], "flop/byte"), quantity(point["achieved"], "flop/s")
-                points.append((f"{label}: {point['label']}" if len(computed) > 1 else point["label"], *where))
-        return roofline(roofs=list(roofs.values()), points=points, title=chart.title, width=width)
+    answers = [(label, found) for label, found in computed if isinstance(found, Answer)]
+    return answers if len(answers) > 1 else [("", found) for _, found in answers]
+
+
+def _roofline(scope: Scope, chart: Chart, width: int) -> Any:
+    answers = _answers(scope, chart)
+    if answers:
+        return roofline_of(answers, title=chart.title, width=width)
     chips = [scope.evaluate(text) for text in chart.chips]
-    return roofline(hardware=chips, workloads=computed, title=chart.title, width=width)
+    return roofline(hardware=chips, workloads=_computed(scope, chart), title=chart.title, width=width)
 
 
 def _waterfall(scope: Scope, chart: Chart, width: int) -> Any:
@@ -62,8 +65,7 @@ def _waterfall(scope: Scope, chart: Chart, width: int) -> Any:
         return waterfall(_parts(scope, chart.parts), title=chart.title, width=width)
     result = _computed(scope, chart)[0][1]
     if isinstance(result, Answer):
-        parts = [(part.label, quantity(part.value, "s")) for part in result.time_parts]
-        return waterfall(parts, title=chart.title, width=width)
+        return time_of(result, title=chart.title, width=width)
     return waterfall(result, title=chart.title, width=width)
 
 
@@ -72,16 +74,10 @@ def _memory(scope: Scope, chart: Chart, width: int) -> Any:
         capacity = scope.evaluate(chart.capacity) if chart.capacity else None
         name = scope.text(chart.labels[0]) if chart.labels else chart.title
         return memory_bar(_parts(scope, chart.parts), capacity, name=name, title=chart.title, width=width)
-    bars: list[Any] = []
-    for label, result in _computed(scope, chart):
-        if isinstance(result, Answer):
-            if result.memory is None:
-                raise InputError(f"The chart {chart.title!r} shows memory, which this plan does not have.")
-            parts = [(part.label, quantity(part.value, "byte")) for part in result.memory.parts]
-            bars.append((label, parts, quantity(result.memory.capacity, "byte")))
-        else:
-            bars.append((label, result))
-    return memory_bar(bars, title=chart.title, width=width)
+    computed = _computed(scope, chart)
+    if _answers(scope, chart):
+        return memory_of(computed, title=chart.title, width=width)
+    return memory_bar(computed, title=chart.title, width=width)
 
 
 def _tornado(scope: Scope, chart: Chart, width: int) -> Any:
@@ -89,11 +85,7 @@ def _tornado(scope: Scope, chart: Chart, width: int) -> Any:
 
 
 def _scorecard(scope: Scope, chart: Chart, width: int) -> Any:
-    answer = _computed(scope, chart)[0][1]
-    rows = [
-        (score.wall, score.load, score.value or score.note) for score in answer.scorecard if score.status != "not asked"
-    ]
-    return scorecard(rows, binding=answer.binding.wall, title=chart.title, width=width)
+    return scorecard_of(_computed(scope, chart)[0][1], title=chart.title, width=width)
 
 
 def _grid(scope: Scope, chart: Chart) -> tuple[list[str], list[str], list[list[Any]]]:

@@ -23,20 +23,8 @@ from mlsysim.labs.scope import Scope, parameters_of, student_name
 @offer
 def list_labs() -> list[dict[str, Any]]:
     """Every lab with what a student chooses it by."""
-    return [
-        {
-            "id": each.id,
-            "number": each.number,
-            "title": each.title,
-            "summary": each.summary,
-            "minutes": each.minutes,
-            "walls": each.walls,
-            "objectives": each.objectives,
-            "after": each.after,
-            "questions": len(each.graded),
-        }
-        for each in labs()
-    ]
+    told = ("id", "number", "title", "summary", "minutes", "walls", "objectives", "after")
+    return [{**{name: getattr(each, name) for name in told}, "questions": len(each.graded)} for each in labs()]
 
 
 @offer
@@ -45,19 +33,13 @@ def lab_open(name: str, student: str = "") -> dict[str, Any]:
     of = lab(name)
     scope = _own(name, student)
     parameters = parameters_of(of, student)
+    told = ("id", "number", "version", "title", "minutes", "walls", "points", "reflect")
     return {
-        "id": of.id,
-        "number": of.number,
-        "version": of.version,
-        "title": of.title,
-        "minutes": of.minutes,
-        "walls": of.walls,
-        "points": of.points,
+        **{name: getattr(of, name) for name in told},
         "practice": not student_name(student),
         "objectives": [to_html(text).removeprefix("<p>").removesuffix("</p>") for text in of.objectives],
         "introduction": to_html(scope.text(of.introduction)),
         "task": to_html(scope.text(of.task)),
-        "reflect": of.reflect,
         "controls": [
             {
                 "parameter": control.parameter,

@@ -20,6 +20,7 @@ from mlsysim.units.registry import quantity
 Named = Sequence[tuple[str, Answer]]
 """Answers with the name that tells each from the others; empty where there is one."""
 
+_WHOLE = {"training": "Step", "serving": "Request", "inference": "Pass"}
 HARDWARE = {
     "peak_flops": "Peak FLOP/s",
     "memory_bandwidth": "Memory bandwidth",
@@ -73,12 +74,13 @@ def _distinct(roofs: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
     return out
 
 
-def time_of(answer: Answer, *, whole: str, title: str, width: int = WIDE) -> Figure | None:
+def time_of(answer: Answer, *, whole: str = "", title: str, width: int = WIDE) -> Figure | None:
     """Where the time of a step, a request or a pass goes; ``whole`` is what that is called."""
     parts = [(part.label, quantity(part.value, "s")) for part in answer.time_parts if part.value > 0]
     if not parts:
         return None
-    return waterfall(parts, total_label=whole, total_text=answer.metric("latency").text, title=title, width=width)
+    text = answer.metric("latency").text
+    return waterfall(parts, total_label=whole or _WHOLE[answer.task], total_text=text, title=title, width=width)
 
 
 def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:

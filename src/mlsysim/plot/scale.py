@@ -6,22 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_PREFIXES = {
-    -5: "f",
-    -4: "p",
-    -3: "n",
-    -2: "µ",
-    -1: "m",
-    0: "",
-    1: "k",
-    2: "M",
-    3: "G",
-    4: "T",
-    5: "P",
-    6: "E",
-    7: "Z",
-    8: "Y",
-}
+_PREFIXES = dict(zip(range(-5, 9), ("f", "p", "n", "µ", "m", "", "k", "M", "G", "T", "P", "E", "Z", "Y"), strict=True))
 _PREFIXED = {"B", "FLOP", "FLOP/s", "B/s", "W", "J", "Wh", "token/s"}
 _LONG_TIMES = ((172800.0, 86400.0, "d"), (7200.0, 3600.0, "h"), (600.0, 60.0, "min"))
 
