@@ -38,6 +38,7 @@ _PATIENCE_S = 5.0
 _CONNECT_S = 10.0
 _IDLE_S = 600.0
 _LOOK_S = 5.0
+_NOTICE_S = 4.0
 _DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """What a local worker runs first: an interrupt at the terminal is for the program that started it."""
 _KEPT = "with a checkpoint folder the finished parts are kept"
@@ -56,7 +57,7 @@ def in_pool(task: Task, parts: Iterable[Part], workers: int) -> Results:
     while todo:
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_attend)
         try:
-            for result in _flow(pool, task, todo, lambda: workers):
+            for result in _flow(pool, task, todo, _watched(pool, workers)):
                 failures = 0
                 yield result
         except BrokenProcessPool:
@@ -67,6 +68,30 @@ def in_pool(task: Task, parts: Iterable[Part], workers: int) -> Results:
                 ) from None
         finally:
             _stop(pool)
+
+
+def _watched(pool: ProcessPoolExecutor, workers: int) -> Callable[[], int]:
+    """How many parts a pool can work on; where a worker is dead and the pool has not noticed, make it.
+
+    A worker that dies while it writes a result leaves half a message, for whose rest the pool waits as long as anybody
+    could write it: its other workers, and this process. Without them it finds the message broken, and itself.
+    """
+    dead_since: list[float] = []
+
+    def width() -> int:
+        processes = list((pool._processes or {}).values())
+        if all(process.exitcode is None for process in processes):
+            dead_since.clear()
+        elif not dead_since:
+            dead_since.append(time.monotonic())
+        elif time.monotonic() - dead_since[0] > _NOTICE_S:
+            for process in processes:
+                process.kill()
+            results: Any = pool._result_queue
+            results._writer.close()
+        return workers
+
+    return width
 
 
 def in_executor(task: Task, parts: Iterable[Part], executor: Executor, width: Callable[[], int]) -> Results:
