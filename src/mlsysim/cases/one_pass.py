@@ -37,6 +37,7 @@ from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
 
 __all__ = [
+    "STREAMED",
     "Device",
     "Pass",
     "Roofline",
@@ -53,6 +54,7 @@ __all__ = [
 
 UNKNOWN = math.nan
 """A figure that a chip does not state."""
+STREAMED = "streamed from the host"
 _PROMPT = 2048
 _SENTENCE = 512
 
@@ -156,6 +158,8 @@ class Timed:
     energy: float | None = None
     cycles: dict[str, float] | None = None
     source: str | None = None
+    work: Work | None = None
+    """What was done, where software does not do all that the model counts."""
 
 
 # --- the question -----------------------------------------------------------------------------------------------------
@@ -287,7 +291,7 @@ def first_order(a: Algebra, work: Work, times: Roofline) -> Any:
     """The pass as one operator: arithmetic beside memory traffic, after the dispatch."""
     traffic = a.tag(
         "memory traffic", 2, "bandwidth", "T = B / W", times.resident, moved=work.moved - times.spilled
-    ) + a.tag("streamed from the host", 2, "host link", "T = S / L", times.streamed, moved=times.spilled)
+    ) + a.tag(STREAMED, 2, "host link", "T = S / L", times.streamed, moved=times.spilled)
     compute = a.tag("arithmetic", 1, "peak", "T = F / (P eta)", times.compute, flop=work.hardware_flops)
     return node_time(compute, traffic, a.tag("dispatch", 3, "host", "T = T_dispatch", times.dispatch))
 

@@ -1,6 +1,7 @@
 """Calibrated times of one pass: the sum of its operators on measured silicon, by the form that is scored for its kind.
 
-    language models, look-ups     operators of the lowered graph with the chip's profile     :mod:`mlsysim.timing.device_time`
+    models that write tokens      an iteration of a serving engine, as a replica of one      :mod:`mlsysim.timing.engine_step`
+    encoders, look-ups            operators of the lowered graph with the chip's profile     :mod:`mlsysim.timing.device_time`
     networks of fixed shape       classes of operators under a named runtime                 :mod:`mlsysim.timing.vision_time`
     denoisers                     products, attention and the rest at their own rates        :mod:`mlsysim.timing.diffusion_time`
     compiled engines              shares of the 8-bit peak by generation                     :mod:`mlsysim.timing.engine_rates`
@@ -13,12 +14,15 @@ were measured for this form, and its words say whether this chip is among them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, SOFTWARE, Assumptions
+from mlsysim.cases.deployment import Deployment, language_model
 from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.one_pass import Device, Pass, Timed, Work, held_by, room
+from mlsysim.cases.one_pass import STREAMED, Device, Pass, Timed, Work, held_by, room
+from mlsysim.cases.serve import Engines, Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.profiles import Profile, profile
 from mlsysim.hardware.types import HardwareNode
@@ -26,15 +30,17 @@ from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.recommendation import RecommendationWorkload
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import RowWorkload
 from mlsysim.physics.power import utilised_power
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, inference_time, regime_of
 from mlsysim.timing.diffusion_time import denoising_time, diffusion_time
 from mlsysim.timing.engine_rates import engine_latency
+from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
-from mlsysim.timing.software_stacks import software
+from mlsysim.timing.software_stacks import software, software_names
 from mlsysim.timing.vision_time import inventory_time
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import Interval, interval
@@ -54,27 +60,34 @@ def calibrated_pass(
     if target is not None:
         return _on_board(question, work, device, chip, target, runtime, assumed)
     check_known(question.model, chip, question.precision)
-    if has_inventory(question.model, chip) or runtime is not None:
-        seconds, band, words = _by_runtime(question, chip, runtime, assumed)
-    else:
-        seconds, band, words = _by_operators(question, chip, assumed)
+    if (runtime is None and _writes(question.model)) or (runtime is not None and is_engine(runtime)):
+        return _by_engine(question, work, device, chip, runtime, assumed)
+    operators = runtime in software_names() or (runtime is None and not has_inventory(question.model, chip))
+    seconds, band, words = (_by_operators if operators else _by_runtime)(question, chip, runtime, assumed)
     assumed.say("interval", band.regime, INFERRED, words)
     held, _ = held_by(work, device)
     needed, capacity = room(work, device)
-    linked = device.host_link == device.host_link
-    spilled = work.moved * (1 - capacity / needed) if needed > capacity and linked else 0.0
+    spilled = _spilled(work, device, needed, capacity)
 
     def case(a: Algebra) -> Any:
         # No calibrated sum may beat the datasheet.
         least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
-        total = a.longest(seconds(a), least)
-        if not spilled:
-            return total
-        over = spilled / device.host_link
-        return total + a.tag("streamed from the host", 2, "host link", "T = S / L", over, moved=spilled)
+        return a.longest(seconds(a), least) + _streaming(a, spilled, device)
 
     ledger = ledger_of(case, held, capacity)
     return timed_by(ledger, band, spilled, joules_of(ledger, chip, work, device))
+
+
+def _spilled(work: Work, device: Device, needed: float, capacity: float) -> float:
+    """Bytes of a pass that are not in memory, where there is a link to stream them over."""
+    linked = device.host_link == device.host_link
+    return work.moved * (1 - capacity / needed) if needed > capacity and linked else 0.0
+
+
+def _streaming(a: Algebra, spilled: float, device: Device) -> Any:
+    if not spilled:
+        return 0.0
+    return a.tag(STREAMED, 2, "host link", "T = S / L", spilled / device.host_link, moved=spilled)
 
 
 def timed_by(ledger: Ledger, band: Interval, spilled: float, energy: float | None) -> Timed:
@@ -110,9 +123,11 @@ def joules_of(ledger: Ledger, chip: HardwareNode, work: Work, device: Device) ->
 _Form = Callable[[Algebra], Any]
 
 
-def _by_operators(question: Pass, chip: HardwareNode, assumed: Assumptions) -> tuple[_Form, Interval, str]:
+def _by_operators(
+    question: Pass, chip: HardwareNode, name: str | None, assumed: Assumptions
+) -> tuple[_Form, Interval, str]:
     shares, model = profile(chip), question.model
-    chosen = software("torch_graph" if model.fixed_shape else "engine")
+    chosen = software(name or ("torch_graph" if model.fixed_shape else "engine"))
 
     def seconds(a: Algebra) -> Any:
         return inference_time(
@@ -130,7 +145,8 @@ def _by_operators(question: Pass, chip: HardwareNode, assumed: Assumptions) -> t
         ).total
 
     say_profile(shares, assumed)
-    assumed.say("software", chosen.name, SOFTWARE)
+    if name is None:
+        assumed.say("software", chosen.name, SOFTWARE)
     return seconds, *profile_band(regime_of(model, question.phase, chosen), shares)
 
 
@@ -155,6 +171,43 @@ def profile_band(regime: str, shares: Profile) -> tuple[Interval, str]:
         band,
         f"90 % of {band.rows} passes of another chip, predicted with constants that are not its own ({band.regime})",
     )
+
+
+# --- an iteration of a serving engine ---------------------------------------------------------------------------------
+
+
+def _writes(model: Workload) -> bool:
+    """Whether a model writes one token after another, as serving engines run it."""
+    return isinstance(model, TransformerWorkload) and model.structure == "decoder"
+
+
+def _by_engine(
+    question: Pass, work: Work, device: Device, chip: HardwareNode, name: str | None, assumed: Assumptions
+) -> Timed:
+    """What a replica of one device does in one iteration, in the memory that its engine leaves room for."""
+    model = language_model(question.model, "A serving engine")
+    chosen = name or DEFAULT_ENGINE
+    if name is None:
+        assumed.say("runtime", chosen, DEFAULT)
+    machine = Deployment(model, chip, question.precision, question.cache_precision, engine=chosen).machine(assumed)
+    assert isinstance(machine, Engines)
+    decode, context, tokens = question.phase == "decode", question.context, question.new or 1
+    traffic = Traffic(context + tokens, 0, question.batch, together=question.batch)
+    memory = machine.memories(traffic)[0]
+    needed, capacity = memory.used(question.batch), memory.capacity
+    spilled = _spilled(work, device, needed, capacity)
+
+    def case(a: Algebra) -> Any:
+        time = machine.writing(traffic, a.tag) if decode else machine.reading(traffic, tokens, a.tag)
+        return time(context) + _streaming(a, spilled, device)
+
+    ledger = ledger_of(case, memory.held(question.batch), capacity)
+    band, words = machine.band("tpot" if decode else "ttft")
+    assumed.say("interval", band.regime, INFERRED, words)
+    # An engine looks for the next token after the last one of a prompt alone: less than the model's own count.
+    run = ledger.total("flop")
+    done = replace(work, flops=run, hardware_flops=run, moved=ledger.total("moved"))
+    return replace(timed_by(ledger, band, spilled, joules_of(ledger, chip, done, device)), work=done)
 
 
 # --- named runtimes ---------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.operator_times import Tag
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+from mlsysim.zoo.intervals import Interval, interval
 
 __all__ = [
     "Engines",
@@ -278,6 +279,15 @@ class Engines:
         slower = before / after
         rates = {"request_rate": loop.request_rate * slower, "output_rate": loop.output_rate * slower}
         return replace(loop, tpot=tpot, **rates), copies
+
+    def band(self, metric: str) -> tuple[Interval, str]:
+        """The 90 % band of ``tpot`` or ``ttft``, and what it rests on, in words."""
+        pools = "disaggregated " if self.apart else ""
+        found = interval(f"serving {pools}{metric}", self.writer.kernels.family != "other")
+        if found.extrapolating:
+            return found, "extrapolating: serving was not validated on such a chip"
+        of = "times per token" if metric == "tpot" else "times to the first token"
+        return found, f"90 % of the {of} of {found.rows} measured {pools}serving runs"
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
         h = t.habits

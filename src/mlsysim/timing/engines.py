@@ -160,6 +160,7 @@ def engine_names() -> tuple[str, ...]:
     return tuple(_file("engines.toml"))
 
 
+DEFAULT_ENGINE = "vLLM"
 ENGINES = engine_names()
 """The engines of ``data/engines.toml``: an entry there is all that a further one needs."""
 
@@ -183,11 +184,19 @@ def engine(name: str) -> Engine:
     return trial if trial is not None and trial.name == found.name else found
 
 
+def _key(name: str) -> str | None:
+    table, folded = _file("engines.toml"), _folded(name)
+    return next((k for k, row in table.items() if folded in {_folded(n) for n in (k, *row.get("aliases", ()))}), None)
+
+
+def is_engine(name: str) -> bool:
+    """Whether a name is that of a serving engine."""
+    return _key(name) is not None
+
+
 @cache
 def _engine(name: str) -> Engine:
-    table = _file("engines.toml")
-    folded = _folded(name)
-    key = next((k for k, row in table.items() if folded in {_folded(n) for n in (k, *row.get("aliases", ()))}), None)
+    table, key = _file("engines.toml"), _key(name)
     if key is None:
         raise unknown_name("serving engine", name, table)
     record = _EngineRecord(**table[key])

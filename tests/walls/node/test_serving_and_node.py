@@ -1,4 +1,4 @@
-"""One replica of one device with one sequence is the single node's pass, at first order."""
+"""One replica of one device is the single node: its iteration is the node's pass, at both fidelities."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from mlsysim.cases.one_pass import STREAMED
+from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import MLSysError
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
@@ -44,3 +46,39 @@ def test_one_sequence_on_one_device_is_the_nodes_pass(model: str) -> None:
                 if node.feasible:
                     assert to_si(time, "s") == pytest.approx(to_si(node.latency, "s"), rel=1e-12), (chip, phase)
                     assert served.ledger is not None and node.ledger is not None
+
+
+@pytest.mark.parametrize("model", decoders())
+def test_an_engines_iteration_is_the_nodes_pass(model: str) -> None:
+    """Calibrated, with the same software: seconds, their parts, what is held, and the interval."""
+    for at, chip in enumerate(CHIPS):
+        batch, context, name = ((1, 100, None), (16, 3000, "SGLang"), (64, 500, "TensorRT-LLM"))[at % 3]
+        given = {"precision": "bf16", "efficiency": "calibrated"}
+        node = {"batch_size": batch, "seq_len": context, **given, **({} if name is None else {"runtime": name})}
+        engine = {} if name is None else {"engine": name}
+        try:
+            served = ServingModel().solve(model, chip, context, batch, **given, **engine)
+        except MLSysError:
+            with pytest.raises(MLSysError):
+                SingleNodeModel().solve(model, chip, phase="decode", **node)
+            continue
+        held = ServingModel().solve(model, chip, context, batch, output_len=1, **given, **engine)
+        for phase, time, band, words in (
+            ("decode", served.itl, served.itl_interval, ANSWER),
+            ("prefill", served.ttft, served.ttft_interval, FIRST),
+        ):
+            alone = SingleNodeModel().solve(model, chip, phase=phase, **node)
+            memory = held if phase == "decode" else served
+            assert to_si(alone.memory_footprint, "byte") == to_si(memory.memory_per_device, "byte")
+            assert alone.feasible is memory.feasible
+            assert served.ledger is not None and alone.ledger is not None
+            # What does not fit is streamed from the host by the node, and rejected by the replica.
+            streamed = alone.ledger.exposed(STREAMED)
+            assert streamed == 0 or not alone.feasible
+            assert to_si(alone.latency, "s") - streamed == pytest.approx(to_si(time, "s"), rel=1e-12), (chip, phase)
+            if not streamed:
+                assert [to_si(side, "s") for side in alone.interval] == pytest.approx([to_si(s, "s") for s in band])
+            parts = [p for p in alone.ledger.parts if p.name != STREAMED]
+            expected = {(p.name, p.resource): p.exposed for p in of_phase(served.ledger, words).parts}
+            found = {(f"{words}: {p.name}", p.resource): p.exposed for p in parts}
+            assert {k: v for k, v in found.items() if v} == pytest.approx({k: v for k, v in expected.items() if v})

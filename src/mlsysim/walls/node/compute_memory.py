@@ -207,6 +207,7 @@ def _packed(
     x: Inputs, phase: str, step: TrainingStep | None, work: Work, device: Device, timed: Timed, assumed: Assumptions
 ) -> PerformanceProfile:
     """The result that is read off a timed pass."""
+    work = timed.work or work
     chip, seconds, calibrated = x.hardware, timed.seconds, x.efficiency == CALIBRATED
     footprint, capacity = timed.needed, timed.capacity
     place = held_by(work, device)[1] if step is None else ""

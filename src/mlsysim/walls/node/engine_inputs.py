@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mlsysim.timing.engines import ENGINES
+from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES
 from mlsysim.walls.inputs import Input
 
 __all__ = ["CONCURRENCY", "ENGINE", "LOAD", "MEMORY_FRACTION"]
 
-ENGINE = Input.of("serving engine, for efficiency='calibrated'", ENGINES, "vLLM")
+ENGINE = Input.of("serving engine, for efficiency='calibrated'", ENGINES, DEFAULT_ENGINE)
 CONCURRENCY = Input.of("clients in a closed loop, for efficiency='calibrated'", "whole [1, 1e6]", None, example="64")
 MEMORY_FRACTION = Input.of(
     "fraction of the memory for weights and caches: all of it, or what the engine takes with efficiency='calibrated'",

@@ -50,7 +50,6 @@ from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MO
 from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_FRACTION
 from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import interval
 
 __all__ = ["CARDS", "ServingModel", "ServingResult", "deployment_of"]
 
@@ -449,14 +448,7 @@ def _chunks(x: Any, new: int) -> int:
 
 def _bands(machine: Engines, served: Served, assumed: Assumptions) -> dict[str, Any]:
     """Intervals of the times of a batch, and what they rest on."""
-    kind = "serving disaggregated" if machine.apart else "serving"
-    measured = machine.writer.kernels.family != "other"
-    itl, ttft = interval(f"{kind} tpot", measured), interval(f"{kind} ttft", measured)
-    words = (
-        f"90 % of the times per token of {itl.rows} measured {'disaggregated ' if machine.apart else ''}serving runs"
-        if not itl.extrapolating
-        else "extrapolating: serving was not validated on such a chip"
-    )
+    (itl, words), (ttft, _) = machine.band("tpot"), machine.band("ttft")
     assumed.say("interval", itl.regime, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
