@@ -206,7 +206,7 @@ def _by_engine(
     assumed.say("interval", band.regime, INFERRED, words)
     # An engine looks for the next token after the last one of a prompt alone: less than the model's own count.
     run = ledger.total("flop")
-    done = replace(work, flops=run, hardware_flops=run, moved=ledger.total("moved"))
+    done = replace(work, flops=run, hardware_flops=run, moved=ledger.total("moved") - spilled)
     return replace(timed_by(ledger, band, spilled, joules_of(ledger, chip, done, device)), work=done)
 
 

@@ -143,7 +143,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         "cache_precision": Input.of("number format of the cache", "precision", None),
         "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
         "runtime": Input.of(
-            "software of calibrated times: of a network of fixed shape (compiled, eager, tensorrt ...) or a microcontroller",
+            "software of calibrated times: a serving engine (vLLM ...), or of a network of fixed shape (compiled, eager, tensorrt ...)",
             "object",
             None,
             example="eager",
