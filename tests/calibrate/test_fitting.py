@@ -7,8 +7,8 @@ import pytest
 
 from mlsysim.calibrate.fitting import Parameter, fit, summary
 from mlsysim.calibrate.operators import FORMATS, fit_products
-from mlsysim.hardware.profiles import REACH
 from mlsysim.physics.operators import gemm_time
+from mlsysim.timing.kernels import REACH
 
 
 def made(noise: float) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from mlsysim.calibrate.__main__ import main
 from mlsysim.calibrate.measurements import OWN_TABLES, own
 from mlsysim.calibrate.refit import refit, render
 
-SHIPPED = files("mlsysim.hardware").joinpath("data", "profiles", "measured.toml").read_text(encoding="utf-8")
+SHIPPED = files("mlsysim.data").joinpath("profiles", "measured.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

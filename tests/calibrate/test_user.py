@@ -13,8 +13,9 @@ from mlsysim.calibrate.samples import MOST, read_samples, sample_of
 from mlsysim.calibrate.user import calibrate, shipped_profile
 from mlsysim.calibrate.write import profile_toml, write_profile, zoo_folder
 from mlsysim.errors import InputError
-from mlsysim.hardware.profiles import Profile, profile
 from mlsysim.hardware.registry import Hardware
+from mlsysim.timing.kernels import Profile
+from mlsysim.timing.profile import profile
 
 H100 = Hardware.get("H100")
 

@@ -258,6 +258,16 @@ def test_full_layers_with_wider_heads_keep_their_cache():
     assert report.parameters == 3 * narrow + wide + rest
 
 
+def test_mixers_counted_apart_are_active_too():
+    """Wide keys in the full layers alone: what the windowed layers lack is neither there nor active."""
+    config = FACTS["XiaomiMiMo/MiMo-V2-Flash"]
+    plain, wide = (read_config({**config, "head_dim": width}) for width in (192, 4096))
+    full = config["hybrid_layer_pattern"].count(0)
+    more = full * 4096 * (64 + 4) * (4096 - 192)
+    assert wide.parameters - plain.parameters == pytest.approx(more, rel=1e-6)
+    assert wide.active_parameters - plain.active_parameters == pytest.approx(more, rel=1e-6)
+
+
 def test_a_vision_language_model_is_its_language_model_with_a_tower():
     report = read_config(FACTS["Qwen/Qwen3-VL-8B-Instruct"])
     alone = read_config(FACTS["Qwen/Qwen3-8B"])

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from mlsysim.launch import flags, inside, targets
-from mlsysim.launch.plain_server import Server
+from mlsysim.launch.serving import Server
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 from mlsysim.timing import engines
@@ -44,7 +44,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Server:
     read = engines._file
     monkeypatch.setattr(engines, "_file", lambda name: tables if name == "engines.toml" else read(name))
     monkeypatch.setattr(flags, "_all", lambda: shipped | {"lmdeploy": TABLE})
-    server = Server("lmdeploy", TABLE["engine"], TABLE["command"], TABLE["image"])
+    server = Server("lmdeploy")
     monkeypatch.setitem(targets.TARGETS, "lmdeploy", server)
     monkeypatch.setattr(targets, "SERVES", (*targets.SERVES, "lmdeploy"))
     monkeypatch.setitem(inside.SERVERS, "lmdeploy", server)

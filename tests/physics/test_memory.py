@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim.physics.memory import cache_bytes, causal_pairs, paged_cache_bytes, state_bytes
+from mlsysim.physics.memory import cache_bytes, causal_pairs, paged_cache_bytes
 
 FEW = st.integers(min_value=0, max_value=200)
 COUNT = st.integers(min_value=1, max_value=10_000)
@@ -71,8 +71,3 @@ def test_paged_cache_wastes_less_than_a_page_for_each_sequence(sequences, tokens
 
 def test_paged_cache_known_answer():
     assert paged_cache_bytes(3, 17, 16, 10, 2) == 3 * 32 * 10 * 2
-
-
-@given(sequences=COUNT, elements=COUNT)
-def test_state_grows_with_sequences_only(sequences, elements):
-    assert state_bytes(sequences, elements, 2) == 2 * sequences * elements

@@ -72,7 +72,6 @@ def test_mean_waits():
     # M/M/1: rho S / (1 - rho); M/D/1: half of it; ratio over load 0.9 and 0.5: 9, and 16.2 for the queue (P19).
     assert q.mmc_wait(0.5, 1.0, 1) == pytest.approx(1.0)
     assert q.md1_wait(0.5, 1.0) == pytest.approx(0.5)
-    assert q.mdc_wait(0.5, 1.0, 1) == pytest.approx(0.5)
     assert q.mgc_wait(0.5, 1.0, 1, 0.0) == pytest.approx(0.5)
     assert q.mgc_wait(0.5, 1.0, 1, 1.0) == pytest.approx(1.0)
     assert q.mgc_wait(0.5, 1.0, 1, 2.0) == pytest.approx(2.5)
@@ -83,10 +82,8 @@ def test_mean_waits():
 
 def test_an_unstable_queue_waits_without_end():
     assert q.mmc_wait(10.0, 1.0, 10) == math.inf
-    assert q.mdc_wait(12.0, 1.0, 10) == math.inf
+    assert q.mgc_wait(12.0, 1.0, 10, 0.0) == math.inf
     assert q.md1_wait(1.0, 1.0) == math.inf
-    assert q.mmc_sojourn_tail(5.0, 10.0, 1.0, 10) == 1.0
-    assert q.wait_tail(5.0, 10.0, 1.0, 10, 1.0) == pytest.approx(1.0)
 
 
 @given(st.floats(1e-3, 1e4))
@@ -95,31 +92,13 @@ def test_load_for_a_wait_inverts_the_wait(wait):
     assert q.md1_wait(rho / 2.0, 2.0) == pytest.approx(wait, rel=1e-6)
 
 
-def test_tail_of_one_server_is_exponential():
-    # M/M/1: T is exponential with rate mu - lambda.
-    for t in (0.1, 1.0, 10.0):
-        assert q.mmc_sojourn_tail(t, 0.8, 1.0, 1) == pytest.approx(math.exp(-0.2 * t), rel=1e-10)
-
-
-def test_tail_has_no_singularity_where_both_rates_agree():
-    # c (1 - rho) = 1: service and wait are equally fast. P = e^-t (1 + C t).
-    c = q.erlang_c(5, 0.8)
-    assert q.mmc_sojourn_tail(3.0, 4.0, 1.0, 5) == pytest.approx(math.exp(-3.0) * (1 + 3 * c), rel=1e-9)
-    around = [q.mmc_sojourn_tail(3.0, 4.0 + d, 1.0, 5) for d in (-1e-7, 0.0, 1e-7)]
-    assert around == sorted(around)
-    assert around[2] - around[0] < 1e-6
-
-
 def test_arrays_and_floats_agree():
     draw = np.random.default_rng(3)
     servers = draw.integers(1, 2000, 1000)
     rate = draw.uniform(0.1, 1.2, 1000) * servers
-    at = draw.uniform(0.1, 10, 1000)
     for kernel, inputs in (
         (q.mmc_wait, (rate, 1.0, servers)),
-        (q.mdc_wait, (rate, 1.0, servers)),
-        (q.mmc_sojourn_tail, (at, rate, 1.0, servers)),
-        (q.wait_tail, (at, rate, 1.0, servers, 0.5)),
+        (q.mgc_wait, (rate, 1.0, servers, 0.5)),
     ):
         together = kernel(*inputs)
         rows = zip(*(np.broadcast_to(x, 1000) for x in inputs), strict=True)
@@ -138,4 +117,4 @@ def test_constant_service_on_ten_servers_against_simulation(rho):
         start = max(now, ends[i % 10])
         ends[i % 10] = start + 1.0
         waits += start - now
-    assert q.mdc_wait(10 * rho, 1.0, 10) == pytest.approx(waits / count, rel=0.05)
+    assert q.mgc_wait(10 * rho, 1.0, 10, 0.0) == pytest.approx(waits / count, rel=0.05)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlsysim.physics.queueing import mmc_sojourn_tail
 from mlsysim.physics.sojourn import Sojourn
 
 CUSTOMERS = 200_000
@@ -96,9 +95,19 @@ def test_erlang_service_has_a_closed_form():
         assert queue.tail(x) == pytest.approx(math.exp(-2 * x) * (1 + 2 * x), rel=1e-9)
 
 
-def test_scalar_and_kernel_tails_agree():
-    for x in (0.01, 1.0, 20.0):
-        assert Sojourn(7, 0.85).tail(x) == pytest.approx(mmc_sojourn_tail(x, 0.85 * 7, 1.0, 7), rel=1e-9)
+def test_tail_of_one_server_is_exponential():
+    # M/M/1: T is exponential with rate mu - lambda.
+    for x in (0.1, 1.0, 10.0):
+        assert Sojourn(1, 0.8).tail(x) == pytest.approx(math.exp(-0.2 * x), rel=1e-10)
+
+
+def test_tail_has_no_singularity_where_both_rates_agree():
+    # c (1 - rho) = 1: service and wait are equally fast. P = e^-t (1 + C t).
+    waits = Sojourn(5, 0.8).wait_probability
+    assert Sojourn(5, 0.8).tail(3.0) == pytest.approx(math.exp(-3.0) * (1 + 3 * waits), rel=1e-9)
+    around = [Sojourn(5, 0.8 + d).tail(3.0) for d in (-2e-8, 0.0, 2e-8)]
+    assert around == sorted(around)
+    assert around[2] - around[0] < 1e-6
 
 
 @settings(max_examples=60, deadline=None)

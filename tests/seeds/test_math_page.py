@@ -29,7 +29,6 @@ from mlsysim import (
     TransformerWorkload,
 )
 from mlsysim.core import formulas, solver
-from mlsysim.physics.collectives import ring_tree_crossover
 
 
 def h100_fleet(nodes: int, **changes: object) -> Fleet:
@@ -166,7 +165,8 @@ def test_2_3_tree() -> None:
 def test_2_3_ring_and_tree_cross_at_n_over_log_n_not_at_n() -> None:
     """(N - 1 - log2 N) / (log2 N - (N-1)/N) alpha beta: 113 times alpha beta at N = 1,024, where the page has 1,024."""
     alpha, beta, n = 2e-6, 50e9, 1024
-    factor = ring_tree_crossover(n, beta, alpha) / (alpha * beta)
+    levels = math.log2(n)
+    factor = (n - 1 - levels) / (levels - (n - 1) / n)
     assert round(factor, 1) == 112.5
 
     def faster(message: float) -> str:

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlsysim.hardware import arithmetic, profiles
-from mlsysim.hardware.profiles import Profile, profile
+from mlsysim.hardware import arithmetic
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.graph import Operator
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
-from mlsysim.timing import operator_times
-from mlsysim.timing.engines import kernels
+from mlsysim.timing import kernels, operator_times
+from mlsysim.timing.engines import engine_network
+from mlsysim.timing.kernels import Profile
 from mlsysim.timing.network import Group, Hierarchical, Pipelined, Reduction
 from mlsysim.timing.operator_times import Execution, pass_time
+from mlsysim.timing.profile import profile
 from mlsysim.timing.software_stacks import software
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, DimensionalityError, Quantity
@@ -48,7 +49,7 @@ def carrying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def kept(value: Any, unit: str) -> Any:
         return value.to(unit)
 
-    for module in (operator_times, profiles, arithmetic):
+    for module in (operator_times, kernels, arithmetic):
         monkeypatch.setattr(module, "to_si", kept)
     for module in (operator_times, formats):
         monkeypatch.setattr(module, "bytes_per_element", lambda name: Q_(formats.BYTES_PER_ELEMENT[name], "byte"))
@@ -77,7 +78,7 @@ def with_units(how: Execution) -> Execution:
     runs = how.software
     if runs is not None and runs.host is not None:
         runs = replace(runs, host=Q_(runs.host, "s"))
-    return replace(how, moe_start=Q_(how.moe_start, "s"), software=runs)
+    return replace(how, software=runs)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
@@ -144,7 +145,7 @@ def test_messages_carry_their_units(kind: Any, group: Group) -> None:
 @pytest.mark.parametrize("ranks", [4, 8, 16, 64])
 def test_messages_of_an_engine_carry_their_units(ranks: int) -> None:
     """The measured form: inside a domain, over the host's link, across nodes."""
-    plain = kernels(Hardware.get("L40S" if ranks == 8 else "H100"), "vllm").network
+    plain = engine_network(Hardware.get("L40S" if ranks == 8 else "H100"))
     units = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s", "pools": "byte/s"}
     changed: dict[str, Any] = {name: Q_(getattr(plain, name), unit) for name, unit in units.items()}
     for name in ("near", "host", "wide"):

@@ -9,24 +9,10 @@ from mlsysim.api.limits import Limits
 from mlsysim.api.service import OPERATIONS, Operation
 
 STATUS = {
-    "malformed": 400,
-    "not_found": 404,
-    "method": 405,
-    "slow": 408,
-    "too_large": 413,
-    "content_type": 415,
-    "host": 421,
-    "input": 422,
-    "unknown_name": 422,
-    "unit": 422,
-    "range": 422,
-    "limit": 422,
-    "busy": 429,
-    "internal": 500,
-    "overloaded": 503,
-    "memory": 503,
-    "timeout": 504,
-}
+    "malformed": 400, "not_found": 404, "method": 405, "slow": 408, "too_large": 413, "content_type": 415,
+    "host": 421, "input": 422, "unknown_name": 422, "unit": 422, "range": 422, "limit": 422, "busy": 429,
+    "internal": 500, "overloaded": 503, "memory": 503, "timeout": 504,
+}  # fmt: skip
 """The status of each kind of error."""
 
 _MEANING = {

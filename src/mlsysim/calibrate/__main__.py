@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlsysim.calibrate.refit import refit, render
 
-SHIPPED = Path(str(files("mlsysim.hardware"))) / "data" / "profiles" / "measured.toml"
+SHIPPED = Path(str(files("mlsysim.data"))) / "profiles" / "measured.toml"
 
 
 def main(arguments: list[str]) -> int:

@@ -22,13 +22,13 @@ from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.questions import predicted
 from mlsysim.calibrate.tables import training
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.timing import stacks, training_chip
+from mlsysim.timing import profile, stacks, training_chip
 
 __all__ = ["FREE", "Row", "fit", "main", "read_rows", "score"]
 
 FREE: dict[str, tuple[float, float, float]] = {
-    "constants.flash1_rate": (0.3, 1.0, 0.5),
-    "constants.quantise_share": (0.3, 0.9, 0.55),
+    "classes.every.attention.flash1": (0.3, 1.0, 0.5),
+    "profile.every.gemm.every.quantise_share": (0.3, 0.9, 0.55),
     "constants.block_scale_cost": (1.0, 3.5, 2.4),
     "constants.permute_passes": (2.0, 8.0, 4.0),
     "constants.moe_operations": (400.0, 1400.0, 1040.0),
@@ -36,7 +36,7 @@ FREE: dict[str, tuple[float, float, float]] = {
     "constants.expert_activation_bytes": (30.0, 200.0, 125.0),
     "constants.ungated_activation_bytes": (20.0, 200.0, 125.0),
     "constants.overlapped_exchange": (0.1, 1.0, 0.32),
-    "constants.scan_rate": (0.05, 0.8, 0.25),
+    "profile.every.scans.any.rate_share": (0.05, 0.8, 0.25),
     "constants.scale_loss": (0.0, 0.02, 0.004),
     "stacks.megatron21.elementwise_share": (0.4, 0.9, 0.8),
     "stacks.neox22.elementwise_share": (0.3, 0.9, 0.62),
@@ -47,9 +47,9 @@ FREE: dict[str, tuple[float, float, float]] = {
     "stacks.bridge-graph.exchange_exposed": (0.0, 0.8, 0.32),
     "stacks.bridge-graph.expert_fusion": (0.0, 1.0, 0.35),
     "stacks.titan.context_loss": (0.0, 1.5, 0.0),
-    "chips.A100.sustained": (0.93, 1.0, 0.97),
-    "chips.GB200.sustained": (0.88, 0.98, 0.93),
-    "chips.GB300.sustained": (0.88, 0.98, 0.93),
+    "profile.A100.gemm.every.sustained": (0.93, 1.0, 0.97),
+    "profile.GB200.gemm.every.sustained": (0.88, 0.98, 0.93),
+    "profile.GB300.gemm.every.sustained": (0.88, 0.98, 0.93),
 }
 """Free constants: the range in which each is searched, and where the search starts (kernel tables, specification or guess)."""
 
@@ -114,17 +114,21 @@ def put(path: str, value: float) -> None:
     """Change a constant for this process."""
     table, key = _place(path)
     table[key] = value
-    for cached in (training_chip.constants, training_chip._entry, stacks.stack):
+    for cached in (training_chip.constants, profile._build, stacks.stack):
         cached.cache_clear()
 
 
 def _place(path: str) -> tuple[dict[str, Any], str]:
     kind, name, *rest = path.split(".")
     if kind == "constants":
-        return training_chip._file()["constants"][name], "value"
-    if kind == "chips":
-        return training_chip._file()["chips"][name], rest[0]
-    return stacks._tables()[name], rest[0]
+        return profile.software_file("training")["constants"][name], "value"
+    if kind == "stacks":
+        return stacks._tables()[name], rest[0]
+    tables = profile._tables("") if kind == "classes" else profile.software_file("training")["profile"]["training"]
+    table = tables[name]
+    for key in rest[:-1]:
+        table = table[key]
+    return table, rest[-1]
 
 
 def logarithms(rows: Sequence[Row]) -> list[float]:
@@ -220,14 +224,24 @@ def write(values: Mapping[str, float], folder: Path) -> None:
     """Put values into the data files, in place."""
     for path, value in values.items():
         kind, name, *rest = path.split(".")
-        file = folder / ("stacks.toml" if kind == "stacks" else "training.toml")
-        header = "[fit]" if kind == "fit" else f"[{name}]" if kind == "stacks" else f"[{kind}.{name}]"
-        key = name if kind == "fit" else rest[0] if rest else "value"
+        file = folder / {"stacks": "stacks.toml", "classes": "profiles/classes.toml"}.get(
+            kind, "software/training.toml"
+        )
+        headers = {
+            "fit": "[fit]",
+            "stacks": f"[{name}]",
+            "classes": f"[{name}]",
+            "profile": f"[profile.training.{name}]",
+        }
+        key = name if kind == "fit" else rest[-1] if rest else "value"
         text = file.read_text(encoding="utf-8")
-        start = text.index(f"\n{header}\n") + 1
+        start = text.index(f"\n{headers.get(kind, f'[{kind}.{name}]')}\n") + 1
         end = text.find("\n[", start)
         end = len(text) if end < 0 else end
-        section = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value:.4g}", text[start:end], count=1)
+        # A constant of a profile stands in the inline table of its group.
+        before = re.escape(".".join(rest[:-1])) + r" = \{.*?\b" if kind in ("profile", "classes") else ""
+        line = rf"(?m)^({before}){key} = [^,}}\n]*"
+        section = re.sub(line, rf"\g<1>{key} = {value:.4g}", text[start:end], count=1)
         file.write_text(text[:start] + section + text[end:], encoding="utf-8")
 
 

@@ -26,8 +26,8 @@ from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.calibrate.tables import operators as public
 from mlsysim.calibrate.tables import silicon
 from mlsysim.errors import MLSysError
-from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.registry import Hardware
+from mlsysim.timing.profile import profile
 
 __all__ = ["left_out", "report"]
 

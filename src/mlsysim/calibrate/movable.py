@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.hardware.profiles import Profile
+from mlsysim.timing.kernels import Profile
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.zoo.constants import constant
 

@@ -20,10 +20,10 @@ import numpy as np
 from mlsysim.calibrate.fitting import Fit, Parameter, fit
 from mlsysim.calibrate.measurements import Measurement
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.hardware.profiles import REACH
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.operators import attention_decode_time, attention_prefill_time, gemm_time, memory_bound_time
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.kernels import REACH
 from mlsysim.units.registry import to_si
 
 __all__ = [

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError, MLSysError, unknown_name
-from mlsysim.hardware.profiles import Profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.attention import UNBOUNDED, attention_core
 from mlsysim.models.base import Workload
@@ -36,6 +35,7 @@ from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.registry import Models
 from mlsysim.physics.operators import memory_bound_time
 from mlsysim.physics.precision import precision_name
+from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.units.registry import to_si
 

@@ -28,9 +28,10 @@ import numpy as np
 from mlsysim.calibrate.movable import Adjusted, changed, constants_of
 from mlsysim.calibrate.samples import FEWEST, Sample
 from mlsysim.errors import InputError
-from mlsysim.hardware.profiles import Profile, profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import compute_precision
+from mlsysim.timing.kernels import Profile
+from mlsysim.timing.profile import profile
 from mlsysim.units.registry import quantity
 from mlsysim.zoo.constants import constant
 

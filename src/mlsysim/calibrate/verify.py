@@ -18,13 +18,13 @@ from mlsysim.calibrate.network import backward_only, build, refuse, unfused
 from mlsysim.calibrate.rows import run_rows
 from mlsysim.calibrate.samples import with_layers
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.hardware.profiles import profile
 from mlsysim.models.registry import Models
 from mlsysim.models.stack import training_operators
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.physics.operators import memory_bound_time
 from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.timing.operator_times import Execution, pass_time
+from mlsysim.timing.profile import profile
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import interval
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from mlsysim.calibrate.user import Calibration
 from mlsysim.errors import InputError
-from mlsysim.hardware import profiles
 from mlsysim.hardware.registry import Hardware
+from mlsysim.timing import profile as profiles
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 from mlsysim.zoo.provenance import Source
@@ -84,7 +84,7 @@ def _forget() -> None:
 
 
 def profile_toml(profile: Any) -> str:
-    """A profile as the file that ``mlsysim.hardware.profiles`` reads."""
+    """A profile as the file that ``mlsysim.timing.profile`` reads."""
     fields = _plain(profile)
     name = fields.pop("name")
     lines = ["# Fitted by mlsysim calibrate."]

@@ -134,7 +134,7 @@ def replica_memory(replica: Replica, tokens: Any, draft: Replica | None = None) 
 
 def engine_memory(step: EngineStep, tokens: Any, draft: EngineStep | None = None) -> DeviceMemory:
     """The device of an engine's replica, whose sequences are of so many tokens; with a draft model's weights and caches."""
-    usable, share = step.kernels.usable_memory, step.engine.memory_utilisation
+    usable, share = step.usable_memory, step.engine.memory_utilisation
     capacity = max(step.memory, usable)
     weights, workspace, each = step.device_weights, table_bytes("workspace", "size"), step.sequence_bytes(tokens)
     drafter = 0.0

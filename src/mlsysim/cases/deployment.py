@@ -128,7 +128,7 @@ class Deployment:
             moe_ep=self.ep if mixture else 1,
             pp=self.pp,
         )
-        basis = "of its class" if step.kernels.family != "other" else "of its profile and class defaults"
+        basis = "of its class" if step.family != "other" else "of its profile and class defaults"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}"
         assumed.pop("bandwidth_efficiency", None)
         return step

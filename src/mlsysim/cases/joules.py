@@ -27,9 +27,9 @@ from typing import Any
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.cases.run_inputs import device_draw
-from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.power import power_terms
+from mlsysim.timing.profile import profile
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import to_si

@@ -24,7 +24,6 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.one_pass import STREAMED, Device, Pass, Timed, Work, held_by, room
 from mlsysim.cases.serve import Engines, Traffic
 from mlsysim.errors import InputError
-from mlsysim.hardware.profiles import Profile, profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
@@ -38,7 +37,9 @@ from mlsysim.timing.device_time import check_known, inference_time, regime_of
 from mlsysim.timing.diffusion_time import denoising_time, diffusion_time
 from mlsysim.timing.engine_rates import engine_latency
 from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
+from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
+from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.software_stacks import software, software_names
 from mlsysim.timing.vision_time import inventory_time

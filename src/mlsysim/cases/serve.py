@@ -283,7 +283,7 @@ class Engines:
     def band(self, metric: str) -> tuple[Interval, str]:
         """The 90 % band of ``tpot`` or ``ttft``, and what it rests on, in words."""
         pools = "disaggregated " if self.apart else ""
-        found = interval(f"serving {pools}{metric}", self.writer.kernels.family != "other")
+        found = interval(f"serving {pools}{metric}", self.writer.family != "other")
         if found.extrapolating:
             return found, "extrapolating: serving was not validated on such a chip"
         of = "times per token" if metric == "tpot" else "times to the first token"

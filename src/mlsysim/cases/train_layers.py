@@ -3,7 +3,7 @@
     t_layer = max(products + conversions + attention + elementwise + experts, host) + exposed tensor + exposed exchange
 
 with the kernels of :mod:`mlsysim.physics.training_step`, rates of the chip (:mod:`mlsysim.timing.training_chip`), properties of
-the software (:mod:`mlsysim.timing.stacks`) and constants of every run (``data/training.toml``). Degrees, batch and sequence,
+the software (:mod:`mlsysim.timing.stacks`) and constants of every run (``data/software/training.toml``). Degrees, batch and sequence,
 ZeRO stage and recomputation may be arrays; stack and precision are one for all points.
 
 Assumed: rings keep their bandwidth, experts are balanced, layers of different kinds are spread evenly over stages. Left
@@ -146,7 +146,7 @@ def calibrated(
     # Frozen weights rest in the format of the arithmetic, and fp32 arithmetic reads parameters as they are.
     cast_bytes = 0.0 if job.frozen or chip.product_bytes > HALF else stack.cast_bytes
     casts = stream(s, "casts of parameters", cast_bytes * (dense + experts), stack.elementwise_share)
-    written = stream_time(moved, chip.bandwidth, k.optimizer_share)
+    written = stream_time(moved, chip.bandwidth, chip.kernels.memory_bound.optimizer_share)
     updated = casts + a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
@@ -191,7 +191,9 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     again = job.again
     moved = elementwise_bytes(kind, s.stack, layout.tp, tokens, job.sequence_parallel)
     light = stream(s, "elementwise", moved, s.stack.elementwise_share)
-    light = light + a.tag("starts of kernels", 3, "start", "starts", s.stack.light_launches * s.chip.light_start)
+    light = light + a.tag(
+        "starts of kernels", 3, "start", "starts", s.stack.light_launches * s.chip.kernels.memory_bound.times[0]
+    )
     products, backward = products_time(s, kind, tokens, latent=False)
     core, core_back, ring = attention_core(s, kind, tokens)
     forward = light + products + core
@@ -200,15 +202,14 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         scan, scan_back = scan_time(s, kind, tokens)
         forward, backward = forward + scan, backward + scan_back
     repeated = _times(again.attention, core)
-    host: Any = k.dense_operations * k.host_operation
+    launch = s.chip.kernels.memory_bound.times[2]
+    host: Any = k.dense_operations * launch
     exchange: Any = 0.0
     if kind.experts is not None:
         routed, routed_back, activation = experts_time(s, kind.experts, tokens)
         forward, backward = forward + routed + activation, backward + routed_back
         repeated = repeated + _times(again.moe, routed) + _times(again.light, activation)
-        host = (
-            s.stack.host * (k.moe_operations + k.expert_operations * kind.experts.count / layout.ep) * k.host_operation
-        )
+        host = s.stack.host * (k.moe_operations + k.expert_operations * kind.experts.count / layout.ep) * launch
         exchange = exchange_time(s, kind.experts, tokens)
     repeated = repeated + _times(again.full, forward) + _times(0.5 * again.half, forward) + _times(again.light, light)
     if _asked(again.up):

@@ -62,11 +62,11 @@ def _product(s: Setting, name: str, operations: Any, moved: Any, rate: Any) -> A
         name,
         "product",
         operations / rate,
-        stream_time(moved, s.chip.bandwidth, s.k.gemm_memory_share),
+        stream_time(moved, s.chip.bandwidth, s.chip.product.memory_share),
         operations,
         moved,
     )
-    return s.a.tag("starts of products", 3, "start", "product", s.chip.product_start) + time
+    return s.a.tag("starts of products", 3, "start", "product", s.chip.product.times[0]) + time
 
 
 def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tuple[Any, Any]:
@@ -94,8 +94,8 @@ def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tup
             backward = backward + _product(s, "products", operations, gradient, chip.product_rate)
         if chip.converts:
             each = chip.converts * (HALF + (1 if frozen else 2) * b)
-            forward = forward + stream(s, "conversion", each * inputs, s.k.quantise_share)
-            backward = backward + stream(s, "conversion", each * outputs, s.k.quantise_share)
+            forward = forward + stream(s, "conversion", each * inputs, chip.product.quantise_share)
+            backward = backward + stream(s, "conversion", each * outputs, chip.product.quantise_share)
     return forward, backward
 
 
@@ -120,7 +120,12 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
             operations = per_pair * tokens * minimum(job.seq_len * 1.0, core.window)
             scores = heads * tokens * job.seq_len
             once = a.tag(
-                "attention", 1, "peak", "attention", operations / (k.unfused_rate * chip.half_rate), flop=operations
+                "attention",
+                1,
+                "peak",
+                "attention",
+                operations / (chip.kernels.attention.unfused * chip.half_rate),
+                flop=operations,
             )
             forward = (
                 forward
@@ -136,9 +141,11 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
         operations = per_pair * tokens * _keys(core, job.seq_len)
         rate = _attention_rate(s, core)
         length = job.seq_len / cp
-        ahead = attention_time(operations, length, rate, chip.attention_ramp, k.attention_start)
+        best = chip.kernels.attention
+        start, ramp = best.times[0], best.ramp_tokens
+        ahead = attention_time(operations, length, rate, ramp, start)
         work = k.attention_backward_work * operations
-        back = attention_time(work, length, rate * k.attention_backward_rate, chip.attention_ramp, k.attention_start)
+        back = attention_time(work, length, rate * best.backward_share, ramp, start)
         ahead = a.tag("attention", 1, "peak", "attention", ahead, flop=operations)
         back = a.tag("attention", 1, "peak", "attention", back, flop=work)
         if stack.context_loss:
@@ -162,13 +169,13 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
 
 
 def _attention_rate(s: Setting, core: Core) -> Any:
-    rate = s.chip.attention_rate
+    rate, best = s.chip.attention_rate, s.chip.kernels.attention
     if s.stack.attention == "fa1":
-        return rate * s.chip.flash2 * s.k.flash1_rate
+        return rate * best.kernel_rate("fa1")
     rate = rate * (min((core.qk + core.v) / 2.0, _HEAD_DIM) / _HEAD_DIM) ** 0.5
     if s.stack.attention == "fa2":
-        rate = rate * s.chip.flash2
-    return rate * s.k.fp8_attention_gain if s.job.fp8_attention else rate
+        rate = rate * best.flash2
+    return rate * best.fp8_gain if s.job.fp8_attention else rate
 
 
 def scan_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
@@ -176,7 +183,14 @@ def scan_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
     assert kind.scan is not None
     local = tokens / s.layout.tp
     operations = local * kind.scan.operations
-    once = s.a.tag("scan", 1, "peak", "scan", operations / (s.k.scan_rate * s.chip.half_rate), flop=operations)
+    once = s.a.tag(
+        "scan",
+        1,
+        "peak",
+        "scan",
+        operations / (s.chip.kernels.scans["any"].rate_share * s.chip.half_rate),
+        flop=operations,
+    )
     moved = stream(s, "scan", HALF * local * kind.scan.elements, s.stack.elementwise_share)
     return once + moved, s.k.attention_backward_work * once + 2 * moved
 
@@ -192,12 +206,12 @@ def elementwise_bytes(kind: LayerKind, stack: Stack, tp: Any, tokens: Any, paral
 
 def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
     """Routed experts: forward time without the activation, backward time, and the activation's forward time."""
-    chip, k, job = s.chip, s.k, s.job
+    chip, k, job, grouped = s.chip, s.k, s.job, s.chip.kernels.experts["any"]
     rows = tokens * e.per_token / s.layout.tp * job.imbalance
     wide = (e.matrices - 1) * e.width
     local = e.count / s.layout.ep
     b = chip.product_bytes
-    rate = chip.product_rate * k.moe_rate
+    rate = chip.product_rate * grouped.rate_share
     fusion = s.stack.expert_fusion if e.matrices == 3 else 1.0
     forward: Any = 0.0
     backward: Any = 0.0
@@ -210,14 +224,14 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
             backward = backward + _product(s, "experts", operations, gradient, rate)
         if chip.converts:
             each = chip.converts * (HALF + 2 * b) * fusion
-            forward = forward + stream(s, "conversion", each * rows * depth, k.quantise_share)
-            backward = backward + stream(s, "conversion", each * rows * n, k.quantise_share)
-    permuted = stream(s, "permutation", k.permute_passes * 2 * HALF * rows * e.inner * fusion, k.moe_share)
+            forward = forward + stream(s, "conversion", each * rows * depth, chip.product.quantise_share)
+            backward = backward + stream(s, "conversion", each * rows * n, chip.product.quantise_share)
+    permuted = stream(s, "permutation", k.permute_passes * 2 * HALF * rows * e.inner * fusion, grouped.activation_share)
     if e.plain:
         each = k.expert_activation_bytes * fusion if e.matrices == 3 else k.ungated_activation_bytes
-        activation = stream(s, "elementwise", each * rows * wide / 3, k.moe_share)
+        activation = stream(s, "elementwise", each * rows * wide / 3, grouped.activation_share)
     else:
-        activation = stream(s, "elementwise", HALF * rows * (wide + e.width), k.moe_share)
+        activation = stream(s, "elementwise", HALF * rows * (wide + e.width), grouped.activation_share)
     return forward + permuted, backward + permuted + 2 * activation, activation
 
 

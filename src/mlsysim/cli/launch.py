@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Model = Annotated[str | None, typer.Option("--model", help="the model, where the file does not name one of the zoo")]
 Target = Annotated[str | None, typer.Option("--target", help="megatron, vllm ...; found from the text where left out")]
-_TRAINS = ("megatron", "torchtitan", "deepspeed", "fsdp")
 
 
 def export(
@@ -77,10 +76,10 @@ def _task(task: str | None, target: str, command: str | None, in_file: bool) -> 
         if task not in ("training", "serving"):
             raise InputError(f"--task is training or serving, got {task[:40]!r}.", field="task")
         return task
-    if target in _TRAINS or command in _TRAINS:
-        return "training"
-    from mlsysim.launch.targets import SERVES
+    from mlsysim.launch.targets import SERVES, TRAINS
 
+    if target in TRAINS or command in TRAINS:
+        return "training"
     if target in SERVES or command in SERVES:
         return "serving"
     if not in_file:

@@ -19,20 +19,10 @@ Columns = dict[str, tuple[str, str]]
 """Fields of a candidate that a terminal shows: the header and the format of each."""
 
 _LAYOUTS: Columns = {
-    "tp": ("TP", ""),
-    "pp": ("PP", ""),
-    "dp": ("DP", ""),
-    "ep": ("EP", ""),
-    "cp": ("CP", ""),
-    "v_stages": ("VP", ""),
-    "microbatch_count": ("MB", ","),
-    "zero_stage": ("ZeRO", ""),
-    "recompute": ("recompute", ""),
-    "schedule": ("schedule", ""),
-    "mfu": ("MFU", ".1%"),
-    "step_time_s": ("step s", ".3g"),
-    "memory_gb": ("GB", ".1f"),
-}
+    "tp": ("TP", ""), "pp": ("PP", ""), "dp": ("DP", ""), "ep": ("EP", ""), "cp": ("CP", ""), "v_stages": ("VP", ""),
+    "microbatch_count": ("MB", ","), "zero_stage": ("ZeRO", ""), "recompute": ("recompute", ""),
+    "schedule": ("schedule", ""), "mfu": ("MFU", ".1%"), "step_time_s": ("step s", ".3g"), "memory_gb": ("GB", ".1f"),
+}  # fmt: skip
 _BATCHES: Columns = {
     "batch_size": ("batch", ","),
     "throughput_tokens_per_s": ("tokens/s", ",.0f"),
@@ -94,19 +84,10 @@ def _rejected(found: Any) -> str:
 
 
 _NAMES = {
-    "tp": "TP",
-    "pp": "PP",
-    "ep": "EP",
-    "cp": "CP",
-    "v_stages": "virtual stages",
-    "microbatch_count": "micro-batches",
-    "zero_stage": "ZeRO stage",
-    "overlap_comm": "overlap",
-    "batch_size": "batch",
-    "num_replicas": "replicas",
-    "sla_latency_ms": "latency target in ms",
-    "arrival_rate_qps": "requests a second",
-}
+    "tp": "TP", "pp": "PP", "ep": "EP", "cp": "CP", "v_stages": "virtual stages", "microbatch_count": "micro-batches",
+    "zero_stage": "ZeRO stage", "overlap_comm": "overlap", "batch_size": "batch", "num_replicas": "replicas",
+    "sla_latency_ms": "latency target in ms", "arrival_rate_qps": "requests a second",
+}  # fmt: skip
 
 
 def _sensitivity(result: Any) -> list[str]:

@@ -28,15 +28,10 @@ _SHORT = {
     "hardware.efficiency": "-e",
 }
 _PANELS = {
-    "": "The plan",
-    "workload": "What runs",
-    "hardware": "What it runs on",
-    "hardware.chip": "Other figures of the chip",
-    "parallelism": "How it is split",
-    "serving": "Traffic, engine and limits",
-    "ops": "Where, how long, for how much",
-    "constraints": "What must hold",
-}
+    "": "The plan", "workload": "What runs", "hardware": "What it runs on",
+    "hardware.chip": "Other figures of the chip", "parallelism": "How it is split",
+    "serving": "Traffic, engine and limits", "ops": "Where, how long, for how much", "constraints": "What must hold",
+}  # fmt: skip
 _LAYOUT, _SLO = "--layout", "--slo"
 
 

@@ -58,19 +58,9 @@ def _overview(form: str) -> None:
 
 
 _WORDS = (
-    "key",
-    "name",
-    "precision",
-    "source",
-    "accelerator",
-    "fabric",
-    "node",
-    "topology",
-    "vendor",
-    "type",
-    "kind",
+    "key", "name", "precision", "source", "accelerator", "fabric", "node", "topology", "vendor", "type", "kind",
     "architecture",
-)
+)  # fmt: skip
 _LONGEST = 30
 _LESS = ("source", "name", "year", "precision")
 """Columns that a narrow terminal misses least, in this order."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from mlsysim.cases import goodput, money
 from mlsysim.cases.checkpoint import checkpoint_size
+from mlsysim.cases.losslaw import training_flops
 from mlsysim.errors import InputError
 from mlsysim.physics import collectives, memory, pipeline, queueing, training_memory
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.registry import Quantity, quantity, to_si
-from mlsysim.walls.algorithm.complexity import training_flops
 from mlsysim.zoo.constants import constant
 
 __all__ = [

@@ -135,12 +135,6 @@ def unknown_is_absent_not_zero(chip: HardwareNode) -> str | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    has_sources,
-    dense_peaks_are_not_sparse,
-    narrower_is_not_slower,
-    within_limits_of_its_class,
-    ridge_point_is_sane,
-    bandwidth_is_width_times_rate,
-    link_directions_add_up,
-    unknown_is_absent_not_zero,
-)
+    has_sources, dense_peaks_are_not_sparse, narrower_is_not_slower, within_limits_of_its_class, ridge_point_is_sane,
+    bandwidth_is_width_times_rate, link_directions_add_up, unknown_is_absent_not_zero,
+)  # fmt: skip

@@ -10,14 +10,9 @@ from mlsysim.units.registry import Q_
 from mlsysim.zoo.registry import Registry, provenance
 
 FILES = (
-    "nvidia.toml",
-    "amd_intel.toml",
-    "tpu_aws.toml",
-    "specialised.toml",
-    "cpu.toml",
-    "apple_mobile.toml",
+    "nvidia.toml", "amd_intel.toml", "tpu_aws.toml", "specialised.toml", "cpu.toml", "apple_mobile.toml",
     "micro.toml",
-)
+)  # fmt: skip
 
 
 def build(key: str, table: dict[str, Any]) -> HardwareNode:

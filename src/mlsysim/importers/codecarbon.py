@@ -36,47 +36,16 @@ _MOST_ROWS = 100_000
 _SECONDS_PER_HOUR = 3600.0
 _NEEDED = ("duration", "emissions", "energy_consumed")
 _NUMBERS = (
-    "duration",
-    "emissions",
-    "emissions_rate",
-    "cpu_power",
-    "gpu_power",
-    "ram_power",
-    "cpu_energy",
-    "gpu_energy",
-    "ram_energy",
-    "energy_consumed",
-    "water_consumed",
-    "cpu_count",
-    "gpu_count",
-    "longitude",
-    "latitude",
-    "ram_total_size",
-    "cpu_utilization_percent",
-    "gpu_utilization_percent",
-    "ram_utilization_percent",
-    "ram_used_gb",
-    "pue",
-    "wue",
-)
+    "duration", "emissions", "emissions_rate", "cpu_power", "gpu_power", "ram_power", "cpu_energy", "gpu_energy",
+    "ram_energy", "energy_consumed", "water_consumed", "cpu_count", "gpu_count", "longitude", "latitude",
+    "ram_total_size", "cpu_utilization_percent", "gpu_utilization_percent", "ram_utilization_percent", "ram_used_gb",
+    "pue", "wue",
+)  # fmt: skip
 _TEXTS = (
-    "timestamp",
-    "project_name",
-    "run_id",
-    "experiment_id",
-    "country_name",
-    "country_iso_code",
-    "region",
-    "cloud_provider",
-    "cloud_region",
-    "os",
-    "python_version",
-    "codecarbon_version",
-    "cpu_model",
-    "gpu_model",
-    "tracking_mode",
-    "on_cloud",
-)
+    "timestamp", "project_name", "run_id", "experiment_id", "country_name", "country_iso_code", "region",
+    "cloud_provider", "cloud_region", "os", "python_version", "codecarbon_version", "cpu_model", "gpu_model",
+    "tracking_mode", "on_cloud",
+)  # fmt: skip
 _MEASURED_GRIDS = {"USA": "US_2024", "POL": "Poland_2024"}
 """Countries whose plain name means a figure of the documents rather than the measured average."""
 

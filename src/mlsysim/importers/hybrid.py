@@ -28,15 +28,20 @@ Reading = tuple[TransformerWorkload, str]
 
 
 def settle(workload: TransformerWorkload, parameters: float) -> TransformerWorkload:
-    """The workload with this exact count: the difference as extra parameters, or the count stated where it is smaller."""
+    """The workload with this exact count: the difference as extra parameters, or the count stated where it is smaller.
+
+    What differs are mixers, which every token passes through, so the active parameters differ by as much.
+    """
     derived = workload.derived_parameters
     assert derived is not None
     difference = parameters - derived
     if difference >= 0:
         return workload.model_copy(update={"extra_parameters": workload.extra_parameters + difference})
-    stated = type(workload).model_fields
-    kept = {name: getattr(workload, name) for name in stated if name != "parameters"}
-    return type(workload)(**kept, parameters=parameters)
+    stated: dict[str, Any] = {"parameters": parameters}
+    if getattr(workload, "experts", 1) > 1:
+        stated["active_parameters"] = workload.active_parameter_count + difference
+    kept = {name: getattr(workload, name) for name in type(workload).model_fields if name not in stated}
+    return type(workload)(**kept, **stated)
 
 
 def _common(config: Config, name: str, tied: bool) -> dict[str, Any]:
@@ -253,15 +258,7 @@ def kimi_linear(config: Config, model_type: str, name: str, warnings: list[str])
 
 
 HYBRIDS: dict[str, Callable[[Config, str, str, list[str]], Reading]] = {
-    "mamba": mamba,
-    "mamba2": mamba,
-    "falcon_mamba": mamba,
-    "nemotron_h": nemotron_h,
-    "bamba": side_by_side,
-    "falcon_h1": side_by_side,
-    "nemotron-nas": searched,
-    "gemma4": two_head_sizes,
-    "gemma4_text": two_head_sizes,
-    "mimo_v2_flash": two_head_sizes,
-    "kimi_linear": kimi_linear,
-}
+    "mamba": mamba, "mamba2": mamba, "falcon_mamba": mamba, "nemotron_h": nemotron_h, "bamba": side_by_side,
+    "falcon_h1": side_by_side, "nemotron-nas": searched, "gemma4": two_head_sizes, "gemma4_text": two_head_sizes,
+    "mimo_v2_flash": two_head_sizes, "kimi_linear": kimi_linear,
+}  # fmt: skip

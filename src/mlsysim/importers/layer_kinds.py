@@ -10,24 +10,12 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.fields import Config
 
 _NAMES = {
-    "full_attention": "attention",
-    "attention": "attention",
-    "global": "attention",
-    "global_attention": "attention",
-    "sliding_attention": "window",
-    "sliding": "window",
-    "sliding_window": "window",
-    "local": "window",
-    "local_attention": "window",
-    "chunked_attention": "window",
-    "linear_attention": "linear",
-    "gated_deltanet": "linear",
-    "mamba": "mamba",
-    "mamba2": "mamba",
-    "recurrent": "recurrent",
-    "conv": "convolution",
+    "full_attention": "attention", "attention": "attention", "global": "attention", "global_attention": "attention",
+    "sliding_attention": "window", "sliding": "window", "sliding_window": "window", "local": "window",
+    "local_attention": "window", "chunked_attention": "window", "linear_attention": "linear",
+    "gated_deltanet": "linear", "mamba": "mamba", "mamba2": "mamba", "recurrent": "recurrent", "conv": "convolution",
     "hybrid": "hybrid",
-}
+}  # fmt: skip
 _KNOWN = ("attention", "window", "linear", "mamba")
 
 

@@ -10,10 +10,13 @@ in graphs, the bytes of any one constant.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -34,8 +37,9 @@ from mlsysim.importers.protobuf import (
 _DEEPEST = 16
 _LARGEST_CONSTANT = 4096
 """Bytes of a tensor that are read: shapes, axes and sizes are some tens, weights are never needed."""
-
-FLOAT, INT32, INT64, DOUBLE = 1, 6, 7, 11
+FLOAT = 1
+_FORMS = {FLOAT: ("f", 4), 6: ("i", 4), 7: ("q", 8), 11: ("d", 8), 9: ("?", 1)}
+"""How ``struct`` reads the raw bytes of a tensor of floats, 32 and 64 bit integers, doubles and booleans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,13 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An attribute of a function's body that is given where the function is called."""
+
+    name: str
 
 
 @dataclass(slots=True)
@@ -119,217 +130,140 @@ def read_onnx_file(path: str | os.PathLike[str]) -> Model:
         raise InputError(f"{str(place)[:200]!r} cannot be read: {(error.strerror or str(error)).lower()}.") from None
 
 
-def _model(span: Span) -> Model:
-    model = Model()
+Fields = Mapping[int, tuple[str, Callable[[Any], Any]]]
+"""What is read of a message: by the number of the field a name of ours and how its value is read."""
+
+
+def _read(span: Span, fields: Fields) -> dict[str, list[Any]]:
+    """The values of a message by our names, each in the order in which they stand."""
+    found: dict[str, list[Any]] = {name: [] for name, _ in fields.values()}
     for number, value in span.fields():
-        if number == 1:
-            model.ir_version = whole(value)
-        elif number == 2:
-            model.producer = text_of(value)[:80]
-        elif number == 7:
-            model.graph = _graph(span_of(value), 0)
-        elif number == 8:
-            domain, version = "", 0
-            for inner, item in span_of(value).fields():
-                if inner == 1:
-                    domain = text_of(item)
-                elif inner == 2:
-                    version = whole(item)
-            model.opsets[domain] = version
-        elif number == 25:
-            function = _function(span_of(value))
-            model.functions[function.domain, function.name] = function
-    if model.graph is None or not model.graph.nodes:
+        if number in fields:
+            name, reader = fields[number]
+            found[name].append(reader(value))
+    return found
+
+
+def _last(values: list[Any], default: Any = "") -> Any:
+    return values[-1] if values else default
+
+
+def _pair(value: Any) -> tuple[str, str]:
+    found = _read(span_of(value), {1: ("key", text_of), 2: ("value", text_of)})
+    return _last(found["key"]), _last(found["value"])
+
+
+def _opset(value: Any) -> tuple[str, int]:
+    found = _read(span_of(value), {1: ("domain", text_of), 2: ("version", whole)})
+    return _last(found["domain"]), _last(found["version"], 0)
+
+
+def _model(span: Span) -> Model:
+    fields: Fields = {1: ("version", whole), 2: ("producer", text_of), 7: ("graph", partial(_graph, depth=0)),
+                      8: ("opsets", _opset), 25: ("functions", _function)}  # fmt: skip
+    found = _read(span, fields)
+    graph = _last(found["graph"], None)
+    if graph is None or not graph.nodes:
         raise Broken
-    return model
+    functions = {(function.domain, function.name): function for function in found["functions"]}
+    return Model(_last(found["version"], 0), dict(found["opsets"]), _last(found["producer"])[:80], graph, functions)
 
 
-def _graph(span: Span, depth: int) -> Graph:
+def _graph(value: Any, depth: int) -> Graph:
     if depth > _DEEPEST:
         raise InputError(f"The file nests graphs more than {_DEEPEST} deep.")
-    graph = Graph()
-    for number, value in span.fields():
-        if number == 1:
-            graph.nodes.append(_node(span_of(value), depth))
-        elif number == 2:
-            graph.name = text_of(value)
-        elif number == 5:
-            tensor = _tensor(span_of(value))
-            graph.constants[tensor.name] = tensor
-        elif number in (11, 12, 13):
-            found = _value(span_of(value))
-            if number == 11:
-                graph.inputs.append(found)
-            elif number == 12:
-                graph.outputs.append(found)
-            graph.values.setdefault(found.name, found)
-        elif number == 15:
-            tensor = _sparse(span_of(value))
-            graph.constants[tensor.name] = tensor
-    return graph
+    fields: Fields = {1: ("nodes", partial(_node, depth=depth)), 2: ("name", text_of), 5: ("constants", _tensor), 15: ("constants", _sparse),
+                      11: ("inputs", _value), 12: ("outputs", _value), 13: ("values", _value)}  # fmt: skip
+    found = _read(span_of(value), fields)
+    constants = {tensor.name: tensor for tensor in found["constants"]}
+    values: dict[str, Value] = {}
+    for each in (*found["inputs"], *found["outputs"], *found["values"]):
+        values.setdefault(each.name, each)
+    return Graph(_last(found["name"]), found["nodes"], constants, found["inputs"], found["outputs"], values)
 
 
-def _function(span: Span) -> Function:
-    name = domain = ""
-    inputs: list[str] = []
-    outputs: list[str] = []
-    nodes: list[Node] = []
-    for number, value in span.fields():
-        if number == 1:
-            name = text_of(value)
-        elif number == 4:
-            inputs.append(text_of(value))
-        elif number == 5:
-            outputs.append(text_of(value))
-        elif number == 7:
-            nodes.append(_node(span_of(value), 0))
-        elif number == 10:
-            domain = text_of(value)
-    return Function(domain, name, tuple(inputs), tuple(outputs), tuple(nodes))
+def _function(value: Any) -> Function:
+    fields: Fields = {1: ("name", text_of), 4: ("inputs", text_of), 5: ("outputs", text_of),
+                      7: ("nodes", partial(_node, depth=0)), 10: ("domain", text_of)}  # fmt: skip
+    found = _read(span_of(value), fields)
+    inputs, outputs, nodes = (tuple(found[part]) for part in ("inputs", "outputs", "nodes"))
+    return Function(_last(found["domain"]), _last(found["name"]), inputs, outputs, nodes)
 
 
-def _node(span: Span, depth: int) -> Node:
-    op = domain = name = ""
-    inputs: list[str] = []
-    outputs: list[str] = []
-    attributes: dict[str, Any] = {}
-    for number, value in span.fields():
-        if number == 1:
-            inputs.append(text_of(value))
-        elif number == 2:
-            outputs.append(text_of(value))
-        elif number == 3:
-            name = text_of(value)
-        elif number == 4:
-            op = text_of(value)
-        elif number == 5:
-            key, found = _attribute(span_of(value), depth)
-            attributes[key] = found
-        elif number == 7:
-            domain = text_of(value)
-    return Node(op, "" if domain == "ai.onnx" else domain, name, tuple(inputs), tuple(outputs), attributes)
+def _node(value: Any, depth: int) -> Node:
+    fields: Fields = {1: ("inputs", text_of), 2: ("outputs", text_of), 3: ("name", text_of), 4: ("op", text_of),
+                      5: ("attributes", partial(_attribute, depth=depth)), 7: ("domain", text_of)}  # fmt: skip
+    found = _read(span_of(value), fields)
+    op, domain, name = (_last(found[part]) for part in ("op", "domain", "name"))
+    domain = "" if domain == "ai.onnx" else domain
+    return Node(op, domain, name, tuple(found["inputs"]), tuple(found["outputs"]), dict(found["attributes"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """An attribute of a function's body that is given where the function is called."""
+def _attribute(value: Any, depth: int) -> tuple[str, Any]:
+    """Name and value: one, or several of a kind."""
 
-    name: str
+    def graph(value: Any) -> list[Graph]:
+        return [_graph(value, depth + 1)]
 
-
-def _attribute(span: Span, depth: int) -> tuple[str, Any]:
-    name = ""
-    single: Any = None
-    many: list[Any] = []
-    for number, value in span.fields():
-        if number == 1:
-            name = text_of(value)
-        elif number == 2 and isinstance(value, bytes) and len(value) == 4:
-            single = struct.unpack("<f", value)[0]
-        elif number == 3:
-            single = signed(whole(value))
-        elif number == 4:
-            single = text_of(value) if len(span_of(value)) <= LONGEST_TEXT else ""
-        elif number == 5:
-            single = _tensor(span_of(value))
-        elif number == 6:
-            single = _graph(span_of(value), depth + 1)
-        elif number == 7:
-            many += floats(value)
-        elif number == 8:
-            many += integers(value)
-        elif number == 9:
-            many.append(text_of(value))
-        elif number == 11:
-            many.append(_graph(span_of(value), depth + 1))
-        elif number == 21:
-            single = Reference(text_of(value))
-    return name, single if single is not None else tuple(many)
+    fields: Fields = {
+        1: ("name", text_of), 2: ("one", _float), 3: ("one", lambda v: signed(whole(v))), 5: ("one", _tensor), 21: ("one", lambda v: Reference(text_of(v))),
+        4: ("one", lambda v: text_of(v) if len(span_of(v)) <= LONGEST_TEXT else ""), 6: ("one", lambda v: graph(v)[0]),
+        7: ("many", floats), 8: ("many", integers), 9: ("many", lambda v: [text_of(v)]), 11: ("many", graph),
+    }  # fmt: skip
+    found = _read(span_of(value), fields)
+    single = _last([v for v in found["one"] if v is not None], None)
+    return _last(found["name"]), tuple(v for part in found["many"] for v in part) if single is None else single
 
 
-def _tensor(span: Span) -> Tensor:
-    dims: list[int] = []
-    dtype = 0
-    name = ""
-    values: list[float] = []
-    raw: Span | None = None
-    where = None
-    for number, value in span.fields():
-        if number == 1:
-            dims += integers(value)
-        elif number == 2:
-            dtype = whole(value)
-        elif number == 8:
-            name = text_of(value)
-        elif number == 9:
-            raw = span_of(value)
-        elif number in (5, 7) and (isinstance(value, int) or len(span_of(value)) <= _LARGEST_CONSTANT):
-            values += integers(value, _LARGEST_CONSTANT) if len(values) <= _LARGEST_CONSTANT else []
-        elif number == 4 and (isinstance(value, bytes) or len(span_of(value)) <= _LARGEST_CONSTANT):
-            values += floats(value) if len(values) <= _LARGEST_CONSTANT else []
-        elif number == 13:
-            key, entry = _pair(span_of(value))
-            where = entry if key == "location" else where
+def _float(value: Any) -> float | None:
+    return struct.unpack("<f", value)[0] if isinstance(value, bytes) and len(value) == 4 else None
+
+
+def _tensor(value: Any) -> Tensor:
+    values: list[Any] = []
+
+    def few(value: Any, reader: Callable[[Any], list[Any]]) -> None:
+        """Values of a tensor that has few of them; weights are stepped over."""
+        if len(values) <= _LARGEST_CONSTANT and (not isinstance(value, Span) or len(value) <= _LARGEST_CONSTANT):
+            values.extend(reader(value))
+
+    fields: Fields = {
+        1: ("dims", integers), 2: ("dtype", whole), 8: ("name", text_of), 9: ("raw", span_of), 13: ("external", _pair),
+        4: ("few", partial(few, reader=floats)), 5: ("few", partial(few, reader=integers)), 7: ("few", partial(few, reader=integers)),
+    }  # fmt: skip
+    found = _read(span_of(value), fields)
+    dims = tuple(size for part in found["dims"] for size in part)
+    dtype, raw = _last(found["dtype"], 0), _last(found["raw"], None)
     if raw is not None and not values and len(raw) <= _LARGEST_CONSTANT:
-        form, size = {FLOAT: ("f", 4), INT32: ("i", 4), INT64: ("q", 8), DOUBLE: ("d", 8), 9: ("?", 1)}.get(
-            dtype, ("", 1)
-        )
+        form, size = _FORMS.get(dtype, ("", 1))
         data = raw.raw()
         if form and len(data) % size == 0:
-            values = list(struct.unpack(f"<{len(data) // size}{form}", data))
+            values += struct.unpack(f"<{len(data) // size}{form}", data)
     if any(size < 0 for size in dims) or len(dims) > 64:
         raise Broken
-    count = 1
-    for size in dims:
-        count *= size
-    return Tensor(name, tuple(dims), dtype, tuple(values) if len(values) == count else None, where)
+    where = _last([place for key, place in found["external"] if key == "location"], None)
+    return Tensor(_last(found["name"]), dims, dtype, tuple(values) if len(values) == math.prod(dims) else None, where)
 
 
-def _pair(span: Span) -> tuple[str, str]:
-    key = value = ""
-    for number, item in span.fields():
-        if number == 1:
-            key = text_of(item)
-        elif number == 2:
-            value = text_of(item)
-    return key, value
-
-
-def _sparse(span: Span) -> Tensor:
+def _sparse(value: Any) -> Tensor:
     """A sparse constant, with the shape that it stands for."""
-    name, dims = "", []
-    for number, value in span.fields():
-        if number == 1:
-            name = _tensor(span_of(value)).name
-        elif number == 3:
-            dims += integers(value)
-    return Tensor(name, tuple(dims), FLOAT)
+    found = _read(span_of(value), {1: ("values", _tensor), 3: ("dims", integers)})
+    dims = tuple(size for part in found["dims"] for size in part)
+    return Tensor(found["values"][-1].name if found["values"] else "", dims, FLOAT)
 
 
-def _value(span: Span) -> Value:
-    name = ""
-    dtype = 0
-    dims: list[int | str | None] | None = None
-    for number, value in span.fields():
-        if number == 1:
-            name = text_of(value)
-        elif number == 2:
-            for kind, inner in span_of(value).fields():
-                if kind != 1:
-                    continue  # sequences, maps and optionals are no tensors
-                for part, item in span_of(inner).fields():
-                    if part == 1:
-                        dtype = whole(item)
-                    elif part == 2:
-                        dims = [_dimension(span_of(d)) for n, d in span_of(item).fields() if n == 1]
-    return Value(name, dtype, None if dims is None else tuple(dims))
+def _value(value: Any) -> Value:
+    """A tensor's name, type and sizes; sequences, maps and optionals are no tensors."""
+    found = _read(span_of(value), {1: ("name", text_of), 2: ("type", span_of)})
+    kinds = [kind for span in found["type"] for kind in _read(span, {1: ("tensor", span_of)})["tensor"]]
+    parts = [_read(kind, {1: ("dtype", whole), 2: ("shape", span_of)}) for kind in kinds]
+    dtypes = [dtype for part in parts for dtype in part["dtype"]]
+    shapes = [shape for part in parts for shape in part["shape"]]
+    dims = tuple(_read(shapes[-1], {1: ("dims", _dimension)})["dims"]) if shapes else None
+    return Value(_last(found["name"]), _last(dtypes, 0), dims)
 
 
-def _dimension(span: Span) -> int | str | None:
-    for number, value in span.fields():
-        if number == 1:
-            size = signed(whole(value))
-            return size if size >= 0 else None
-        if number == 2:
-            return text_of(value) or None
-    return None
+def _dimension(value: Any) -> int | str | None:
+    found = _read(span_of(value), {1: ("size", lambda v: signed(whole(v))), 2: ("size", lambda v: text_of(v) or None)})
+    size = found["size"][0] if found["size"] else None
+    return None if isinstance(size, int) and size < 0 else size

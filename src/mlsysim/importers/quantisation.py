@@ -31,24 +31,13 @@ class Quantisation(Record):
 
 
 _ALGORITHMS = {
-    "FP8": ("fp8", "fp8"),
-    "FP8_PER_CHANNEL_PER_TOKEN": ("fp8", "fp8"),
-    "FP8_PB_WO": ("fp8", None),
-    "FP8_BLOCK_SCALES": ("fp8", "fp8"),
-    "MXFP8": ("fp8", "fp8"),
-    "NVFP4": ("nvfp4", "nvfp4"),
-    "NVFP4_AWQ": ("nvfp4", "nvfp4"),
-    "W4A8_NVFP4_FP8": ("nvfp4", "fp8"),
-    "W4A16": ("int4", None),
-    "W4A16_AWQ": ("int4", None),
-    "W4A16_GPTQ": ("int4", None),
-    "W4A16_MXFP4": ("mxfp4", None),
-    "W4A8_MXFP4_FP8": ("mxfp4", "fp8"),
-    "W4A8_AWQ": ("int4", "fp8"),
-    "W8A16": ("int8", None),
-    "INT8_SQ": ("int8", "int8"),
-    "W8A8_SQ_PER_CHANNEL": ("int8", "int8"),
-}
+    "FP8": ("fp8", "fp8"), "FP8_PER_CHANNEL_PER_TOKEN": ("fp8", "fp8"), "FP8_PB_WO": ("fp8", None),
+    "FP8_BLOCK_SCALES": ("fp8", "fp8"), "MXFP8": ("fp8", "fp8"), "NVFP4": ("nvfp4", "nvfp4"),
+    "NVFP4_AWQ": ("nvfp4", "nvfp4"), "W4A8_NVFP4_FP8": ("nvfp4", "fp8"), "W4A16": ("int4", None),
+    "W4A16_AWQ": ("int4", None), "W4A16_GPTQ": ("int4", None), "W4A16_MXFP4": ("mxfp4", None),
+    "W4A8_MXFP4_FP8": ("mxfp4", "fp8"), "W4A8_AWQ": ("int4", "fp8"), "W8A16": ("int8", None),
+    "INT8_SQ": ("int8", "int8"), "W8A8_SQ_PER_CHANNEL": ("int8", "int8"),
+}  # fmt: skip
 
 
 def of_config(config: Config) -> Quantisation | None:

@@ -212,13 +212,6 @@ def _internvl(vision: Config, outer: Config, hidden: int) -> float:
 
 
 _KNOWN = {
-    "llama4": _llama4,
-    "gemma3": _gemma3,
-    "gemma4": _gemma4,
-    "mistral3": _mistral3,
-    "pixtral": _llava,
-    "llava": _llava,
-    "llava_next": _llava,
-    "internvl": _internvl,
-    "internvl_chat": _internvl,
-}
+    "llama4": _llama4, "gemma3": _gemma3, "gemma4": _gemma4, "mistral3": _mistral3, "pixtral": _llava,
+    "llava": _llava, "llava_next": _llava, "internvl": _internvl, "internvl_chat": _internvl,
+}  # fmt: skip

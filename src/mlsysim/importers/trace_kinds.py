@@ -30,38 +30,15 @@ _RULES: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _RULES)
 
 _TYPES = {
-    "c10::bfloat16": "bf16",
-    "bfloat16": "bf16",
-    "c10::half": "fp16",
-    "half": "fp16",
-    "float": "fp32",
-    "float32": "fp32",
-    "double": "fp64",
-    "c10::float8_e4m3fn": "fp8",
-    "c10::float8_e5m2": "fp8",
-    "signed char": "int8",
-    "char": "int8",
-}
+    "c10::bfloat16": "bf16", "bfloat16": "bf16", "c10::half": "fp16", "half": "fp16", "float": "fp32",
+    "float32": "fp32", "double": "fp64", "c10::float8_e4m3fn": "fp8", "c10::float8_e5m2": "fp8",
+    "signed char": "int8", "char": "int8",
+}  # fmt: skip
 _SIZES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
-_REDUCED = frozenset(
-    [
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "max",
-        "min",
-        "norm",
-        "var",
-        "std",
-        "argmax",
-        "argmin",
-        "any",
-        "all",
-        "prod",
-        "logsumexp",
-    ]
-)
+_REDUCED = frozenset([
+    "sum", "mean", "amax", "amin", "max", "min", "norm", "var", "std", "argmax", "argmin", "any", "all", "prod",
+    "logsumexp",
+])  # fmt: skip
 _OTHER_SIZES = {"long int": 8, "long": 8, "int": 4, "unsigned char": 1, "bool": 1, "short": 2}
 
 

@@ -22,17 +22,11 @@ _FEW = 3
 """A family with fewer members than this goes to the others of its kind."""
 
 _KINDS = {
-    "transformer": "Other language models",
-    "sparse_transformer": "Other language models",
-    "hybrid": "Other language models",
-    "ssm": "Other language models",
-    "cnn": "Other vision models",
-    "vit": "Other vision models",
-    "diffusion": "Image and video generation",
-    "speech": "Speech",
-    "vision_language": "Vision and language",
-    "dlrm": "Recommendation",
-}
+    "transformer": "Other language models", "sparse_transformer": "Other language models",
+    "hybrid": "Other language models", "ssm": "Other language models", "cnn": "Other vision models",
+    "vit": "Other vision models", "diffusion": "Image and video generation", "speech": "Speech",
+    "vision_language": "Vision and language", "dlrm": "Recommendation",
+}  # fmt: skip
 
 Item = dict[str, Any]
 

@@ -28,18 +28,11 @@ NOT_CONTROLS = {
 """Keys without a control of their own, and why."""
 
 _LISTS = {
-    "workload.model": "models",
-    "workload.precision": "precisions",
-    "workload.optimizer": "optimizers",
-    "hardware.on": "chips",
-    "hardware.fabric": "fabrics",
-    "hardware.stack": "stacks",
-    "parallelism.schedule": "schedules",
-    "serving.engine": "engines",
-    "serving.cache_precision": "precisions",
-    "serving.draft_model": "models",
-    "ops.region": "regions",
-}
+    "workload.model": "models", "workload.precision": "precisions", "workload.optimizer": "optimizers",
+    "hardware.on": "chips", "hardware.fabric": "fabrics", "hardware.stack": "stacks",
+    "parallelism.schedule": "schedules", "serving.engine": "engines", "serving.cache_precision": "precisions",
+    "serving.draft_model": "models", "ops.region": "regions",
+}  # fmt: skip
 """The lists of :mod:`mlsysim.labs.catalogue` that a key's values come from."""
 
 

@@ -140,13 +140,6 @@ def _timeline(scope: Scope, chart: Chart, width: int) -> Any:
 
 
 _DRAWN = {
-    "roofline": _roofline,
-    "waterfall": _waterfall,
-    "memory": _memory,
-    "tornado": _tornado,
-    "scorecard": _scorecard,
-    "heat_map": _heat_map,
-    "regime_map": _regime_map,
-    "pareto": _pareto,
-    "timeline": _timeline,
-}
+    "roofline": _roofline, "waterfall": _waterfall, "memory": _memory, "tornado": _tornado, "scorecard": _scorecard,
+    "heat_map": _heat_map, "regime_map": _regime_map, "pareto": _pareto, "timeline": _timeline,
+}  # fmt: skip

@@ -185,15 +185,9 @@ def as_unit(value: Any, unit: str) -> Any:
 
 
 _SYMBOLS = {
-    "percent": "%",
-    "flop/byte": "FLOP/B",
-    "token/s": "tokens/s",
-    "sample/s": "samples/s",
-    "GPU": "GPUs",
-    "day": "days",
-    "Bparam": "billion",
-    "Ttoken": "trillion",
-}
+    "percent": "%", "flop/byte": "FLOP/B", "token/s": "tokens/s", "sample/s": "samples/s", "GPU": "GPUs",
+    "day": "days", "Bparam": "billion", "Ttoken": "trillion",
+}  # fmt: skip
 
 
 def shown(value: Any, unit: str) -> str:

@@ -19,16 +19,9 @@ from importlib.resources import files
 from pathlib import Path
 
 LEFT_OUT = (
-    "__main__.py",
-    "cli/",
-    "calibrate/data/",
-    "labs/build.py",
-    "labs/fetch.py",
-    "labs/lock.toml",
-    "labs/serve.py",
-    "labs/site/",
-    "labs/wheel.py",
-)
+    "__main__.py", "cli/", "calibrate/data/", "labs/build.py", "labs/fetch.py", "labs/lock.toml", "labs/serve.py",
+    "labs/site/", "labs/wheel.py",
+)  # fmt: skip
 
 
 def browser_wheel(requires: list[str]) -> tuple[str, bytes]:

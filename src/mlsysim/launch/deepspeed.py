@@ -15,6 +15,7 @@ from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, not_expressed, reasons
+from mlsysim.launch.scripts import KEPT
 from mlsysim.launch.shell import LARGEST
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -48,8 +49,7 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
         raise InputError(f"A DeepSpeed configuration is a JSON object, got {type(tables).__name__}.")
     comments = tables.get(_COMMENTS)
     notes = comments if isinstance(comments, dict) else {}
-    flags = table(NAME)
-    parsed = parse_tables(tables, flags, (_COMMENTS,))
+    parsed = parse_tables(tables, table(NAME), (_COMMENTS,))
     document = parsed.document()
     document["task"] = "training"
     warnings = list(parsed.warnings)
@@ -69,19 +69,9 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     count = _accelerators(parsed, document, warnings)
     if "zero_optimization.offload_optimizer" in parsed.values or "zero_optimization.offload_param" in parsed.values:
         warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
-    found = Reading(
-        target=NAME,
-        document=document,
-        accelerators=count,
-        unread=tuple(parsed.unread),
-        warnings=tuple(warnings),
-        details=parsed.details(),
-        flags={
-            **{flag.field: flag.name for flag in flags.flags.values() if flag.field},
-            "parallelism.recompute": "gradient checkpointing of the model",
-            "workload.precision": "bf16 / fp16",
-        },
-    )
+    names = {"parallelism.recompute": "gradient checkpointing of the model", "workload.precision": "bf16 / fp16"}
+    more = {"accelerators": count, "warnings": tuple(warnings)}
+    found = Reading.of(parsed, document, names, target=NAME, **more)
     given = {"seq_len": _whole(notes.get("seq_len"))} if notes.get("seq_len") is not None else {}
     return found.placed(on or _text(notes.get("fleet")), model or _text(notes.get("model")), workload=given)
 
@@ -149,13 +139,11 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
             put(out, path, value)
             kept.append(path)
     if kept:
-        comments["kept"] = "kept from the file that was read: " + ", ".join(kept)
+        comments["kept"] = f"{KEPT}: " + ", ".join(kept)
     gaps = not_expressed(final, (*FIELDS, "workload.model"), _NOTES)
     lines = header(final, answer, "DeepSpeed configuration", gaps)
-    notes: dict[str, Any] = {"about": [line for line in lines if not line.startswith(("fleet: ", "model: "))]}
-    notes |= {
-        line.split(": ", 1)[0]: line.split(": ", 1)[1] for line in lines if line.startswith(("fleet: ", "model: "))
-    }
+    *about, fleet, named = lines
+    notes: dict[str, Any] = {"about": about, "fleet": fleet.partition(": ")[2], "model": named.partition(": ")[2]}
     if work.seq_len is not None:
         notes["seq_len"] = work.seq_len
     return json.dumps({_COMMENTS: {**notes, **comments}, **out}, indent=2) + "\n"

@@ -170,56 +170,44 @@ def dimension_flags(model: Workload) -> list[tuple[str, str | None]]:
             f"Megatron's GPT flags express decoders of attention and feed-forward layers, which {model.name} is not.",
             field="model",
         )
-    out: list[tuple[str, str | None]] = [
-        ("--num-layers", str(model.layers)),
-        ("--hidden-size", str(model.hidden_dim)),
-        ("--num-attention-heads", str(model.heads)),
-    ]
     sparse = model if isinstance(model, SparseTransformerWorkload) else None
-    if model.mla is not None:
-        mla = model.mla
-        out.append(("--multi-latent-attention", None))
-        if mla.q_lora_rank is not None:
-            out.append(("--q-lora-rank", str(mla.q_lora_rank)))
-        out += [
-            ("--kv-lora-rank", str(mla.kv_lora_rank)),
-            ("--qk-head-dim", str(mla.qk_nope_head_dim)),
-            ("--qk-pos-emb-head-dim", str(mla.qk_rope_head_dim)),
-            ("--v-head-dim", str(mla.v_head_dim)),
-        ]
-    elif model.effective_kv_heads != model.heads:
-        out += [("--group-query-attention", None), ("--num-query-groups", str(model.effective_kv_heads))]
-    if model.head_dim is not None and model.mla is None:
-        out.append(("--kv-channels", str(model.head_dim)))
+    mla, shared, pattern = model.mla, 0, None
+    grouped = mla is None and model.effective_kv_heads != model.heads
     dense = sparse is None or sparse.dense_layers or sparse.moe_every > 1
-    out.append(("--ffn-hidden-size", str(model.effective_ffn_dim if dense else sparse.expert_ffn_dim)))  # type: ignore[union-attr]
     if sparse is not None:
-        out += [
-            ("--num-experts", str(sparse.experts)),
-            ("--moe-router-topk", str(sparse.active_experts_per_token)),
-            ("--moe-ffn-hidden-size", str(sparse.expert_ffn_dim)),
-        ]
-        if sparse.shared_experts:
-            width = sparse.shared_experts * (sparse.shared_expert_ffn_dim or sparse.expert_ffn_dim or 0)
-            out.append(("--moe-shared-expert-intermediate-size", str(width)))
+        shared = sparse.shared_experts * (sparse.shared_expert_ffn_dim or sparse.expert_ffn_dim or 0)
         if sparse.dense_layers:
-            rest = (model.layers or 0) - sparse.dense_layers
-            out.append(("--moe-layer-freq", f"([0]*{sparse.dense_layers}+[1]*{rest})"))
+            pattern = f"([0]*{sparse.dense_layers}+[1]*{(model.layers or 0) - sparse.dense_layers})"
         elif sparse.moe_every > 1:
-            out.append(("--moe-layer-freq", str(sparse.moe_every)))
-    if model.gated_ffn:
-        out.append(("--swiglu", None))
-    out.append(("--normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm"))
-    if model.position_embeddings:
-        out.append(("--max-position-embeddings", str(model.position_embeddings)))
-    else:
-        out.append(("--position-embedding-type", "rope"))
-    if not model.bias:
-        out.append(("--disable-bias-linear", None))
-        if model.qkv_bias:
-            out.append(("--add-qkv-bias", None))
-    if not model.tied_embeddings:
-        out.append(("--untie-embeddings-and-output-weights", None))
-    if model.vocab_size is not None:
-        out.append(("--vocab-size", str(model.vocab_size)))
-    return out
+            pattern = str(sparse.moe_every)
+    flags = {
+        "--num-layers": model.layers,
+        "--hidden-size": model.hidden_dim,
+        "--num-attention-heads": model.heads,
+        "--multi-latent-attention": mla is not None,
+        "--q-lora-rank": mla and mla.q_lora_rank,
+        "--kv-lora-rank": mla and mla.kv_lora_rank,
+        "--qk-head-dim": mla and mla.qk_nope_head_dim,
+        "--qk-pos-emb-head-dim": mla and mla.qk_rope_head_dim,
+        "--v-head-dim": mla and mla.v_head_dim,
+        "--group-query-attention": grouped,
+        "--num-query-groups": model.effective_kv_heads if grouped else None,
+        "--kv-channels": model.head_dim if mla is None else None,
+        "--ffn-hidden-size": model.effective_ffn_dim if dense else sparse and sparse.expert_ffn_dim,
+        "--num-experts": sparse and sparse.experts,
+        "--moe-router-topk": sparse and sparse.active_experts_per_token,
+        "--moe-ffn-hidden-size": sparse and sparse.expert_ffn_dim,
+        "--moe-shared-expert-intermediate-size": shared or None,
+        "--moe-layer-freq": pattern,
+        "--swiglu": model.gated_ffn,
+        "--normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
+        "--max-position-embeddings": model.position_embeddings or None,
+        "--position-embedding-type": None if model.position_embeddings else "rope",
+        "--disable-bias-linear": not model.bias,
+        "--add-qkv-bias": not model.bias and model.qkv_bias,
+        "--untie-embeddings-and-output-weights": not model.tied_embeddings,
+        "--vocab-size": model.vocab_size,
+    }
+    return [
+        (flag, None if value is True else str(value)) for flag, value in flags.items() if value not in (None, False)
+    ]

@@ -92,7 +92,7 @@ def tables_with(key: str) -> dict[str, Any]:
     return {name: entry for name, entry in _all().items() if key in entry}
 
 
-def data_table(name: str) -> dict[str, str]:
+def data_table(name: str) -> dict[str, Any]:
     """A table of names of the same file, such as torchtitan's models."""
     return dict(_all()[name])
 

@@ -13,8 +13,8 @@ from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, not_expressed, reasons
-from mlsysim.launch.scripts import comment
-from mlsysim.launch.shell import read_script
+from mlsysim.launch.scripts import KEPT, comment
+from mlsysim.launch.shell import read_notes
 from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -38,6 +38,14 @@ _NOTES = {
 }
 _STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2,
                "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}  # fmt: skip
+_NAMES = {
+    "parallelism.tp": "parallelism_config_tp_size",
+    "parallelism.cp": "parallelism_config_cp_size",
+    "parallelism.zero": "fsdp_reshard_after_forward",
+    "parallelism.recompute": "fsdp_activation_checkpointing",
+    "parallelism.micro_batch": "per_device_train_batch_size",
+    "workload.precision": "mixed_precision",
+}
 _FSDP, _PARALLEL = "fsdp_config.", "parallelism_config.parallelism_config_"
 
 
@@ -46,8 +54,7 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     documents = read_yaml(text, "The FSDP configuration")
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise InputError("An FSDP configuration is one table of keys, such as distributed_type and fsdp_config.")
-    comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
-    notes = read_script(comments).notes
+    notes = read_notes(text)
     parsed = parse_tables(_named(documents[0]), table(NAME))
     document: dict[str, Any] = {"task": "training", **parsed.document()}
     split = document.setdefault("parallelism", {})
@@ -68,22 +75,8 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     if micro and count:
         ranks = count // ((split.get("tp") or 1) * (split.get("cp") or 1))
         put(document, "workload.batch_size", micro * (steps or 1) * ranks)
-    found = Reading(
-        target=NAME,
-        document=document,
-        accelerators=count,
-        unread=tuple(parsed.unread),
-        warnings=tuple(warnings),
-        details=parsed.details(),
-        flags={
-            "parallelism.tp": _PARALLEL.split(".")[1] + "tp_size",
-            "parallelism.cp": _PARALLEL.split(".")[1] + "cp_size",
-            "parallelism.zero": "fsdp_reshard_after_forward",
-            "parallelism.recompute": "fsdp_activation_checkpointing",
-            "parallelism.micro_batch": "per_device_train_batch_size",
-            "workload.precision": "mixed_precision",
-        },
-    )
+    more = {"accelerators": count, "warnings": tuple(warnings)}
+    found = Reading.of(parsed, document, _NAMES, target=NAME, **more)
     return found.placed(on or notes.get("fleet"), model or notes.get("model"))
 
 
@@ -163,13 +156,10 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
             f"{prefix}tp_size": Why(split.tp or 1, why["parallelism.tp"]),
             f"{prefix}cp_size": Why(split.cp or 1, why["parallelism.cp"]),
         }
-    kept = "kept from the file that was read"
     for path, value in (details or {}).items():
         section, _, key = path.rpartition(".")
         place = out.setdefault(section, {}) if section else out
         if path in table(NAME).flags and key not in place:
-            place[key] = Why(value, kept)
-    return (
-        "\n".join([*comment(header(final, answer, "Accelerate configuration for FSDP", gaps, how)), *write_yaml(out)])
-        + "\n"
-    )
+            place[key] = Why(value, KEPT)
+    top = comment(header(final, answer, "Accelerate configuration for FSDP", gaps, how))
+    return "\n".join([*top, *write_yaml(out)]) + "\n"

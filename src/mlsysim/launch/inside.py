@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.launch import megatron, serving, sglang, tensorrt_llm, torchtitan, vllm
-from mlsysim.launch.flags import parse, table
-from mlsysim.launch.plain_server import servers
+from mlsysim.launch import megatron, torchtitan
+from mlsysim.launch.flags import parse, table, tables_with
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.scripts import Setting, array, details_of
+from mlsysim.launch.scripts import Setting, array
+from mlsysim.launch.serving import Server
+from mlsysim.launch.sglang import SGLang
 from mlsysim.launch.shell import Script
+from mlsysim.launch.tensorrt_llm import TensorRTLLM
+from mlsysim.launch.vllm import VLLM
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
-SERVERS: dict[str, Any] = {"vllm": vllm, "sglang": sglang, "tensorrt_llm": tensorrt_llm, **servers()}
+_OWN: dict[str, type[Server]] = {"vllm": VLLM, "sglang": SGLang, "tensorrt_llm": TensorRTLLM}
+SERVERS: dict[str, Server] = {name: _OWN.get(name, Server)(name) for name in tables_with("command")}
 TRAINERS = ("megatron", "torchtitan")
+EVERY = tuple(dict.fromkeys((*megatron.FIELDS, *(field for server in SERVERS.values() for field in server.FIELDS))))
+"""Fields of a plan that one of the commands expresses."""
 _CONFIG = "torchtitan.toml"
 
 
@@ -36,7 +41,7 @@ def chosen(plan: Plan, answer: Answer, command: str | None) -> str:
     if answer.task == "training":
         return "megatron"
     engine = (plan.serving.engine or "").lower() if plan.serving is not None else ""
-    for name, server in servers().items():
+    for name, server in SERVERS.items():
         if server.ENGINE.lower() == engine:
             return name
     return "sglang" if engine.startswith("sglang") else "tensorrt_llm" if engine.startswith("t") else "vllm"
@@ -47,25 +52,6 @@ def width_of(plan: Plan) -> int:
     split = plan.parallelism
     tp = split.tp or 1
     return tp * (split.pp or 1) * max(1, (split.ep or 1) // tp)
-
-
-def serve_lines(
-    name: str, plan: Plan, answer: Answer, details: Mapping[str, Any] | None, replicas: bool, before: str = ""
-) -> tuple[list[str], list[str]]:
-    """Lines that serve (one replica, or with ``replicas`` those of the plan), and what they cannot say."""
-    module = SERVERS[name]
-    model, unknown = serving.checkpoint(plan)
-    lines: list[str] = []
-    if name == "tensorrt_llm":
-        settings, options, gaps = tensorrt_llm.arguments(plan, answer)
-        if options:
-            lines += tensorrt_llm.here_document(options)
-    else:
-        settings, gaps = module.arguments(plan, answer, replicas)
-    command = module.COMMAND if name == "sglang" else f"{module.COMMAND} {shlex.quote(model)}"
-    every = [*settings, *details_of(details, (s.flag for s in settings))]
-    lines += [*array("ARGS", every), "", f'{before}{command} "${{ARGS[@]}}"']
-    return lines, [*serving.gaps_of(plan, module.ENGINE, None, module.FIELDS), *gaps, *unknown]
 
 
 def train_lines(
@@ -93,8 +79,7 @@ def read_inside(script: Script, what: str) -> Reading:
         for name, module in SERVERS.items():
             start = module.after(words)
             if start is not None:
-                found: Reading = module.read_command(words[start:], bare)
-                return found.model_copy(update={"inner": name})
+                return module.read_command(words[start:], bare).model_copy(update={"inner": name})
         if "torchtitan.train" in words:
             return _titan(words, script)
         if megatron.claims(words):

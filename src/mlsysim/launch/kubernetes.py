@@ -13,37 +13,30 @@ from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
-from mlsysim.launch import megatron, serving
 from mlsysim.launch.flags import table
-from mlsysim.launch.inside import chosen, read_inside, serve_lines, train_lines, width_of
-from mlsysim.launch.plain_server import servers
+from mlsysim.launch.inside import EVERY, SERVERS, chosen, read_inside, train_lines, width_of
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
 from mlsysim.launch.scripts import Setting, comment
-from mlsysim.launch.shell import Script, read_script
+from mlsysim.launch.serving import cap_of
+from mlsysim.launch.shell import Script, read_notes, read_script
 from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
 NAME = "kubernetes"
-FIELDS = tuple(dict.fromkeys((*megatron.FIELDS, *serving.FIELDS)))
+FIELDS = EVERY
 """Fields of a plan that a manifest and its command express."""
 _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "google": "google.com/tpu", "intel": "habana.ai/gaudi"}
-_IMAGES = {
-    "vllm": "vllm/vllm-openai:latest",
-    "sglang": "lmsysorg/sglang:latest",
-    "tensorrt_llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
-    "megatron": "nvcr.io/nvidia/pytorch:latest",
-    "torchtitan": "pytorch/pytorch:latest",
-}
+_IMAGES = {"megatron": "nvcr.io/nvidia/pytorch:latest", "torchtitan": "pytorch/pytorch:latest"}
 _COPIED = ("Deployment", "StatefulSet", "ReplicaSet")
 
 
 def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
     """What a manifest and its command say."""
     documents = [d for d in read_yaml(text, "The manifest") if isinstance(d, dict) and d.get("kind")]
-    notes = read_script("\n".join(line for line in text.splitlines() if line.startswith("#"))).notes
+    notes = read_notes(text)
     for document in documents:
         pod = _pod(document)
         for container in _list(pod.get("containers")) if pod else []:
@@ -197,7 +190,7 @@ def _container(
 ) -> dict[str, Any]:
     return {
         "name": name.replace("_", "-"),
-        "image": Why(_IMAGES.get(name) or servers()[name].IMAGE, "pin the release that you tested"),
+        "image": Why(_IMAGES.get(name) or SERVERS[name].IMAGE, "pin the release that you tested"),
         "command": ["/bin/bash", "-c"],
         "args": ["\n".join(script) + "\n"],
         **({"env": env} if env else {}),
@@ -216,9 +209,9 @@ def _deployment(
             f"A replica takes {width} accelerators and a node has {per_node}; a pod of a Deployment runs on one node, so choose a smaller replica.",
             field="tp",
         )
-    cap = serving.cap_of(plan)
+    cap = cap_of(plan)
     one = plan.replacing(serving={"replicas": 1, "concurrency": cap})
-    script, gaps = serve_lines(name, one, answer, details, False)
+    script, gaps = SERVERS[name].lines(one, answer, details, False)
     replicas = traffic.replicas or 1
     if cap is not None and cap * replicas != traffic.concurrency:
         gaps.append(f"serving.concurrency = {traffic.concurrency} (rounded up to {cap} a replica)")

@@ -14,7 +14,7 @@ from mlsysim.launch.dimensions import dimension_flags, model_of
 from mlsysim.launch.flags import Parsed, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.reasons import completed, header, not_expressed, reasons
+from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
 from mlsysim.launch.scripts import Setting, array, comment, details_of
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.models.registry import Models
@@ -23,16 +23,16 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 
 NAME = "megatron"
-FIELDS = (
-    "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",
-    "parallelism.tp", "parallelism.pp", "parallelism.dp", "parallelism.cp", "parallelism.ep", "parallelism.virtual_stages",
-    "parallelism.schedule", "parallelism.micro_batch", "parallelism.zero", "parallelism.recompute", "parallelism.sequence_parallel",
-    "parallelism.overlap",
-)  # fmt: skip
-"""Fields of a plan that the flags express."""
+FIELDS = TRAINING
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 _STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_NAMES = {
+    "parallelism.zero": "--use-distributed-optimizer / --data-parallel-sharding-strategy",
+    "parallelism.recompute": "--recompute-granularity",
+    "workload.precision": "--bf16 / --fp16 / --fp8-format",
+    "parallelism.schedule": "--num-virtual-stages-per-pipeline-rank",
+}
 _SCRIPTS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_hybrid.py", "pretrain_llama.py", "train_gpt.py")
 _MARKS = ("--tensor-model-parallel-size", "--num-layers", "--micro-batch-size", "--pipeline-model-parallel-size")
 
@@ -79,8 +79,7 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
 def read_command(words: list[str], script: Script) -> Reading:
     """What one command says."""
     processes, start = world(words)
-    flags = table(NAME)
-    parsed = parse(words[start:], flags)
+    parsed = parse(words[start:], table(NAME))
     document = parsed.document()
     document["task"] = "training"
     warnings = [*script.warnings, *parsed.warnings]
@@ -113,27 +112,8 @@ def read_command(words: list[str], script: Script) -> Reading:
     if parsed.text("--optimizer") is not None:
         put(document, "workload.optimizer", parsed.text("--optimizer"))
     steps = _tokens(parsed, document, warnings)
-    return Reading(
-        target=NAME,
-        document=document,
-        accelerators=processes,
-        unread=tuple(parsed.unread),
-        warnings=tuple(warnings),
-        details=parsed.details(),
-        flags=_flag_names(flags),
-        workload=made,
-        steps=steps,
-    )
-
-
-def _flag_names(flags: Any) -> dict[str, str]:
-    found = {flag.field: flag.name for flag in flags.flags.values() if flag.field}
-    return found | {
-        "parallelism.zero": "--use-distributed-optimizer / --data-parallel-sharding-strategy",
-        "parallelism.recompute": "--recompute-granularity",
-        "workload.precision": "--bf16 / --fp16 / --fp8-format",
-        "parallelism.schedule": "--num-virtual-stages-per-pipeline-rank",
-    }
+    more = {"accelerators": processes, "warnings": tuple(warnings), "workload": made, "steps": steps}
+    return Reading.of(parsed, document, _NAMES, target=NAME, **more)
 
 
 def _named(parsed: Parsed, script: Script) -> str | None:

@@ -7,11 +7,13 @@ are known; until then asking it for its plan raises with what to say.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
 from mlsysim.errors import InputError
+from mlsysim.launch.flags import Parsed
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.plans.fleet_text import find_system, parse_fleet
@@ -39,6 +41,19 @@ class Reading(Record):
     )
     steps: int | None = Field(default=None, description="steps to train for, where the tokens follow from them")
     inner: str | None = Field(default=None, description="target of the command in a Slurm script or a manifest")
+
+    @classmethod
+    def of(cls, parsed: Parsed, document: dict[str, Any], flags: Mapping[str, str], **more: Any) -> Reading:
+        """What parsed flags say; ``flags`` names those of fields that more than one flag sets."""
+        alone = {flag.field: flag.name for flag in parsed.table.flags.values() if flag.field}
+        more.setdefault("warnings", tuple(parsed.warnings))
+        return cls(
+            document=document,
+            unread=tuple(parsed.unread),
+            details=parsed.details(),
+            flags={**alone, **flags},
+            **more,
+        )
 
     def placed(self, on: str | None = None, model: str | None = None, **parts: dict[str, Any]) -> Reading:
         """The reading with a fleet, a model, or other fields (``serving={"prompt_tokens": 2000}``) said by the user."""

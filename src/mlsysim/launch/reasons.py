@@ -10,6 +10,13 @@ from mlsysim.plans.changes import settled
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
+TRAINING = (
+    "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",
+    "parallelism.tp", "parallelism.pp", "parallelism.dp", "parallelism.cp", "parallelism.ep", "parallelism.virtual_stages",
+    "parallelism.schedule", "parallelism.micro_batch", "parallelism.zero", "parallelism.recompute", "parallelism.sequence_parallel",
+    "parallelism.overlap",
+)  # fmt: skip
+"""Fields of a training plan that a trainer's flags can express."""
 _SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_size")
 
 

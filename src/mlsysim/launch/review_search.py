@@ -14,28 +14,12 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.registry import Quantity
 
 SETTINGS = (
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "virtual_stages",
-    "micro_batch",
-    "zero",
-    "recompute",
-    "sequence_parallel",
-    "overlap",
-)
+    "tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap",
+)  # fmt: skip
 _NEUTRAL = {
-    "tp": 1,
-    "pp": 1,
-    "cp": 1,
-    "ep": 1,
-    "virtual_stages": 1,
-    "zero": 0,
-    "recompute": "none",
-    "overlap": True,
+    "tp": 1, "pp": 1, "cp": 1, "ep": 1, "virtual_stages": 1, "zero": 0, "recompute": "none", "overlap": True,
     "replicas": 1,
-}
+}  # fmt: skip
 SLIGHT = 0.005
 _MOST_STEPS = 24
 

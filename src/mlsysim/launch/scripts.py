@@ -7,18 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+KEPT = "kept from the file that was read"
+
 
 @dataclass(frozen=True)
 class Setting:
     """A flag, its value (None for a switch), and why."""
 
     flag: str
-    value: str | None = None
+    value: Any = None
     reason: str = ""
 
     @property
     def words(self) -> list[str]:
-        return [self.flag] if self.value is None else [self.flag, *self.value.split("\0")]
+        return [self.flag] if self.value is None else [self.flag, str(self.value)]
 
 
 def one_line(text: str) -> str:
@@ -53,6 +55,5 @@ def details_of(details: Mapping[str, Any] | None, taken: Iterable[str]) -> list[
     for name, value in (details or {}).items():
         if name in known or not name.startswith("-") or value is False:
             continue
-        reason = "kept from the file that was read" if not out else ""
-        out.append(Setting(name, None if value is True else str(value), reason))
+        out.append(Setting(name, None if value is True else str(value), "" if out else KEPT))
     return out

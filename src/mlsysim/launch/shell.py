@@ -62,6 +62,11 @@ def read_script(text: str) -> Script:
     return script
 
 
+def read_notes(text: str) -> dict[str, str]:
+    """What the comments at the top of a file that is no script note: ``# fleet: 64xH100``."""
+    return read_script("\n".join(line for line in text.splitlines() if line.startswith("#"))).notes
+
+
 def _without_heredocs(lines: list[str], script: Script) -> list[str]:
     """The lines outside here-documents; those inside are kept by the name of the file that they write."""
     kept: list[str] = []

@@ -11,9 +11,8 @@ from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
-from mlsysim.launch import megatron, serving
 from mlsysim.launch.flags import Parsed, parse, table
-from mlsysim.launch.inside import chosen, read_inside, serve_lines, train_lines, width_of
+from mlsysim.launch.inside import EVERY, SERVERS, chosen, read_inside, train_lines, width_of
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
 from mlsysim.launch.scripts import Setting, comment
@@ -23,7 +22,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
 NAME = "slurm"
-FIELDS = tuple(dict.fromkeys((*megatron.FIELDS, *serving.FIELDS)))
+FIELDS = EVERY
 """Fields of a plan that a script and its command express."""
 
 
@@ -145,7 +144,7 @@ def _serve(
         )
     load = None if traffic.concurrency is None else -(-traffic.concurrency // nodes)
     local = plan.replacing(serving={"replicas": here, "concurrency": load})
-    lines, gaps = serve_lines(name, local, answer, details, True, "srun ")
+    lines, gaps = SERVERS[name].lines(local, answer, details, True, "srun ")
     if load is not None and load * nodes != traffic.concurrency:
         gaps.append(f"serving.concurrency = {traffic.concurrency} (rounded up to {load} a node)")
     return lines, gaps, nodes

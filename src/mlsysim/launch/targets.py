@@ -9,8 +9,8 @@ from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.limits import read_text
-from mlsysim.launch import deepspeed, fsdp, kubernetes, megatron, sglang, slurm, tensorrt_llm, torchtitan, vllm
-from mlsysim.launch.plain_server import servers
+from mlsysim.launch import deepspeed, fsdp, kubernetes, megatron, slurm, torchtitan
+from mlsysim.launch.inside import SERVERS
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.shell import LARGEST, read_script
 from mlsysim.plans.answer import Answer
@@ -18,20 +18,11 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
-TARGETS: dict[str, Any] = {
-    "megatron": megatron,
-    "torchtitan": torchtitan,
-    "deepspeed": deepspeed,
-    "fsdp": fsdp,
-    "vllm": vllm,
-    "sglang": sglang,
-    "trtllm": tensorrt_llm,
-    **servers(),
-    "kubernetes": kubernetes,
-    "slurm": slurm,
-}
-SERVES = ("vllm", "sglang", "trtllm", *servers())
-"""Targets that serve."""
+_TRAINS: dict[str, Any] = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed, "fsdp": fsdp}
+_SERVES = {"trtllm" if name == "tensorrt_llm" else name: server for name, server in SERVERS.items()}
+TARGETS: dict[str, Any] = {**_TRAINS, **_SERVES, "kubernetes": kubernetes, "slurm": slurm}
+TRAINS, SERVES = tuple(_TRAINS), tuple(_SERVES)
+"""Targets that train, and that serve."""
 _AROUND = ("kubernetes", "slurm")
 _ALIASES = {
     "tensorrt_llm": "trtllm",
@@ -128,7 +119,7 @@ def written(target: str, answer: Answer, details: dict[str, Any] | None = None, 
     if len(find_fleets(answer.plan.hardware).fleets) != 1:
         raise InputError("A launch file is for one kind of accelerator; give one group instead of several.", field="on")
     module = TARGETS[name]
-    trains = name in ("megatron", "torchtitan", "deepspeed", "fsdp")
+    trains = name in TRAINS
     if name not in _AROUND and answer.task != ("training" if trains else "serving"):
         wanted = "a training plan" if trains else "a serving plan"
         raise InputError(

@@ -15,21 +15,23 @@ from typing import Any
 from mlsysim.errors import InputError, nearest
 from mlsysim.launch.flags import Parsed, data_table, parse_tables, put, table
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.reasons import completed, header, not_expressed, reasons
-from mlsysim.launch.scripts import comment, one_line
-from mlsysim.launch.shell import LARGEST, read_script
+from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
+from mlsysim.launch.scripts import KEPT, comment, one_line
+from mlsysim.launch.shell import LARGEST, read_notes
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, workload_of
 
 NAME = "torchtitan"
-FIELDS = (
-    "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",
-    "parallelism.tp", "parallelism.pp", "parallelism.dp", "parallelism.cp", "parallelism.ep", "parallelism.virtual_stages",
-    "parallelism.schedule", "parallelism.micro_batch", "parallelism.zero", "parallelism.recompute", "parallelism.sequence_parallel",
-    "parallelism.overlap",
-)  # fmt: skip
-"""Fields of a plan that the keys express."""
+FIELDS = TRAINING
+_NAMES = {
+    "parallelism.zero": "parallelism.fsdp_reshard_after_forward",
+    "parallelism.recompute": "activation_checkpoint.mode",
+    "parallelism.virtual_stages": "parallelism.pipeline_parallel_layers_per_stage",
+    "parallelism.schedule": "parallelism.pipeline_parallel_schedule",
+    "workload.batch_size": "training.global_batch_size",
+    "workload.precision": "model.converters",
+}
 _SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero_bubble": "ZBVZeroBubble", "dualpipe": "DualPipeV"}
 _PRECISIONS = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32"}
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
@@ -44,15 +46,11 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"The launch file is not valid TOML: {str(error).splitlines()[0].rstrip('.')}.") from None
-    comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
-    notes = read_script(comments).notes
-    found = _reading(document)
-    return found.placed(on or notes.get("fleet"), model)
+    return _reading(document).placed(on or read_notes(text).get("fleet"), model)
 
 
 def _reading(tables: dict[str, Any]) -> Reading:
-    flags = table(NAME)
-    parsed = parse_tables(tables, flags)
+    parsed = parse_tables(tables, table(NAME))
     document = parsed.document()
     document["task"] = "training"
     warnings = list(parsed.warnings)
@@ -92,27 +90,16 @@ def _reading(tables: dict[str, Any]) -> Reading:
     put(document, "workload.precision", precision)
     if parsed.text("optimizer.name") is not None:
         put(document, "workload.optimizer", str(parsed.text("optimizer.name")).lower())
-    return Reading(
+    micro = "training.local_batch_size" if pp == 1 else "parallelism.pipeline_parallel_microbatch_size"
+    return Reading.of(
+        parsed,
+        document,
+        {**_NAMES, "parallelism.micro_batch": micro},
         target=NAME,
-        document=document,
         accelerators=_accelerators(split, replicated, sharded),
         rank_batch=local,
         steps=parsed.whole("training.steps"),
-        unread=tuple(parsed.unread),
         warnings=tuple(warnings),
-        details=parsed.details(),
-        flags={
-            **{flag.field: flag.name for flag in flags.flags.values() if flag.field},
-            "parallelism.zero": "parallelism.fsdp_reshard_after_forward",
-            "parallelism.recompute": "activation_checkpoint.mode",
-            "parallelism.micro_batch": "training.local_batch_size"
-            if pp == 1
-            else "parallelism.pipeline_parallel_microbatch_size",
-            "parallelism.virtual_stages": "parallelism.pipeline_parallel_layers_per_stage",
-            "parallelism.schedule": "parallelism.pipeline_parallel_schedule",
-            "workload.batch_size": "training.global_batch_size",
-            "workload.precision": "model.converters",
-        },
     )
 
 
@@ -192,7 +179,10 @@ def body(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -
     """Lines of the configuration of a completed plan, and what they cannot say."""
     _check(plan)
     sections: dict[str, list[tuple[str, Any, str]]] = {}
-    for path, value, reason in [*_settings(plan, answer), *_kept(plan, answer, details)]:
+    settings = _settings(plan, answer)
+    written = {path for path, _, _ in settings}
+    kept = {path: value for path, value in (details or {}).items() if path in table(NAME).flags and path not in written}
+    for path, value, reason in [*settings, *((path, value, KEPT) for path, value in kept.items())]:
         section, _, key = path.rpartition(".")
         sections.setdefault(section, []).append((key, value, reason))
     lines: list[str] = []
@@ -201,16 +191,6 @@ def body(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -
         for key, value, reason in items:
             lines += [*([f"# {one_line(reason)}"] if reason else []), f"{key} = {_toml(value)}"]
     return lines, not_expressed(plan, FIELDS) + _gaps(plan)
-
-
-def _kept(plan: Plan, answer: Answer, details: Mapping[str, Any] | None) -> list[tuple[str, Any, str]]:
-    written = {path for path, _, _ in _settings(plan, answer)}
-    known = table(NAME).flags
-    return [
-        (path, value, "kept from the file that was read")
-        for path, value in (details or {}).items()
-        if path in known and path not in written
-    ]
 
 
 def _check(plan: Plan) -> None:

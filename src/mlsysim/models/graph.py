@@ -18,21 +18,9 @@ from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import Quantity
 
 KINDS = (
-    "gemm",
-    "grouped_gemm",
-    "batched_gemm",
-    "attention",
-    "conv",
-    "depthwise_conv",
-    "scan",
-    "embedding",
-    "elementwise",
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "send",
-)
+    "gemm", "grouped_gemm", "batched_gemm", "attention", "conv", "depthwise_conv", "scan", "embedding", "elementwise",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,22 +14,9 @@ from typing import Any
 from mlsysim.models.vision import RowWorkload
 
 CLASSES = (
-    "conv",
-    "pointwise",
-    "grouped",
-    "depthwise",
-    "gemm",
-    "attention",
-    "softmax",
-    "batch_norm",
-    "relu",
-    "activation",
-    "elementwise",
-    "layer_norm",
-    "group_norm",
-    "copy",
-    "reduction",
-)
+    "conv", "pointwise", "grouped", "depthwise", "gemm", "attention", "softmax", "batch_norm", "relu", "activation",
+    "elementwise", "layer_norm", "group_norm", "copy", "reduction",
+)  # fmt: skip
 """Classes of operators: convolutions (spatial, 1x1, grouped, depthwise), products, attention, and what only moves elements.
 
 The elements of ``attention`` are queries, keys, values and outputs; those of ``softmax`` are the scores, written and read.

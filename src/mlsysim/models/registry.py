@@ -17,35 +17,17 @@ from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.zoo.registry import Registry, provenance
 
 KINDS: dict[str, type[Workload]] = {
-    "transformer": TransformerWorkload,
-    "moe": SparseTransformerWorkload,
-    "ssm": SSMWorkload,
-    "hybrid": HybridWorkload,
-    "vit": VisionTransformerWorkload,
-    "cnn": CNNWorkload,
-    "diffusion": DiffusionWorkload,
-    "speech": SpeechWorkload,
-    "vision_language": VisionLanguageWorkload,
-    "recommendation": RecommendationWorkload,
+    "transformer": TransformerWorkload, "moe": SparseTransformerWorkload, "ssm": SSMWorkload,
+    "hybrid": HybridWorkload, "vit": VisionTransformerWorkload, "cnn": CNNWorkload, "diffusion": DiffusionWorkload,
+    "speech": SpeechWorkload, "vision_language": VisionLanguageWorkload, "recommendation": RecommendationWorkload,
     "graph": GraphWorkload,
-}
+}  # fmt: skip
 
 FILES = (
-    "gpt.toml",
-    "llama.toml",
-    "open_llm.toml",
-    "qwen.toml",
-    "deepseek_kimi_glm.toml",
-    "nemotron_ssm.toml",
-    "gemma_phi_other.toml",
-    "encoder.toml",
-    "cnn.toml",
-    "vit.toml",
-    "diffusion.toml",
-    "speech_multimodal.toml",
-    "recommendation.toml",
-    "tiny.toml",
-)
+    "gpt.toml", "llama.toml", "open_llm.toml", "qwen.toml", "deepseek_kimi_glm.toml", "nemotron_ssm.toml",
+    "gemma_phi_other.toml", "encoder.toml", "cnn.toml", "vit.toml", "diffusion.toml", "speech_multimodal.toml",
+    "recommendation.toml", "tiny.toml",
+)  # fmt: skip
 
 
 def build(key: str, table: dict[str, Any]) -> Workload:

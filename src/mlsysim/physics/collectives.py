@@ -18,18 +18,6 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import log2, maximum, minimum
 
-__all__ = [
-    "all_gather",
-    "all_to_all",
-    "distinct_domains",
-    "hierarchical_all_reduce",
-    "ring_all_reduce",
-    "ring_time",
-    "send",
-    "tree_all_reduce",
-]
-
-
 _OF_RANKS = (
     "message: byte [1, 1e12], ranks whole [1, 1e5], bandwidth: byte/s [1e8, 1e13], latency: s [1e-7, 1e-4] -> time: s"
 )
@@ -83,17 +71,6 @@ def hierarchical_all_reduce(
 def send(message: Any, bandwidth: Any, latency: Any) -> Any:
     """One message from one rank to another."""
     return message / bandwidth + latency
-
-
-@kernel("ranks whole [4, 1e5], bandwidth: byte/s [1e8, 1e13], latency: s [1e-7, 1e-4] -> message: byte")
-def ring_tree_crossover(ranks: Any, bandwidth: Any, latency: Any) -> Any:
-    """Message size above which a ring beats a tree.
-
-    Equal times give M (log2 N - (N - 1)/N) / B = (N - 1 - log2 N) alpha; the bracket is written with a floor against
-    N = 2, where both algorithms move the same bytes.
-    """
-    levels = log2(ranks)
-    return (ranks - 1 - levels) / maximum(levels - (ranks - 1) / ranks, 1e-12) * latency * bandwidth
 
 
 @kernel("""

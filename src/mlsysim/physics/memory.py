@@ -7,8 +7,6 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, minimum
 
-__all__ = ["cache_bytes", "causal_pairs", "paged_cache_bytes", "state_bytes"]
-
 
 @kernel("sequences [1, 1e4], tokens, elements_per_token, element: byte [0.5, 8] -> size: byte")
 def cache_bytes(sequences: Any, tokens: Any, elements_per_token: Any, element: Any) -> Any:
@@ -24,12 +22,6 @@ def cache_bytes(sequences: Any, tokens: Any, elements_per_token: Any, element: A
 def paged_cache_bytes(sequences: Any, tokens: Any, page: Any, elements_per_token: Any, element: Any) -> Any:
     """The same cache handed out in pages of ``page`` tokens: the last page of each sequence is partly empty."""
     return cache_bytes(sequences, ceil(tokens / page) * page, elements_per_token, element)
-
-
-@kernel("sequences [1, 1e4], elements [1, 1e8], element: byte [0.5, 8] -> size: byte")
-def state_bytes(sequences: Any, elements: Any, element: Any) -> Any:
-    """A recurrent state: fixed per sequence, whatever its length."""
-    return sequences * elements * element
 
 
 @kernel("new [1, 1e5], context [1, 1e5], window -> pairs")

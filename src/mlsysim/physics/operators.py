@@ -25,21 +25,6 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum, power, sqrt
 
-__all__ = [
-    "attention_decode_time",
-    "attention_prefill_time",
-    "attention_time",
-    "cache_attention_time",
-    "experts_time",
-    "gemm_time",
-    "host_bound_time",
-    "link_time",
-    "memory_bound_time",
-    "moving_time",
-    "product_time",
-    "soft_maximum",
-]
-
 _SHARP = 4.0
 _ROUND = 2.0
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from mlsysim.units.kernel import kernel
 
-__all__ = ["SCHEDULES", "bubble_fraction", "idle_slots"]
-
 SCHEDULES = ("1f1b", "interleaved", "zero_bubble", "dualpipe")
 
 

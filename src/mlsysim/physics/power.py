@@ -16,8 +16,6 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum, power
 
-__all__ = ["proportional_power", "running_power", "utilised_power"]
-
 
 @kernel("tdp: W [0.01, 2e4], idle_fraction [0.01, 1], utilisation [1e-3, 1] -> power: W")
 def proportional_power(tdp: Any, idle_fraction: Any, utilisation: Any) -> Any:

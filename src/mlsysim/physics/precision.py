@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from mlsysim.errors import unknown_name
 
-__all__ = ["BYTES_PER_ELEMENT", "bytes_per_element", "compute_precision", "is_narrow", "precision_name"]
-
 BYTES_PER_ELEMENT: dict[str, float] = {
     "fp64": 8.0,
     "fp32": 4.0,

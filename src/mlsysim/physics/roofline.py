@@ -12,8 +12,6 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
 
-__all__ = ["compute_time", "memory_time", "node_time", "ridge_point", "roofline_time"]
-
 
 @kernel("operations: flop [1e6, 1e18], peak: flop/s [1e9, 1e16], efficiency [0.01, 1] -> time: s")
 def compute_time(operations: Any, peak: Any, efficiency: Any) -> Any:

@@ -23,8 +23,6 @@ from collections.abc import Callable
 
 from mlsysim.physics.queueing import exponential_tail, log_erlang_c, peaked_integral_nodes
 
-__all__ = ["Sojourn"]
-
 _CONSTANT = 1e-4
 """Below this coefficient of variation a service time counts as constant."""
 

@@ -19,8 +19,6 @@ from typing import Any
 from mlsysim.errors import unknown_name
 from mlsysim.units.kernel import kernel
 
-__all__ = ["OPTIMIZERS", "activation_bytes_per_layer", "optimizer_bytes", "sharded_state"]
-
 # Bytes of optimizer state per parameter in mixed precision, the fp32 master weight included, and in full fp32.
 OPTIMIZERS: dict[str, tuple[float, float]] = {
     "adam": (12.0, 8.0),

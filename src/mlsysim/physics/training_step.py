@@ -14,13 +14,6 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
 
-__all__ = [
-    "attention_time",
-    "capped_rate",
-    "overlapped",
-    "stream_time",
-]
-
 
 @kernel("""
     operations: flop [1e6, 1e15], tokens [16, 1e6], rate: flop/s [1e12, 1e16], ramp [10, 3000],

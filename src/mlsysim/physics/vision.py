@@ -16,8 +16,6 @@ from mlsysim.physics.operators import soft_maximum
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum, power
 
-__all__ = ["clock_share", "elementwise_bandwidth", "overlapped_time"]
-
 
 @kernel("""
     bandwidth: byte/s [1e10, 1e13], vector_rate: flop/s [1e12, 2e14],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.cases.losslaw import training_flops
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
@@ -25,7 +26,7 @@ from mlsysim.plans.training_run import TrainingRun, training_run
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit, time_unit
-from mlsysim.walls.algorithm.complexity import ScalingModel, training_flops
+from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.zoo.constants import constant
 

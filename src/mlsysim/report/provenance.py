@@ -25,16 +25,9 @@ from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Source
 
 _RESOLVERS: tuple[type[Resolver[Any]], ...] = (
-    DistributedModel,
-    ServingModel,
-    SingleNodeModel,
-    ReliabilityModel,
-    CheckpointModel,
-    EconomicsModel,
-    SustainabilityModel,
-    ScalingModel,
-    DataModel,
-)
+    DistributedModel, ServingModel, SingleNodeModel, ReliabilityModel, CheckpointModel, EconomicsModel,
+    SustainabilityModel, ScalingModel, DataModel,
+)  # fmt: skip
 
 # Assumptions whose default is a constant of data/constants.toml.
 _CONSTANTS = {

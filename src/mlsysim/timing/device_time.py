@@ -20,7 +20,6 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.hardware.profiles import Profile, profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.graph import Operator
@@ -28,7 +27,9 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import memory_bound_time, moving_time
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
+from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import STARTS, Execution, PassTime, Tag, pass_time, untagged
+from mlsysim.timing.profile import profile
 from mlsysim.timing.software_stacks import Software, software
 from mlsysim.units.registry import to_si
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -38,14 +38,10 @@ from mlsysim.models.recurrent import StateSpace
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import attention_time, cache_attention_time, experts_time, moving_time, product_time
 from mlsysim.physics.precision import bytes_per_element, compute_precision, precision_name
-from mlsysim.timing.engines import (
-    Engine,
-    Experts,
-    ServingKernels,
-    kernels,
-    serving_table,
-)
+from mlsysim.timing.engines import Engine, chip_class, engine_network, offered_memory, serving_table
+from mlsysim.timing.kernels import Experts
 from mlsysim.timing.operator_times import STARTS, Tag, untagged
+from mlsysim.timing.profile import profile
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
 
@@ -126,8 +122,10 @@ class EngineStep:
     def __init__(self, deployment: Deployment) -> None:
         d = self.deployment = deployment
         self.engine = d.engine
-        self.kernels: ServingKernels = kernels(d.chip, d.engine.kernels)
-        self.network = replace(self.kernels.network, scale=d.engine.reduce_scale)
+        self.kernels = profile(d.chip, f"serving.{d.engine.kernels}")
+        self.network = engine_network(d.chip, d.engine.reduce_scale)
+        self.family = chip_class(d.chip)
+        self.usable_memory = to_si(d.chip.memory.capacity, "byte") * offered_memory(d.chip)
         self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
         self.memory = to_si(d.chip.memory.capacity, "byte")
         self.stack = d.model.stack
@@ -137,7 +135,6 @@ class EngineStep:
         self.precision = precision_name(d.precision)
         self.weight = bytes_per_element(self.precision)
         self.cache = bytes_per_element(d.cache_precision)
-        self.cache_format = "fp8" if self.cache < 2 else "bf16"
         self.quantises = self.weight < 2 and d.chip.compute.supports(compute_precision(self.precision))
         self.mixture = any(isinstance(b.ffn, MixtureOfExperts) for b in self.stack.blocks)
         self.blocks = self.mixture and d.engine.block_scaled
@@ -164,13 +161,13 @@ class EngineStep:
         wanted = {"fp4": ("nvfp4", "fp4"), "fp8": ("fp8_block", "fp8") if self.blocks else ("fp8",)}.get(
             narrow, (narrow,)
         )
-        table = self.kernels.products
+        table = self.kernels.gemm
         names = (narrow, self.wide) if note else (*wanted, "fp8", self.wide)
         found = table[next(name for name in (*names, "bf16", "fp16") if name in table)]
         # Block-scaled inputs are quantised by a kernel of their own; other formats by the kernel before.
-        extra = self.kernels.small_kernel if narrow == "fp8" and self.blocks else 0.0
-        peak = peak * self.kernels.rate_scale
-        return _Rates(peak * found.rate_share, found.memory_share, found.start + extra, found.quantise_share)
+        extra = self.kernels.memory_bound.times[0] if narrow == "fp8" and self.blocks else 0.0
+        rate = peak * self.kernels.rate_scale * (found.rate_share * found.kept)
+        return _Rates(rate, found.memory_share, found.times[0] + extra, found.quantise_share)
 
     def _check(self) -> None:
         d = self.deployment
@@ -323,8 +320,8 @@ class EngineStep:
         communication = self._communication(tokens, everywhere, tag)
         moved = _PASSES * tokens * self.hidden * _HALF
         small = self.layers * (
-            tag(STARTS, 3, "start", "t = n t_0", self.engine.small_kernels * k.small_kernel)
-            + self._streamed(_SMALL, moved, k.elementwise_share, tag)
+            tag(STARTS, 3, "start", "t = n t_0", self.engine.small_kernels * k.memory_bound.times[0])
+            + self._streamed(_SMALL, moved, k.memory_bound.fused_share, tag)
         )
         device = products + attention + experts + communication + small
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
@@ -357,15 +354,17 @@ class EngineStep:
         return Pass(phase, batch, new, context, self.weight, _HALF, self.cache, Sharding(tp=self.deployment.tp))
 
     def _decode_attention(self, mixer: Any, sequences: Any, context: Any, drafted: int, tag: Tag) -> Any:
-        k = self.kernels
+        k = self.kernels.attention
         total: Any = 0.0
         for op in mixer.operators(self._pass("decode", sequences, 1, context)):
             if op.kind == "attention":
                 latent = op.kv_heads == 1 and op.k > 256
-                share = k.latent_memory_share if latent else k.cache_share[self.cache_format]
-                rate = self.peak16 * (k.latent_rate_share if latent else k.prompt_attention["bf16"])
-                if self.cache < 2 and latent:
-                    rate = rate * k.latent_fp8_rate
+                narrow = self.cache < 2
+                share = (k.decode_fp8_share if narrow else None) or k.decode_memory_share
+                rate = self.peak16 * k.rate_share
+                if latent:
+                    share = k.latent_memory_share
+                    rate = self.peak16 * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
                 operations = op.flops * (1 + drafted)
                 total = total + cache_attention_time(
                     tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations),
@@ -374,31 +373,34 @@ class EngineStep:
                     ),
                     0.0,
                     0.0,
-                    tag(STARTS, 3, "start", "t = n t_0", k.attention_start),
+                    tag(STARTS, 3, "start", "t = n t_0", k.times[1]),
                 )
             elif op.kind == "scan":
-                share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
                 moved = op.cache_bytes * _HALF / self.cache
                 total = total + moving_time(
-                    self._streamed(_CACHES, moved, share, tag), tag(STARTS, 3, "start", "t = n t_0", k.attention_start)
+                    self._streamed(_CACHES, moved, self._scan(mixer).memory_share, tag),
+                    tag(STARTS, 3, "start", "t = n t_0", k.times[1]),
                 )
         return total
 
     def _prefill_attention(self, mixer: Any, prompts: Any, new: Any, context: Any, tag: Tag) -> Any:
-        k = self.kernels
+        k = self.kernels.attention
         total: Any = 0.0
         for op in mixer.operators(self._pass("prefill", prompts, new, context)):
-            start = tag(STARTS, 3, "start", "t = n t_0", k.attention_start)
+            start = tag(STARTS, 3, "start", "t = n t_0", k.times[0])
             if op.kind == "attention":
-                rate = self.peak16 * k.prompt_attention[self.cache_format]
+                rate = self.peak16 * (k.rate_share * (k.fp8_gain if self.cache < 2 else 1.0))
                 seconds = op.flops * (1 + k.ramp_tokens / maximum(new, 1.0)) / rate
                 total = total + attention_time(tag(_ATTENTION, 1, "peak", _RAMP, seconds, flop=op.flops), 0.0, start)
             elif op.kind == "scan":
-                scan = op.flops / (serving_table("recurrent")["rate_share"] * self.peak16)
-                share = k.state_share["mamba" if isinstance(mixer, StateSpace) else "delta"]
-                moved = moving_time(self._streamed(_SCANS, op.bytes, share, tag), start)
+                kernel = self._scan(mixer)
+                scan = op.flops / (kernel.rate_share * self.peak16)
+                moved = moving_time(self._streamed(_SCANS, op.bytes, kernel.memory_share, tag), start)
                 total = total + tag(_SCANS, 1, "peak", "t = F / R", scan, flop=op.flops) + moved
         return total
+
+    def _scan(self, mixer: Any) -> Any:
+        return self.kernels.scans["mamba" if isinstance(mixer, StateSpace) else "delta"]
 
     @property
     def expert_format(self) -> str:
@@ -412,9 +414,8 @@ class EngineStep:
         return "fp8"
 
     def _expert_constants(self) -> Experts:
-        k, name = self.kernels, self.expert_format
-        wide = self.deployment.moe_ep > 8 and name in k.experts_wide
-        return k.experts_wide[name] if wide else k.experts[name]
+        found, name = self.kernels.experts, self.expert_format
+        return (found.get(f"{name}_wide") if self.deployment.moe_ep > self.network.node else None) or found[name]
 
     def _experts_time(self, ffn: MixtureOfExperts, tokens: Any, tag: Tag) -> Any:
         d = self.deployment
@@ -438,7 +439,7 @@ class EngineStep:
             tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * constants.rate_share), flop=operations),
             self._streamed(_EXPERT_WEIGHTS, weights, constants.memory_share, tag),
             self._streamed(_ROUTED, routed, constants.activation_share, tag),
-            tag(STARTS, 3, "start", "t = n t_0", constants.start + self.engine.expert_block),
+            tag(STARTS, 3, "start", "t = n t_0", to_si(constants.start, "s") + self.engine.expert_block),
             1.0,
         )
 

@@ -1,8 +1,7 @@
-"""Serving engines and the kernels that they run: named profiles, read from ``data/engines.toml`` and ``data/serving.toml``.
+"""Serving engines: what each adds to its kernels and how it schedules, read from ``data/engines.toml``.
 
-``engine("vLLM")`` gives what an engine adds to its kernels and how it schedules; ``kernels(chip, engine)`` what its
-attention, expert and communication kernels reach on a chip beyond the chip's own efficiency profile. Chips without
-measured serving kernels take the constants of their class, or of "other".
+``engine("vLLM")`` gives one; its kernels are the chip's profile under ``"serving." + Engine.kernels``
+(:func:`mlsysim.timing.profile.profile`), its messages :func:`engine_network`.
 """
 
 from __future__ import annotations
@@ -20,26 +19,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlsysim.errors import unknown_name
-from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.network import Reduction, Tabled
+from mlsysim.timing.profile import profile, software_file
 from mlsysim.units.fields import Record, Seconds
 from mlsysim.units.registry import Q_, Quantity, to_si
 from mlsysim.zoo.provenance import Source
-
-__all__ = [
-    "ENGINES",
-    "Engine",
-    "Experts",
-    "Products",
-    "ServingKernels",
-    "engine",
-    "engine_names",
-    "kernels",
-    "serving_table",
-    "trying",
-]
 
 
 class _EngineRecord(Record):
@@ -97,57 +83,14 @@ class Engine:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """What the kernels of a mixture reach: shares of the peak and of the bandwidth, and the start of the block."""
-
-    rate_share: float
-    memory_share: float
-    start: float
-    activation_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Products:
-    """What matrix products reach: shares of the peak and of the bandwidth, start, and the cost of narrowing inputs."""
-
-    rate_share: float
-    memory_share: float
-    start: float
-    quantise_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class ServingKernels:
-    """Kernels of one engine on one chip; SI numbers. What serving tables lack comes from the chip's profile."""
-
-    family: str
-    products: Mapping[str, Products]
-    prompt_attention: Mapping[str, float]
-    ramp_tokens: float
-    small_kernel: float
-    elementwise_share: float
-    cache_share: Mapping[str, float]
-    attention_start: float
-    latent_memory_share: float
-    latent_rate_share: float
-    latent_fp8_rate: float
-    rate_scale: float
-    state_share: Mapping[str, float]
-    network: Tabled
-    experts: Mapping[str, Experts]
-    experts_wide: Mapping[str, Experts]
-    usable_memory: float
-
-
 _NO_LINK = 64e9
 """Two-way bytes a second between chips whose host link is not known (PCI Express 4 x16)."""
 
 
 @cache
 def serving_table(name: str) -> dict[str, Any]:
-    """One table of ``data/serving.toml``."""
-    return _file("serving.toml")[name]
+    """One table of ``data/software/serving.toml``."""
+    return software_file("serving")[name]
 
 
 @cache
@@ -210,26 +153,10 @@ def _folded(name: str) -> str:
 
 
 def chip_class(chip: HardwareNode) -> str:
-    """The class of serving kernels that a chip belongs to."""
-    for name, members in serving_table("classes").items():
-        if name != "source" and (chip.generation in members or chip.metadata.key in members):
-            return str(name)
-    return "other"
-
-
-def _pick(table: Mapping[str, Any], *names: str) -> Any:
-    for name in (*names, "other"):
-        if name in table:
-            return table[name]
-    raise KeyError(names)
-
-
-def _experts(table: Mapping[str, Any], family: str, kernels: str) -> dict[str, Experts]:
-    found: dict[str, Experts] = {}
-    for group, owner in (("other", "other"), (family, "vllm"), (family, kernels)):
-        for name, (rate, memory, start, activation) in table.get(group, {}).get(owner, {}).items():
-            found[name] = Experts(rate, memory, _seconds(start), activation)
-    return found
+    """The generation whose serving kernels were measured, or one that is taken for it; "other" for all the rest."""
+    name = f"generation_{(chip.generation or '').replace(' ', '_')}"
+    known = serving_table("profile")["serving"].get(name)
+    return "other" if known is None else known.get("like", name).removeprefix("generation_")
 
 
 @cache
@@ -237,66 +164,19 @@ def _seconds(text: str) -> float:
     return to_si(Q_(text), "s")
 
 
-def _from_profile(chip: HardwareNode) -> tuple[dict[str, Products], dict[str, float], float]:
-    """Products and attention of prompts as the chip's own efficiency profile has them."""
-    own = profile(chip)
-    products = {
-        name: Products(g.rate_share * g.sustained, g.memory_share, to_si(g.start, "s"), g.quantise_share)
-        for name, g in own.gemm.items()
-    }
-    attention = own.attention
-    shares = {"bf16": attention.rate_share, "fp8": attention.rate_share * attention.fp8_gain}
-    return products, shares, attention.ramp_tokens
-
-
 def offered_memory(chip: HardwareNode) -> float:
-    """Memory that the driver offers, over the datasheet's: as measured on the chip of that name, else as its profile has it."""
-    key = chip.metadata.key or ""
-    offered = serving_table("driver_memory").get(key)
-    if offered is None or key not in Hardware:
-        return profile(chip).usable_memory
-    return float(offered) / to_si(Hardware.get(key).memory.capacity, "byte")
-
-
-def kernels(chip: HardwareNode, of: str) -> ServingKernels:
-    """What the kernels of an engine (``Engine.kernels``) reach on a chip."""
-    family = chip_class(chip)
-    attention = _pick(serving_table("attention"), family)
-    products, prompt_attention, ramp = _from_profile(chip)
-    gemm = serving_table("gemm")
-    for name, (rate, share, start, quantise) in (gemm.get(family, {}) | gemm.get(f"{of}_{family}", {})).items():
-        products[name] = Products(rate, share, _seconds(start), quantise)
-    measured = serving_table("prefill_attention").get(family)
-    if measured is not None:
-        prompt_attention, ramp = {"bf16": measured["bf16"], "fp8": measured["fp8"]}, measured["ramp_tokens"]
-    small = serving_table("small_kernel")
-    memory = to_si(chip.memory.capacity, "byte") * offered_memory(chip)
-    return ServingKernels(
-        family=family,
-        products=products,
-        prompt_attention=prompt_attention,
-        ramp_tokens=ramp,
-        small_kernel=_seconds(_pick(small, family)),
-        elementwise_share=small["memory_share"],
-        cache_share=_pick(_pick(serving_table("cache_share"), family), of),
-        attention_start=_seconds(attention["start"]),
-        latent_memory_share=attention["latent_memory_share"],
-        latent_rate_share=attention["latent_rate_share"],
-        latent_fp8_rate=attention["latent_fp8_rate"],
-        rate_scale=serving_table("rate_scale").get(chip.metadata.key or "", 1.0),
-        state_share={name: _pick(serving_table("recurrent")[name], family) for name in ("delta", "mamba")},
-        network=_network(chip, family),
-        experts=_experts(serving_table("moe"), family, of),
-        experts_wide=_experts(serving_table("moe_wide"), family, of),
-        usable_memory=memory,
-    )
+    """Memory that the driver offers, over the datasheet's: as read off the chip of that name, else as its profile has it."""
+    own, key = profile(chip, "serving"), chip.metadata.key
+    if own.driver_memory is None or key is None or key not in Hardware:
+        return own.usable_memory
+    return to_si(own.driver_memory, "byte") / to_si(Hardware.get(key).memory.capacity, "byte")
 
 
 _NODE = 8
 """Chips of a node."""
 
 
-def _network(chip: HardwareNode, family: str) -> Tabled:
+def engine_network(chip: HardwareNode, scale: float = 1.0) -> Tabled:
     """What messages between chips reach inside an engine."""
     link, sums = chip.link, serving_table("all_reduce")
     two_way = 2 * to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect is not None else _NO_LINK
@@ -304,7 +184,7 @@ def _network(chip: HardwareNode, family: str) -> Tabled:
     domain = 1
     if link is not None and chip.metadata.key not in serving_table("unbridged")["chips"]:
         two_way, domain = to_si(link.bandwidth_total, "byte/s"), link.domain or _NODE
-        near = _reduction(_pick(sums, family), two_way)
+        near = _reduction(sums.get(chip_class(chip), sums["other"]), two_way)
     return Tabled(
         link=serving_table("exchange")["link_share"] * (two_way / 2),
         link_latency=table_seconds("exchange", "start"),
@@ -318,6 +198,7 @@ def _network(chip: HardwareNode, family: str) -> Tabled:
         ),
         node=_NODE,
         pools=table_bytes("cache_transfer", "bandwidth"),
+        scale=scale,
     )
 
 
@@ -328,12 +209,12 @@ def _reduction(table: Mapping[str, Any], two_way: float) -> Reduction:
 
 @cache
 def table_bytes(name: str, field: str) -> float:
-    """A size or rate of ``data/serving.toml`` in bytes (per second)."""
+    """A size or rate of ``data/software/serving.toml`` in bytes (per second)."""
     value = Q_(serving_table(name)[field])
     return to_si(value, "byte/s" if value.check("[information]/[time]") else "byte")
 
 
 @cache
 def table_seconds(name: str, field: str) -> float:
-    """A time of ``data/serving.toml`` in seconds."""
+    """A time of ``data/software/serving.toml`` in seconds."""
     return _seconds(serving_table(name)[field])

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.hardware.profiles import REACH, DecodeKernel, ProductKernel, Profile
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.graph import Operator
 from mlsysim.physics.operators import (
@@ -30,12 +28,12 @@ from mlsysim.physics.operators import (
     product_time,
 )
 from mlsysim.physics.precision import bytes_per_element, compute_precision, is_narrow
+from mlsysim.timing.kernels import REACH, DecodeKernel, Products, Profile
 from mlsysim.timing.software_stacks import Software
 from mlsysim.units.ops import minimum, power, where
 from mlsysim.units.registry import to_si
-from mlsysim.zoo.constants import constant
 
-__all__ = ["STARTS", "Execution", "PassTime", "Tag", "attention_rate", "operator_time", "pass_time", "untagged"]
+__all__ = ["STARTS", "Execution", "PassTime", "Tag", "operator_time", "pass_time", "untagged"]
 
 Tag = Callable[..., Any]
 """``tag(name, wall, resource, equation, seconds, flop=, moved=)``: a time under a name."""
@@ -66,12 +64,6 @@ def part_name(kind: str) -> str:
     return _NAMES.get(kind, "norms and activations")
 
 
-@lru_cache(maxsize=16)
-def attention_rate(kernel: str) -> float:
-    """Rate of an attention kernel over that of the chip's best: FlashAttention 2 and 1 on chips that have a better one."""
-    return 1.0 if kernel in ("fused", "fa3", "cudnn") else constant(f"attention_rate_{kernel}").number
-
-
 @dataclass(frozen=True, slots=True)
 class Execution:
     """How software runs the operators of a pass.
@@ -85,10 +77,6 @@ class Execution:
     fused: bool = True
     attention: str = "fused"
     sustained: bool = True
-    moe_rate: float = 0.9
-    moe_memory_share: float | None = None
-    moe_activation_share: float = 0.6
-    moe_start: float = 25e-6
     fine: bool = False
     engine: str | None = None
     convert: str = "stream"
@@ -167,19 +155,19 @@ def _started(start: Any, tag: Tag) -> Any:
 
 def _product_constants(
     chip: HardwareNode, profile: Profile, precision: str, how: Execution
-) -> tuple[ProductKernel, float, str, bool]:
+) -> tuple[Products, float, str, bool]:
     """Constants, rate, the note where arithmetic is wider than the format, and whether the format is below 16 bits."""
     peak, widened = arithmetic_peak(chip, precision)
     key = (peak, widened, precision, how.fine, how.variant, how.sustained)
-    found: tuple[ProductKernel, float, str, bool] | None = profile.product_constants.get(key)
+    found: tuple[Products, float, str, bool] | None = profile.product_constants.get(key)
     if found is not None:
         return found
     roof = profile.gemm_for(precision)
-    k: ProductKernel = profile.product_for(precision, how.variant) if how.fine else roof.kernel
+    k: Products = profile.product_for(precision, how.variant) if how.fine else roof
     if widened and how.fine and how.variant is None:
         # Narrow weights that the chip expands: the arithmetic is 16-bit, whatever the weights are stored in.
         k = profile.product_for("bf16")
-    sustained = roof.sustained if k.sustained is None else k.sustained
+    sustained = roof.kept if k.sustained is None else k.sustained
     rate = peak * k.rate_share * (sustained if how.sustained else 1.0)
     answer = (k, rate, widened, is_narrow(compute_precision(precision)))
     profile.product_constants[key] = answer
@@ -193,13 +181,14 @@ def _product_time(
     start, chain, convert_start = k.times
     name, equation = part_name(op.kind), "t = t_0 + |F / R, B / (e W)|"
     if op.kind == "grouped_gemm":
-        memory_share = how.moe_memory_share or k.memory_share
+        experts = profile.experts["any"]
+        weights_share = experts.memory_share * k.memory_share
         routed = op.input_bytes + op.output_bytes
         return experts_time(
-            tag(name, 1, "peak", equation, op.flops / (rate * how.moe_rate), flop=op.flops),
-            tag(name, 2, "bandwidth", equation, op.weight_bytes / (memory_share * bandwidth), moved=op.weight_bytes),
-            tag(name, 2, "bandwidth", equation, routed / (how.moe_activation_share * bandwidth), moved=routed),
-            _started(how.moe_start, tag),
+            tag(name, 1, "peak", equation, op.flops / (rate * experts.rate_share), flop=op.flops),
+            tag(name, 2, "bandwidth", equation, op.weight_bytes / (weights_share * bandwidth), moved=op.weight_bytes),
+            tag(name, 2, "bandwidth", equation, routed / (experts.activation_share * bandwidth), moved=routed),
+            _started(to_si(experts.start, "s"), tag),
             1.0,
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
@@ -230,7 +219,7 @@ def _convolution_time(
     if op.kind == "depthwise_conv":
         return _streamed(op.kind, moved, bandwidth, c.depthwise_share, c.seconds, tag)
     roof = profile.gemm_for(precision)
-    rate = arithmetic_peak(chip, precision)[0] * c.rate_share * (roof.sustained if how.sustained else 1.0)
+    rate = arithmetic_peak(chip, precision)[0] * c.rate_share * (roof.kept if how.sustained else 1.0)
     name, equation = part_name(op.kind), "t = t_0 + |F / R, B / (e W)|"
     return product_time(
         tag(name, 1, "peak", equation, op.flops / rate, flop=op.flops),
@@ -262,7 +251,7 @@ def _attention_time(
             0.0,
             _started(decode_start, tag),
         )
-    rate = peak * constants.rate_share * attention_rate(how.attention)
+    rate = peak * constants.rate_share * constants.kernel_rate(how.attention)
     rate = rate * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** constants.head_exponent
     if op.direction == "backward":
         # A fused backward pass recomputes the scores: 2.5 times the forward work where the model counts 2.

@@ -1,66 +1,47 @@
 """What a chip and its cluster bring to a training step: sustained rates, bandwidths of rings and adapters, link domain.
 
-Rates come from ``data/training.toml`` where it has the chip, else from the chip's efficiency profile. Network adapters,
+Rates are those of the chip's profile under the software ``training`` (``data/software/training.toml``). Network adapters,
 power cap and link domain are facts of a cluster: the values here are those of the usual system and can be replaced.
 """
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.hardware.profiles import profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_step import capped_rate
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.kernels import Links, Products, Profile
 from mlsysim.timing.network import Pipelined
-from mlsysim.units.registry import to_si
-
-__all__ = ["Constants", "TrainingChip", "chip_in_fleet", "constants", "lone_chip", "training_chip"]
-
-_TERA, _GIGA = 1e12, 1e9
+from mlsysim.timing.profile import profile, software_file
+from mlsysim.units.registry import Q_, to_si
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Constants that hold for every run; see ``data/training.toml``."""
+    """What a step does on every chip: bytes, operations and launches, counted or fitted; ``data/software/training.toml``."""
 
-    gemm_memory_share: float
     gradient_traffic: float
-    attention_start: float
-    attention_backward_rate: float
     attention_backward_work: float
-    flash1_rate: float
-    fp8_attention_gain: float
-    unfused_rate: float
     unfused_forward_bytes: float
     unfused_backward_bytes: float
-    quantise_share: float
     block_scale_cost: float
     optimizer_bytes: float
-    optimizer_share: float
-    moe_rate: float
-    moe_share: float
     permute_passes: float
     exchange_share: float
     overlapped_exchange: float
-    adapter_share: float
-    hop_latency: float
-    host_operation: float
     moe_operations: float
     expert_operations: float
     dense_operations: float
     expert_activation_bytes: float
     ungated_activation_bytes: float
     scale_loss: float
-    scan_rate: float
     power_floor: float
     power_exponent: float
     state_bytes_reserve: float
@@ -69,47 +50,34 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class TrainingChip:
-    """Rates in flop/s, bandwidths in byte/s, times in seconds."""
+    """Rates in flop/s, bandwidths in byte/s. ``kernels`` is the chip's profile in training, ``product`` its part at the precision."""
 
     name: str
-    measured: bool
     half_rate: float
     product_rate: float
     product_bytes: float
     converts: float
-    product_start: float
-    light_start: float
     attention_rate: float
-    attention_ramp: float
-    flash2: float
     bandwidth: float
     capacity: float
     network: Pipelined
+    kernels: Profile
+    product: Products
+
+    @property
+    def measured(self) -> bool:
+        """Whether published runs were on this chip, or on one that is built like it."""
+        return self.kernels.passes_measured
 
 
-@cache
-def _file() -> dict[str, Any]:
-    return tomllib.loads(files("mlsysim.data").joinpath("training.toml").read_text(encoding="utf-8"))
+_SI = {"power_floor": "W", "state_bytes_reserve": "byte"}
 
 
 @cache
 def constants() -> Constants:
     """The constants of every run."""
-    return Constants(**{name: entry["value"] for name, entry in _file()["constants"].items()})
-
-
-def _table(name: str) -> dict[str, Any]:
-    own = dict(_file()["chips"][name])
-    parent = own.pop("like", None)
-    return {**_table(parent), **own} if parent else own
-
-
-@cache
-def _entry(key: str | None, family: str | None) -> tuple[dict[str, Any], bool]:
-    chips = _file()["chips"]
-    if key is not None and key in chips:
-        return _table(key), True
-    return _table("tpu" if family == "tpu" else "any"), False
+    table = {name: entry["value"] for name, entry in software_file("training")["constants"].items()}
+    return Constants(**{name: to_si(Q_(table[name]), _SI[name]) if name in _SI else table[name] for name in table})
 
 
 PRODUCT_FORMATS = {"bf16": ("bf16", 0.0), "fp8": ("fp8", 1.0), "mxfp8": ("fp8", -1.0), "nvfp4": ("fp4", 1.0)}
@@ -129,20 +97,19 @@ def training_chip(
 
     ``adapter`` is byte/s of network per accelerator, ``power_cap`` in watts, ``ring`` byte/s inside the link domain.
     """
-    entry, known = _entry(chip.metadata.key, chip.family)
-    k = constants()
-    shares = profile(chip)
+    k, own = constants(), profile(chip, "training")
+    assert own.links is not None
     wanted, conversion = PRODUCT_FORMATS.get(precision, (precision, 0.0))
     if wanted == "fp16":
         wanted = "bf16"
-    faster, wider = _against_zoo(chip) if known else (1.0, 1.0)
-    half = _rate(chip, entry, shares, "bf16", faster)
-    product = half if wanted == "bf16" else _rate(chip, entry, shares, wanted, faster)
-    found = entry.get("attention")
-    attention = found["rate"] * _TERA * faster if found else _peak(chip, "bf16") * shares.attention.rate_share
-    ramp = found["ramp"] if found else shares.attention.ramp_tokens
+    faster, wider = _against_zoo(chip)
+    half = _rate(chip, own, "bf16", faster)
+    product = half if wanted == "bf16" else _rate(chip, own, wanted, faster)
+    attention = _peak(chip, "bf16") * own.attention.rate_share
+    if own.attention.rate is not None:
+        attention = to_si(own.attention.rate, "flop/s") * faster
     tdp = to_si(chip.tdp, "W") if chip.tdp is not None else None
-    full = entry.get("full_power", tdp)
+    full = to_si(own.power.full, "W") if own.power.full is not None else tdp
     cap = power_cap if power_cap is not None else tdp
     if cap is not None and full is not None and cap < full:
         if cap <= k.power_floor:
@@ -152,50 +119,55 @@ def training_chip(
             )
         factor = capped_rate(1.0, cap, full, k.power_floor, k.power_exponent)
         half, product, attention = half * factor, product * factor, attention * factor
-    link = to_si(chip.link.bandwidth_per_direction, "byte/s") if chip.link is not None else None
-    direct = (
-        ring
-        if ring is not None
-        else entry["ring"] * _GIGA * wider
-        if "ring" in entry
-        else (link or 32 * _GIGA) * entry["ring_share"]
-    )
-    reduce = (
-        entry["all_reduce"] * _GIGA * wider
-        if "all_reduce" in entry
-        else direct * entry["all_reduce_share"] / entry["ring_share"]
-    )
-    network = adapter if adapter is not None else (entry["adapter"] * _GIGA or direct)
-    size = (
-        domain
-        if domain is not None
-        else entry["domain"]
-        if known
-        else (chip.link.domain if chip.link is not None and chip.link.domain else entry["domain"])
-    )
     return TrainingChip(
         name=chip.name,
-        measured=known and entry.get("measured", True),
         half_rate=half,
         product_rate=product,
         product_bytes=bytes_per_element(wanted),
         converts=0.0 if not conversion else (k.block_scale_cost if conversion < 0 else 1.0),
-        product_start=entry["start"] if "start" in entry else to_si(shares.gemm_for(wanted).start, "s"),
-        light_start=shares.memory_bound.times[0],
         attention_rate=attention,
-        attention_ramp=ramp,
-        flash2=entry["flash2"],
         bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
         capacity=to_si(chip.memory.capacity, "byte"),
-        network=Pipelined(
-            link=direct,
-            link_latency=entry["latency"],
-            fabric=network * k.adapter_share,
-            fabric_latency=k.hop_latency,
-            domain=size,
-            reduce=reduce,
-            exchange_rate=direct * k.exchange_share,
-        ),
+        network=_network(chip, own, own.links, k, wider, adapter, domain, ring),
+        kernels=own,
+        product=own.gemm_for(wanted),
+    )
+
+
+def _network(
+    chip: HardwareNode,
+    own: Profile,
+    links: Links,
+    k: Constants,
+    wider: float,
+    adapter: float | None,
+    domain: int | None,
+    ring: float | None,
+) -> Pipelined:
+    """Rings of the chip: as measured, else shares of its link."""
+    stated = chip.link.bandwidth_per_direction if chip.link is not None else links.unlinked
+    if ring is not None:
+        direct = ring
+    elif links.ring is not None:
+        direct = to_si(links.ring, "byte/s") * wider
+    else:
+        direct = to_si(stated, "byte/s") * links.ring_share
+    reduce = direct * links.all_reduce_share / links.ring_share
+    if links.all_reduce is not None:
+        reduce = to_si(links.all_reduce, "byte/s") * wider
+    if domain is None:
+        # Of a chip that was measured the usual system is known; another is as it says.
+        own_domain = chip.link.domain if chip.link is not None and links.ring is None else None
+        domain = own_domain or links.domain
+    network = adapter if adapter is not None else (to_si(links.adapter, "byte/s") or direct)
+    return Pipelined(
+        link=direct,
+        link_latency=to_si(links.latency, "s"),
+        fabric=network * own.collective.fabric_share,
+        fabric_latency=to_si(own.collective.fabric_start, "s"),
+        domain=domain,
+        reduce=reduce,
+        exchange_rate=direct * k.exchange_share,
     )
 
 
@@ -260,13 +232,11 @@ def _peak(chip: HardwareNode, precision: str) -> float:
     return float(arithmetic_peak(chip, name)[0])
 
 
-def _rate(chip: HardwareNode, entry: dict[str, Any], shares: Any, precision: str, faster: float) -> float:
+def _rate(chip: HardwareNode, own: Profile, precision: str, faster: float) -> float:
     """The rate that long products sustain at a precision; ``faster`` is the chip's peak over that of the measured one."""
-    gemm = shares.gemm_for(precision)
-    sustained = float(entry.get("sustained", gemm.sustained))
-    given = entry.get("products", {})
-    if precision in given:
-        return float(given[precision] * _TERA * faster * sustained)
+    gemm = own.gemm_for(precision)
+    if gemm.rate is not None and gemm is own.gemm.get(precision):
+        return to_si(gemm.rate, "flop/s") * faster * gemm.kept
     if precision != "bf16" and not chip.compute.supports(precision):
         raise InputError(f"{chip.name} has no {precision} arithmetic.", field="precision")
-    return float(_peak(chip, precision) * gemm.rate_share * sustained)
+    return _peak(chip, precision) * gemm.rate_share * gemm.kept

@@ -24,14 +24,11 @@ __all__ = [
     "Bandwidth",
     "ByteRate",
     "Bytes",
-    "CarbonIntensity",
-    "CarbonMass",
     "Count",
     "Dollars",
     "EnergyPrice",
     "FlopRate",
     "Flops",
-    "Frequency",
     "HourlyPrice",
     "Joules",
     "QuantityField",
@@ -166,10 +163,7 @@ Joules = Annotated[Any, QuantityField("J", "12.7 Wh")]
 Dollars = Annotated[Any, QuantityField("USD", "30000 USD")]
 HourlyPrice = Annotated[Any, QuantityField("USD/h", "98.32 USD/h")]
 EnergyPrice = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh")]
-CarbonMass = Annotated[Any, QuantityField("kgCO2e", "164 kgCO2e")]
-CarbonIntensity = Annotated[Any, QuantityField("gCO2e/kWh", "20 gCO2e/kWh")]
 WaterIntensity = Annotated[Any, QuantityField("L/kWh", "1.8 L/kWh")]
-Frequency = Annotated[Any, QuantityField("Hz", "1.98 GHz")]
 Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True)]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
 
-__all__ = ["NAMES", "Binding", "LazyBinding", "binding_of", "bound_text", "lead", "share_text"]
-
 NAMES = {
     1: "Compute",
     2: "Memory",

@@ -26,14 +26,6 @@ class Domain:
     title: str
 
 
-NODE = Domain("Node", "single-accelerator resources")
-DATA = Domain("Data", "movement and pipelines")
-ALGORITHM = Domain("Algorithm", "scaling and compression")
-FLEET = Domain("Fleet", "multi-node coordination")
-OPERATIONS = Domain("Operations", "economics, sustainability and safety")
-ANALYSIS = Domain("Analysis", "cross-cutting diagnostics")
-
-
 @dataclass(frozen=True)
 class Wall:
     """The card of a wall."""

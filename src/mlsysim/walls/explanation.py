@@ -24,8 +24,6 @@ from mlsysim.units.registry import Quantity, format_unit
 if TYPE_CHECKING:
     from mlsysim.walls.result import Result
 
-__all__ = ["STYLES", "filled", "render"]
-
 STYLES = ("text", "markdown", "latex")
 
 _WRITTEN = re.compile(r"^(\w+)(?: if (\w+))?: (.+)\n +(.+)(?:\n +(.+ = .+))?$", re.MULTILINE)

@@ -17,8 +17,6 @@ from mlsysim.walls.explanation import STYLES
 from mlsysim.walls.inputs import Input, read_input
 from mlsysim.walls.result import Result, as_plain
 
-__all__ = ["PERCENTILES", "Percentiles", "UncertainResult"]
-
 PERCENTILES = (5, 25, 50, 75, 95)
 
 

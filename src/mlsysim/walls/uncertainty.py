@@ -34,8 +34,6 @@ from mlsysim.walls.result import Result
 from mlsysim.walls.uncertain_result import PERCENTILES, Percentiles, UncertainResult
 from mlsysim.walls.varied import field_spec, with_field
 
-__all__ = ["SAMPLES", "Variable", "percentile", "propagate", "read_variables", "solve_uncertain", "values_at"]
-
 SAMPLES = 1000
 """Draws unless told otherwise."""
 _MOST_SAMPLES = 1_000_000

@@ -18,8 +18,6 @@ from mlsysim.units.fields import QuantityField
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.walls.inputs import Input, read_input
 
-__all__ = ["field_spec", "with_field"]
-
 _UNITS_OF_NAMES = {"_g_kwh": "gCO2e/kWh", "_hours": "h", "_kg": "kgCO2e", "_pct": "percent"}
 """Plain numbers whose name says their unit."""
 

@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 
 from mlsysim import Systems
 from mlsysim.errors import InputError
-from mlsysim.units.kernel import KERNELS, prove
 from mlsysim.walls.catalog import wall
 from mlsysim.walls.fleet.tenancy import OrchestrationModel
 
 MODEL = OrchestrationModel()
 FLEET = Systems.Clusters.Frontier_8K
-
-
-def test_kernel_units():
-    prove(KERNELS["mlsysim.walls.fleet.tenancy.job_wait"])
 
 
 def test_wait_and_queue_of_one_server():

@@ -13,12 +13,13 @@ from mlsysim.calibrate.operators import CACHE_FORMATS, CHIPS, FORMATS, context_w
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.hardware.profiles import REACH, ContextKernel, DecodeKernel, EngineAttention, Profile, profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.operators import attention_prefill_time, gemm_time
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.kernels import REACH, ContextKernel, DecodeKernel, EngineAttention, Profile
 from mlsysim.timing.operator_times import decode_kernel_time
+from mlsysim.timing.profile import profile
 from mlsysim.units.registry import to_si
 
 __all__ = ["COLUMNS", "predict", "predict_with"]

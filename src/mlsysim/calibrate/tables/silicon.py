@@ -15,7 +15,6 @@ from mlsysim.calibrate.operators import FORMATS, product_work
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.cases.training_peak import training_peak
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.hardware.profiles import REACH, Profile, profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import inventory_of
@@ -30,7 +29,8 @@ from mlsysim.physics.operators import (
 from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.device_time import inference_time
-from mlsysim.timing.operator_times import attention_rate
+from mlsysim.timing.kernels import REACH, Profile
+from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import regime_of
 from mlsysim.timing.software_stacks import software
 from mlsysim.timing.vision_time import inventory_time
@@ -163,7 +163,7 @@ def _attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profi
         raise Skipped(f"attention by {c['backend']!r} has no constants")
     a = shares.attention
     operations = 4.0 * c["B"] * c["H"] * c["S"] ** 2 * c["D"] * (0.5 if c["causal"] else 1.0)
-    rate = arithmetic_peak(chip, "bf16")[0] * a.rate_share * attention_rate(kernel)
+    rate = arithmetic_peak(chip, "bf16")[0] * a.rate_share * a.kernel_rate(kernel)
     rate *= (min(c["D"], 128) / 128) ** a.head_exponent
     return float(attention_prefill_time(operations, c["S"], rate, a.ramp_tokens, a.times[0])), "kernel attention"
 

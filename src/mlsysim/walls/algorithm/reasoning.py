@@ -19,24 +19,19 @@ idle accelerators; electricity and hosting, where the price is an amortised purc
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import build_replica, language_model
-from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
-from mlsysim.cases.replica import Replica
-from mlsysim.units.kernel import kernel
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.cases.reasoning import Query, query_cost, query_energy
+from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs, default_constant
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.result import Energy, Result, Time
 from mlsysim.zoo.constants import constant
-
-__all__ = ["CARDS", "InferenceScalingModel", "ReasoningResult", "query_cost", "query_energy"]
 
 CARDS = """
 12 Reasoning: inference-time compute
@@ -47,19 +42,8 @@ What does it cost to let the model think?
 STRATEGIES = ("chain_of_thought", "best_of_n", "tree_search")
 
 
-@kernel("""
-    tdp: W [0.01, 2e4], idle_fraction [0.01, 0.99], devices [1, 1e4], time: s [1e-3, 1e5],
-    operations: flop [1e9, 1e20], peak: flop/s [1e9, 1e16] -> energy: J
-""")
-def query_energy(tdp: Any, idle_fraction: Any, devices: Any, time: Any, operations: Any, peak: Any) -> Any:
-    """Energy of devices that draw i + (1 - i) MFU of their TDP: linear in MFU, so only the totals matter."""
-    return tdp * (idle_fraction * devices * time + (1 - idle_fraction) * operations / peak)
-
-
-@kernel("price: USD/s [1e-6, 0.1], devices [1, 1e4], time: s [1e-3, 1e5], queries [1, 1e4] -> cost: USD")
-def query_cost(price: Any, devices: Any, time: Any, queries: Any) -> Any:
-    """A query's share of the accelerators while they serve it and its neighbours."""
-    return price * devices * time / queries
+_YEAR = conversion_factor("year", "s")
+_HOUR = conversion_factor("h", "s")
 
 
 class ReasoningResult(Result):
@@ -92,23 +76,21 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "reasoning_steps": Input.of("steps, samples or levels, by strategy", "whole [1, 100000]", 8),
+        "reasoning_steps": Input.of("steps, samples or levels, by strategy", "whole [1, 1e5]", 8),
         "context_length": Input.of("tokens of the prompt", "whole [1, 1e8]", 2048),
         "precision": PRECISION,
         "efficiency": EFFICIENCY,
         "tokens_per_step": Input.of(
-            "tokens of one step, sample or node", "whole [1, 1e7]", int(default_constant("reasoning_tokens_per_step"))
+            "tokens of one step, sample or node", "whole [1, 1e7]", constant("reasoning_tokens_per_step")
         ),
         "strategy": Input.of("how the steps are arranged", STRATEGIES, "chain_of_thought"),
         "branching": Input.of(
-            "continuations at each level of a tree search",
-            "whole [1, 100000]",
-            int(default_constant("search_branching")),
+            "continuations at each level of a tree search", "whole [1, 1e5]", constant("search_branching")
         ),
         "batch_size": Input.of("queries that are served together", "whole [1, 1e6]", 1),
-        "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
-        "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
-        "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
+        "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 1e4]", 1),
+        "pp_size": Input.of("pipeline stages of a replica", "whole [1, 1e4]", 1),
+        "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 1e4]", 1),
         "cache_precision": Input.of("number format of the cache", "precision", None),
         "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
         "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
@@ -139,128 +121,65 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> ReasoningResult:
         """Write all sequences of a query, step by step, and add up time, energy and cost."""
-        width, depth = _shape(x)
+        width = {"best_of_n": x.reasoning_steps, "tree_search": x.branching}.get(x.strategy, 1)
+        depth = 1 if x.strategy == "best_of_n" else x.reasoning_steps
         if x.strategy != "tree_search":
             assumed.pop("branching", None)
-        steps = depth * x.tokens_per_step
         model = language_model(x.model, "InferenceScalingModel")
-        options = {
-            "precision": x.precision,
-            "cache_precision": x.cache_precision,
-            "efficiency": x.efficiency,
-            "bandwidth_efficiency": x.bandwidth_efficiency,
-            "fabric": x.fabric,
-        }
+        names = ("precision", "cache_precision", "efficiency", "bandwidth_efficiency", "fabric")
+        options = {name: getattr(x, name) for name in names}
         replica = build_replica(model, x.hardware, assumed, tp=x.tp_size, pp=x.pp_size, ep=x.ep_size, **options)
         detail = ServingModel().solve(
             model,
             x.hardware,
             x.context_length,
             x.batch_size * width,
-            output_len=steps,
+            output_len=depth * x.tokens_per_step,
             tp_size=x.tp_size,
             pp_size=x.pp_size,
             ep_size=x.ep_size,
             **options,
         )
-        reading = prefill_passes(replica, x.batch_size, x.context_length)(0)
-        writing = to_si(detail.itl, "s") * steps
-        total = reading + writing
-        operations = _operations(replica, x.batch_size * width, x.context_length, steps) + _prompt_operations(x)
-        single = reading + _written(replica, x.batch_size, x.context_length, x.tokens_per_step)
-        single_operations = _operations(
-            replica, x.batch_size, x.context_length, x.tokens_per_step
-        ) + _prompt_operations(x)
-
+        itl = to_si(detail.itl, "s")
+        query = Query(replica, x.batch_size, x.context_length, x.tokens_per_step, width, depth, itl)
+        total, devices = query.total_reasoning_time, query.devices
         idle = constant("idle_power_fraction").number
         tdp = None if x.hardware.tdp is None else to_si(x.hardware.tdp, "W")
         energy = None
         if tdp is not None:
-            energy = query_energy(tdp, idle, replica.devices, total, operations, replica.peak) / x.batch_size
-        price = self._price(x, assumed)
-        cost = None if price is None else float(query_cost(price, replica.devices, total, x.batch_size))
-        needed = None
-        if x.queries_per_second is not None:
-            needed = math.ceil(x.queries_per_second * total / x.batch_size) * replica.devices
-        year = to_si(quantity(1.0, "year"), "s")
+            energy = query_energy(tdp, idle, devices, total, query.operations, query.peak, x.batch_size)
+        price = _price(x, assumed)
+        needed = None if x.queries_per_second is None else query.devices_for(x.queries_per_second)
         return ReasoningResult.of(
             assumed,
+            query,
+            x,
             feasible=detail.feasible,
-            binding=_binding(detail, total / single),
-            total_reasoning_time=total,
-            ttft=reading,
-            itl=writing / steps,
-            tokens_generated=width * steps,
-            reasoning_steps=x.reasoning_steps,
-            time_per_step=writing / depth,
+            binding=_binding(detail, query.latency_multiplier),
             energy_per_query=energy,
             serving_detail=detail,
-            strategy=x.strategy,
-            parallel_sequences=width,
-            final_context=x.context_length + steps,
-            latency_multiplier=total / single,
-            compute_multiplier=operations / single_operations,
-            cost_per_query_usd=cost,
+            cost_per_query_usd=None if price is None else float(query_cost(price, devices, total, x.batch_size)),
             accelerators_needed=needed,
-            annual_cost_usd=None if price is None or needed is None else price * needed * year,
-            mfu=operations / (total * replica.devices * replica.peak),
-            shown={
-                "depth": depth,
-                "tdp": tdp,
-                "idle": idle,
-                "devices": replica.devices,
-                "operations": operations,
-                "peak": replica.peak,
-                "price": price,
-            },
-            cited={"model": x.model, "hardware": x.hardware},
+            annual_cost_usd=None if price is None or needed is None else query_cost(price, needed, _YEAR, 1),
+            shown={"tdp": tdp, "idle": idle, "price": price},
         )
 
-    @staticmethod
-    def _price(x: Any, assumed: dict[str, str]) -> float | None:
-        """USD per accelerator and second: as given, else the amortised purchase price; None where neither is known."""
-        if x.price_per_accelerator_hour is not None:
-            return float(x.price_per_accelerator_hour)
-        if x.hardware.unit_cost is None:
-            assumed["cost"] = f"not known: {x.hardware.name} has no price; give price_per_accelerator_hour"
-            return None
-        period = constant("amortization_period").quantity
-        if x.amortization_years is not None:
-            period = quantity(x.amortization_years, "year")
-        rate = to_si(x.hardware.unit_cost, "USD") / to_si(period, "s")
-        hourly = rate * to_si(quantity(1.0, "hour"), "s")
-        assumed["price_per_accelerator_hour"] = (
-            f"{hourly:.3g} USD/h: {x.hardware.unit_cost:,.0f~P} over {period:g~P}, without electricity and hosting"
-        )
-        return rate
 
-
-def _shape(x: Any) -> tuple[int, int]:
-    """Sequences side by side, and steps one after the other."""
-    if x.strategy == "best_of_n":
-        return x.reasoning_steps, 1
-    return (x.branching if x.strategy == "tree_search" else 1), x.reasoning_steps
-
-
-def _operations(replica: Replica, sequences: int, context: int, steps: int) -> float:
-    """Operations of writing ``steps`` tokens in each sequence."""
-
-    def one(length: float) -> float:
-        return float(
-            replica.model.demand("decode", batch_size=sequences, context=length, precision=replica.precision).flops
-        )
-
-    return float(sum_over_steps(lambda *_: one, None, None, context, steps))
-
-
-def _written(replica: Replica, sequences: int, context: int, steps: int) -> float:
-    """Time to write ``steps`` tokens in each sequence."""
-    return float(sum_over_steps(lambda *_: Decoder(replica, sequences).time_per_token, None, None, context, steps))
-
-
-def _prompt_operations(x: Any) -> float:
-    demand = x.model.demand("prefill", batch_size=x.batch_size, seq_len=x.context_length, precision=x.precision)
-    return float(demand.flops)
+def _price(x: Any, assumed: Assumptions) -> float | None:
+    """USD per accelerator and second: as given, else the amortised purchase price; None where neither is known."""
+    if x.price_per_accelerator_hour is not None:
+        return float(x.price_per_accelerator_hour)
+    if x.hardware.unit_cost is None:
+        assumed["cost"] = f"not known: {x.hardware.name} has no price; give price_per_accelerator_hour"
+        return None
+    period = constant("amortization_period").quantity
+    if x.amortization_years is not None:
+        period = quantity(x.amortization_years, "year")
+    rate = to_si(x.hardware.unit_cost, "USD") / to_si(period, "s")
+    assumed["price_per_accelerator_hour"] = (
+        f"{rate * _HOUR:.3g} USD/h: {x.hardware.unit_cost:,.0f~P} over {period:g~P}, without electricity and hosting"
+    )
+    return rate
 
 
 def _binding(detail: ServingResult, multiplier: float) -> Binding:

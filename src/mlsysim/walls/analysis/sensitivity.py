@@ -27,8 +27,6 @@ from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, 
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.result import Result, Time
 
-__all__ = ["CARDS", "SensitivityResult", "SensitivitySolver"]
-
 CARDS = """
 21 Sensitivity: the binding constraint
 e(x) = d ln T / d ln x (Williams et al. 2009)

@@ -28,8 +28,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import EFFICIENCY, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.result import Intensity, Memory, MemoryRate, Result, Time, Work, WorkRate
 
-__all__ = ["CARDS", "SynthesisResult", "SynthesisSolver"]
-
 CARDS = """
 22 Synthesis: inverse specification
 W_req = B / T;  P_req = F / (T eta) (Kwon et al. 2023)

@@ -27,8 +27,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import HARDWARE, Input, Inputs
 from mlsysim.walls.result import Amount, Result
 
-__all__ = ["CARDS", "DataModel", "DataResult", "path_supply", "pipeline_utilization"]
-
 CARDS = """
 8 Ingestion: storage and input bandwidth
 rho = BW_demand / BW_supply (Mohan et al. 2021)

@@ -39,19 +39,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Input, Inputs, default_constant
 from mlsysim.walls.result import MemoryRate, Result
 
-__all__ = [
-    "CARDS",
-    "TopologyModel",
-    "TopologyResult",
-    "dragonfly_share",
-    "fat_tree_hops",
-    "mesh_share",
-    "ring_hops",
-    "topology_share",
-    "torus_share",
-    "tree_share",
-]
-
 CARDS = """
 10 Locality: bisection bandwidth
 BW_eff = BW_link beta / oversubscription (Leiserson 1985)

@@ -33,8 +33,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import Rate, Result, Time
 
-__all__ = ["CARDS", "TransformationModel", "TransformationResult", "pipeline_step", "transform_time", "worker_rate"]
-
 CARDS = """
 9 Transformation: preprocessing rate of the processors
 T = B / R_cpu (Murray et al. 2021)

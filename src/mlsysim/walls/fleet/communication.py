@@ -52,8 +52,6 @@ from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval, published
 
-__all__ = ["CARDS", "DistributedModel", "DistributedResult"]
-
 CARDS = """
 14 Communication: collective bandwidth
 T = 2 (N-1)/N M/B + 2 (N-1) alpha (Shoeybi et al. 2019)

@@ -43,8 +43,6 @@ from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import Amount, Result, Time
 from mlsysim.zoo.constants import constant
 
-__all__ = ["CARDS", "ReliabilityModel", "ReliabilityResult"]
-
 CARDS = """
 15 Fragility: MTBF of the fleet
 M = M_node / N;  tau = sqrt(2 delta M);  waste = delta / tau + tau / (2 M) + R / M (Daly 2006)

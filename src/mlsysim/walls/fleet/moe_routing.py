@@ -23,8 +23,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.result import Memory, Result, Time
 
-__all__ = ["MoERoutingModel", "MoERoutingResult"]
-
 
 class MoERoutingResult(Result):
     """Experts that a pass touches, and what it takes to reach them."""

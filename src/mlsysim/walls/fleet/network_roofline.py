@@ -22,8 +22,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import EFFICIENCY, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 
-__all__ = ["NetworkRooflineModel"]
-
 
 class NetworkRooflineModel(Resolver[PerformanceProfile]):
     """Is a data-parallel step bound by arithmetic or by the network?"""

@@ -24,9 +24,6 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.inputs import CALIBRATED
 
-__all__ = ["job_of", "schedule_given", "trainer_of"]
-
-
 _OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0, "recomputed": None}
 """Inputs that speak of single operators, and what leaves them alone."""
 

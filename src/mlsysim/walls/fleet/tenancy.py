@@ -23,35 +23,24 @@ from typing import Any, ClassVar
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.physics.queueing import (
-    constant_service_ratio,
     erlang_c,
     little_queue,
     load,
     md1_load_for_wait,
     md1_wait,
-    mmc_wait,
+    mgc_wait,
 )
-from mlsysim.units.kernel import kernel
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import Result
 
-__all__ = ["CARDS", "OrchestrationModel", "OrchestrationResult", "job_wait"]
-
 CARDS = """
 16 Multi-tenant: wait in the queue of a shared cluster
 W = rho D / (2 (1 - rho)) (Little 1961)
 How long does a job wait before it starts, and how full may the cluster be?
 """
-
-
-@kernel("arrival_rate: 1/s [1e-6, 1e-4], duration: s [1e3, 1e5], servers whole [1, 1e3], cv [0.1, 3] -> wait: s")
-def job_wait(arrival_rate: Any, duration: Any, servers: Any, cv: Any) -> Any:
-    """Mean wait of jobs, between constant (cv = 0) and exponential (cv = 1) durations and beyond; infinite if unstable."""
-    ratio = constant_service_ratio(servers, load(arrival_rate, duration, servers))
-    return mmc_wait(arrival_rate, duration, servers) * (ratio + cv * cv * (1 - ratio))
 
 
 class OrchestrationResult(Result):
@@ -181,7 +170,7 @@ def _servers(x: Any, accelerators: int, assumed: dict[str, str]) -> int:
 def _wait(rate: float, duration: float, servers: int, cv: float) -> float:
     if servers == 1:
         return float(md1_wait(rate, duration) * (1 + cv * cv))
-    return float(job_wait(rate, duration, servers, cv))
+    return float(mgc_wait(rate, duration, servers, cv))
 
 
 def _load_for_wait(target: float, duration: float, servers: int, cv: float) -> float:
@@ -191,7 +180,7 @@ def _load_for_wait(target: float, duration: float, servers: int, cv: float) -> f
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if job_wait(middle * servers / duration, duration, servers, cv) <= target:
+        if mgc_wait(middle * servers / duration, duration, servers, cv) <= target:
             low = middle
         else:
             high = middle

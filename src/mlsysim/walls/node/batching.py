@@ -42,8 +42,6 @@ from mlsysim.walls.node.serving import deployment_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.provenance import cite
 
-__all__ = ["CARDS", "BatchingResult", "ContinuousBatchingModel", "paged_tokens"]
-
 CARDS = """
 5 Batching: requests that share an accelerator
 KV = 2 L H D ceil(S/p) p B b (Kwon et al. 2023)

@@ -54,8 +54,6 @@ from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MO
 from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Result, Time, WorkRate
 from mlsysim.zoo.constants import constant
 
-__all__ = ["CARDS", "PerformanceProfile", "SingleNodeModel"]
-
 CARDS = """
 1 Compute: peak FLOP/s
 T = F / (P eta) (Williams et al. 2009)

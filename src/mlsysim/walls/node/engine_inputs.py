@@ -5,8 +5,6 @@ from __future__ import annotations
 from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES
 from mlsysim.walls.inputs import Input
 
-__all__ = ["CONCURRENCY", "ENGINE", "LOAD", "MEMORY_FRACTION"]
-
 ENGINE = Input.of("serving engine, for efficiency='calibrated'", ENGINES, DEFAULT_ENGINE)
 CONCURRENCY = Input.of("clients in a closed loop, for efficiency='calibrated'", "whole [1, 1e6]", None, example="64")
 MEMORY_FRACTION = Input.of(

@@ -51,8 +51,6 @@ from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_F
 from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 
-__all__ = ["CARDS", "ServingModel", "ServingResult", "deployment_of"]
-
 CARDS = """
 4 Serving: time to first token and between tokens
 TTFT = 2 P S / (Peak eta);  ITL = (weights + KV) / BW (Pope et al. 2023)

@@ -33,14 +33,6 @@ from mlsysim.walls.result import Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import cite
 
-__all__ = [
-    "REPLICA_INPUTS",
-    "ServedBatch",
-    "ServingCapacityModel",
-    "ServingCapacityResult",
-    "serve_batch",
-]
-
 P99 = 0.99
 
 _MOST_SLOTS = 4096

@@ -36,8 +36,6 @@ from mlsysim.walls.result import Result, WorkRate
 from mlsysim.zoo.files import Slice, parse_slice, slices
 from mlsysim.zoo.provenance import Source
 
-__all__ = ["CARDS", "EfficiencyClass", "EfficiencyModel", "EfficiencyResult", "efficiency_class", "efficiency_classes"]
-
 CARDS = """
 3 Software: achieved share of the peak (MFU)
 eta = FLOP/s achieved / FLOP/s peak (Chowdhery et al. 2023)

@@ -36,15 +36,6 @@ from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, 
 from mlsysim.walls.result import Memory, MemoryRate, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "CARDS",
-    "WeightStreamingModel",
-    "WeightStreamingResult",
-    "balanced_tokens",
-    "injection_time",
-    "streamed_time",
-]
-
 CARDS = """
 6 Streaming: injection bandwidth
 T = max(W_l / BW, 2 P_l B / (F eta)) (Lie 2022)

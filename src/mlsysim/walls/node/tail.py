@@ -30,8 +30,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import Result, Time
 
-__all__ = ["CARDS", "TailLatencyModel", "TailLatencyResult", "replicas_for_percentile"]
-
 CARDS = """
 7 Tail Latency: latency percentiles under load
 P(T > t) of M/M/c (Erlang C) (Dean and Barroso 2013)

@@ -20,8 +20,6 @@ from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.result import Memory, Result
 
-__all__ = ["TrainingMemoryModel", "TrainingMemoryResult"]
-
 _DEGREE = Input.of("degree of parallelism", "whole [1, 1e6]", 1)
 
 

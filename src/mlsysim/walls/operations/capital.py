@@ -57,8 +57,6 @@ from mlsysim.walls.operations.sustainability import (
 from mlsysim.walls.result import Result
 from mlsysim.zoo.constants import constant
 
-__all__ = ["CARDS", "EconomicsModel", "EconomicsResult"]
-
 CARDS = """
 17 Capital: total cost of ownership
 TCO = CapEx + OpEx (Barroso et al. 2018)

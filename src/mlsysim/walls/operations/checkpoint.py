@@ -30,8 +30,6 @@ from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.result import Memory, MemoryRate, Result, Time
 from mlsysim.zoo.constants import constant
 
-__all__ = ["CARDS", "CheckpointModel", "CheckpointResult"]
-
 CARDS = """
 19 Checkpoint: storage bandwidth in bursts
 penalty = T_write / T_interval (Eisenman et al. 2022)

@@ -31,16 +31,6 @@ from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import Result, Time
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "CARDS",
-    "ResponsibleEngineeringModel",
-    "ResponsibleEngineeringResult",
-    "enlarged_slowdown",
-    "gaussian_noise",
-    "private_slowdown",
-    "subgroup_data",
-]
-
 CARDS = """
 20 Safety: overhead of DP-SGD, data of rare groups
 sigma ~ 1 / epsilon;  data ~ 1 / p_min (Abadi et al. 2016)

@@ -33,20 +33,6 @@ from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import Amount, Power, Result
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "AVERAGE_POWER",
-    "CARDS",
-    "DURATION_DAYS",
-    "FLEET_INPUT",
-    "HOST",
-    "MEMORY_UTILISATION",
-    "MFU",
-    "PLACE",
-    "EnergyKwh",
-    "SustainabilityModel",
-    "SustainabilityResult",
-]
-
 CARDS = """
 18 Sustainability: energy, carbon and water
 CO2 = E_IT PUE CI (Patterson et al. 2021)

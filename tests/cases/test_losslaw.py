@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim.walls.algorithm.losslaw import LAWS, LossLaw, equal_loss_optimum, extrapolations, loss_law
+from mlsysim.cases.losslaw import LAWS, LossLaw, equal_loss_optimum, extrapolations, loss_law
 
 
 def test_the_published_coefficients():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim import InputError
-from mlsysim.walls.algorithm.accuracy import from_curve, published, read_curve
+from mlsysim.cases.accuracy import from_curve, published, read_curve
 
 
 def test_published_ranges_are_ordered_and_sourced():

@@ -1,27 +1,17 @@
-"""Efficiency profiles: what a chip reaches of its datasheet, fitted to measured kernels.
-
-``profile(chip)`` gives the constants of a measured chip, or those of its generation (then of its family) scaled to its
-datasheet. A profile says whether it was measured, where its constants come from and how well they fit, so that an answer
-can carry an error bar that is honest about the difference.
-"""
+"""The constants of kernels, in the one schema that chips and software share. See :mod:`mlsysim.timing.profile`."""
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache, cached_property
-from importlib.resources import files
-from pathlib import Path
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field
 
-from mlsysim.errors import InputError, ZooFileError
-from mlsysim.hardware.types import HardwareNode
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.physics.precision import compute_precision
-from mlsysim.units.fields import Record, Seconds
+from mlsysim.units.fields import ByteRate, Bytes, FlopRate, Record, Seconds, Watts
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.provenance import Source
-from mlsysim.zoo.user_folder import user_folder
 
 REACH = 4096
 """Length (of a reduction, of a cache) at which the ``chain`` of a kernel is given."""
@@ -29,44 +19,22 @@ REACH = 4096
 _NONE = "0 us"
 
 
-class Gemm(Record):
-    """Matrix products at one precision, as a roof: what long products reach, and the start of short ones.
+class Products(Record):
+    """Matrix products at one precision; see :func:`mlsysim.physics.operators.product_time`.
 
-    ``rate_share`` is of the dense peak, in short bursts.
+    ``rate_share`` is of the dense peak, in short bursts; ``rate`` what was measured instead on the chip as it is sold, at this very
+    precision. ``chain`` is the time to walk a reduction of 4096 when there are too few tiles to fill the chip; it grows with the
+    reduction to the power ``growth``. Inputs that must be converted to a narrower format first pay ``quantise_start`` and move
+    their bytes (and ``quantise_row`` elements more for each row) at ``quantise_share`` of the bandwidth.
     """
 
     rate_share: float = Field(gt=0, le=1.2)
     memory_share: float = Field(gt=0, le=1)
     start: Seconds
-    sustained: float = Field(default=1.0, gt=0, le=1, description="rate under the power cap over the burst rate")
-    quantise_share: float = Field(default=0.5, gt=0, le=1, description="bandwidth share of converting inputs")
-    fit_error_pct: float | None = None
-
-    @cached_property
-    def kernel(self) -> ProductKernel:
-        """The same constants in the finer form."""
-        return ProductKernel(
-            rate_share=self.rate_share,
-            memory_share=self.memory_share,
-            start=self.start,
-            sustained=self.sustained,
-            quantise_share=self.quantise_share,
-            fit_error_pct=self.fit_error_pct,
-        )
-
-
-class ProductKernel(Record):
-    """Matrix products of every shape at one precision; see :func:`mlsysim.physics.operators.gemm_time`.
-
-    ``chain`` is the time to walk a reduction of 4096 when there are too few tiles to fill the chip; it grows with the reduction
-    to the power ``growth``. Inputs that must be converted to a narrower format first pay ``quantise_start`` and move their
-    bytes (and ``quantise_row`` elements more for each row) at ``quantise_share`` of the bandwidth.
-    """
-
-    rate_share: float = Field(gt=0, le=1.2)
-    memory_share: float = Field(gt=0, le=1)
-    start: Seconds
-    sustained: float | None = Field(default=None, gt=0, le=1, description="rate over seconds over that of the table")
+    rate: FlopRate | None = None
+    sustained: float | None = Field(
+        default=None, gt=0, le=1, description="rate under the power cap over the burst rate"
+    )
     chain: Seconds = Field(default=_NONE, validate_default=True)
     growth: float = Field(default=1.0, gt=0, le=2)
     corner: float = Field(default=4.0, ge=1, le=12, description="exponent of the norm over arithmetic and memory")
@@ -81,20 +49,36 @@ class ProductKernel(Record):
         """Seconds: start, chain, start of the conversion."""
         return to_si(self.start, "s"), to_si(self.chain, "s"), to_si(self.quantise_start, "s")
 
+    @property
+    def kept(self) -> float:
+        """What of the burst rate long work keeps."""
+        return 1.0 if self.sustained is None else self.sustained
+
 
 class Attention(Record):
-    """Fused attention of the chip's best library. Rates are shares of the dense 16-bit peak, of causal operations."""
+    """Fused attention. Rates are shares of the dense 16-bit peak, of causal operations; ``rate`` what was measured instead.
+
+    ``flash2`` is the rate of FlashAttention 2 over that of the chip's best library, ``flash1`` of the first over the second. A cache
+    in 8 bits is read at ``decode_fp8_share`` of the bandwidth (as one in 16 where not given); what it gains in arithmetic is
+    ``fp8_gain`` over a prompt and ``latent_fp8_gain`` in latent attention.
+    """
 
     rate_share: float = Field(gt=0, le=1)
+    rate: FlopRate | None = None
     ramp_tokens: float = Field(ge=0)
     start: Seconds
-    head_exponent: float = Field(default=0.5, ge=0, le=2, description="rate grows so with the head's size, up to 128")
+    head_exponent: float = Field(ge=0, le=2, description="rate grows so with the head's size, up to 128")
     fp8_gain: float = Field(default=1.0, ge=1)
-    backward_share: float = Field(default=0.853, gt=0, le=1, description="backward rate over forward rate")
+    backward_share: float = Field(gt=0, le=1, description="backward rate over forward rate")
+    flash2: float = Field(gt=0, le=1)
+    flash1: float = Field(gt=0, le=1)
+    unfused: float = Field(gt=0, le=1, description="products of scores that are not fused, over the rate of large ones")
     decode_memory_share: float = Field(gt=0, le=1)
+    decode_fp8_share: float | None = Field(default=None, gt=0, le=1)
     decode_start: Seconds
-    latent_memory_share: float = Field(default=0.8, gt=0, le=1)
-    latent_rate_share: float = Field(default=0.53, gt=0, le=1)
+    latent_memory_share: float = Field(gt=0, le=1)
+    latent_rate_share: float = Field(gt=0, le=1)
+    latent_fp8_gain: float | None = Field(default=None, ge=1)
     fit_error_pct: float | None = None
     points: int | None = None
 
@@ -102,6 +86,32 @@ class Attention(Record):
     def times(self) -> tuple[float, float]:
         """Seconds: start over a sequence, and of a decode."""
         return to_si(self.start, "s"), to_si(self.decode_start, "s")
+
+    def kernel_rate(self, kernel: str) -> float:
+        """Rate of a library's kernel over that of the chip's best."""
+        rates = {"fused": 1.0, "fa3": 1.0, "cudnn": 1.0, "fa2": self.flash2, "fa1": self.flash2 * self.flash1}
+        if kernel not in rates:
+            raise unknown_name("attention kernel", kernel, rates)
+        return rates[kernel]
+
+
+class Experts(Record):
+    """Products of many experts at once: shares of the dense peak, and of the bandwidth for weights and for routed activations.
+
+    Shares of ``any`` format are of what one product reaches.
+    """
+
+    rate_share: float = Field(gt=0, le=1.2)
+    memory_share: float = Field(default=1.0, gt=0, le=1)
+    activation_share: float = Field(gt=0, le=1)
+    start: Seconds
+
+
+class Scan(Record):
+    """Recurrent layers: chunked arithmetic at a share of the 16-bit peak (``any``: of what products sustain), and their states."""
+
+    rate_share: float = Field(gt=0, le=1)
+    memory_share: float = Field(default=1.0, gt=0, le=1)
 
 
 class ContextKernel(Record):
@@ -178,9 +188,9 @@ class MemoryBound(Record):
     eager_share: float = Field(gt=0, le=1)
     fused_share: float = Field(gt=0, le=1)
     start: Seconds
-    optimizer_share: float = Field(default=0.72, gt=0, le=1)
-    optimizer_share_16bit: float = Field(default=0.57, gt=0, le=1, description="with parameters and moments in 16 bits")
-    gather_share: float = Field(default=0.35, gt=0, le=1)
+    optimizer_share: float = Field(gt=0, le=1)
+    optimizer_share_16bit: float = Field(gt=0, le=1, description="with parameters and moments in 16 bits")
+    gather_share: float = Field(gt=0, le=1)
     graph_launch: Seconds
     eager_launch: Seconds
     kernels: dict[str, MemoryKernel] = Field(default_factory=dict)
@@ -197,16 +207,32 @@ class Collective(Record):
     """Communication inside the link domain; see :func:`mlsysim.physics.operators.link_time`."""
 
     start: Seconds
-    step_share: float = 0.15
-    copy_share: float = 0.424
-    efficiency: float = 0.733
-    eager_share: float = 0.396
-    rendezvous: float = 2.175
+    step_share: float
+    copy_share: float
+    efficiency: float
+    eager_share: float
+    rendezvous: float
     in_switch_start: float | None = None
     in_switch_share: float | None = None
-    fabric_share: float = Field(default=0.8, gt=0, le=1, description="achieved share of a network adapter's rate")
+    fabric_share: float = Field(gt=0, le=1, description="achieved share of a network adapter's rate")
     fabric_start: Seconds
     fit_error_pct: float | None = None
+
+
+class Links(Record):
+    """Rings of a chip in its usual cluster: bytes a second of gathers and of sums inside the link domain, or shares of the link.
+
+    ``adapter`` is the network of one accelerator; zero where the links themselves reach everywhere.
+    """
+
+    ring: ByteRate | None = None
+    ring_share: float = Field(gt=0, le=1)
+    all_reduce: ByteRate | None = None
+    all_reduce_share: float = Field(gt=0, le=1)
+    latency: Seconds
+    adapter: ByteRate
+    unlinked: ByteRate = Field(description="in one direction, of chips that state no link")
+    domain: int = Field(gt=0)
 
 
 class Power(Record):
@@ -217,6 +243,7 @@ class Power(Record):
     arithmetic: float = Field(ge=0)
     memory: float = Field(ge=0)
     cap: float = Field(gt=0, le=1.2)
+    full: Watts | None = Field(default=None, description="power that the measured rates belong to")
     fit_error_pct: float | None = None
 
 
@@ -225,19 +252,25 @@ class Profile(Record):
 
     name: str
     basis: Literal["measured", "generation", "family"]
-    gemm: dict[str, Gemm]
-    products: dict[str, ProductKernel] = Field(default_factory=dict)
+    gemm: dict[str, Products]
+    products: dict[str, Products] = Field(default_factory=dict)
     attention: Attention
+    experts: dict[str, Experts]
+    scans: dict[str, Scan] = Field(default_factory=dict)
     convolution: Convolution | None = None
     memory_bound: MemoryBound
     collective: Collective
+    links: Links | None = None
     power: Power
     engines: dict[str, EngineAttention] = Field(default_factory=dict)
     usable_memory: float = Field(default=1.0, gt=0, le=1.1, description="memory that the driver offers over capacity")
+    driver_memory: Bytes | None = Field(default=None, description="the same as it was read off the chip as it is sold")
+    rate_scale: float = Field(default=1.0, gt=0, le=1, description="rate under the power limit over that of the peers")
     passes_measured: bool = Field(
         default=False, description="whole passes were validated on this chip, not kernels alone"
     )
     source: tuple[Source, ...] = ()
+    note: str = ""
 
     @property
     def measured(self) -> bool:
@@ -248,7 +281,7 @@ class Profile(Record):
         """Constants of products by peak, precision and execution; filled as they are asked for."""
         return {}
 
-    def gemm_for(self, precision: str) -> Gemm:
+    def gemm_for(self, precision: str) -> Products:
         """Constants at a precision; the nearest wider one where the precision itself was not fitted."""
         wanted = compute_precision(precision)
         for name in (wanted, *_WIDER.get(wanted, ()), "bf16"):
@@ -256,7 +289,7 @@ class Profile(Record):
                 return self.gemm[name]
         raise InputError(f"the profile {self.name!r} has no constants for {precision}.")
 
-    def product_for(self, precision: str, variant: str | None = None) -> ProductKernel:
+    def product_for(self, precision: str, variant: str | None = None) -> Products:
         """Constants in the finer form; those of the roof where the precision was not measured shape by shape.
 
         ``variant`` names a way of scaling or storing that was measured apart: "block" (a scale for each block) or "weight"
@@ -267,75 +300,10 @@ class Profile(Record):
         for name in (f"{wanted}_{variant}", wanted, same):
             if name in self.products:
                 return self.products[name]
-        return self.gemm_for(precision).kernel
+        return self.gemm_for(precision)
 
 
 _WIDER = {
-    "fp16": ("bf16",),
-    "bf16": ("fp16",),
-    "int8": ("fp8",),
-    "fp6": ("fp8",),
-    "fp4": ("fp8",),
-    "int4": ("fp4", "fp8"),
-    "tf32": ("bf16",),
-    "fp32": ("tf32",),
-    "fp64": ("fp32",),
-}
-
-
-@cache
-def _tables(own: str) -> dict[str, dict[str, Any]]:
-    """Every profile table: those of the shipped files together, then the user's, which replace whole tables."""
-    tables: dict[str, dict[str, Any]] = {}
-    shipped = files("mlsysim.hardware").joinpath("data", "profiles")
-    for entry in sorted(shipped.iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".toml"):
-            tables = _merge(tables, tomllib.loads(entry.read_text(encoding="utf-8")))
-    if own:
-        for path in sorted(Path(own).glob("profiles/*.toml")):
-            try:
-                tables.update(tomllib.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError) as error:
-                raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
-    return tables
-
-
-def profile_names() -> list[str]:
-    """Chips and classes that have constants of their own."""
-    return list(_tables(user_folder()))
-
-
-@cache
-def _build(name: str, own: str) -> Profile:
-    table = dict(_tables(own)[name])
-    parent = table.pop("like", None)
-    if parent is not None:
-        merged = _merge(_plain(parent, own), table)
-        return Profile(name=name, **merged)
-    return Profile(name=name, **table)
-
-
-def _plain(name: str, own: str) -> dict[str, Any]:
-    table = dict(_tables(own)[name])
-    parent = table.pop("like", None)
-    return _merge(_plain(parent, own), table) if parent is not None else table
-
-
-def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in change.items():
-        result[key] = (
-            _merge(result[key], value) if isinstance(value, dict) and isinstance(result.get(key), dict) else value
-        )
-    return result
-
-
-def profile(chip: HardwareNode) -> Profile:
-    """The constants of a chip: its own, else those of its generation, else those of its family."""
-    folder = user_folder()
-    tables = _tables(folder)
-    generation = (chip.generation or "").replace(" ", "_")
-    for name in (chip.metadata.key, f"generation_{generation}", f"family_{chip.family}", "family_gpu"):
-        if name and name in tables:
-            return _build(name, folder)
-    raise InputError(f"there is no efficiency profile for {chip.name}, nor for its class.")
+    "fp16": ("bf16",), "bf16": ("fp16",), "int8": ("fp8",), "fp6": ("fp8",), "fp4": ("fp8",), "int4": ("fp4", "fp8"),
+    "tf32": ("bf16",), "fp32": ("tf32",), "fp64": ("fp32",),
+}  # fmt: skip

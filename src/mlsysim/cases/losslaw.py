@@ -22,20 +22,9 @@ from functools import cache
 from typing import Any
 
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import power
+from mlsysim.units.ops import power, sqrt
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
-
-__all__ = [
-    "LAWS",
-    "LossLaw",
-    "equal_loss_optimum",
-    "equal_loss_tokens",
-    "extrapolations",
-    "law_optimal_parameters",
-    "loss_law",
-    "predicted_loss",
-]
 
 LAWS = ("besiroglu2024", "hoffmann2022")
 
@@ -79,6 +68,24 @@ def equal_loss_tokens(
     """Tokens that bring a model of this size to a loss, given as its excess over the irreducible one."""
     left = excess_loss - parameter_coefficient / power(parameters, parameter_exponent)
     return power(token_coefficient / left, 1 / token_exponent)
+
+
+@kernel("cost: flop [1, 10], parameters [1e6, 1e13], tokens [1e6, 1e13] -> operations: flop")
+def training_flops(cost: Any, parameters: Any, tokens: Any) -> Any:
+    """Operations of training: a cost for each parameter and token."""
+    return cost * parameters * tokens
+
+
+@kernel("budget: flop [1e18, 1e27], cost: flop [1, 10], parameters [1e6, 1e13] -> tokens")
+def tokens_for_budget(budget: Any, cost: Any, parameters: Any) -> Any:
+    """Tokens that a budget pays for at a model size."""
+    return budget / (cost * parameters)
+
+
+@kernel("budget: flop [1e18, 1e27], cost: flop [1, 10], ratio [1, 1e3] -> parameters")
+def compute_optimal_parameters(budget: Any, cost: Any, ratio: Any) -> Any:
+    """The model size at which a budget gives ``ratio`` tokens to each parameter."""
+    return sqrt(budget / (cost * ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +149,29 @@ def equal_loss_optimum(
     best = _golden(cost, math.log(floor), math.log(max(parameters, floor)) + math.log(1e3))
     size = math.exp(best)
     return size, law.tokens_at(size, loss)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """The model of equal loss that trains and serves with the fewest operations, and what it saves of them."""
+
+    lifetime_parameters: float
+    lifetime_tokens: float
+    lifetime_compute: float
+    lifetime_saving_fraction: float
+
+
+def lifetime_optimum(
+    law: LossLaw, parameters: float, tokens: float, training_cost: float, serving_cost: float, served: float
+) -> Lifetime:
+    """The same against a model of given parameters and tokens."""
+    loss = law.loss(parameters, tokens)
+    small, longer = equal_loss_optimum(law, loss, parameters, training_cost, serving_cost, served)
+    spent, total = (
+        training_flops(training_cost, size, data) + training_flops(serving_cost, size, served)
+        for size, data in ((parameters, tokens), (small, longer))
+    )
+    return Lifetime(small, longer, total, 1 - total / spent)
 
 
 def _golden(function: Any, low: float, high: float) -> float:

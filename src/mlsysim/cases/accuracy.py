@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from mlsysim.cases.compression import Form
 from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.zoo.constants import constant
-
-__all__ = ["AccuracyChange", "accuracy_change", "from_curve", "published", "read_curve"]
 
 
 class AccuracyChange(NamedTuple):
@@ -83,8 +82,9 @@ def from_curve(points: Sequence[tuple[float, float]], at: float) -> AccuracyChan
     return AccuracyChange(value, (value, value), "the given curve")
 
 
-def accuracy_change(x: Any, pattern: str, sparsity: float, bits: float, assumed: dict[str, str]) -> AccuracyChange:
+def accuracy_change(x: Any, form: Form, assumed: dict[str, str]) -> AccuracyChange:
     """What the inputs of ``CompressionModel`` do to accuracy: by the user's curve, else as published, else unknown."""
+    sparsity, bits = form.sparsity, form.bits
     quantised = bits < x.baseline_bitwidth
     if x.accuracy_curve is not None:
         at = sparsity if x.method == "pruning" else bits
@@ -96,7 +96,7 @@ def accuracy_change(x: Any, pattern: str, sparsity: float, bits: float, assumed:
         return NO_CHANGE
     found = UNKNOWN
     if isinstance(x.model, TransformerWorkload) and not (quantised and sparsity > 0):
-        case = (x.number_format, bits, x.quantize_activations) if quantised else (pattern, sparsity)
+        case = (x.number_format, bits, x.quantize_activations) if quantised else (form.pattern, sparsity)
         found = published(case)
     if found is UNKNOWN:
         assumed["accuracy"] = "not known: no published range for this case; give 'accuracy_curve'"

@@ -1,0 +1,135 @@
+"""What a chip reaches of its datasheet, and what a software's kernels reach on it: one schema, fitted to measured silicon.
+
+    profile(chip)                    constants of every chip <- of its class (generation, else family) <- measured on it
+    profile(chip, "training")        the same <- what the kernels of that software reach: anywhere, in the class, on the chip
+    origin(chip, "attention.start", "serving.vllm")    the table that a constant comes from
+
+Chips stand in ``data/profiles``, software in ``data/software``, all with the keys of :mod:`mlsysim.timing.kernels`; a software names what differs from the
+chip's profile and nothing else. A profile says whether it was measured, where its constants come from and how well they fit,
+so that an answer can carry an error bar that is honest about the difference.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import ZooFileError, unknown_name
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.timing.kernels import Profile
+from mlsysim.zoo.user_folder import user_folder
+
+EVERY = "every"
+"""What holds for all chips, or all members of a group."""
+
+Layers = list[tuple[str, dict[str, Any]]]
+
+
+@cache
+def software_file(name: str) -> dict[str, Any]:
+    """A file of ``data/software``."""
+    return tomllib.loads(files("mlsysim.data").joinpath("software", f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _tables(own: str) -> dict[str, dict[str, Any]]:
+    """Every table of chips and classes: those of the shipped files together, then the user's, which replace whole tables."""
+    tables: dict[str, dict[str, Any]] = {}
+    shipped = files("mlsysim.data").joinpath("profiles")
+    for entry in sorted(shipped.iterdir(), key=lambda item: item.name):
+        if entry.name.endswith(".toml"):
+            tables = merged(tables, tomllib.loads(entry.read_text(encoding="utf-8")))
+    if own:
+        for path in sorted(Path(own).glob("profiles/*.toml")):
+            try:
+                tables.update(tomllib.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError) as error:
+                raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
+    return tables
+
+
+def profile_names() -> list[str]:
+    """Chips and classes that have constants of their own."""
+    return [name for name in _tables(user_folder()) if name != EVERY]
+
+
+def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """A table with another's values over it; ``every`` in a group changes each of its members.
+
+    A share takes the place of a rate that was measured.
+    """
+    result = dict(base)
+    if "rate_share" in change:
+        result.pop("rate", None)
+    for key, value in change.items():
+        if not isinstance(value, dict):
+            result[key] = value
+        elif key == EVERY and result and all(isinstance(member, dict) for member in result.values()):
+            result = {name: merged(member, value) for name, member in result.items()}
+        else:
+            result[key] = merged(result.get(key, {}), value)
+    return result
+
+
+def _lineage(tables: dict[str, dict[str, Any]], name: str) -> Layers:
+    """A table behind those that it is like."""
+    own = dict(tables[name])
+    parent = own.pop("like", None)
+    return [*(_lineage(tables, parent) if parent is not None else ()), (name, own)]
+
+
+def _layers(names: tuple[str, ...], software: str, own: str) -> Layers:
+    """Tables that a profile is made of, the most general first. ``names`` are the chip's, the most particular first."""
+    tables = _tables(own)
+    known = next(name for name in (*names, "family_gpu") if name in tables)
+    found = [(EVERY, tables[EVERY]), *_lineage(tables, known)]
+    file, _, kind = software.partition(".")
+    overrides = software_file(file)["profile"] if file else {}
+    for part in (file, kind):
+        for name in (EVERY, *reversed(names)):
+            if name in overrides.get(part, ()):
+                found += [(f"{part}, {at}", table) for at, table in _lineage(overrides[part], name)]
+    return found
+
+
+@cache
+def _build(names: tuple[str, ...], software: str, own: str) -> Profile:
+    layers = _layers(names, software, own)
+    table: dict[str, Any] = {}
+    for _, change in layers:
+        table = merged(table, change)
+    known = [at for at, _ in layers if ", " not in at][-1]
+    return Profile(name=known, **table)
+
+
+def _names(chip: HardwareNode) -> tuple[str, ...]:
+    generation = (chip.generation or "").replace(" ", "_")
+    return (chip.metadata.key or "", f"generation_{generation}", f"family_{chip.family}")
+
+
+def profile(chip: HardwareNode, software: str = "") -> Profile:
+    """The constants of a chip: its own, else those of its generation, else those of its family; under a software's own.
+
+    ``software`` is a file of ``data/software``, with a dot and a name where it holds several ("serving.vllm").
+    """
+    return _build(_names(chip), software, user_folder())
+
+
+def origin(chip: HardwareNode, path: str, software: str = "") -> str:
+    """The table that a constant comes from: "H100", "generation_Ampere", "training, H100" of a software, or the schema's default."""
+    for name, table in reversed(_layers(_names(chip), software, user_folder())):
+        found: list[Any] = [table]
+        for key in path.split("."):
+            found = [inner[at] for inner in found if isinstance(inner, dict) for at in (key, EVERY) if at in inner]
+        if found:
+            return name
+    value: Any = profile(chip, software)
+    for key in path.split("."):
+        members = value if isinstance(value, dict) else dict(value)
+        if key not in members:
+            raise unknown_name("constant of a profile", path, Profile.model_fields)
+        value = members[key]
+    return "default"
