@@ -5,8 +5,6 @@ from __future__ import annotations
 from mlsysim.infra.types import CloudPrice, Facility, GridProfile, Rack
 from mlsysim.zoo.checks import Check, has_sources
 
-__all__ = ["FACILITY_CHECKS", "GRID_CHECKS", "PRICE_CHECKS", "RACK_CHECKS"]
-
 
 def carbon_intensity_is_credible(grid: GridProfile) -> str | None:
     """Between all-renewable and all-lignite electricity."""

@@ -6,17 +6,9 @@ from typing import Any
 
 from mlsysim.infra.types import CloudPrice, Facility, GridProfile, Rack
 from mlsysim.units.registry import Q_
-from mlsysim.zoo.registry import Registry, provenance
-
-__all__ = ["Facilities", "Grids", "Infra", "Prices", "Racks"]
+from mlsysim.zoo.registry import Registry, builder, provenance
 
 DEFAULT_FACILITY = "Industry_Average"
-
-
-def build_facility(key: str, table: dict[str, Any]) -> Facility:
-    """A facility from the fields of an entry."""
-    table = dict(table)
-    return Facility(metadata=provenance(key, table), **table)
 
 
 def build_grid(key: str, table: dict[str, Any]) -> GridProfile:
@@ -28,24 +20,12 @@ def build_grid(key: str, table: dict[str, Any]) -> GridProfile:
     return GridProfile(metadata=metadata, **table)
 
 
-def build_rack(key: str, table: dict[str, Any]) -> Rack:
-    """A rack from the fields of an entry."""
-    table = dict(table)
-    return Rack(metadata=provenance(key, table), **table)
-
-
-def build_price(key: str, table: dict[str, Any]) -> CloudPrice:
-    """A rented instance from the fields of an entry."""
-    table = dict(table)
-    return CloudPrice(metadata=provenance(key, table), **table)
-
-
 Facilities = Registry(
     "Facilities",
     "facility",
     "mlsysim.infra",
     ("facilities.toml",),
-    build_facility,
+    builder(Facility),
     {"name": "name", "PUE": "pue", "WUE": "wue", "cooling": "cooling", "source": "metadata.kind"},
     kind=Facility,
 )
@@ -72,7 +52,7 @@ Racks = Registry(
     "rack",
     "mlsysim.infra",
     ("racks.toml",),
-    build_rack,
+    builder(Rack),
     {"name": "name", "power": "power", "cooling": "cooling", "source": "metadata.kind"},
     kind=Rack,
 )
@@ -82,7 +62,7 @@ Prices = Registry(
     "cloud price",
     "mlsysim.infra",
     ("prices.toml",),
-    build_price,
+    builder(CloudPrice),
     {
         "name": "name",
         "accelerator": "accelerator",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 from mlsysim.zoo.checks import Check, has_sources
 
-__all__ = ["CLUSTER_CHECKS", "FABRIC_CHECKS", "NODE_CHECKS"]
-
 
 def host_power_is_what_is_left(node: Node) -> str | None:
     """Host power and the accelerators' TDP together do not exceed the rated maximum."""

@@ -5,21 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
-from mlsysim.zoo.registry import Registry, provenance
-
-__all__ = ["Clusters", "Fabrics", "Nodes", "Systems"]
-
-
-def build_node(key: str, table: dict[str, Any]) -> Node:
-    """A node from the fields of an entry."""
-    table = dict(table)
-    return Node(metadata=provenance(key, table), **table)
-
-
-def build_fabric(key: str, table: dict[str, Any]) -> NetworkFabric:
-    """A fabric from the fields of an entry."""
-    table = dict(table)
-    return NetworkFabric(metadata=provenance(key, table), **table)
+from mlsysim.zoo.registry import Registry, builder, provenance
 
 
 def build_cluster(key: str, table: dict[str, Any]) -> Fleet:
@@ -35,7 +21,7 @@ Nodes = Registry(
     "node",
     "mlsysim.systems",
     ("nodes.toml",),
-    build_node,
+    builder(Node),
     {
         "name": "name",
         "accelerator": "accelerator.name",
@@ -55,7 +41,7 @@ Fabrics = Registry(
     "fabric",
     "mlsysim.systems",
     ("fabrics.toml",),
-    build_fabric,
+    builder(NetworkFabric),
     {"name": "name", "topology": "topology", "bandwidth": "bandwidth", "latency": "latency", "source": "metadata.kind"},
     kind=NetworkFabric,
     folder="fabrics",

@@ -25,8 +25,8 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def field_of(entry: Any, path: str) -> Any:
-    """The value of a (dotted) field of an entry; None where a part of it is not known."""
+def field_of(entry: Any, path: str, zoo: str = "the zoo's") -> Any:
+    """The value of a (dotted) field of an entry; None where a part of it is not known. ``zoo`` is for the sentence."""
     value = entry
     for step in path.split("."):
         if value is None:
@@ -38,7 +38,7 @@ def field_of(entry: Any, path: str) -> Any:
         derived = not step.startswith("_") and isinstance(getattr(type(value), step, None), property)
         if step not in declared and not (declared and derived):
             raise unknown_name(
-                "field of the zoo's entries",
+                f"field of {zoo} entries",
                 step,
                 declared,
                 f"the fields are {', '.join(declared)}." if declared else "",
@@ -81,11 +81,11 @@ def condition(text: str, word: str = "filter") -> Callable[[Any], bool]:
     return test
 
 
-def in_order(entries: Iterable[Any], path: str, *, reverse: bool = True) -> list[Any]:
+def in_order(entries: Iterable[Any], path: str, *, reverse: bool = True, zoo: str = "the zoo's") -> list[Any]:
     """Entries by a field, largest first; those where it is not known come last."""
     known, unknown = [], []
     for entry in entries:
-        value = field_of(entry, path)
+        value = field_of(entry, path, zoo)
         if value is None:
             unknown.append(entry)
             continue

@@ -18,9 +18,10 @@ from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.units.registry import Quantity
-from mlsysim.zoo.store import Builder, Problems, Store, provenance
+from mlsysim.zoo.query import field_of, in_order
+from mlsysim.zoo.store import Builder, Problems, Store, builder, provenance
 
-__all__ = ["Builder", "Registry", "provenance"]
+__all__ = ["Builder", "Registry", "builder", "provenance"]
 
 Entries = list[Any]
 Keys = list[str]
@@ -141,14 +142,10 @@ class Registry:
         """Entries, filtered by a function and by field values, sorted by a (dotted) field; unknown values come last."""
         entries = self._store.entries(self.keys())
         for path, wanted in equals.items():
-            entries = [e for e in entries if _same(_follow(e, path, self._name), wanted)]
+            entries = [e for e in entries if _same(field_of(e, path.replace("__", "."), self._name), wanted)]
         if where is not None:
             entries = [e for e in entries if where(e)]
-        if sort_by is not None:
-            known = [(e, _sortable(_follow(e, sort_by, self._name))) for e in entries]
-            ranked = sorted((pair for pair in known if pair[1] is not None), key=lambda pair: pair[1], reverse=reverse)
-            entries = [e for e, _ in ranked] + [e for e, value in known if value is None]
-        return entries
+        return entries if sort_by is None else in_order(entries, sort_by, reverse=reverse, zoo=self._name)
 
     def filter(self, where: Callable[[Any], bool] | None = None, **equals: Any) -> Entries:
         """Entries for which the function holds and whose fields have these values."""
@@ -185,7 +182,7 @@ class Registry:
     def rows(self) -> Rows:
         """Cells of the table: the key and one column for each field that the registry shows."""
         return [
-            [key, *(_show(_follow(self._store.entry(key), path, self._name)) for path in self._columns.values())]
+            [key, *(_show(field_of(self._store.entry(key), path, self._name)) for path in self._columns.values())]
             for key in self.keys()
         ]
 
@@ -201,27 +198,6 @@ class Registry:
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
         )
         return f"<table><caption>{html.escape(self._name)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _follow(entry: Any, path: str, registry: str) -> Any:
-    value = entry
-    for step in path.replace("__", ".").split("."):
-        if value is None:
-            return None
-        if isinstance(value, dict):
-            value = value.get(step)
-            continue
-        if not hasattr(value, step):
-            fields = getattr(type(value), "model_fields", {})
-            raise unknown_name(
-                f"field of {registry} entries", step, fields, remedy=f"the fields are {', '.join(fields)}."
-            )
-        value = getattr(value, step)
-    return value
-
-
-def _sortable(value: Any) -> Any:
-    return value.to_base_units().magnitude if isinstance(value, Quantity) else value
 
 
 def _same(value: Any, wanted: Any) -> bool:

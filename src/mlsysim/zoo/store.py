@@ -33,6 +33,16 @@ def provenance(key: str, table: dict[str, Any]) -> Metadata:
     return Metadata.of(key, tuple(Source(**source) for source in sources), table.pop("description", None))
 
 
+def builder(kind: Callable[..., Any]) -> Builder:
+    """What makes a type of the fields of an entry as they stand."""
+
+    def build(key: str, table: dict[str, Any]) -> Any:
+        fields = dict(table)
+        return kind(metadata=provenance(key, fields), **fields)
+
+    return build
+
+
 def folded_name(name: str) -> str:
     """A name without case and separators, except that two numbers stay apart: 1_3B is not 13B."""
     apart = re.sub(r"(?<=\d)[\s_\-/.]+(?=\d)", ".", name.lower())
