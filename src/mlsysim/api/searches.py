@@ -17,7 +17,6 @@ from mlsysim.units.registry import to_si
 _MOST_AXES = 32
 _MOST_TOP = 1000
 _MOST_ROWS = 1000
-_SLA_MS, _QPS, _CARBON_TAX = 10_000.0, 1.0, 100.0
 
 _TAKES = {
     "parallelism": ("plan",),
@@ -45,30 +44,24 @@ def optimize(request: OptimizeRequest, max_points: int) -> dict[str, Any]:
     if request.what == "space":
         return _best_point(request.space or {}, max_points)
     assert request.plan is not None
-    return _OF_PLANS[request.what](request.plan, request)
+    return _of_plan(request.plan, request)
 
 
-def _parallelism(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
-    from mlsysim.plans.optimizing import best_parallelism
+def _of_plan(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
+    """The best layout, batch or place; what the request leaves out has the optimizers' own defaults."""
+    from mlsysim.plans import optimizing
 
-    found: dict[str, Any] = best_parallelism(plan).to_dict()
-    return found
-
-
-def _batching(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
-    from mlsysim.plans.optimizing import best_batching
-
-    limit = _SLA_MS if request.sla is None else to_si(request.sla, "ms")
-    found: dict[str, Any] = best_batching(plan, limit, _QPS if request.qps is None else request.qps).to_dict()
-    return found
-
-
-def _placement(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
-    from mlsysim.plans.optimizing import best_placement
-
-    tax = _CARBON_TAX if request.carbon_tax is None else request.carbon_tax
-    found: dict[str, Any] = best_placement(plan, tax, request.regions or "all").to_dict()
-    return found
+    if request.what == "fleet":
+        return _fleet(plan, request)
+    sla = None if request.sla is None else to_si(request.sla, "ms")
+    known: dict[str, tuple[Any, dict[str, Any]]] = {
+        "parallelism": (optimizing.best_parallelism, {}),
+        "batching": (optimizing.best_batching, {"sla_ms": sla, "qps": request.qps}),
+        "placement": (optimizing.best_placement, {"carbon_tax": request.carbon_tax, "regions": request.regions}),
+    }
+    search, given = known[request.what]
+    result: dict[str, Any] = search(plan, **{k: v for k, v in given.items() if v is not None}).to_dict()
+    return result
 
 
 def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
@@ -92,9 +85,6 @@ def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
             for candidate in found
         ],
     }
-
-
-_OF_PLANS = {"parallelism": _parallelism, "batching": _batching, "placement": _placement, "fleet": _fleet}
 
 
 # --- spaces -------------------------------------------------------------------------------------------------------

@@ -108,9 +108,7 @@ def product(name: str, a: Shape, b: Shape, weight: bool) -> Call:
     return Call(name, "grouped_gemm" if weight else "batched_gemm", m=m, groups=groups, **own)
 
 
-def attention(
-    name: str, query: Shape, key: Shape, value: Shape, causal: bool = False, kv_heads: int | None = None
-) -> Call:
+def attention(name: str, query: Shape, key: Shape, value: Shape, causal: bool = False) -> Call:
     """Attention of (..., heads, queries, d) with (..., heads, keys, d); leading sizes are groups."""
     if min(len(query), len(key), len(value)) < 2 or not all((*query, *key, *value)):
         raise InputError(f"The attention {name[:60]!r} has shapes {query}, {key} and {value}.")
@@ -128,7 +126,7 @@ def attention(
         n=keys,
         k=float(query[-1]),
         groups=groups,
-        kv_heads=float(kv_heads or (key[-3] if len(key) > 2 else 1)),
+        kv_heads=float(key[-3] if len(key) > 2 else 1),
         flops=2 * groups * pairs * (query[-1] + value[-1]),
         inputs=elements(query),
         outputs=groups * queries * value[-1],

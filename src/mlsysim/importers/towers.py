@@ -66,7 +66,7 @@ def tower_parameters(vision: Config, outer: Config, hidden: int, kind: str, warn
     return _llava(vision, outer, hidden)
 
 
-def _plain(vision: Config, *, positions: int | None = None, patch_bias: bool = True) -> Tower:
+def _plain(vision: Config, *, patch_bias: bool = True) -> Tower:
     patch = vision.integer("patch_size", default=14)
     return Tower(
         width=vision.integer("hidden_size", "embed_dim", "width"),
@@ -74,7 +74,7 @@ def _plain(vision: Config, *, positions: int | None = None, patch_bias: bool = T
         ffn=vision.integer("intermediate_size"),
         patch=patch,
         channels=vision.integer("num_channels", "in_channels", default=3),
-        positions=_patches(vision, patch) if positions is None else positions,
+        positions=_patches(vision, patch),
         patch_bias=patch_bias,
     )
 

@@ -24,11 +24,11 @@ def _classes(config: Config, default: int) -> int:
     return config.integer("num_labels", "num_classes", default=default, least=0)
 
 
-def _image_size(config: Config, default: int = _IMAGE) -> int:
+def _image_size(config: Config) -> int:
     value = config.raw("image_size")
     if isinstance(value, list) and len(value) == 2 and value[0] != value[1]:
         raise InputError("The key 'image_size' must be one number or the same number twice.")
-    return config.integer("image_size", default=default)
+    return config.integer("image_size", default=_IMAGE)
 
 
 def _tower(config: Config, name: str, extra: float, classes: int, **own: Any) -> VisionTransformerWorkload:

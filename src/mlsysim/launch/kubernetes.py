@@ -185,15 +185,12 @@ def _label(plan: Plan) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", plan.name.lower()).strip("-")[:50] or "plan"
 
 
-def _container(
-    name: str, script: list[str], resource: str, count: int, why: str, env: list[dict[str, Any]] | None = None
-) -> dict[str, Any]:
+def _container(name: str, script: list[str], resource: str, count: int, why: str) -> dict[str, Any]:
     return {
         "name": name.replace("_", "-"),
         "image": Why(_IMAGES.get(name) or SERVERS[name].IMAGE, "pin the release that you tested"),
         "command": ["/bin/bash", "-c"],
         "args": ["\n".join(script) + "\n"],
-        **({"env": env} if env else {}),
         "resources": {"limits": {resource: Why(count, why)}},
     }
 

@@ -33,9 +33,9 @@ def comment(lines: Iterable[str]) -> list[str]:
     return [f"# {one_line(line)}".rstrip() for line in lines]
 
 
-def array(name: str, settings: Iterable[Setting], first: Iterable[str] = ()) -> list[str]:
+def array(name: str, settings: Iterable[Setting]) -> list[str]:
     """A bash array of arguments, each reason above its flag."""
-    out = [f"{name}=(", *(f"    {shlex.quote(word)}" for word in first)]
+    out = [f"{name}=("]
     for setting in settings:
         if setting.reason:
             out.append(f"    # {one_line(setting.reason)}")

@@ -32,7 +32,7 @@ def best_parallelism(plan: Plan) -> Any:
     )
 
 
-def best_batching(plan: Plan, sla_ms: float, qps: float) -> Any:
+def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any:
     """The batch with the highest throughput whose 99th percentile stays within a limit."""
     fleet, serving = find_fleets(plan.hardware).one, plan.serving
     width = plan.parallelism.tp or 1
@@ -49,7 +49,7 @@ def best_batching(plan: Plan, sla_ms: float, qps: float) -> Any:
     )
 
 
-def best_placement(plan: Plan, carbon_tax: float, regions: Sequence[str] | str = "all") -> Any:
+def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str] | str = "all") -> Any:
     """The grid on which the run of a plan costs least, its carbon taxed: for the time and at the power that the plan's answer has."""
     fleet, answer = find_fleets(plan.hardware).one, evaluate_plainly(plan)
     found = {metric.name: metric.value for metric in answer.metrics}

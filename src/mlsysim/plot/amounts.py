@@ -103,15 +103,15 @@ def read_amount(
     return plain(float(quantity.magnitude), what, negative=negative, zero=zero), symbol
 
 
-def read_parts(parts: Any, what: str = "parts", *, negative: bool = False) -> Amounts:
+def read_parts(parts: Any) -> Amounts:
     """Pairs (label, amount) or triples (label, number, unit), or a mapping, all of one dimension."""
     labels, values, unit = [], [], None
-    for item in sequence(parts, what):
+    for item in sequence(parts, "parts"):
         if isinstance(item, (str, bytes)) or not hasattr(item, "__len__") or len(item) not in (2, 3):
-            raise InputError(f"Each of the {what} is (label, amount) or (label, number, unit), got {item!r:.60}.")
+            raise InputError(f"Each of the parts is (label, amount) or (label, number, unit), got {item!r:.60}.")
         label = read_label(item[0])
         given = item[2] if len(item) == 3 else None
-        value, symbol = read_amount(item[1], f"value of {label[:40]!r}", given, negative=negative)
+        value, symbol = read_amount(item[1], f"value of {label[:40]!r}", given)
         if unit is None:
             unit = symbol
         elif symbol != unit:

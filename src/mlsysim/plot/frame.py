@@ -35,14 +35,14 @@ class KeyEntry:
     kind: str = "fill"
 
 
-def key(d: Drawing, y: float, entries: Sequence[KeyEntry], left: float = PAD) -> float:
+def key(d: Drawing, y: float, entries: Sequence[KeyEntry]) -> float:
     """Entries side by side, as many to a row as fit; returns where the rest begins."""
-    room = d.width - PAD - left
-    x, height = left, 18.0
+    room = d.width - 2 * PAD
+    x, height = PAD, 18.0
     for entry in entries:
         width = min(measure(entry.label, SMALL) + 24, room)
-        if x > left and x + width > left + room + 0.01:
-            x, y, height = left, y + height, 18.0
+        if x > PAD and x + width > PAD + room + 0.01:
+            x, y, height = PAD, y + height, 18.0
         _sample(d, entry, x, y)
         lines = wrap(entry.label, SMALL, width - 22, 3)
         for row, line in enumerate(lines):
@@ -155,14 +155,11 @@ def y_ticks(
     return values, texts, symbol, max((measure(text, SMALL) for text in texts), default=0.0)
 
 
-def y_axis(
-    d: Drawing, scale: Linear | Log, plot: Box, values: Sequence[float], texts: Sequence[str], *, grid: bool = True
-) -> None:
+def y_axis(d: Drawing, scale: Linear | Log, plot: Box, values: Sequence[float], texts: Sequence[str]) -> None:
     """Ticks left of the plot. The title stands above the plot, where it can be read (see :func:`y_title`)."""
     for value, text in zip(values, texts, strict=True):
         y = scale(value)
-        if grid:
-            d.line(plot.left, y, plot.right, y, "grid")
+        d.line(plot.left, y, plot.right, y, "grid")
         d.text(plot.left - 7, y + 4, text, SMALL, "muted", anchor="end")
     d.line(plot.left, plot.top, plot.left, plot.bottom, "axis")
 

@@ -193,9 +193,9 @@ class Drawing:
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
         self._add("line", f'x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}"', cls)
 
-    def polyline(self, points: Sequence[tuple[float, float]], cls: str, *, closed: bool = False, tip: str = "") -> None:
+    def polyline(self, points: Sequence[tuple[float, float]], cls: str, *, closed: bool = False) -> None:
         text = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
-        self._add("polygon" if closed else "polyline", f'points="{text}"', cls, tip)
+        self._add("polygon" if closed else "polyline", f'points="{text}"', cls)
 
     def marker(self, number: int, x: float, y: float, radius: float, cls: str, tip: str = "") -> None:
         """One of eight shapes of about the same area."""
