@@ -13,6 +13,7 @@ from typing import Any
 from sitetools.rooms import drawn
 
 from mlsysim import Hardware, Infra, Models, Systems
+from mlsysim.models.counted import counted_sizes
 from mlsysim.search import OPTIMIZERS
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.walls.catalog import DOMAINS, RESOLVERS, resolver, walls, walls_in_domain
@@ -162,6 +163,8 @@ def zoo_page() -> str:
         "",
         *spaces(Hardware, ("Cloud", "Workstation", "Mobile", "Edge", "Tiny"), HARDWARE),
         f"## Models ({len(Models)})",
+        "",
+        f"Besides, {len(counted_sizes()):,} networks of timm by name, such as `timm/resnet50`, at the image sizes that were counted.",
         "",
         *spaces(Models, ("Language", "Vision", "Multimodal", "Speech", "Diffusion", "Recommendation", "Tiny"), MODELS),
         *section("Nodes", Systems.Nodes, NODES),

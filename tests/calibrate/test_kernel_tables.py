@@ -15,7 +15,7 @@ import pytest
 
 from mlsysim.calibrate.measurements import OWN_TABLES
 from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.tables import operators, silicon
+from mlsysim.calibrate.tables import TABLES
 
 
 def row(**fields: str) -> dict[str, str]:
@@ -38,7 +38,7 @@ def errors() -> dict[str, list[float]]:
         data = files("mlsysim.calibrate").joinpath("data", f"h200_{table}.csv.gz").read_bytes()
         for line in csv.DictReader(io.StringIO(gzip.decompress(data).decode())):
             try:
-                for p in silicon.predict(line):
+                for p in TABLES["silicon"].predict(line):
                     found[p.metric].append(p.error)
             except (Skipped, Excluded):
                 continue
@@ -67,14 +67,14 @@ def test_our_measurements_are_met(errors, metric, limit, count):
 
 
 def test_a_product_of_the_public_table():
-    (found,) = operators.predict(row())
+    (found,) = TABLES["operators"].predict(row())
     assert found.metric == "gemm" and found.regime == "kernel gemm" and found.chip_measured
     assert found.predicted == pytest.approx(2 * 4096**3 / (0.76 * 989e12) * 1e6, rel=0.1)
 
 
 def test_narrow_formats_pay_for_their_conversion():
     times = {
-        dtype: operators.predict(row(dtype=dtype, shape="m=64;n=512;k=512"))[0].predicted
+        dtype: TABLES["operators"].predict(row(dtype=dtype, shape="m=64;n=512;k=512"))[0].predicted
         for dtype in ("bfloat16", "fp8", "fp8_block")
     }
     assert times["fp8"] > times["fp8_block"] > times["bfloat16"]
@@ -83,9 +83,9 @@ def test_narrow_formats_pay_for_their_conversion():
 def test_groups_beyond_the_limit_are_read_one_by_one():
     shape = "batch=16;isl=1;step=8191;heads={};kv=1;hd=128"
     shared, alone = (
-        operators.predict(row(op="generation_attention", dtype="bfloat16/kv-bfloat16", shape=shape.format(heads)))[
-            0
-        ].predicted
+        TABLES["operators"]
+        .predict(row(op="generation_attention", dtype="bfloat16/kv-bfloat16", shape=shape.format(heads)))[0]
+        .predicted
         for heads in (32, 64)
     )
     assert alone > 5 * shared
@@ -106,17 +106,17 @@ def test_groups_beyond_the_limit_are_read_one_by_one():
 )
 def test_what_is_not_known_is_skipped_with_a_reason(fields):
     with pytest.raises(Skipped, match=r"\w{4,}"):
-        operators.predict(row(**fields))
+        TABLES["operators"].predict(row(**fields))
 
 
 def test_a_product_without_rows_is_excluded():
     with pytest.raises(Excluded):
-        operators.predict(row(shape="m=0;n=64;k=64"))
+        TABLES["operators"].predict(row(shape="m=0;n=64;k=64"))
 
 
 def test_a_chip_without_a_table_takes_its_class():
-    (found,) = operators.predict(row(gpu="L40S"))
-    assert not found.chip_measured and found.predicted > operators.predict(row())[0].predicted
+    (found,) = TABLES["operators"].predict(row(gpu="L40S"))
+    assert not found.chip_measured and found.predicted > TABLES["operators"].predict(row())[0].predicted
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_chip_without_a_table_takes_its_class():
 def test_silicon_rows_that_are_not_predicted(fields, outcome):
     line = {"config": "{}", "median": "1.0", "unit": "s", "reps": "1"} | fields
     with pytest.raises(outcome):
-        silicon.predict(line)
+        TABLES["silicon"].predict(line)
 
 
 @pytest.mark.skipif("MLSYSIM_TRUTH" not in os.environ, reason="MLSYSIM_TRUTH names no folder of public tables")
@@ -149,7 +149,7 @@ def test_the_public_kernels_are_met():
     with path.open(newline="", encoding="utf-8") as stream:
         for line in csv.DictReader(stream):
             try:
-                for p in operators.predict(line):
+                for p in TABLES["operators"].predict(line):
                     found[p.regime].append(abs(p.error))
             except Excluded:
                 continue

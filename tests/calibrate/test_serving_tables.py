@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.tables import inference, serving_runs
+from mlsysim.calibrate.tables import TABLES
+from mlsysim.calibrate.tables.serving_runs import plan_of
 
 RUN = {
     "engine": "vllm",
@@ -56,7 +57,7 @@ ROW = {
 
 
 def test_a_run_gives_both_metrics():
-    found = {p.metric: p for p in serving_runs.predict(RUN)}
+    found = {p.metric: p for p in TABLES["serving_runs"].predict(RUN)}
     assert set(found) == {"tpot_ms", "ttft_ms"}
     assert 5 < found["tpot_ms"].predicted < 30
     assert found["ttft_ms"].predicted > found["tpot_ms"].predicted
@@ -76,19 +77,22 @@ def test_a_disaggregated_run():
     }
     for pool, ranks in (("prefill", "4"), ("decode", "32")):
         row |= {f"{pool}_tp": "1", f"{pool}_attention_dp": ranks, f"{pool}_moe_tp": "1", f"{pool}_moe_ep": ranks}
-    free = {p.metric: p.predicted for p in serving_runs.predict(row | {"concurrency": "512"})}
-    tight = {p.metric: p.predicted for p in serving_runs.predict(row | {"concurrency": "512", "decode_slots": "128"})}
+    free = {p.metric: p.predicted for p in TABLES["serving_runs"].predict(row | {"concurrency": "512"})}
+    tight = {
+        p.metric: p.predicted
+        for p in TABLES["serving_runs"].predict(row | {"concurrency": "512", "decode_slots": "128"})
+    }
     assert tight["ttft_ms"] > 3 * free["ttft_ms"]
     assert tight["tpot_ms"] < free["tpot_ms"]
 
 
 def test_rows_that_are_not_scored():
     with pytest.raises(Excluded, match="same run"):
-        serving_runs.predict(RUN | {"duplicate_of": "x"})
+        TABLES["serving_runs"].predict(RUN | {"duplicate_of": "x"})
     with pytest.raises(Excluded, match="not recorded"):
-        serving_runs.predict(RUN | {"unusable": "speculative decoding not recorded"})
+        TABLES["serving_runs"].predict(RUN | {"unusable": "speculative decoding not recorded"})
     with pytest.raises(Excluded, match="range"):
-        inference.predict(ROW | {"value": "40-50"})
+        TABLES["inference"].predict(ROW | {"value": "40-50"})
 
 
 @pytest.mark.parametrize(
@@ -103,21 +107,21 @@ def test_rows_that_are_not_scored():
 )
 def test_what_is_not_known_is_skipped(change, reason):
     with pytest.raises(Skipped, match=reason):
-        serving_runs.predict(RUN | change)
+        TABLES["serving_runs"].predict(RUN | change)
 
 
 def test_draft_tokens_and_missing_settings_are_listed():
     row = RUN | {"mtp_tokens": "", "token_budget": ""}
-    inferred = serving_runs.predict(row)[0].inferred
+    inferred = TABLES["serving_runs"].predict(row)[0].inferred
     assert "no draft tokens" in inferred
     assert "token budget 8192" in inferred
-    faster = serving_runs.predict(RUN | {"mtp_tokens": "3"})[0].predicted
-    assert faster < serving_runs.predict(RUN)[0].predicted
+    faster = TABLES["serving_runs"].predict(RUN | {"mtp_tokens": "3"})[0].predicted
+    assert faster < TABLES["serving_runs"].predict(RUN)[0].predicted
 
 
 def test_fp4_is_what_the_model_is_published_in():
     change = {"model": "openai/gpt-oss-120b", "precision": "fp4", "gpu": "b200_sxm", "moe_tp": "4"}
-    assert serving_runs.plan_of(RUN | change, []).workload.precision == "mxfp4"
+    assert plan_of(RUN | change, []).workload.precision == "mxfp4"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_fp4_is_what_the_model_is_published_in():
     ],
 )
 def test_kinds_of_inference_rows(change, low, high):
-    assert low < inference.predict(ROW | change)[0].predicted < high
+    assert low < TABLES["inference"].predict(ROW | change)[0].predicted < high
 
 
 def test_steady_state_and_mlperf():
@@ -151,16 +155,16 @@ def test_steady_state_and_mlperf():
         "scenario": "vLLM steady state, task=lm-arena-chat, max_num_seqs=32",
         "metric": "itl_median",
     }
-    itl = inference.predict(steady)[0]
-    rate = inference.predict(steady | {"metric": "output_throughput"})[0]
+    itl = TABLES["inference"].predict(steady)[0]
+    rate = TABLES["inference"].predict(steady | {"metric": "output_throughput"})[0]
     assert rate.predicted < 32 / (itl.predicted / 1e3)
     assert "16-bit cache" in itl.inferred
     mlperf = ROW | {"model": "llama2-70b", "isl": "mlperf dataset", "osl": "294", "n_gpus": "8", "tp": ""}
-    offline = inference.predict(mlperf | {"scenario": "mlperf Offline llama2-70b-99"})[0].predicted
-    interactive = inference.predict(mlperf | {"scenario": "mlperf Interactive llama2-70b-99"})[0].predicted
+    offline = TABLES["inference"].predict(mlperf | {"scenario": "mlperf Offline llama2-70b-99"})[0].predicted
+    interactive = TABLES["inference"].predict(mlperf | {"scenario": "mlperf Interactive llama2-70b-99"})[0].predicted
     assert interactive < offline
     with pytest.raises(Skipped, match="engine"):
-        inference.predict(ROW | {"source": "somewhere"})
+        TABLES["inference"].predict(ROW | {"source": "somewhere"})
 
 
 TRUTH = os.environ.get("MLSYSIM_TRUTH")
@@ -172,7 +176,7 @@ def test_accuracy_on_public_rows():
     with (Path(TRUTH or "") / "serving_runs.csv").open(newline="", encoding="utf-8") as stream:
         for row in list(csv.DictReader(stream))[::3]:
             try:
-                for p in serving_runs.predict(row):
+                for p in TABLES["serving_runs"].predict(row):
                     errors[p.metric].append(abs(p.error))
             except Excluded:
                 continue

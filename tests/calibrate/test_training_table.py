@@ -10,7 +10,8 @@ from statistics import median
 import pytest
 
 from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.tables.training import COLUMNS, plan_of, predict
+from mlsysim.calibrate.tables import TABLES
+from mlsysim.calibrate.tables.training import COLUMNS, plan_of
 from mlsysim.calibrate.training_rows import read_precision, read_run
 
 ROW = {
@@ -47,7 +48,7 @@ ROW = {
 
 
 def test_a_published_step_is_predicted_within_ten_per_cent():
-    (prediction,) = predict(ROW)
+    (prediction,) = TABLES["training"].predict(ROW)
     assert prediction.metric == "iteration_time" and prediction.regime == "training dense"
     assert abs(prediction.error) < 0.10
     assert set(COLUMNS) <= set(ROW)
@@ -75,12 +76,12 @@ def test_precision_labels_are_read_by_prefix(label, name):
 )
 def test_what_is_unknown_is_skipped_with_the_reason(change, reason):
     with pytest.raises(Skipped, match=reason):
-        predict({**ROW, **change})
+        TABLES["training"].predict({**ROW, **change})
 
 
 def test_what_is_not_a_measurement_is_excluded():
     with pytest.raises(Excluded):
-        predict({**ROW, "reported_metric": "mfu_range", "value": "38-43"})
+        TABLES["training"].predict({**ROW, "reported_metric": "mfu_range", "value": "38-43"})
 
 
 def test_settings_that_a_row_lacks_are_inferred_and_listed():
@@ -144,12 +145,12 @@ def test_an_unlisted_model_is_built_from_its_row():
 def test_memory_rows_ask_for_the_activations_of_the_plan():
     """Korthikanti et al. count s b h (10 + 24/t + 5 a s/(h t)); a plan counts no dropout masks (2 of the 10), but logits."""
     row = {**ROW, "reported_metric": "memory_activations", "recompute": "none", "unit": "GiB", "value": "1"}
-    (prediction,) = predict(row)
+    (prediction,) = TABLES["training"].predict(row)
     unit = 48 * 2048 * 4 * 6144 / 2**30
     logits = 4 * 2048 * 51200 / 8 * 8 / 2**30
     assert prediction.predicted == pytest.approx(unit * (8 + 24 / 8 + 5 * 64 * 2048 / (6144 * 8)) + logits)
     assert prediction.regime == "training memory" and prediction.low is None
-    fused = predict({**row, "source": "megatron-bridge-26.06"})[0].predicted
+    fused = TABLES["training"].predict({**row, "source": "megatron-bridge-26.06"})[0].predicted
     assert prediction.predicted - fused == pytest.approx(unit * 5 * 64 * 2048 / (6144 * 8), rel=0.05)
 
 
@@ -161,7 +162,7 @@ def test_the_full_table_stays_accurate():
     with (Path(os.environ["MLSYSIM_TRUTH"]) / "training.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             try:
-                (prediction,) = predict(row)
+                (prediction,) = TABLES["training"].predict(row)
             except Excluded:
                 continue
             except Skipped:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from mlsysim.calibrate import intervals, validate
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Table
 from mlsysim.errors import InputError
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
+def read(row: Mapping[str, str]) -> list[Prediction]:
     if row["state"] == "duplicate":
         raise Excluded("listed twice")
     if row["state"] == "unknown":
@@ -27,11 +26,8 @@ def predict(row: Mapping[str, str]) -> list[Prediction]:
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    module = ModuleType("mlsysim.calibrate.tables.made_here")
-    module.COLUMNS = ("id", "source", "value", "factor", "state")  # type: ignore[attr-defined]
-    module.predict = predict  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(validate, "READERS", ("made_here",))
+    made = Table("made_here", ("id", "source", "value", "factor", "state"), read)
+    monkeypatch.setattr(validate, "TABLES", {made.name: made})
     path = tmp_path / "table.csv"
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)

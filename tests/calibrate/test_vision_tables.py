@@ -13,7 +13,7 @@ import pytest
 
 from mlsysim.calibrate.additive import evaluate_sum, fit_sum
 from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.tables import collectives, energy, vision
+from mlsysim.calibrate.tables import TABLES
 
 BLANK = dict.fromkeys(
     [
@@ -77,12 +77,14 @@ def test_a_fit_of_a_sum_finds_its_coefficients():
 
 
 def test_rows_of_vision():
-    found = vision.predict(TIMM)[0]
+    found = TABLES["vision"].predict(TIMM)[0]
     assert found.regime.startswith("vision eager_") and found.chip_measured and not found.inferred
-    other = vision.predict(TIMM | {"device": "RTX 5090"})[0]
+    other = TABLES["vision"].predict(TIMM | {"device": "RTX 5090"})[0]
     assert other.predicted > found.predicted and not other.chip_measured
-    rough = vision.predict(TIMM | {"model": "unheard_of", "gmacs": "4.1", "macts": "11", "mparams": "25"})[0]
-    assert rough.inferred == ("operators from totals",)
+    small = TABLES["vision"].predict(TIMM | {"img_size": "160"})[0]
+    assert small.predicted > 1.8 * found.predicted and "image_size = 160" in small.plan
+    step = TABLES["vision"].predict(TIMM | {"task": "train", "batch": "128", "device": "RTX 3090"})[0]
+    assert step.regime == "vision train_nchw on RTX_3090" and 'task = "training"' in step.plan
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,8 @@ def test_rows_of_vision():
     [
         ({"device": "N/A"}, "does not name"),
         ({"device": "Abacus 9"}, "no hardware"),
-        ({"model": "unheard_of"}, "no model"),
+        ({"model": "unheard_of", "gmacs": "4.1", "macts": "11", "mparams": "25"}, "no model"),
+        ({"img_size": "225"}, "not counted"),
         ({"metric": "time_to_train"}, "convergence"),
         ({"precision": "fp1"}, "no precision"),
         ({"compiler": "magic"}, "compiler"),
@@ -98,12 +101,12 @@ def test_rows_of_vision():
 )
 def test_unknown_labels_are_skipped_with_the_reason(change, reason):
     with pytest.raises(Skipped, match=reason):
-        vision.predict(TIMM | change)
+        TABLES["vision"].predict(TIMM | change)
 
 
 def test_unconfirmed_figures_are_excluded():
     with pytest.raises(Excluded):
-        vision.predict(TIMM | {"notes": "NOT CONFIRMED: ..."})
+        TABLES["vision"].predict(TIMM | {"notes": "NOT CONFIRMED: ..."})
 
 
 def test_a_board_known_by_core_and_clock():
@@ -116,18 +119,20 @@ def test_a_board_known_by_core_and_clock():
         "value": "50",
         "notes": "closed somebody; performance mode; cpu=32-bit Arm Cortex-M7 @ 216 MHz; acc=",
     }
-    assert vision.predict(row)[0].predicted == pytest.approx(54, rel=0.05)
+    assert TABLES["vision"].predict(row)[0].predicted == pytest.approx(54, rel=0.05)
     with pytest.raises(Skipped, match="accelerator"):
-        vision.predict(row | {"notes": row["notes"] + "Ethos"})
+        TABLES["vision"].predict(row | {"notes": row["notes"] + "Ethos"})
 
 
 def test_rows_of_collectives():
-    found = collectives.predict(NCCL)[0]
+    found = TABLES["collectives"].predict(NCCL)[0]
     assert found.regime == "collective link domain" and 20 < found.predicted < 80
     with pytest.raises(Skipped, match="collective"):
-        collectives.predict(NCCL | {"collective": "unknown collective"})
+        TABLES["collectives"].predict(NCCL | {"collective": "unknown collective"})
     with pytest.raises(Excluded, match="copy"):
-        collectives.predict(NCCL | {"source": "vidur-network-h100_pairwise_nvlink", "collective": "send_recv"})
+        TABLES["collectives"].predict(
+            NCCL | {"source": "vidur-network-h100_pairwise_nvlink", "collective": "send_recv"}
+        )
 
 
 def test_rows_of_energy():
@@ -145,12 +150,12 @@ def test_rows_of_energy():
         "value": "1287",
         "notes": "",
     }
-    assert energy.predict(row)[0].predicted == pytest.approx(1287, rel=0.01)
-    assert energy.predict(row | {"metric": "gross_emissions"})[0].predicted == pytest.approx(552.1, rel=0.01)
+    assert TABLES["energy"].predict(row)[0].predicted == pytest.approx(1287, rel=0.01)
+    assert TABLES["energy"].predict(row | {"metric": "gross_emissions"})[0].predicted == pytest.approx(552.1, rel=0.01)
     with pytest.raises(Excluded, match="TDP"):
-        energy.predict(row | {"source": "llama-model-cards", "metric": "emissions_location_based"})
+        TABLES["energy"].predict(row | {"source": "llama-model-cards", "metric": "emissions_location_based"})
     with pytest.raises(Skipped):
-        energy.predict(row | {"metric": "total_compute"})
+        TABLES["energy"].predict(row | {"metric": "total_compute"})
 
 
 # Median and 90th percentile that each regime must keep on the full tables, in per cent.
@@ -184,7 +189,6 @@ def test_accuracy_on_the_full_tables(table):
     folder = os.environ.get("MLSYSIM_TRUTH")
     if not folder or not (Path(folder) / f"{table}.csv").is_file():
         pytest.skip("MLSYSIM_TRUTH names no folder with the measurement tables")
-    reader = {"vision": vision, "collectives": collectives, "energy": energy}[table]
     errors = defaultdict(list)
     rows = covered = 0
     unpublished = set()
@@ -192,7 +196,7 @@ def test_accuracy_on_the_full_tables(table):
         for row in csv.DictReader(stream):
             try:
                 rows += 1
-                for found in reader.predict(row):
+                for found in TABLES[table].predict(row):
                     errors[pooled(found.regime)].append(abs(found.error) * 100)
                 covered += 1
             except Skipped as reason:

@@ -183,7 +183,7 @@ def test_training_diffusion_and_engines_are_timed_by_the_forms_that_are_scored()
     many = NODE.solve(network, chip, 4096, "int8", efficiency="calibrated", runtime="TensorRT")
     assert seconds(many.latency) / 4096 == pytest.approx(engine_time(inventory_of(network), chip), rel=0.01)
     bert = NODE.solve("BERT_Large", chip, 8, "int8", efficiency="calibrated", runtime="tensorrt", seq_len=178)
-    inventory, _ = vision_rows.task_of("bert-99")
+    inventory, _ = vision_rows.task_inventory("bert-99")
     assert seconds(bert.latency) == pytest.approx(engine_latency(inventory, chip, 8))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mlsysim.calibrate.timm import timm_inventory, timm_sizes
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.hardware.registry import Hardware
-from mlsysim.models.inventory import inventory_of, totals
+from mlsysim.models.counted import counted_sizes, timm_network
+from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
-from mlsysim.timing.vision_time import clock_of, inventory_time, stack_of
+from mlsysim.timing.vision_time import clock_of, inventory_time
 
 # Measured on one H200 with PyTorch, channels last, CUDA graph, 512 images. The coefficients come from two GeForce cards; only the launch cost
 # and the sharpness, which hardly matter at 512 images, were set with small batches of this chip in view.
@@ -23,28 +23,27 @@ H200_AT_512 = {
 
 @pytest.mark.parametrize(("network", "seconds"), H200_AT_512.items())
 def test_coefficients_carry_over_to_another_kind_of_chip(network, seconds):
-    found = inventory_time(timm_inventory(*network), Hardware.get("H200"), 512, "fp16", "graph").total
+    found = inventory_time(timm_network(*network).inventory, Hardware.get("H200"), 512, "fp16", "graph").total
     assert found == pytest.approx(seconds, rel=0.25)
 
 
 def test_inventory_agrees_with_the_zoo_on_operations():
     for name, size, model in (("resnet50", 224, "ResNet50"), ("efficientnet_b0", 224, "EfficientNet_B0")):
-        counted, zoo = timm_inventory(name, size), inventory_of(Models.get(model))
+        counted, zoo = timm_network(name, size).inventory, inventory_of(Models.get(model))
         assert zoo.total_operations == pytest.approx(counted.total_operations, rel=0.02)
         assert zoo.elements["pointwise"] == pytest.approx(counted.elements["pointwise"], rel=0.02)
-    assert len(timm_sizes()) > 1700
-    assert timm_inventory("no_such_model", 224) is None
+    assert sum(len(sizes) for sizes in counted_sizes().values()) > 1700
 
 
 def test_compiled_is_faster_than_eager_and_training_four_times_inference():
-    inventory, chip = timm_inventory("resnet50", 224), Hardware.get("RTX_4090")
+    inventory, chip = timm_network("resnet50", 224).inventory, Hardware.get("RTX_4090")
     eager = inventory_time(inventory, chip, 256, "amp", "eager_nchw").total
     assert inventory_time(inventory, chip, 256, "amp", "compiled").total < eager
     assert 3 < inventory_time(inventory, chip, 256, "amp", "train_nchw").total / eager < 6
 
 
 def test_small_batches_are_bound_by_launches():
-    inventory, chip = timm_inventory("mobilenetv3_large_100", 224), Hardware.get("H200")
+    inventory, chip = timm_network("mobilenetv3_large_100", 224).inventory, Hardware.get("H200")
     one, four = (inventory_time(inventory, chip, b, "fp16", "eager_nhwc").total for b in (1, 4))
     assert one == pytest.approx(four, rel=0.1)
     large = inventory_time(inventory, chip, 1024, "fp16", "eager_nhwc")
@@ -57,17 +56,8 @@ def test_a_low_power_limit_lowers_the_clock():
     assert clock_of(Hardware.get("H100_PCIe")) == pytest.approx(0.83, abs=0.02)
 
 
-def test_aggregates_are_a_fallback_and_say_so():
-    inventory = timm_inventory("resnet50", 224)
-    rough = totals("resnet50", inventory.total_operations, 11.1e6, inventory.parameters)
-    exact = inventory_time(inventory, Hardware.get("RTX_3090"), 1024, "amp", "eager_nchw")
-    found = inventory_time(rough, Hardware.get("RTX_3090"), 1024, "amp", "eager_nchw")
-    assert found.aggregate and not exact.aggregate
-    assert found.total == pytest.approx(exact.total, rel=0.4)
-
-
 def test_cpu_is_inference_alone():
-    inventory, chip = timm_inventory("resnet50", 224), Hardware.get("Core_i9_10940X")
+    inventory, chip = timm_network("resnet50", 224).inventory, Hardware.get("Core_i9_10940X")
     assert 0.005 < inventory_time(inventory, chip, 1, "fp32", "compiled").total < 0.05
     xeon = Hardware.get("Xeon_8480")
     wide, narrow = (inventory_time(inventory, xeon, 64, p, "compiled").total for p in ("fp32", "bf16"))
@@ -77,9 +67,5 @@ def test_cpu_is_inference_alone():
 
 
 def test_unknown_labels_raise():
-    with pytest.raises(MLSysError, match="compiler"):
-        stack_of("magic", "nchw", False)
-    with pytest.raises(MLSysError, match="layout"):
-        stack_of("eager", "chwn", False)
     with pytest.raises(MLSysError, match="stack"):
-        inventory_time(timm_inventory("resnet50", 224), Hardware.get("H100"), 1, "fp16", "magic")
+        inventory_time(timm_network("resnet50", 224).inventory, Hardware.get("H100"), 1, "fp16", "magic")

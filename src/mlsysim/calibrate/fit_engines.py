@@ -18,7 +18,7 @@ import numpy as np
 
 from mlsysim.calibrate.additive import errors_of, evaluate_sum, fit_sum, line
 from mlsysim.calibrate.prediction import Skipped
-from mlsysim.calibrate.tables.vision import board_of, runtime_of, task_of
+from mlsysim.calibrate.tables.vision import board_of, runtime_of, task_inventory
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -42,9 +42,9 @@ def fit_tensorrt(rows: list[dict[str, str]]) -> None:
         if "TensorRT" not in row["notes"]:
             continue
         chip = Hardware.get(row["device"])
-        inventory, facts = task_of(row["model"])
+        inventory, passes = task_inventory(row["model"])
         features = engine_features(inventory, chip)
-        terms = [facts.get("passes", 1) * features[name] / clock_of(chip) for name in TERMS]
+        terms = [passes * features[name] / clock_of(chip) for name in TERMS]
         data[chip.generation or ""].append((chip.name, terms, float(row["n_devices"]) / float(row["value"])))
     for generation, found in sorted(data.items()):
         chips = np.array([name for name, _, _ in found])
@@ -87,7 +87,7 @@ def fit_microcontrollers(rows: list[dict[str, str]]) -> None:
         if row["metric"] != "inferences_per_s" or "_float" in row["device"]:
             continue
         try:
-            target, model = board_of(row), Models.get(row["model"])
+            (target, _), model = board_of(row), Models.get(row["model"])
         except (Skipped, MLSysError):
             continue
         rate = model.flops_per_sample / 2 * float(row["value"]) / target.clock

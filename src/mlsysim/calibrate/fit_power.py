@@ -17,9 +17,11 @@ import numpy as np
 
 from mlsysim.calibrate.additive import line
 from mlsysim.calibrate.fitting import Parameter, fit
-from mlsysim.calibrate.tables.energy import IMAGES, SERVING, image_activity, token_activity
+from mlsysim.calibrate.tables.energy import IMAGES, PRECISIONS, SERVING, imaged, served
 from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import running_power
+from mlsysim.timing.power import Activity, diffusion_activity, energy_per_item, power_constants, serving_activity
 from mlsysim.units.registry import to_si
 
 IDLE, CAP = 0.18, 0.975
@@ -35,6 +37,23 @@ DIFFUSION_PARAMETERS = (
     Parameter("exponent", 0.6, 0.05, 2.0),
     Parameter("arithmetic", 0.7, 0.001, 3.0),
 )
+
+
+def token_activity(row: dict[str, str]) -> tuple[HardwareNode, Activity, float]:
+    """The chip, what it does, and joules for each token for each watt of a device."""
+    model, task, chip, notes = served(row)
+    prompt = power_constants()["prompt_tokens"][task]
+    devices, rate = int(row["n_chips"]), float(notes["tput"])
+    batch, answer = float(notes["avg_batch"]), float(notes["avg_out"])
+    activity = serving_activity(model, chip, devices, batch, rate, PRECISIONS[notes["prec"]], prompt, answer)
+    return chip, activity, float(energy_per_item(1.0, devices, rate))
+
+
+def image_activity(row: dict[str, str]) -> tuple[HardwareNode, Activity, float]:
+    """The same for each image."""
+    model, chip, devices, batch, steps, seconds = imaged(row)
+    activity = diffusion_activity(model, chip, devices, batch, steps, seconds)
+    return chip, activity, float(energy_per_item(1.0, devices, batch / seconds))
 
 
 class Rows:

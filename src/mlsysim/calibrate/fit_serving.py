@@ -78,7 +78,7 @@ def errors(rows: Sequence[Row], candidate: Engine) -> Any:
         try:
             reader = serving_runs if "tpot_ms" in row else inference
             with trying(candidate):
-                values = [predicted(question, evaluate_plainly) for question in reader.questions(row)]
+                values = [predicted(question, evaluate_plainly) for question in reader.read(row)]
             found.append(tuple([math.log(v.predicted / v.measured) for v in values] + [0.0])[:2])
         except (Skipped, Excluded):
             continue

@@ -76,7 +76,7 @@ class Row:
     __slots__ = ("chip", "measured", "model", "question", "setting", "source", "weight")
 
     def __init__(self, row: Mapping[str, str]) -> None:
-        (self.question,) = training.questions(row)
+        (self.question,) = training.read(row)
         predicted(self.question)
         self.measured = float(row["value"])
         self.chip, self.model = row["gpu"], row["model"]

@@ -9,7 +9,6 @@ median / 90th percentile / bias in per cent.
 from __future__ import annotations
 
 import csv
-import re
 import sys
 import zlib
 from collections import defaultdict
@@ -19,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate.additive import errors_of, evaluate_sum, fit_sum, line
-from mlsysim.calibrate.timm import timm_inventory
+from mlsysim.calibrate.tables.vision import runtime_of_row, settings_of
 from mlsysim.hardware.registry import Hardware
-from mlsysim.models.inventory import totals
+from mlsysim.models.counted import counted_sizes, timm_network
+from mlsysim.models.inventory import Inventory
 from mlsysim.models.registry import Models
 from mlsysim.timing.diffusion_time import DEVICE_TERMS, HOST_TERMS, denoiser, diffusion_features
-from mlsysim.timing.vision_time import CPU_TERMS, TERMS, cpu_features, gpu_features, stack_of
+from mlsysim.timing.runtimes import runtime
+from mlsysim.timing.vision_time import CPU_TERMS, TERMS, cpu_features, gpu_features
 
 INTENSITIES = (0.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0)
 GPU_START = {
@@ -63,6 +64,12 @@ def _stack_start(stack: str) -> list[float]:
     return [fixed.get(name, GPU_START[name] * scale) for name in TERMS]
 
 
+def _counted(row: dict[str, str]) -> Inventory | None:
+    """The operators of a row's network, None where they were not counted."""
+    name, size = row["model"].split(".")[0], int(row["img_size"])
+    return timm_network(name, size).inventory if size in counted_sizes().get(name, ()) else None
+
+
 def _fold(model: str) -> int:
     return zlib.crc32(model.encode()) % 2
 
@@ -76,10 +83,10 @@ def fit_gpu(rows: list[dict[str, str]]) -> tuple[str, float]:
     """Coefficients of each stack, and the vector operations for each byte of elementwise kernels."""
     data: dict[str, list[tuple[dict[str, str], Any]]] = defaultdict(list)
     for row in rows:
-        chip = Hardware.get(row["device"])
-        inventory = timm_inventory(row["model"], int(row["img_size"]))
-        if chip.family == "gpu" and inventory is not None:
-            data[stack_of(row["compiler"], row["layout"], row["task"] == "train")].append((row, inventory))
+        inventory = _counted(row)
+        if Hardware.get(row["device"]).family == "gpu" and inventory is not None:
+            software = runtime(runtime_of_row(row))
+            data[(software.training if row["task"] == "train" else software.inference) or ""].append((row, inventory))
 
     def matrix(stack: str, intensity: float) -> Any:
         found = [
@@ -129,27 +136,11 @@ def fit_gpu(rows: list[dict[str, str]]) -> tuple[str, float]:
             print(f"{'':12s} without {chip:9s} {line(out)}")
             every["chip"].append(out)
         every["train" if stack.startswith("train") else "infer"].append(errors)
-        summed = _aggregates(data[stack], intensity, y)
-        values = dict(zip(TERMS, coefficients.tolist(), strict=True)) | summed
+        values = dict(zip(TERMS, coefficients.tolist(), strict=True))
         text.append(_toml(f"stacks.{stack}", values, f"fit error, median / p90 / bias in %: {line(errors).strip()}"))
     for name, errors in every.items():
         print(f"{name:12s} all              {line(np.concatenate(errors))}")
     return "\n".join(text), intensity
-
-
-def _aggregates(data: list[tuple[dict[str, str], Any]], intensity: float, y: Any) -> dict[str, float]:
-    """Coefficients where only operations and activations are known."""
-    found = []
-    y = y[np.array([bool(row["gmacs"] and row["macts"]) for row, _ in data])]
-    for row, inventory in data:
-        if not (row["gmacs"] and row["macts"]):
-            continue
-        known = totals(row["model"], 2e9 * float(row["gmacs"]), 1e6 * float(row["macts"]), inventory.parameters)
-        found.append(gpu_features(known, Hardware.get(row["device"]), float(row["batch"]), row["precision"], intensity))
-    x = np.array([[f["total_operations"], f["total_bytes"]] for f in found])
-    operations, moved = fit_sum(x, y, [1.0, 8.0])
-    print(f"{'':12s} from totals      {line(errors_of(evaluate_sum(x, [operations, moved]), y))}")
-    return {"total_operations": float(operations), "total_bytes": float(moved)}
 
 
 def fit_cpu(rows: list[dict[str, str]]) -> str:
@@ -157,7 +148,7 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
     kept = []
     for row in rows:
         chip = Hardware.get(row["device"])
-        inventory = timm_inventory(row["model"], int(row["img_size"]))
+        inventory = _counted(row)
         if chip.family == "cpu" and inventory is not None:
             kept.append((row, chip, inventory))
     x = np.array([[f[name] for name in CPU_TERMS] for f in (cpu_features(i, c, float(r["batch"])) for r, c, i in kept)])
@@ -185,18 +176,7 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
         print(f"{'':12s} {chip:16s} {line(errors[inside])}")
         own = fit_sum(x[~inside], y[~inside], CPU_START)
         print(f"{'':12s} without it       {line(errors_of(evaluate_sum(x[inside], own), y[inside]))}")
-    known = []
-    z_measured = np.array([t for t, (row, _, _) in zip(y, kept, strict=True) if row["gmacs"] and row["macts"]])
-    for row, chip, inventory in kept:
-        if not (row["gmacs"] and row["macts"]):
-            continue
-        total = totals(row["model"], 2e9 * float(row["gmacs"]), 1e6 * float(row["macts"]), inventory.parameters)
-        known.append(cpu_features(total, chip, float(row["batch"])))
-    names = ("total_operations", "total_bytes", "total_weights")
-    z = np.array([[f[name] for name in names] for f in known])
-    summed = fit_sum(z, z_measured, [2.0, 2.0, 2.5])
-    print(f"{'':12s} from totals      {line(errors_of(evaluate_sum(z, summed), z_measured))}")
-    values = dict(zip(CPU_TERMS, coefficients.tolist(), strict=True)) | dict(zip(names, summed.tolist(), strict=True))
+    values = dict(zip(CPU_TERMS, coefficients.tolist(), strict=True))
     text = [_toml("cpu", values, f"fit error, median / p90 / bias in %: {line(errors).strip()}")]
     for chip in chips:
         factors = dict(zip(("arithmetic", "memory", "latency"), scales[chip].tolist(), strict=True))
@@ -214,7 +194,7 @@ def diffusion_rows(rows: list[dict[str, str]]) -> list[tuple[dict[str, str], dic
         if row["task"] != "diffusion-infer":
             continue
         model, chip = Models.get(row["model"]), Hardware.get(row["device"])
-        steps, ulysses, ring = (int(re.search(rf"{w}=(\d+)", row["notes"])[1]) for w in ("steps", "ulysses", "ring"))  # type: ignore[index]
+        steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
         passes = steps * model.guidance_passes
         found.append(
             (row, diffusion_features(denoiser(model), chip, float(row["batch"]), passes, steps, ulysses, ring))

@@ -1,7 +1,7 @@
 """What a table's reader gives for a row: predictions to be scored, or the reason why there is none.
 
 A reader is a module of ``mlsysim.calibrate.tables`` with ``COLUMNS``, the column names that identify its table, and
-``predict(row)``, which returns one :class:`Prediction` for each measured value of the row. Runs are asked as plans
+``read(row)``, which returns for each measured value of the row what to ask: runs are plans
 (:mod:`mlsysim.calibrate.questions`); kernels, collectives and power have no plan and are scored through the functions of
 ``timing`` that the cases call. It raises :class:`Skipped` when
 the row is a measurement that cannot be predicted (an unknown chip, a model without a public configuration, a missing

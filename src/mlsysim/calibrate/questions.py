@@ -2,6 +2,8 @@
 
     row -> Question -> TOML of its plan -> public answer -> Prediction
 
+A :class:`Table` reads rows of one kind into questions, or straight into predictions where there is no plan.
+
 The answer is that of the plan's own text, so that ``mlsysim eval`` of what ``validate --out`` writes gives the scored number: the
 metric ``asked`` in ``unit``, times ``factor``, which turns it into the row's unit (devices, milliseconds, per cent, the row's
 convention of counting operations). The text says so in its ``description``. The interval is the answer's, times the same factor.
@@ -9,17 +11,18 @@ convention of counting operations). The text says so in its ``description``. The
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from mlsysim.calibrate.prediction import Prediction, Skipped
-from mlsysim.errors import MLSysError
+from mlsysim.errors import InputError, MLSysError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import Quantity
 
@@ -85,10 +88,22 @@ def answer_to(plan: Plan) -> Answer:
     return _answer(plan_to_toml(plan))
 
 
+def metric_of(plan: Plan, name: str, answer: Callable[[Plan], Answer]) -> tuple[Any, Any, Any]:
+    """A metric of the public answer and the ends of its interval. Of one pass only what is measured is read, which is what the answer reads."""
+    if plan.kind == "inference":
+        metrics = measured_metrics(plan_from_text(plan_to_toml(plan)))
+        if name not in metrics:
+            raise InputError(f"The answer has no {name}.")
+        value, band = metrics[name]
+        return (value, *(band or (None, None)))
+    found = answer(plan).metric(name)
+    return found.value, found.low, found.high
+
+
 def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) -> Prediction:
     """The answer's value beside the measured one. A plan that is refused is a row that cannot be predicted."""
     try:
-        found = answer(question.plan).metric(question.asked)
+        found, low, high = metric_of(question.plan, question.asked, answer)
     except MLSysError as error:
         raise Skipped(str(error)) from None
 
@@ -98,7 +113,7 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
         number = value.to(question.unit).magnitude if isinstance(value, Quantity) else value
         return float(number) * question.factor
 
-    value = plain(found.value)
+    value = plain(found)
     assert value is not None
     return Prediction(
         metric=question.metric,
@@ -107,7 +122,23 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
         regime=question.regime,
         chip_measured=question.chip_measured,
         inferred=question.inferred,
-        low=plain(found.low),
-        high=plain(found.high),
+        low=plain(low),
+        high=plain(high),
         plan=question.text(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A kind of table: the columns that identify it, and what a row of it asks."""
+
+    name: str
+    columns: tuple[str, ...]
+    read: Callable[[Mapping[str, str]], Sequence[Question | Prediction]]
+
+    def predict(self, row: Mapping[str, str]) -> list[Prediction]:
+        """A prediction for each measured value of a row."""
+        try:
+            return [predicted(each) if isinstance(each, Question) else each for each in self.read(row)]
+        except MLSysError as error:
+            raise Skipped(str(error)) from None

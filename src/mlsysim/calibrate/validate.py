@@ -13,29 +13,14 @@ import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.errors import InputError, MLSysError
+from mlsysim.calibrate.questions import Table
+from mlsysim.calibrate.tables import TABLES
+from mlsysim.errors import InputError
 from mlsysim.zoo.intervals import interval
-
-__all__ = ["READERS", "FileReport", "Scored", "score", "validate"]
-
-READERS = (
-    "serving_runs",
-    "training",
-    "inference",
-    "vision",
-    "operators",
-    "collectives",
-    "energy",
-    "reliability",
-    "cost",
-    "silicon",
-)
 
 _LARGEST_FILE = 200_000_000
 
@@ -132,15 +117,14 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
-def reader_for(header: Iterable[str], file: str) -> tuple[str, ModuleType]:
-    """The reader whose columns the header has."""
+def table_of(header: Iterable[str], file: str) -> Table:
+    """The table whose columns the header has."""
     columns = set(header)
-    for name in READERS:
-        module = import_module(f"mlsysim.calibrate.tables.{name}")
-        if set(module.COLUMNS) <= columns:
-            return name, module
+    for table in TABLES.values():
+        if set(table.columns) <= columns:
+            return table
     shown = ", ".join(sorted(columns)[:8])
-    raise InputError(f"{file}: no known table has the columns {shown} ...; known are {', '.join(READERS)}.")
+    raise InputError(f"{file}: no known table has the columns {shown} ...; known are {', '.join(TABLES)}.")
 
 
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -168,26 +152,23 @@ def validate(*paths: str | Path) -> list[FileReport]:
 def validate_file(path: Path) -> FileReport:
     """Score one file."""
     header, rows = read_rows(path)
-    name, module = reader_for(header, path.name)
-    report = FileReport(file=str(path), table=name)
+    table = table_of(header, path.name)
+    report = FileReport(file=str(path), table=table.name)
     for number, row in enumerate(rows, 2):
         key = row.get("id") or f"line {number}"
         source = row.get("source") or row.get("section") or ""
-        _score_row(report, module, row, key, source)
+        _score_row(report, table, row, key, source)
     return report
 
 
-def _score_row(report: FileReport, module: ModuleType, row: Mapping[str, str], key: str, source: str) -> None:
+def _score_row(report: FileReport, table: Table, row: Mapping[str, str], key: str, source: str) -> None:
     try:
-        predictions = module.predict(row)
+        predictions = table.predict(row)
     except Excluded:
         report.excluded += 1
         return
     except Skipped as reason:
         _skip(report, key, str(reason))
-        return
-    except MLSysError as error:
-        _skip(report, key, str(error))
         return
     report.rows += 1
     if not predictions:

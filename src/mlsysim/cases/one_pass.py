@@ -63,7 +63,9 @@ _SENTENCE = 512
 class Pass:
     """The question: a forward pass of so many sequences or samples.
 
-    ``new`` tokens a sequence follow ``context`` cached ones; a network of fixed shape has neither.
+    ``new`` tokens a sequence follow ``context`` cached ones; a network of fixed shape has neither. ``devices`` share the tokens of
+    an image, ``ring`` of them by passing keys and values around; ``arrivals`` says that samples come at random and may not wait
+    long; ``rate`` is the measured number of samples a second, which energy is of.
     """
 
     model: Workload
@@ -73,6 +75,10 @@ class Pass:
     context: int = 0
     precision: str = "fp16"
     cache_precision: str | None = None
+    devices: int = 1
+    ring: int = 1
+    arrivals: bool = False
+    rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,8 @@ class Timed:
     """The answer: seconds by what they go to, bytes needed and there, the 90 % band, and how the ledger is taken.
 
     ``compute``, ``memory`` and ``overhead`` overlap at first order; calibrated, they are what each wall has of the critical path.
-    ``watts`` is the board's power where it does not follow from utilisation; ``cycles`` the facts of a microcontroller.
+    ``energy`` is of all devices; ``draws`` the kind of work that it is of, where that has power of its own; ``cycles`` the facts of
+    a microcontroller.
     """
 
     seconds: float
@@ -156,6 +163,8 @@ class Timed:
     spilled: float = 0.0
     band: tuple[float, float] | None = None
     energy: float | None = None
+    energy_band: tuple[float, float] | None = None
+    draws: str | None = None
     cycles: dict[str, float] | None = None
     source: str | None = None
     work: Work | None = None
@@ -204,8 +213,8 @@ def _fixed(model: Workload, phase: str | None, seq_len: int | None) -> str:
 
 
 def work_of(question: Pass) -> Work:
-    """What a forward pass asks for."""
-    model, precision = question.model, question.precision
+    """What a forward pass asks of each device."""
+    model, precision, devices = question.model, question.precision, question.devices
     demand = model.demand(
         question.phase,
         batch_size=question.batch,
@@ -218,14 +227,14 @@ def work_of(question: Pass) -> Work:
     length = question.context + (question.new or 0)
     kept = inference_bytes(model, question.batch, length, precision, question.cache_precision)
     return Work(
-        flops=demand.flops,
-        hardware_flops=demand.hardware_flops,
-        moved=demand.bytes,
+        flops=demand.flops / devices,
+        hardware_flops=demand.hardware_flops / devices,
+        moved=demand.weight_bytes + (demand.bytes - demand.weight_bytes) / devices,
         tokens=demand.tokens,
         samples=question.batch,
         weights=weights,
         cache=kept - weights,
-        working=model.working_bytes(question.batch, precision) if model.fixed_shape else 0.0,
+        working=model.working_bytes(question.batch, precision) / devices if model.fixed_shape else 0.0,
         in_place=model.fixed_shape,
     )
 

@@ -39,15 +39,19 @@ from mlsysim.timing.engine_rates import engine_latency
 from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
+from mlsysim.timing.power import diffusion_activity, power_constants, power_of
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.software_stacks import software, software_names
-from mlsysim.timing.vision_time import inventory_time
+from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import Interval, interval
 
 __all__ = ["calibrated_pass", "joules_of", "profile_band", "refuse_runtime", "say_profile", "say_runtime", "timed_by"]
 
+ENERGY = "energy per image"
+WAITING = "waiting for arrivals"
+_ALONE = "One pass runs on one accelerator; only denoisers share their images' tokens (calibrated, phase generate, diffusers)."
 _BASIS = {"measured": "measured on this chip", "generation": "of its generation", "family": "of its family"}
 _ENGINE_BYTES = 1
 
@@ -58,6 +62,7 @@ def calibrated_pass(
     """A forward pass, calibrated."""
     assumed.pop("bandwidth_efficiency", None)
     target = _board(question, chip)
+    refuse_unasked(question, runtime, target is not None)
     if target is not None:
         return _on_board(question, work, device, chip, target, runtime, assumed)
     check_known(question.model, chip, question.precision)
@@ -76,7 +81,24 @@ def calibrated_pass(
         return a.longest(seconds(a), least) + _streaming(a, spilled, device)
 
     ledger = ledger_of(case, held, capacity)
-    return timed_by(ledger, band, spilled, joules_of(ledger, chip, work, device))
+    timed = timed_by(ledger, band, spilled, None)
+    over = timed.seconds if question.rate is None else question.batch / question.rate
+    if question.phase == "generate" and assumed.value("interval") == "diffusion":
+        return _with_measured_power(timed, question, chip, over)
+    return replace(timed, energy=joules_of(ledger, chip, work, device, over))
+
+
+def _with_measured_power(timed: Timed, question: Pass, chip: HardwareNode, seconds: float) -> Timed:
+    """Denoisers draw the power that was measured of them; at a measured rate the band is that of the energies."""
+    model = question.model
+    assert isinstance(model, DiffusionWorkload)
+    if chip.tdp is None:
+        return timed
+    activity = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, seconds)
+    energy = float(power_of(chip, activity, DENOISING)) * question.devices * seconds
+    known = interval(ENERGY, chip.metadata.key in power_constants()["provenance"]["measured"])
+    band = known.around(energy) if question.rate is not None else None
+    return replace(timed, energy=energy, energy_band=band, draws=DENOISING)
 
 
 def _spilled(work: Work, device: Device, needed: float, capacity: float) -> float:
@@ -109,11 +131,14 @@ def timed_by(ledger: Ledger, band: Interval, spilled: float, energy: float | Non
     )
 
 
-def joules_of(ledger: Ledger, chip: HardwareNode, work: Work, device: Device) -> float | None:
-    """Energy of a pass from how busy arithmetic and memory are in it; None where the chip's power limit is not known."""
+def joules_of(
+    ledger: Ledger, chip: HardwareNode, work: Work, device: Device, over: float | None = None
+) -> float | None:
+    """Energy of a pass from how busy arithmetic and memory are in it, or ``over`` a time in which it was measured to happen; None
+    where the chip's power limit is not known."""
     if chip.tdp is None:
         return None
-    seconds, p = ledger.seconds, profile(chip).power
+    seconds, p = over or ledger.seconds, profile(chip).power
     busy = min(work.hardware_flops / (seconds * device.peak), 1.0)
     moving = min(ledger.total("moved") / (seconds * device.bandwidth), 1.0)
     return float(utilised_power(to_si(chip.tdp, "W"), p.idle, p.arithmetic, p.memory, p.cap, busy, moving) * seconds)
@@ -222,7 +247,9 @@ def _by_runtime(
     if not has_inventory(model, chip) and (stack != ENGINE or isinstance(model, RecommendationWorkload)):
         refuse_runtime(model, chip, name, "calibrated")
     say_runtime(chosen, name, assumed)
-    band, words = band_of(stack, chip, question.batch)
+    if question.devices > 1 and (stack != DENOISING or question.phase != "generate"):
+        raise InputError(_ALONE, field="hardware")
+    band, words = band_of(stack, chip, question.batch, question.arrivals)
     return _form(question, chip, stack), band, words
 
 
@@ -238,7 +265,11 @@ def _form(question: Pass, chip: HardwareNode, stack: str) -> _Form:
     if stack == DENOISING:
         assert isinstance(model, DiffusionWorkload)
         if question.phase == "generate":
-            return lambda a: diffusion_time(model, chip, batch, precision=precision, tag=a.tag)
+            ring = question.ring
+            if question.devices % ring:
+                raise InputError(f"A ring of {ring} does not divide {question.devices} accelerators.", field="ring")
+            shared = question.devices // ring
+            return lambda a: diffusion_time(model, chip, batch, None, shared, ring, precision, a.tag)
         return lambda a: denoising_time(model, chip, batch, precision, tag=a.tag)
     inventory = inventory_of(model, None if model.fixed_shape else question.new)
     passes = model.passes_per_image if isinstance(model, DiffusionWorkload) and question.phase == "generate" else 1
@@ -248,7 +279,13 @@ def _form(question: Pass, chip: HardwareNode, stack: str) -> _Form:
                 f"TensorRT was measured with 8-bit arithmetic, not in {precision}; set the precision to int8 or fp8.",
                 field="precision",
             )
-        return lambda a: engine_latency(inventory, chip, batch, passes, tag=a.tag)
+        kept = constants()["mlperf"]["server_share"]
+
+        def seconds(a: Algebra) -> Any:
+            busy = engine_latency(inventory, chip, batch, passes, tag=a.tag)
+            return a.grown(WAITING, 7, "T = T_busy / s", busy, busy / kept) if question.arrivals else busy
+
+        return seconds
     return lambda a: passes * inventory_time(inventory, chip, batch, precision, stack, tag=a.tag).total
 
 
@@ -298,9 +335,26 @@ def _on_board(
         spilled=work.moved * (1 - capacity / needed) if needed > capacity else 0.0,
         band=(found.low, found.high),
         energy=found.energy,
+        energy_band=found.energy_band,
         cycles={"macs": found.macs, "per_cycle": found.per_cycle, "clock": found.clock},
         source=found.source,
     )
+
+
+def refuse_unasked(question: Pass, runtime: str | None, on_board: bool) -> None:
+    """What only some forms know."""
+    fixed = question.model.fixed_shape and not on_board
+    if question.devices > 1 and not fixed:
+        raise InputError(_ALONE, field="hardware")
+    if question.ring > 1 and question.devices == 1:
+        raise InputError("A ring is of several accelerators that share an image.", field="ring")
+    if question.arrivals and (on_board or runtime is None or runtime.strip().lower() != ENGINE):
+        raise InputError("Random arrivals were measured with tensorrt; set the stack to it.", field="random_arrivals")
+    if question.rate is not None and not fixed:
+        raise InputError(
+            "Energy at a measured rate is known of networks of fixed shape; a serving plan takes output_rate.",
+            field="measured_rate",
+        )
 
 
 def refuse_runtime(model: Workload, chip: HardwareNode, runtime: str | None, efficiency: Any) -> None:

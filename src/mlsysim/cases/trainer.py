@@ -17,12 +17,14 @@ from mlsysim.cases.offload import host_round_trip
 from mlsysim.cases.schedule import idle_time
 from mlsysim.cases.train import Device, Step, first_order, first_order_amounts
 from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.training_memory import on_host, training_held
 from mlsysim.models.demand import Demand
-from mlsysim.models.training_shape import TrainingShape
+from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import TrainingChip, constants
+from mlsysim.zoo.intervals import Interval, interval, published
 
 __all__ = ["Software", "Trainer"]
 
@@ -35,6 +37,15 @@ class Software:
     chip: TrainingChip
     stack: Stack
 
+    def congested(self, factor: Any) -> Software:
+        """The same with a slower fabric."""
+        return replace(self, chip=replace(self.chip, network=self.chip.network.congested(factor)))
+
+    def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
+        """The 90 % band of rates, and what it rests on."""
+        found = interval(training_regime(self.shape, job.frozen), self.chip.measured)
+        return found, published(found, accelerators)
+
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
@@ -44,14 +55,13 @@ class Trainer:
     net: Hierarchical
     capacity: float
     host_link: float | None
-    software: Software | None = None
+    software: Software | NetworkSoftware | None = None
 
     def congested(self, factor: Any) -> Trainer:
         """The same with a slower fabric."""
         if self.software is None:
             return replace(self, net=self.net.congested(factor))
-        chip = replace(self.software.chip, network=self.software.chip.network.congested(factor))
-        return replace(self, software=replace(self.software, chip=chip))
+        return replace(self, software=self.software.congested(factor))
 
     def demand(self, job: Job, layout: Layout) -> Demand:
         """Operations, bytes and tokens of one micro-batch of a replica, counted as models are."""
@@ -73,6 +83,8 @@ class Trainer:
             amounts = first_order_amounts(job, layout, micro)
             return first_order(job, layout, amounts, self.device, self.net, idle, offload, a)
         s = self.software
+        if isinstance(s, NetworkSoftware):
+            return network_step(s, job, layout, a)
         return calibrated(job, layout, s.shape, s.chip, s.stack, constants(), idle, offload, a)
 
     def ledger(self, job: Job, layout: Layout) -> Ledger:

@@ -22,18 +22,17 @@ from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
 from mlsysim.cases.pass_times import joules_of, profile_band, refuse_runtime, say_profile, say_runtime, timed_by
 from mlsysim.cases.recompute import again
 from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.train_network import NetworkSoftware, device_step
 from mlsysim.cases.training_memory import training_held
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.inventory import inventory_of
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, training_time
-from mlsysim.timing.runtimes import band_of, has_inventory, runtime_for
+from mlsysim.timing.runtimes import band_of, trained_by_runtime
 from mlsysim.timing.stacks import default_stack, stack
 from mlsysim.timing.training_chip import constants, lone_chip
-from mlsysim.timing.vision_time import inventory_time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Interval, interval, published
 
@@ -94,7 +93,7 @@ def training_pass(
     assumed: Assumptions,
 ) -> Timed:
     """A training step with one efficiency, or calibrated where that is None."""
-    fixed = has_inventory(step.model, chip) and chip.family != "cpu"
+    fixed = trained_by_runtime(step.model, chip)
     if efficiency is not None or not fixed:
         refuse_runtime(step.model, chip, runtime, efficiency or "calibrated")
     if efficiency is not None:
@@ -139,19 +138,13 @@ def _layout(step: TrainingStep) -> Layout:
 def _by_runtime(
     step: TrainingStep, chip: HardwareNode, name: str | None, assumed: Assumptions
 ) -> tuple[Any, Interval, str]:
-    chosen, stack = runtime_for(step.model, "training", name)
-    say_runtime(chosen, name, assumed)
-    inventory = inventory_of(step.model)
-    share = 2 / 3 if step.lora_rank is not None else 1.0
+    software = NetworkSoftware.of(step.model, chip, name)
+    say_runtime(software.runtime, name, assumed)
 
     def seconds(a: Algebra) -> Any:
-        total = share * inventory_time(inventory, chip, step.batch, step.precision, stack, tag=a.tag).total
-        if step.recompute != "full":
-            return total
-        ahead = chosen.inference or stack.removesuffix("_train")
-        return total + inventory_time(inventory, chip, step.batch, step.precision, ahead, tag=a.tag).total
+        return device_step(software, step.batch, step.precision, step.recompute, step.lora_rank is not None, a)
 
-    return seconds, *band_of(stack, chip, step.batch)
+    return seconds, *band_of(software.stack, chip, step.batch)
 
 
 def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Any, Interval, str]:

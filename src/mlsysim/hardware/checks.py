@@ -12,7 +12,7 @@ from mlsysim.zoo.checks import Check, has_sources
 _LIMITS: dict[str, dict[str, tuple[str, str]]] = {
     "gpu": {"bandwidth": ("20 GB/s", "30 TB/s"), "capacity": ("2 GiB", "600 GiB"), "tdp": ("5 W", "2500 W"), "peak": ("0.1 TFLOPs/s", "20 PFLOPs/s")},
     "tpu": {"bandwidth": ("10 GB/s", "12 TB/s"), "capacity": ("4 MiB", "256 GiB"), "tdp": ("1 W", "1200 W"), "peak": ("1 TFLOPs/s", "10 PFLOPs/s")},
-    "npu": {"bandwidth": ("1 GB/s", "2 PB/s"), "capacity": ("256 KiB", "2 TiB"), "tdp": ("1 mW", "2000 W"), "peak": ("1 GFLOPs/s", "20 PFLOPs/s")},
+    "npu": {"bandwidth": ("0.5 GB/s", "2 PB/s"), "capacity": ("256 KiB", "2 TiB"), "tdp": ("1 mW", "2000 W"), "peak": ("1 GFLOPs/s", "20 PFLOPs/s")},
     "wafer": {"bandwidth": ("1 PB/s", "100 PB/s"), "capacity": ("10 GiB", "100 GiB"), "tdp": ("10 kW", "40 kW"), "peak": ("1 PFLOPs/s", "200 PFLOPs/s")},
     "cpu": {"bandwidth": ("5 GB/s", "2 TB/s"), "capacity": ("1 GiB", "8 TiB"), "tdp": ("2 W", "700 W"), "peak": ("10 GFLOPs/s", "400 TFLOPs/s")},
     "soc": {"bandwidth": ("5 GB/s", "2 TB/s"), "capacity": ("1 GiB", "1 TiB"), "tdp": ("1 W", "400 W"), "peak": ("0.1 TFLOPs/s", "600 TFLOPs/s")},

@@ -1,8 +1,7 @@
 """What a network of fixed shape is made of: operations and elements by class of operator, for one sample.
 
 An :class:`Inventory` is what the calibrated times of vision networks need. It comes from a model of the zoo
-(:func:`inventory_of`), from a table that was counted elsewhere, or, at less accuracy, from the two totals that model cards
-give: operations and activations (:func:`totals`).
+(:func:`inventory_of`): of its layers or operators, or as it was counted (:mod:`mlsysim.models.counted`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class Inventory:
     calls: Mapping[str, float]
     operations: Mapping[str, float]
     elements: Mapping[str, float]
-    aggregate: bool = False
 
     @property
     def kernels(self) -> float:
@@ -61,13 +59,11 @@ class _Counter:
             table[name] = table.get(name, 0.0) + count * value
 
 
-def totals(name: str, operations: float, activations: float, parameters: float) -> Inventory:
-    """An inventory known only by its operations and its activations (outputs of convolutions and products)."""
-    return Inventory(name, parameters, {}, {"total": operations}, {"total": activations}, aggregate=True)
-
-
 def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
     """The inventory of a network of the zoo for one sample; a language encoder needs the length of a sample."""
+    own: Inventory | None = getattr(model, "inventory", None)
+    if own is not None:
+        return own
     counter = _Counter()
     if isinstance(model, RowWorkload) and model.rows:
         for layer in model.network:

@@ -43,6 +43,15 @@ def build(key: str, table: dict[str, Any]) -> Workload:
     return KINDS[kind](metadata=metadata, **table)
 
 
+def _counted(name: str) -> Workload | None:
+    """A network that was counted elsewhere, by its name there."""
+    if not name.lower().startswith("timm/"):
+        return None
+    from mlsysim.models.counted import timm_network
+
+    return timm_network(name[len("timm/") :])
+
+
 Models = Registry(
     "Models",
     "model",
@@ -52,4 +61,5 @@ Models = Registry(
     {"name": "name", "architecture": "architecture", "parameters": "parameters", "source": "metadata.kind"},
     namespaces=("Language", "Vision", "Multimodal", "Speech", "Diffusion", "Recommendation", "Tiny"),
     kind=Workload,
+    beyond=_counted,
 )

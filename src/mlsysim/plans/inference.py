@@ -18,6 +18,7 @@ from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, in_unit_of, limit_of
+from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit, time_unit
 from mlsysim.walls.binding import NAMES
@@ -30,49 +31,79 @@ def evaluate_inference(plan: Plan) -> Answer:
     """The answer to a plan of one pass."""
     groups = find_fleets(plan.hardware)
     fleet = groups.one
-    if fleet.total_accelerators > 1:
-        raise InputError(
-            f"One pass runs on one accelerator, and {fleet.total_accelerators:,} are given; plan serving (mlsysim serve) or "
-            "training (mlsysim train) for more.",
-            field="hardware",
-        )
-    chip, model = fleet.node.accelerator, workload_of(plan.workload)
     sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"})
-    options = _options(plan, model, chip, sheet.assumed)
-    profile = sheet.keep(SingleNodeModel().solve(model, chip, **options))
+    model = workload_of(plan.workload)
+    options = _options(plan, model, fleet, sheet.assumed)
+    profile = sheet.keep(SingleNodeModel().solve(model, fleet.node.accelerator, **options))
     calibrated = options["efficiency"] == "calibrated"
     return _answer(sheet, model, fleet, profile, options, calibrated)
 
 
-def _options(plan: Plan, model: Workload, chip: HardwareNode, assumed: dict[str, str]) -> dict[str, Any]:
-    work = plan.workload
+def measured_metrics(plan: Plan) -> dict[str, Measured]:
+    """The metrics of a plan of one pass that are measured, without the rest of its answer: for tables of many rows."""
+    fleet, model = find_fleets(plan.hardware).one, workload_of(plan.workload)
+    return read_off(SingleNodeModel().solve(model, fleet.node.accelerator, **_options(plan, model, fleet, {})))
+
+
+Measured = tuple[Any, tuple[Any, Any] | None]
+"""A value and its interval, where one is stated."""
+
+
+def read_off(profile: PerformanceProfile) -> dict[str, Measured]:
+    """What is measured of a pass: its time, its rate, and the energy of a sample where that is known."""
+    latency, rate, band = profile.latency, profile.throughput, profile.interval
+    found: dict[str, Measured] = {
+        "latency": (latency, band),
+        "throughput": (rate, None if band is None else (rate * (latency / band[1]), rate * (latency / band[0]))),
+    }
+    if profile.energy is not None:
+        of_pass = profile.energy_interval
+        sample = profile.energy_per_inference
+        shares = None if of_pass is None else tuple((end / profile.energy).to("").magnitude for end in of_pass)
+        found["energy_per_sample"] = (sample, None if shares is None else (sample * shares[0], sample * shares[1]))
+    return found
+
+
+def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str]) -> dict[str, Any]:
+    work, devices = plan.workload, fleet.total_accelerators
+    if devices > 1 and work.phase != "generate":
+        raise InputError(
+            f"One pass runs on one accelerator, and {devices:,} are given; plan serving (mlsysim serve) or training "
+            "(mlsysim train) for more, or whole images of a denoiser (phase generate).",
+            field="hardware",
+        )
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,
-        "precision": precision_of(plan, assumed, chip, first="fp16"),
+        "precision": precision_of(plan, assumed, fleet.node.accelerator, first="fp16"),
         "efficiency": fidelity_of(plan, model, assumed),
         "seq_len": work.seq_len,
         "phase": work.phase,
         "runtime": plan.hardware.stack,
+        "random_arrivals": work.random_arrivals,
+        "measured_rate": work.measured_rate,
+        "ring": plan.parallelism.ring,
+        "devices": devices if devices > 1 else None,
     }
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _answer(
-    sheet: Sheet, model: Workload, fleet: Any, profile: PerformanceProfile, options: dict[str, Any], calibrated: bool
+    sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProfile, options: dict[str, Any], calibrated: bool
 ) -> Answer:
     plan, chip, ledger = sheet.plan, fleet.node.accelerator, profile.ledger
     assert ledger is not None
     sheet.ledger, sheet.memory, sheet.time_parts = ledger, memory_bar(ledger), time_parts(ledger)
     latency = to_si(profile.latency, "s")
     needed, capacity = to_si(profile.memory_footprint, "byte"), to_si(profile.memory_capacity, "byte")
-    band = profile.interval
-    _facts(sheet, model, chip, profile, options["precision"])
+    measured = read_off(profile)
+    _facts(sheet, model, fleet, profile, options["precision"])
 
     sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(byte_unit(needed)), 2)
     sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(byte_unit(capacity)), 2)
     weights = _in_flash(ledger)
     if weights is not None:
         there = chip.memory.flash_capacity
+        assert there is not None
         sheet.add("feasibility", "flash", "Flash for weights", quantity(weights, "byte").to(byte_unit(weights)), 2)
         sheet.add("feasibility", "flash_capacity", "Flash there is", there.to(byte_unit(to_si(there, "byte"))), 2)
     score_walls(sheet, ledger, _PASS, {3: f"MFU {profile.mfu:.1%}"}, fails=not profile.feasible)
@@ -84,9 +115,10 @@ def _answer(
         "Time of a pass",
         profile.latency.to(time_unit(latency)),
         wall,
-        in_unit_of(band, latency),
+        in_unit_of(measured["latency"][1], latency),
     )
-    sheet.add("performance", "throughput", "Samples a second", profile.throughput.to("1/s"), wall)
+    rate, band = measured["throughput"]
+    sheet.add("performance", "throughput", "Samples a second", rate.to("1/s"), wall, band)
     sheet.add("performance", "mfu", "Model FLOP utilisation", float(profile.mfu), 3)
     sheet.add(
         "performance", "arithmetic_intensity", "Arithmetic intensity", profile.arithmetic_intensity.to("flop/byte"), 1
@@ -113,20 +145,20 @@ def _answer(
     )
 
 
-def _facts(sheet: Sheet, model: Workload, chip: HardwareNode, profile: PerformanceProfile, precision: str) -> None:
+def _facts(sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProfile, precision: str) -> None:
     """What equations of metrics show beside other metrics."""
-    ledger = profile.ledger
+    ledger, chip, devices = profile.ledger, fleet.node.accelerator, fleet.total_accelerators
     assert ledger is not None
     sheet.facts |= {
         "memory_stated": chip.memory.capacity,
         "flash_stated": chip.memory.flash_capacity,
         "price_stated": chip.unit_cost,
         "battery": chip.battery_capacity,
-        "accelerators": 1,
+        "accelerators": devices,
         "parameters": model.parameter_count,
         "weight_bytes": quantity(bytes_per_element(precision), "byte"),
         "peak": quantity(profile.named("peak", "flop/s"), "flop/s"),
-        "model_operations": quantity(profile.named("flops", "flop"), "flop"),
+        "model_operations": quantity(devices * profile.named("flops", "flop"), "flop"),
         "operations": quantity(profile.named("flops", "flop"), "flop"),
         "bytes_moved": quantity(profile.named("bytes", "byte"), "byte"),
         "samples": profile.named("samples"),
@@ -145,14 +177,15 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
     if energy is None:
         sheet.unknown.append(f"The TDP of {chip.name} is not published, so energy is not known.")
     else:
-        sample = profile.energy_per_inference
+        sample, band = read_off(profile)["energy_per_sample"]
         sheet.facts["energy_of_the_pass"] = energy
         sheet.add(
             "macro",
             "energy_per_sample",
             "Energy of a sample",
-            sample.to("J") if to_si(sample, "J") >= 0.1 else sample.to("mJ"),
+            sample.to(unit := "J" if to_si(sample, "J") >= 0.1 else "mJ"),
             18,
+            None if band is None else (band[0].to(unit), band[1].to(unit)),
         )
         if region is not None:
             place = site_of(region, None, Assumptions())

@@ -100,7 +100,19 @@ class WorkloadPart(Part):
     model: str = Field(min_length=1, max_length=_TEXT, description="a name of the zoo, or a path to a model file")
     batch_size: int | None = Field(default=None, ge=1, le=_MOST, description="sequences or samples of a step or pass")
     seq_len: int | None = Field(default=None, ge=1, le=10**8, description="tokens of a sequence")
+    image_size: int | None = Field(
+        default=None, ge=1, le=10**5, description="pixels of an image's side, where the network takes more than one"
+    )
     precision: str | None = Field(default=None, max_length=40, description="number format, such as bf16 or fp8")
+    steps: int | None = Field(
+        default=None, ge=1, le=10**4, description="denoising steps of an image, where they are not the model's own"
+    )
+    random_arrivals: bool | None = Field(
+        default=None, description="samples of one pass come at random and may not wait long (tensorrt)"
+    )
+    measured_rate: float | None = Field(
+        default=None, gt=0, le=1e12, description="samples a second as measured; the energy of a pass is of this rate"
+    )
     tokens: Amount | None = Field(default=None, description="tokens to train on, such as 15e12 or 15T")
     optimizer: str | None = Field(default=None, max_length=40, description="such as adam, sgd or muon")
     lora_rank: int | None = Field(default=None, ge=1, le=4096, description="train adapters of this rank")
@@ -192,6 +204,9 @@ class ParallelismPart(Part):
     dp: int | None = Field(default=None, ge=1, le=10**7, description="data-parallel degree; must agree with the rest")
     ep: int | None = Field(default=None, ge=1, le=65536, description="expert-parallel degree")
     cp: int | None = Field(default=None, ge=1, le=4096, description="context-parallel degree")
+    ring: int | None = Field(
+        default=None, ge=1, le=1024, description="accelerators of a denoiser that pass keys around; the rest swap heads"
+    )
     virtual_stages: int | None = Field(default=None, ge=1, le=128, description="pipeline chunks of a device")
     schedule: str | None = Field(default=None, max_length=40, description="pipeline schedule, such as 1f1b")
     micro_batch: int | None = Field(default=None, ge=1, le=_MOST, description="sequences of a micro-batch")

@@ -14,6 +14,7 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import GridProfile
 from mlsysim.models.base import Workload
+from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
@@ -85,9 +86,29 @@ def read_named(name: str) -> tuple[Workload, tuple[str, ...]]:
 def workload_of(work: WorkloadPart) -> Workload:
     """The model of a plan, with the plan's own dimensions in place of the zoo's; one that has no name there from them alone."""
     if work.dimensions is None:
-        return find_model(work.model)
+        found = find_model(work.model)
+        if work.steps is not None:
+            found = _in_steps(found, work.steps)
+        if work.image_size is None:
+            return found
+        from mlsysim.models.counted import at_image_size
+
+        return at_image_size(found, work.image_size)
     own = ((name, getattr(work.dimensions, name)) for name in type(work.dimensions).model_fields)
     return _with_dimensions(work.model, tuple((name, value) for name, value in own if value is not None))
+
+
+@lru_cache(maxsize=256)
+def _in_steps(model: Workload, steps: int) -> Workload:
+    """A denoiser with another number of steps."""
+    if not isinstance(model, DiffusionWorkload):
+        raise InputError(f"{model.name} is no denoiser, so it has no steps.", field="steps")
+    return type(model)(**{**_stated(model), "denoising_steps": steps})
+
+
+def _stated(model: Workload, *without: str) -> dict[str, Any]:
+    """The fields that a model was built from."""
+    return {name: getattr(model, name) for name in model.model_fields_set if name not in without}
 
 
 @lru_cache(maxsize=256)
@@ -98,12 +119,7 @@ def _with_dimensions(model: str, dimensions: tuple[tuple[str, Any], ...]) -> Wor
         return TransformerWorkload(name=model, **given)
     if not isinstance(known, TransformerWorkload):
         raise InputError(f"{known.name} is not a transformer, so it has no such dimensions.", field="dimensions")
-    fields = {
-        name: getattr(known, name)
-        for name in type(known).model_fields
-        if name in known.model_fields_set and name not in ("parameters", "active_parameters", "metadata")
-    }
-    return type(known)(**{**fields, **given})
+    return type(known)(**{**_stated(known, "parameters", "active_parameters", "metadata"), **given})
 
 
 def find_fleets(part: HardwarePart) -> Groups:

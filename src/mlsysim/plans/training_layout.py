@@ -15,6 +15,7 @@ from mlsysim.plans.open_choices import fidelity_of, precision_of
 from mlsysim.plans.plan import ParallelismPart, Plan
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.vocabulary import python_name
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 
@@ -63,11 +64,12 @@ def step_options(
 ) -> dict[str, Any]:
     """Keyword arguments of DistributedModel for a plan."""
     work, hard, split = plan.workload, plan.hardware, plan.parallelism
+    known = getattr(model, "has_dimensions", False) or trained_by_runtime(model, fleet.node.accelerator)
     options: dict[str, Any] = {
         "batch_size": batch,
         "seq_len": seq_len,
         "precision": precision_of(plan, assumed, fleet.node.accelerator),
-        "efficiency": fidelity_of(plan, model, assumed, known=getattr(model, "has_dimensions", False)),
+        "efficiency": fidelity_of(plan, model, assumed, known),
     }
     if split.overlap is None and not isinstance(options["efficiency"], str):
         # At first order everything that can hide does; a stack says itself what it hides.
@@ -81,7 +83,9 @@ def step_options(
         options["stack"] = hard.stack
     if hard.power_cap is not None:
         options["power_cap"] = hard.power_cap
-    if split.automatic:
+    if split.automatic and isinstance(options["efficiency"], str) and model.fixed_shape:
+        assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
+    elif split.automatic:
         split = _best_layout(plan, model, fleet, options, assumed)
     for name in _PASSED:
         value = getattr(split, name)

@@ -177,7 +177,7 @@ def diffusion_time(
     features = diffusion_features(
         work, chip, batch_size, steps * model.guidance_passes, steps, ulysses, ring, precision
     )
-    return _combined(features, work.operations * batch_size * steps * model.guidance_passes, tag)
+    return _combined(features, work.operations * batch_size * steps * model.guidance_passes / (ulysses * ring), tag)
 
 
 def denoising_time(

@@ -127,6 +127,7 @@ class MicrocontrollerPass:
     low: float
     high: float
     energy: float | None
+    energy_band: tuple[float, float] | None
     macs: float
     per_cycle: float
     clock: float
@@ -173,7 +174,7 @@ def microcontroller_pass(
     else:
         known = "their own runtimes" if runtime else "any of the known runtimes (none is named here)"
         notes["interval"] = f"90 % of the times of {band.rows} MLPerf Tiny results with {known}"
-    power = target.power
+    power, spread = target.power, None
     if power is not None:
         spread = interval("microcontroller energy", target.measured)
         notes["power"] = (
@@ -192,7 +193,10 @@ def microcontroller_pass(
     )
     source = table["boards"][target.name].get("source", table["source"])["title"]
     rate = macs / (each * target.clock)
-    return MicrocontrollerPass(time, low, high, energy, macs * batch, rate, target.clock, notes, source, band.regime)
+    around = None if energy is None or spread is None else spread.around(energy)
+    return MicrocontrollerPass(
+        time, low, high, energy, around, macs * batch, rate, target.clock, notes, source, band.regime
+    )
 
 
 def _default_runtime(runtimes: dict[str, float]) -> str:

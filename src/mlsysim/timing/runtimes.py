@@ -76,6 +76,16 @@ def has_inventory(model: Workload, chip: HardwareNode) -> bool:
     return model.fixed_shape and not isinstance(model, RecommendationWorkload) and chip.family != "mcu"
 
 
+def trained_by_runtime(model: Workload, chip: HardwareNode) -> bool:
+    """Whether training steps of a network are timed by a runtime; none was measured on a CPU."""
+    return has_inventory(model, chip) and chip.family != "cpu"
+
+
+def training_runtimes() -> tuple[str, ...]:
+    """Names of those whose training steps were measured."""
+    return tuple(name for name, entry in constants()["runtimes"].items() if "training" in entry)
+
+
 def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime, str]:
     """The runtime of a pass, and the stack of it that times this phase."""
     training = phase == "training"
@@ -97,7 +107,7 @@ def regime_of(stack: str, chip: HardwareNode, timed: bool = False) -> str:
     return f"vision {name}{' time' if timed else ''} on {chip.metadata.key}"
 
 
-def band_of(stack: str, chip: HardwareNode, batch: float) -> tuple[Interval, str]:
+def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False) -> tuple[Interval, str]:
     """The 90 % band of times of a stack on a chip, and what it rests on, in words.
 
     A chip without such passes gets the widest of the bands elsewhere and of a stack of the same kind whose coefficients were
@@ -107,7 +117,7 @@ def band_of(stack: str, chip: HardwareNode, batch: float) -> tuple[Interval, str
     where = constants()["measured"]["cpu" if chip.family == "cpu" else stack]
     key = chip.metadata.key
     if stack in (ENGINE, DENOISING):
-        return _common(stack, key, batch)
+        return _common(stack, key, batch, arrivals)
     if key in where.get("times", ()) or key in where.get("rates", ()):
         band = _band(stack, chip, key in where.get("times", ()))
         if band.extrapolating:
@@ -124,17 +134,19 @@ def band_of(stack: str, chip: HardwareNode, batch: float) -> tuple[Interval, str
     return _widest(bands, f"vision {stack}"), words
 
 
-def _common(stack: str, key: str | None, batch: float) -> tuple[Interval, str]:
+def _common(stack: str, key: str | None, batch: float, arrivals: bool) -> tuple[Interval, str]:
     """Bands that are one for all chips: those of TensorRT, offline and for small queries, and of denoisers."""
     where = constants()["measured"][stack]
     if stack == DENOISING:
         regime, chips, rates = "diffusion", where["times"], False
+    elif arrivals:
+        regime, chips, rates = "vision engine server", where["rates"], True
     elif batch <= _QUERY:
         regime, chips, rates = "vision engine latency", where["times"], False
     else:
         regime, chips, rates = "vision engine offline", where["rates"], True
     own = interval(regime, True)
-    band = _reciprocal(own) if rates else own
+    band = reciprocal(own) if rates else own
     if key in chips:
         return band, f"90 % of {band.rows:,} passes measured with this software on this chip and on others ({regime})"
     return (
@@ -148,11 +160,11 @@ def _band(stack: str, chip: HardwareNode, timed: bool) -> Interval:
     found = interval(regime, True)
     if found.extrapolating:
         return interval("unvalidated", False).model_copy(update={"regime": regime})
-    return found if timed else _reciprocal(found)
+    return found if timed else reciprocal(found)
 
 
-def _reciprocal(band: Interval) -> Interval:
-    """The band of times where rates were measured."""
+def reciprocal(band: Interval) -> Interval:
+    """The band of times where rates were measured, and of rates where times were."""
     return band.model_copy(update={"low": 1 / band.high, "high": 1 / band.low})
 
 

@@ -45,7 +45,6 @@ __all__ = [
     "gpu_features",
     "inventory_time",
     "stack_constants",
-    "stack_of",
     "vector_rate",
 ]
 
@@ -104,7 +103,6 @@ _NAMES = {
     "product": "products",
     "attention": "attention",
     "softmax": "attention",
-    "total": "network",
     "weights": "weights",
 }
 _PRECISIONS = {"amp": "fp16", "mixed": "fp16"}
@@ -131,7 +129,6 @@ class VisionTime:
     host: Any
     parts: dict[str, Any]
     stack: str
-    aggregate: bool
 
 
 def clock_of(chip: HardwareNode) -> float:
@@ -188,11 +185,6 @@ def gpu_features(
     vector = vector_rate(chip) * clock
     memory = to_si(chip.memory.bandwidth, "byte/s")
     effective = elementwise_bandwidth(memory, vector, intensity)
-    if inventory.aggregate:
-        return {
-            "total_operations": inventory.operations["total"] / peak,
-            "total_bytes": width * inventory.elements["total"] / effective,
-        }
     features = {
         f"{name}_operations": sum(inventory.operations.get(c, 0.0) for c in classes) / peak
         for name, classes in TENSOR.items()
@@ -212,12 +204,6 @@ def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float, precisi
     """Seconds of each term for one sample on a CPU, at a coefficient of one; measured in single precision."""
     peak, memory = _peak(chip, precision), to_si(chip.memory.bandwidth, "byte/s")
     width = _width(chip, precision)
-    if inventory.aggregate:
-        return {
-            "total_operations": inventory.operations["total"] / peak,
-            "total_bytes": width * inventory.elements["total"] / memory,
-            "total_weights": width * inventory.parameters / memory / batch,
-        }
 
     def moved(*classes: str) -> float:
         return width * sum(inventory.elements.get(c, 0.0) for c in classes) / memory
@@ -241,27 +227,6 @@ def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float, precisi
         ),
         "copy_calls": calls("copy"),
     }
-
-
-def stack_of(compiler: str, layout: str | None, training: bool) -> str:
-    """The named stack for a way to run a network; ``compiler`` is eager, graph (eager kernels in a CUDA graph) or compiled."""
-    how = {
-        "eager": "eager",
-        "": "eager",
-        "graph": "graph",
-        "dynamo": "compiled",
-        "inductor": "compiled",
-        "compiled": "compiled",
-    }
-    if compiler not in how:
-        raise unknown_name("compiler", compiler, how)
-    if layout not in (None, "", "nchw", "nhwc"):
-        raise unknown_name("memory layout", layout, ("nchw", "nhwc"))
-    if training:
-        return f"train_{layout or 'nchw'}"
-    if how[compiler] != "eager":
-        return how[compiler]
-    return f"eager_{layout or 'nchw'}"
 
 
 def _combine(coefficients: Mapping[str, float], features: Mapping[str, float], batch: float) -> dict[str, float]:
@@ -308,10 +273,10 @@ def inventory_time(
     cost = usual if launch is None else launch
     launched = inventory.kernels if stack not in CAPTURED else inventory.captured
     if not launched * cost:
-        return VisionTime(device, device, 0.0, named, stack, inventory.aggregate)
+        return VisionTime(device, device, 0.0, named, stack)
     host = launched * tag("launches", 3, "host", "t = | device, n h |_p", cost)
     total = overlapped_time(device, host, tables["launch"]["sharpness"])
-    return VisionTime(total, device, host, named, stack, inventory.aggregate)
+    return VisionTime(total, device, host, named, stack)
 
 
 def _cpu_time(
@@ -330,7 +295,7 @@ def _cpu_time(
         for name, seconds in _combine(cpu, features, batch).items()
     }
     device = sum(named.values())
-    return VisionTime(device, device, 0.0, named, "compiled", inventory.aggregate)
+    return VisionTime(device, device, 0.0, named, "compiled")
 
 
 def _named(
@@ -344,7 +309,7 @@ def _named(
     if kind == "operations":
         counted = batch * _operations(word, inventory)
         return tag(name, 1, "peak", "t = a F / P", seconds, flop=counted)
-    if "weights" in term:
+    if term == "weights":
         return tag("weights", 2, "bandwidth", "t = b w / W", seconds, moved=moved / memory_share)
     moving = tag(name, 2, "bandwidth", "t = b B (1 / W + i / V)", memory_share * seconds, moved=moved)
     if memory_share == 1.0:

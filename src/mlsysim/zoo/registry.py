@@ -43,6 +43,7 @@ class Registry:
         kind: type | None = None,
         *,
         folder: str | None = None,
+        beyond: Callable[[str], Any] | None = None,
         store: Store | None = None,
         only: str | None = None,
     ) -> None:
@@ -50,6 +51,7 @@ class Registry:
         self._columns = columns
         self._kind = kind
         self._only = only
+        self._beyond = beyond
         self._store = store or Store(word, package, files_of, build, folder or name.lower())
         self._namespaces = {
             space: Registry(
@@ -80,7 +82,11 @@ class Registry:
         return len(self.keys())
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._find(name) is not None
+        return isinstance(name, str) and (self._find(name) is not None or self._other(name) is not None)
+
+    def _other(self, name: str) -> Any:
+        """An entry that no list shows: ``beyond`` knows names of its own, such as ``timm/resnet50``."""
+        return None if self._beyond is None else self._beyond(name)
 
     def _find(self, name: str) -> str | None:
         key = self._store.find(name)
@@ -105,6 +111,9 @@ class Registry:
         key = self._find(name) if isinstance(name, str) else None
         if key is not None:
             return self._store.entry(key)
+        other = self._other(name) if isinstance(name, str) else None
+        if other is not None:
+            return other
         if default:
             return default[0]
         raise self._unknown(name)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.collectives import (
@@ -24,8 +23,6 @@ from mlsysim.timing.collectives import (
     wire_and_steps,
 )
 from mlsysim.units.registry import to_si
-
-__all__ = ["COLUMNS", "KINDS", "predict"]
 
 COLUMNS = ("collective", "gpu", "n_gpus", "n_nodes", "interconnect", "message_bytes", "metric", "value")
 
@@ -42,12 +39,9 @@ _ADAPTER = 50e9
 _LARGE = 8e9
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
+def read(row: Mapping[str, str]) -> list[Prediction]:
     """The predicted value of a row, in the row's unit."""
-    try:
-        return [_predict(row)]
-    except MLSysError as error:
-        raise Skipped(str(error)) from None
+    return [_predict(row)]
 
 
 def _predict(row: Mapping[str, str]) -> Prediction:

@@ -9,12 +9,10 @@ from collections.abc import Mapping
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 
-__all__ = ["COLUMNS", "predict"]
-
 COLUMNS = ("id", "source", "item", "hardware", "quantity", "metric", "value", "date")
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
+def read(row: Mapping[str, str]) -> list[Prediction]:
     """No prediction: the rows multiply given hours by an assumed price."""
     if "hours" in row["quantity"].lower():
         raise Excluded("accelerator-hours times an assumed price: arithmetic, not a measurement")

@@ -8,63 +8,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, predicted, whole_nodes, without_none
+from mlsysim.calibrate.questions import Question, whole_nodes, without_none
+from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
-from mlsysim.errors import MLSysError, UnknownNameError
+from mlsysim.cases.pass_times import ENERGY
+from mlsysim.errors import UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
-from mlsysim.timing.power import (
-    Activity,
-    diffusion_activity,
-    energy_per_item,
-    power_constants,
-    power_of,
-    serving_activity,
-    waiting_share,
-)
-
-__all__ = ["COLUMNS", "IMAGES", "SERVING", "image_activity", "predict", "token_activity"]
+from mlsysim.timing.power import energy_per_item, power_constants
 
 COLUMNS = ("workload", "hardware", "n_chips", "avg_power_w_per_chip", "grid_kgco2_per_kwh", "metric", "value")
 SERVING, IMAGES = "energy_per_output_token", "energy_per_image"
-_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp4": "mxfp4"}
+PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp4": "mxfp4"}
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
-    """The predicted value of a row, in the row's unit."""
-    try:
-        if row["metric"] == SERVING:
-            return [predicted(question) for question in questions(row)]
-        return [_predict(row)]
-    except MLSysError as error:
-        raise Skipped(str(error)) from None
-
-
-def _predict(row: Mapping[str, str]) -> Prediction:
-    metric = row["metric"]
-    if metric == IMAGES:
-        chip, activity, scale = image_activity(row)
-        value = scale * float(power_of(chip, activity, "diffusion"))
-        return Prediction(metric, float(row["value"]), value, "energy per image", _measured(chip))
+def read(row: Mapping[str, str]) -> list[Question | Prediction]:
+    """What to ask for a row; energy and emissions of training runs are arithmetic on the row's own power."""
+    if row["metric"] == SERVING:
+        return [_tokens(row)]
+    if row["metric"] == IMAGES:
+        return [_image(row)]
     if row["source"] == "llama-model-cards":
         raise Excluded("the model card computed it from GPU-hours and TDP: no measurement")
-    if metric in ("energy", "gross_emissions", "net_emissions"):
-        return _training(row)
-    raise Skipped(f"{metric!r} is arithmetic done, not energy")
+    if row["metric"] in ("energy", "gross_emissions", "net_emissions"):
+        return [_training(row)]
+    raise Skipped(f"{row['metric']!r} is arithmetic done, not energy")
 
 
-def questions(row: Mapping[str, str]) -> list[Question]:
+def _tokens(row: Mapping[str, str]) -> Question:
     """Serving rows ask a plan for the power of an accelerator at the measured rate; the rest of the row is arithmetic on it."""
-    if row["metric"] != SERVING:
-        raise Skipped(f"{row['metric']!r} is not asked as a plan")
-    model, task, chip, notes = _served(row)
+    model, task, chip, notes = served(row)
     devices, rate = int(row["n_chips"]), float(notes["tput"])
     tp, ep, ranks = (int(notes.get(name, "1")) for name in ("tp", "ep", "dp"))
     if ep > 1 and tp == 1 and ranks == 1:
@@ -82,7 +61,7 @@ def questions(row: Mapping[str, str]) -> list[Question]:
     plan = Plan.model_validate(
         without_none(
             task="serving",
-            workload={"model": model.metadata.key, "precision": _PRECISIONS[notes["prec"]]},
+            workload={"model": model.metadata.key, "precision": PRECISIONS[notes["prec"]]},
             hardware={"on": whole_nodes(devices, key), "efficiency": "calibrated"},
             parallelism={"tp": tp, "ep": ep if ep > 1 and getattr(model, "experts", 1) > 1 else None},
             serving=serving,
@@ -90,19 +69,17 @@ def questions(row: Mapping[str, str]) -> list[Question]:
     )
     factor = float(energy_per_item(1.0, devices, rate))
     measured = _measured(chip)
-    return [
-        Question(
-            SERVING,
-            float(row["value"]),
-            plan,
-            "accelerator_power",
-            "W",
-            factor,
-            "energy per token",
-            measured,
-            ("prompt length",),
-        )
-    ]
+    value, inferred = float(row["value"]), ("prompt length",)
+    return Question(SERVING, value, plan, "accelerator_power", "W", factor, "energy per token", measured, inferred)
+
+
+def _image(row: Mapping[str, str]) -> Question:
+    """Images ask for their energy at the measured rate."""
+    model, chip, devices, batch, steps, seconds = imaged(row)
+    key = model.metadata.key
+    plan = denoising_plan(key, chip, devices, batch, steps, measured_rate=batch / seconds)
+    known = _measured(chip)
+    return Question(IMAGES, float(row["value"]), plan, "energy_per_sample", "J", 1.0, ENERGY, known)
 
 
 def _measured(chip: HardwareNode) -> bool:
@@ -128,7 +105,7 @@ def _notes(row: Mapping[str, str]) -> dict[str, str]:
     return dict(part.split("=", 1) for part in row["notes"].split() if "=" in part)
 
 
-def _served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, str]]:
+def served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, str]]:
     """Model, task, chip and settings of a row of serving."""
     name, task = row["workload"].split(" | ")
     notes = _notes(row)
@@ -136,40 +113,19 @@ def _served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, s
     chip: HardwareNode = Hardware.get(row["hardware"])
     if task not in power_constants()["prompt_tokens"]:
         raise Skipped(f"the prompt length of the task {task!r} is not known")
-    if "tput" not in notes or notes["prec"] not in _PRECISIONS:
+    if "tput" not in notes or notes["prec"] not in PRECISIONS:
         raise Skipped("the row gives no throughput, or an unknown precision")
     return model, task, chip, notes
 
 
-def token_activity(row: Mapping[str, str]) -> tuple[HardwareNode, Activity, float]:
-    """The chip, what it does, and joules for each token for each watt of a device: features for the fit of power."""
-    model, task, chip, notes = _served(row)
-    tables = power_constants()
-    devices, rate = int(row["n_chips"]), float(notes["tput"])
-    activity = serving_activity(
-        model,
-        chip,
-        devices,
-        float(notes["avg_batch"]),
-        rate,
-        _PRECISIONS[notes["prec"]],
-        tables["prompt_tokens"][task],
-        float(notes["avg_out"]),
-    )
-    busy = waiting_share(chip) if task in tables["prepared_on_host"]["tasks"] else 1.0
-    return chip, replace(activity, busy=busy), float(energy_per_item(1.0, devices, rate))
-
-
-def image_activity(row: Mapping[str, str]) -> tuple[HardwareNode, Activity, float]:
-    """The chip, what it does, and joules for each image for each watt of a device."""
+def imaged(row: Mapping[str, str]) -> tuple[Any, HardwareNode, int, int, int, float]:
+    """Model, chip, devices, batch, steps and seconds of a row of images."""
     notes = _notes(row)
     if not {"batch", "latency_s", "steps"} <= set(notes):
         raise Skipped("the row gives no batch, latency or steps")
     model, _ = _model(row["workload"].split(" | ")[0])
     chip: HardwareNode = Hardware.get(row["hardware"])
-    devices, batch, seconds = int(row["n_chips"]), float(notes["batch"]), float(notes["latency_s"])
-    activity = diffusion_activity(model, chip, devices, batch, int(notes["steps"]), seconds)
-    return chip, activity, float(energy_per_item(1.0, devices, batch / seconds))
+    return model, chip, int(row["n_chips"]), int(notes["batch"]), int(notes["steps"]), float(notes["latency_s"])
 
 
 def _training(row: Mapping[str, str]) -> Prediction:

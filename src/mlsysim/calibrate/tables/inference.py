@@ -26,8 +26,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, predicted, whole_nodes, without_none
+from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Question, whole_nodes, without_none
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -36,8 +36,6 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine, serving_table
-
-__all__ = ["COLUMNS", "predict", "questions"]
 
 COLUMNS = (
     "model",
@@ -75,12 +73,7 @@ _FIRST = re.compile(r"qps=(\S+)", re.IGNORECASE)
 _TOKENS, _REQUESTS, _DEVICE = "tokens_per_second", "requests_per_second", "tokens_per_second_per_device"
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
-    """The measured value of a row."""
-    return [predicted(question) for question in questions(row)]
-
-
-def questions(row: Mapping[str, str]) -> list[Question]:
+def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
     try:
         measured = float(row["value"])

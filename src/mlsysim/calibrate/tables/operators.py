@@ -22,15 +22,13 @@ from mlsysim.timing.operator_times import decode_kernel_time
 from mlsysim.timing.profile import profile
 from mlsysim.units.registry import to_si
 
-__all__ = ["COLUMNS", "predict", "predict_with"]
-
 COLUMNS = ("gpu", "op", "dtype", "shape", "metric", "value", "unit")
 
 _ENGINE = "trtllm"
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
+def read(row: Mapping[str, str]) -> list[Prediction]:
     """The latency of the row's kernel."""
     chip = _chip(row["gpu"])
     return predict_with(row, chip, profile(chip))

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 
-__all__ = ["COLUMNS", "predict"]
-
 COLUMNS = ("id", "source", "system", "gpu", "n_gpus", "duration_days", "metric", "value")
 
 _RATE_TAKEN_FROM = ("llama3-herd-table5",)
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
+def read(row: Mapping[str, str]) -> list[Prediction]:
     """No prediction: rows are bounds, ranges, causes, or the run that the failure rate was taken from."""
     try:
         float(row["value"])

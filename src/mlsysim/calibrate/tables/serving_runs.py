@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, predicted, whole_nodes, without_none
+from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Question, whole_nodes, without_none
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -27,8 +27,6 @@ from mlsysim.physics.precision import precision_name
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
 
-__all__ = ["COLUMNS", "plan_of", "predict", "questions"]
-
 COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_tokens", "ttft_ms", "tpot_ms")
 
 _GATHER_STEPS = 20
@@ -36,12 +34,7 @@ _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
-    """TPOT and TTFT of a run."""
-    return [predicted(question) for question in questions(row)]
-
-
-def questions(row: Mapping[str, str]) -> list[Question]:
+def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
     if row.get("duplicate_of"):
         raise Excluded(f"the same run as {row['duplicate_of']}")

@@ -37,8 +37,6 @@ from mlsysim.timing.vision_time import inventory_time
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 
-__all__ = ["COLUMNS", "predict", "predict_with"]
-
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
 
 _CHIP = "H200"
@@ -82,7 +80,7 @@ _OBSERVED = (
 )
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
+def read(row: Mapping[str, str]) -> list[Prediction]:
     """The time or the bytes of the row's configuration."""
     return predict_with(row, profile(Hardware.get(_CHIP)))
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, answer_to, predicted, without_none
+from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Question, answer_to, without_none
 from mlsysim.calibrate.training_rows import Run, read_run
 from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.errors import MLSysError
@@ -21,8 +21,6 @@ from mlsysim.plans.plan import Plan
 from mlsysim.timing.stacks import stack
 from mlsysim.timing.training_chip import constants, training_chip
 from mlsysim.units.registry import to_si
-
-__all__ = ["COLUMNS", "plan_of", "predict", "questions"]
 
 COLUMNS = ("model", "seq", "n_gpus", "tp", "pp", "microbatch", "global_batch", "recompute", "reported_metric", "value")
 
@@ -34,12 +32,7 @@ _NAMES = {"modules": "light", "selective": "attention"}
 """Modes of a stack by the part of a layer that they compute again."""
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
-    """The predicted value of a row, beside the measured one."""
-    return [predicted(question) for question in questions(row)]
-
-
-def questions(row: Mapping[str, str]) -> list[Question]:
+def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
     metric = row.get("reported_metric") or ""
     if metric in _NOT_MEASURED or (row.get("source") or "").startswith("seed"):

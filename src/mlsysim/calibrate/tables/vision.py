@@ -1,46 +1,44 @@
 """Rows of ``vision.csv``: throughput, latency and energy of vision networks, image diffusion and microcontrollers.
 
+    timm, DeepLearningExamples, MLPerf training    a pass on one device, or a step of data parallelism, under the row's runtime
+    MLPerf inference                               TensorRT: large batches (offline, server), or one query (latencies)
+    ML.ENERGY                                      whole images of a denoiser on one device or several
+    MLPerf Tiny                                    a microcontroller under the submitter's runtime
+
 Settings that a row lacks: training of NVIDIA's DeepLearningExamples is taken at 128 images a device; MLPerf tasks have the lengths,
-windows and steps of ``data/vision_engines.toml``. A time to train includes convergence, which no model of a system predicts.
+steps and batches of ``data/vision_engines.toml``. Several devices that each run passes of their own are so many times one of them. A time to
+train includes convergence, which no model of a system predicts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.timm import timm_inventory
-from mlsysim.errors import MLSysError
+from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Question, whole_nodes, without_none
+from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.inventory import Inventory, inventory_of, totals
+from mlsysim.models.base import Workload
+from mlsysim.models.counted import PREFIX, counted_sizes
+from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.models.registry import Models
-from mlsysim.timing.diffusion_time import diffusion_time
-from mlsysim.timing.engine_rates import engine_latency, engine_time
-from mlsysim.timing.microcontroller import Board, board, inference_energy, inference_time
-from mlsysim.timing.runtimes import regime_of
-from mlsysim.timing.vision_time import constants, inventory_time, stack_of
-
-__all__ = ["COLUMNS", "board_of", "predict", "runtime_of", "task_of"]
+from mlsysim.plans.plan import Plan
+from mlsysim.timing.microcontroller import Board, board
+from mlsysim.timing.runtimes import ENGINE, regime_of, runtime_for
+from mlsysim.timing.vision_time import constants
+from mlsysim.units.registry import to_si
 
 COLUMNS = ("model", "task", "device", "img_size", "gmacs", "macts", "metric", "value")
 
-MEASURED = {
-    "RTX_3090",
-    "RTX_4090",
-    "Core_i7_12700H",
-    "Core_i9_10940X",
-    "H100",
-    "B200",
-    "H200",
-    "A100",
-    "V100_16GB",
-    "V100_32GB",
-    "T4",
-}
+MEASURED = (
+    *("RTX_3090", "RTX_4090", "Core_i7_12700H", "Core_i9_10940X", "H100", "B200", "H200", "A100"),
+    *("V100_16GB", "V100_32GB", "T4"),
+)
 """Chips whose rows took part in a fit or a check of the constants."""
 
 _TIMM_NAMES = {
@@ -56,32 +54,18 @@ _TIMM_NAMES = {
     "resnet": ("resnet50", 224),
 }
 _BATCH = 128
+_PRECISIONS = {"amp": "fp16", "mixed": "fp16", "bfloat16": "bf16"}
+_COMPILERS = {"": "eager", "eager": "eager", "dynamo": "compiled", "inductor": "compiled"}
 
 
-def predict(row: Mapping[str, str]) -> list[Prediction]:
-    """The predicted value of a row, in the row's unit."""
-    try:
-        return [_predict(row)]
-    except MLSysError as error:
-        raise Skipped(str(error)) from None
-
-
-def _predict(row: Mapping[str, str]) -> Prediction:
-    metric, task = row["metric"], row["task"]
+def read(row: Mapping[str, str]) -> list[Question]:
+    """What to ask for a row."""
     if "NOT CONFIRMED" in row["notes"]:
         raise Excluded("the source of this figure could not be confirmed")
-    if metric == "time_to_train":
+    if row["metric"] == "time_to_train":
         raise Skipped("a time to train includes convergence, which is not a property of the system")
-    if task == "infer-mcu":
-        return _microcontroller(row)
-    if task == "diffusion-infer":
-        return _diffusion(row)
-    source = row["source"]
-    if source.startswith("mlperf-inference"):
-        return _engine(row)
-    if metric != "samples_per_s":
-        raise Skipped(f"the metric {metric!r} is not modelled")
-    return _framework(row)
+    kind = row["task"] if row["task"] in _OTHER else row["source"].rpartition("-")[0]
+    return [_OTHER.get(kind, _framework)(row)]
 
 
 def _chip(row: Mapping[str, str]) -> HardwareNode:
@@ -98,158 +82,202 @@ def _number(row: Mapping[str, str], name: str) -> float:
         raise Skipped(f"the row gives no {name}") from None
 
 
-def _prediction(
-    row: Mapping[str, str], value: float, regime: str, measured: bool, inferred: tuple[str, ...]
-) -> Prediction:
-    return Prediction(row["metric"], _number(row, "value"), value, regime, measured, inferred)
+def _plan(task: str, on: str, stack: str | None, split: dict[str, Any] | None = None, **work: Any) -> Plan:
+    return Plan.model_validate(
+        without_none(
+            task=task,
+            workload=work,
+            hardware={"on": on, "efficiency": "calibrated", "stack": stack},
+            parallelism=split or {},
+        )
+    )
+
+
+def _key(chip: HardwareNode) -> str:
+    return chip.metadata.key or chip.name
 
 
 # --- frameworks: timm, DeepLearningExamples, MLPerf training --------------------------------------------------------
 
 
-def _inventory(row: Mapping[str, str]) -> tuple[Inventory, tuple[str, ...]]:
-    name, size = _TIMM_NAMES.get(row["model"], (row["model"], int(row["img_size"] or 0)))
-    found = timm_inventory(name, size)
-    if found is not None:
-        return found, ()
-    if row["gmacs"] and row["macts"]:
-        operations, activations = 2e9 * float(row["gmacs"]), 1e6 * float(row["macts"])
-        return totals(name, operations, activations, 1e6 * float(row["mparams"] or 0)), ("operators from totals",)
-    return _zoo_inventory(row["model"]), ("operators from the zoo's layers",)
-
-
 @cache
-def _zoo_inventory(name: str) -> Inventory:
+def network_of(name: str, size: str) -> tuple[Workload, int | None]:
+    """The network of a row, and its image size where it was counted at several."""
+    plain, pixels = _TIMM_NAMES.get(name, (name, int(size or 0)))
+    plain = plain.split(".")[0]
+    sizes = counted_sizes().get(plain, ())
+    if pixels in sizes:
+        return Models.get(PREFIX + plain), pixels
+    if sizes:
+        raise InputError(f"The operators of {plain} were not counted at {pixels} pixels.")
     model = Models.get(name)
-    if not getattr(model, "fixed_shape", False):
-        raise Skipped(f"{model.name} is not a network of fixed shape")
-    return inventory_of(model)
+    if not model.fixed_shape:
+        raise InputError(f"{model.name} is not a network of fixed shape.")
+    return model, None
 
 
-def _framework(row: Mapping[str, str]) -> Prediction:
+def runtime_of_row(row: Mapping[str, str]) -> str:
+    """The software that ran a network: of timm by its columns, of NVIDIA's examples by the model's name."""
+    if row["source"].startswith("timm-"):
+        if row["compiler"] not in _COMPILERS or row["layout"] not in ("", "nchw", "nhwc"):
+            raise Skipped(f"the compiler {row['compiler']!r} or the layout {row['layout']!r} is not known")
+        eager = _COMPILERS[row["compiler"]] == "eager"
+        return "eager_nhwc" if eager and row["layout"] == "nhwc" else _COMPILERS[row["compiler"]]
+    if row["source"].startswith("mlperf-training") or row["model"].endswith("-mxnet"):
+        return "dle_mxnet"
+    return "dle_tensorflow" if row["model"].endswith("-tf") else "dle_pytorch"
+
+
+def _framework(row: Mapping[str, str]) -> Question:
+    if row["metric"] != "samples_per_s":
+        raise Skipped(f"the metric {row['metric']!r} is not modelled")
+    published = row["source"].startswith("mlperf-training")
+    if published and row["model"].startswith("dlrm"):
+        raise Skipped("training of recommendation models with sharded embedding tables is not modelled here")
     chip = _chip(row)
-    inventory, inferred = _inventory(row)
-    training, devices = row["task"] == "train", float(row["n_devices"] or 1)
-    batch = float(row["batch"]) if row["batch"] else float(_BATCH)
+    model, size = network_of(row["model"], row["img_size"])
+    inferred: tuple[str, ...] = ("operators from the zoo's layers",) if size is None else ()
+    training, devices = row["task"] == "train", int(row["n_devices"] or 1)
+    batch = int(float(row["batch"] or _BATCH))
     if not row["batch"]:
         inferred += (f"batch {_BATCH}",)
     precision = row["precision"]
-    if row["source"].startswith("timm-"):
-        stack = stack_of(row["compiler"], row["layout"], training)
-        regime = regime_of(stack, chip)
-        if inventory.aggregate:
-            regime += " from totals"
-    elif row["source"].startswith("mlperf-training"):
-        if row["model"].startswith("dlrm"):
-            raise Skipped("training of recommendation models with sharded embedding tables is not modelled here")
-        stack, regime, precision = "dle_mxnet_train", "vision mlperf training", "mixed"
-        batch = max(1.0, batch / devices)
+    if published:
+        # Of these logs the batch is that of all devices.
+        batch, precision = max(1, round(batch / devices)), "mixed"
         inferred += ("mixed precision",)
-    else:
-        stack = _example_stack(row["model"], training)
-        regime = regime_of(stack, chip)
     if not precision:
         raise Skipped("the row gives no precision")
-    seconds = inventory_time(inventory, chip, batch, precision, stack).total
-    scaling = constants()["data_parallel"]["share"] if devices > 1 else 1.0
-    if row["source"].startswith("mlperf-training") and row["model"] == "ssd":
+    name = runtime_of_row(row)
+    regime = regime_of(runtime_for(model, "training" if training else "inference", name)[1], chip)
+    on, factor, work = f"1x{_key(chip)}", float(devices), {"model": model.metadata.key, "image_size": size}
+    if training:
+        on = whole_nodes(devices, _key(chip))
+        ranks = int(on.partition("x")[0])
+        batch, factor = batch * ranks, devices / ranks
+    if published and row["model"] == "ssd":
         # These logs print the throughput of one device: times the devices it agrees with the time to train, alone it does not.
-        devices, inferred = 1.0, (*inferred, "throughput of one device")
-    return _prediction(row, scaling * devices * batch / seconds, regime, chip.metadata.key in MEASURED, inferred)
-
-
-def _example_stack(model: str, training: bool) -> str:
-    framework = "mxnet" if model.endswith("-mxnet") else "tensorflow" if model.endswith("-tf") else "pytorch"
-    if framework == "tensorflow" and not training:
-        raise Skipped("no constants for inference in TensorFlow")
-    return f"dle_{framework}{'_train' if training else ''}"
+        factor, inferred = factor / devices, (*inferred, "throughput of one device")
+    plan = _plan(
+        "training" if training else "inference",
+        on,
+        name,
+        {"tp": 1, "micro_batches": 1} if training else None,
+        **work,
+        batch_size=batch,
+        precision=_PRECISIONS.get(precision, precision),
+    )
+    asked = "tokens_per_second" if training else "throughput"
+    regime = "vision mlperf training" if published else regime
+    known = _key(chip) in MEASURED
+    return Question(row["metric"], _number(row, "value"), plan, asked, "1/s", factor, regime, known, inferred)
 
 
 # --- inference engines: MLPerf ------------------------------------------------------------------------------------------
 
 
 @cache
-def task_of(model: str) -> tuple[Inventory, dict[str, Any]]:
+def task_of(model: str) -> tuple[Workload, dict[str, Any]]:
     """The network of an MLPerf task and its facts; the accuracy target makes no difference here."""
     name = re.sub(r"-99(\.9)?$", "", model)
     facts = constants()["mlperf"]["tasks"].get(name)
     if facts is None:
         raise Skipped(f"what a sample of the MLPerf task {name!r} evaluates is not published")
-    network = Models.get(facts["model"])
-    if "tokens" in facts:
-        return inventory_of(network, seq_len=facts["tokens"]), facts
-    return inventory_of(network), facts
+    return Models.get(facts["model"]), facts
 
 
-def _in_engine_fit(chip: HardwareNode) -> bool:
-    return (chip.generation or "").replace(" ", "_") in constants()["tensorrt"]
+def task_inventory(model: str) -> tuple[Inventory, int]:
+    """The operators of an MLPerf task's network, and its passes for each sample."""
+    network, facts = task_of(model)
+    return inventory_of(network, facts.get("tokens")), getattr(network, "passes_per_image", 1)
 
 
-def _engine(row: Mapping[str, str]) -> Prediction:
-    chip = _chip(row)
-    inventory, facts = task_of(row["model"])
-    passes = facts.get("passes", 1)
-    regime = "vision engine offline"
-    metric = row["metric"]
-    if metric in ("singlestream_p90_latency", "multistream_p99_latency"):
-        samples = 8 if metric.startswith("multi") else 1
-        seconds = engine_latency(inventory, chip, samples, passes)
-        return _prediction(row, seconds * 1e3, "vision engine latency", _in_engine_fit(chip), ("TensorRT",))
-    rate = _number(row, "n_devices") / engine_time(inventory, chip, passes)
-    if metric == "server_completed_samples_per_s":
-        rate, regime = rate * constants()["mlperf"]["server_share"], "vision engine server"
-    elif metric != "offline_samples_per_s":
+_QUERIES = {"singlestream_p90_latency": 1, "multistream_p99_latency": 8}
+_OFFLINE, _SERVER = "offline_samples_per_s", "server_completed_samples_per_s"
+
+
+def _fitting(network: Workload, chip: HardwareNode, batch: int) -> int:
+    """The batch, or as much of it as fits beside the weights."""
+    if not network.fixed_shape:
+        return batch
+    room = to_si(chip.memory.capacity, "byte") - network.parameter_count
+    return max(1, min(batch, int(room / network.working_bytes(1, "int8"))))
+
+
+def _engine(row: Mapping[str, str]) -> Question:
+    metric, chip = row["metric"], _chip(row)
+    network, facts = task_of(row["model"])
+    if metric not in (*_QUERIES, _OFFLINE, _SERVER):
         raise Skipped(f"the metric {metric!r} is not modelled")
-    return _prediction(row, rate, regime, _in_engine_fit(chip), ("8-bit arithmetic",))
+    batch = _QUERIES.get(metric) or _fitting(network, chip, facts["batch"])
+    plan = _plan(
+        "inference",
+        f"1x{_key(chip)}",
+        ENGINE,
+        model=facts["model"],
+        batch_size=batch,
+        seq_len=facts.get("tokens"),
+        precision="int8" if chip.compute.supports("int8") or not chip.compute.supports("fp8") else "fp8",
+        phase="generate" if hasattr(network, "passes_per_image") else None,
+        random_arrivals=True if metric == _SERVER else None,
+    )
+    known = (chip.generation or "").replace(" ", "_") in constants()["tensorrt"]
+    if metric in _QUERIES:
+        value = _number(row, "value")
+        return Question(metric, value, plan, "latency", "ms", 1.0, "vision engine latency", known, ("TensorRT",))
+    regime = "vision engine server" if metric == _SERVER else "vision engine offline"
+    inferred = ("8-bit arithmetic", f"batch {batch}")
+    devices = _number(row, "n_devices")
+    return Question(metric, _number(row, "value"), plan, "throughput", "1/s", devices, regime, known, inferred)
 
 
 # --- diffusion ------------------------------------------------------------------------------------------------------------
 
 
-def _setting(row: Mapping[str, str], name: str) -> int:
-    found = re.search(rf"\b{name}=(\d+)", row["notes"])
-    if found is None:
-        raise Skipped(f"the row gives no {name}")
-    return int(found[1])
+def denoising_plan(model: str, chip: HardwareNode, devices: int, batch: int, steps: int, **more: Any) -> Plan:
+    """Whole images of a denoiser in so many steps."""
+    ring = more.pop("ring", None)
+    work = {"model": model, "phase": "generate", "steps": steps, "batch_size": batch, "precision": "bf16", **more}
+    return _plan("inference", f"{devices}x{_key(chip)}", None, {"ring": ring}, **work)
 
 
-def _diffusion(row: Mapping[str, str]) -> Prediction:
-    chip = _chip(row)
-    model = Models.get(row["model"])
-    steps, ulysses, ring = (_setting(row, name) for name in ("steps", "ulysses", "ring"))
-    seconds = diffusion_time(model, chip, _number(row, "batch"), steps, ulysses, ring)
-    return _prediction(row, seconds, "diffusion", chip.metadata.key in MEASURED, ())
+def settings_of(row: Mapping[str, str], *names: str) -> list[int]:
+    """Whole numbers in a row's notes."""
+    found = [re.search(rf"\b{name}=(\d+)", row["notes"]) for name in names]
+    if None in found:
+        raise Skipped(f"the row gives no {names[found.index(None)]}")
+    return [int(each[1]) for each in found if each is not None]
+
+
+def _diffusion(row: Mapping[str, str]) -> Question:
+    chip, model = _chip(row), Models.get(row["model"])
+    steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
+    split = {"ring": ring} if ring > 1 else {}
+    plan = denoising_plan(model.metadata.key, chip, ulysses * ring, int(_number(row, "batch")), steps, **split)
+    known = _key(chip) in MEASURED
+    return Question(row["metric"], _number(row, "value"), plan, "latency", "s", 1.0, "diffusion", known)
 
 
 # --- microcontrollers -----------------------------------------------------------------------------------------------------
 
 
-def board_of(row: Mapping[str, str]) -> Board:
-    """The board of a row."""
+def board_of(row: Mapping[str, str]) -> tuple[Board, str | None]:
+    """The board of a row, and the peak of the zoo's chip at its clock where that is another."""
     name = re.sub(r"_(int8|float)(_max_performance|_min_ram)?$", "", row["device"])
-    special = {
-        "AndesCore_d25_tflite_micro_framework": "Andes_D25F",
-        "AndesCore_d45_tflite_micro_framework": "Andes_D45",
-        "syntiant_9120_0v9_30mhz": "Syntiant_NDP120_low",
-        "syntiant_9120_1v1_98mhz": "Syntiant_NDP120",
-    }
-    if name in special:
-        return board(special[name])
-    if name in Hardware and Hardware.get(name).metadata.key in constants()["mcu"]["boards"]:
-        return board(Hardware.get(name).metadata.key)
-    return _described_board(row)
-
-
-def _described_board(row: Mapping[str, str]) -> Board:
-    """A board that is known only by the core and the clock that its row states."""
+    boards = constants()["mcu"]["boards"]
+    if name in Hardware and (key := Hardware.get(name).metadata.key) in boards:
+        return board(key), None
     if re.search(r"acc=\s*\S", row["notes"]):
         raise Skipped(f"the accelerator of {row['device']!r} is not known")
     core = re.search(r"Cortex\W*-?(M\d+\+?)", row["notes"])
     clock = re.search(r"@ *([\d.]+) *([MG])Hz", row["notes"], re.IGNORECASE)
-    if core is None or clock is None or f"Cortex-{core[1]}" not in constants()["mcu"]["cores"]:
+    same = [key for key, entry in boards.items() if core and entry["core"] == f"Cortex-{core[1]}" and key in Hardware]
+    if clock is None or not same:
         raise Skipped(f"the core or the clock of {row['device']!r} is not known")
     hertz = float(clock[1]) * (1e6 if clock[2].upper() == "M" else 1e9)
-    return Board(row["device"], f"Cortex-{core[1]}", hertz, None)
+    known = board(same[0])
+    peak = Hardware.get(same[0]).compute.peak_flops * (hertz / known.clock)
+    return replace(known, clock=hertz, power=None, measured=False), f"{peak.to('flop/s').magnitude!r} flop/s"
 
 
 def runtime_of(row: Mapping[str, str], target: Board) -> str:
@@ -264,17 +292,31 @@ def runtime_of(row: Mapping[str, str], target: Board) -> str:
     return "plumerai" if who == "plumerai" else "default"
 
 
-def _microcontroller(row: Mapping[str, str]) -> Prediction:
-    model, target = Models.get(row["model"]), board_of(row)
-    runtime = runtime_of(row, target)
-    arithmetic = "float" if "_float" in row["device"] else "int8"
-    known = target.name in constants()["mcu"]["boards"]
-    seconds = inference_time(model, target, runtime, arithmetic)
-    if row["metric"] == "inferences_per_s":
-        return _prediction(row, 1 / seconds, "microcontroller time", known, ("runtime",))
-    if row["metric"] == "energy_per_inference":
-        joules = inference_energy(model, target, runtime)
-        if joules is None:
-            raise Skipped(f"no active power is known for {target.name}")
-        return _prediction(row, joules * 1e6, "microcontroller energy", known, ("runtime",))
-    raise Skipped(f"the metric {row['metric']!r} is not modelled")
+_OF_BOARDS = {
+    "inferences_per_s": ("throughput", "1/s", "microcontroller time"),
+    "energy_per_inference": ("energy_per_sample", "uJ", "microcontroller energy"),
+}
+
+
+def _microcontroller(row: Mapping[str, str]) -> Question:
+    model, (target, peak) = Models.get(row["model"]), board_of(row)
+    if row["metric"] not in _OF_BOARDS:
+        raise Skipped(f"the metric {row['metric']!r} is not modelled")
+    asked, unit, regime = _OF_BOARDS[row["metric"]]
+    if asked == "energy_per_sample" and target.power is None:
+        raise Skipped(f"no active power is known for {target.name}")
+    precision = "fp32" if "_float" in row["device"] else "int8"
+    work = {"model": model.metadata.key, "precision": precision}
+    plan = _plan("inference", f"1x{target.name}", runtime_of(row, target), **work)
+    if peak is not None:
+        plan = plan.replacing(hardware={"chip": {"peak_flops": peak}})
+    value = _number(row, "value")
+    return Question(row["metric"], value, plan, asked, unit, 1.0, regime, target.measured, ("runtime",))
+
+
+_OTHER: dict[str, Callable[[Mapping[str, str]], Question]] = {
+    "infer-mcu": _microcontroller,
+    "diffusion-infer": _diffusion,
+    "mlperf-inference": _engine,
+}
+"""Readers by task or source; every other row is a framework's."""

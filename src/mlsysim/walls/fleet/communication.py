@@ -37,8 +37,8 @@ from mlsysim.cases.training_memory import fitting_change, on_device, on_host, tr
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
-from mlsysim.models.training_shape import training_regime
 from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
+from mlsysim.timing.runtimes import training_runtimes
 from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
@@ -50,7 +50,6 @@ from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input,
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import interval, published
 
 CARDS = """
 14 Communication: collective bandwidth
@@ -177,9 +176,9 @@ class DistributedModel(Resolver[DistributedResult]):
         "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
         "stack": Input.of(
             "software, for efficiency='calibrated'",
-            stack_names(),
+            (*stack_names(), *training_runtimes()),
             None,
-            assumed=f"{default_stack(1)} on one accelerator, {default_stack(2)} on more",
+            assumed=f"{default_stack(1)} on one accelerator, {default_stack(2)} on more; of networks of fixed shape a runtime",
         ),
         "power_cap": Input.of(
             "power limit of each accelerator, for efficiency='calibrated'", "(0, 100000] W", None, example="500 W"
@@ -283,8 +282,8 @@ class DistributedModel(Resolver[DistributedResult]):
                     "form does not hold for such a model or format; give efficiency as a number.",
                     field="efficiency",
                 )
-            band = interval(training_regime(trainer.software.shape, job.frozen), trainer.software.chip.measured)
-            assumed.say("interval", band.regime, INFERRED, published(band, accelerators))
+            band, words = trainer.software.band(job, accelerators)
+            assumed.say("interval", band.regime, INFERRED, words)
         binding, trace, remedies = _fitting(job, layout, memory, trainer.capacity, fits)
         outcome = DistributedResult.of(
             assumed,

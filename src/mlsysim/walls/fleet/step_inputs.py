@@ -13,11 +13,13 @@ from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.recompute import again
 from mlsysim.cases.train import Device
+from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.training_shape import training_shape
-from mlsysim.timing.network import datasheet_network
+from mlsysim.timing.network import Hierarchical, datasheet_network
+from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack
 from mlsysim.timing.training_chip import chip_in_fleet
 from mlsysim.units.registry import to_si
@@ -35,13 +37,17 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     if note:
         assumed.say("arithmetic", note, CHIP)
     net = datasheet_network(fleet, topology_share(fleet, x.topology_override, assumed), assumed)
-    software = None
-    if isinstance(x.efficiency, str) and x.efficiency == CALIBRATED:
+    software: Software | NetworkSoftware | None = None
+    calibrated = isinstance(x.efficiency, str) and x.efficiency == CALIBRATED
+    if calibrated and trained_by_runtime(x.model, chip):
+        software = _of_network(x, net, assumed)
+    elif calibrated:
         shape = training_shape(x.model, x.target_share)
         found = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap)
         name = stack_name(x)
-        software = Software(shape, found, stack(name))
-        assumed.say("stack", name, SOFTWARE, f"{software.stack.name}: {software.stack.title} ({software.stack.year})")
+        chosen = stack(name)
+        software = Software(shape, found, chosen)
+        assumed.say("stack", name, SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
         if not found.measured:
             text = f"{chip.name} has no measured training constants; those of its class are used"
             assumed.say("extrapolating", True, CHIP, text)
@@ -68,6 +74,18 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     )
 
 
+def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftware:
+    """A network of fixed shape, under the runtime that is its stack."""
+    for name, plain in {**_OF_OPERATORS, "power_cap": None}.items():
+        if getattr(x, name) != plain:
+            raise InputError(f"{name} has no effect on {x.model.name}, whose operators are not layers.", field=name)
+        assumed.pop(name, None)
+    ring = chip_in_fleet(x.fleet, "bf16", net.fabric).network
+    software = NetworkSoftware.of(x.model, x.fleet.node.accelerator, x.stack, ring)
+    assumed.say("stack", software.runtime.name, SOFTWARE, f"{software.runtime.name}: {software.runtime.title}")
+    return software
+
+
 def stack_name(x: Any) -> str:
     """The software that was asked for, or the default for so many accelerators."""
     return str(x.stack or default_stack(x.fleet.total_accelerators))
@@ -75,15 +93,15 @@ def stack_name(x: Any) -> str:
 
 def schedule_given(x: Any) -> str | None:
     """The schedule that was asked for, else the stack's own; None for 1F1B, interleaved with virtual stages."""
-    if x.schedule is not None or not isinstance(x.efficiency, str):
+    if x.schedule is not None or not isinstance(x.efficiency, str) or x.model.fixed_shape:
         return x.schedule
     return stack(stack_name(x)).schedule
 
 
 def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
     """What is trained, and under which rules."""
-    software = None if trainer.software is None else trainer.software.stack
-    settings = _first_order(x) if software is None else _of_stack(x, software, assumed)
+    software = trainer.software.stack if isinstance(trainer.software, Software) else None
+    settings = _first_order(x, trainer) if software is None else _of_stack(x, software, assumed)
     zero, parallel, overlap, deduplicated = settings
     mode = x.activation_recomputation
     return Job(
@@ -111,13 +129,13 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
     )
 
 
-def _first_order(x: Any) -> tuple[Any, bool, Overlap, bool]:
+def _first_order(x: Any, trainer: Trainer) -> tuple[Any, bool, Overlap, bool]:
     overlap = Overlap(
         tensor=x.overlap_tp,
         expert=x.overlap_ep,
         context=x.overlap_cp,
         pipeline=x.overlap_pp,
-        data=x.overlap_efficiency if x.overlap_comm else 0.0,
+        data=x.overlap_efficiency if x.overlap_comm or trainer.software is not None else 0.0,
     )
     return x.zero_stage, x.sequence_parallel, overlap, bool(x.deduplicated_exchange)
 

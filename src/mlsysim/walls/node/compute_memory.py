@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import remedies
-from mlsysim.cases.joules import Draw, profiled_draw, proportional_draw, with_joules
+from mlsysim.cases.joules import Draw, profiled_draw, proportional_draw, running_draw, with_joules
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.one_pass import (
     Device,
@@ -75,6 +75,9 @@ _TRAINING_ONLY = (
 )
 
 
+_CALIBRATED_ONLY = ("devices", "ring", "random_arrivals", "measured_rate")
+
+
 class PerformanceProfile(Result):
     """What one device makes of one pass."""
 
@@ -98,6 +101,7 @@ class PerformanceProfile(Result):
     offload_spill_bytes: Memory = None
     offload_effective_bw: MemoryRate = None
     interval: tuple[Time, Time] | None = None
+    energy_interval: tuple[Energy, Energy] | None = None
 
     @property
     def energy_per_inference(self) -> Any:
@@ -146,6 +150,12 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             None,
             example="eager",
         ),
+        "devices": Input.of("devices that share each image of a calibrated denoiser", "whole [1, 1024]", 1),
+        "ring": Input.of("of them, those that pass keys and values around", "whole [1, 1024]", 1),
+        "random_arrivals": Input.of(
+            "samples come at random and may not wait long (calibrated, tensorrt)", "flag", False
+        ),
+        "measured_rate": Input.of("samples a second as measured, which energy is of (calibrated)", "(0, 1e12]", None),
     }
     equations = written(r"""
         latency_compute if first_order: T_compute = F / (P eta)
@@ -180,6 +190,10 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         phase, new, context = asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
         device = device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed)
         efficiency = None if x.efficiency == CALIBRATED else x.efficiency
+        for name in _CALIBRATED_ONLY:
+            if name in assumed.given and (efficiency is not None or phase == "training"):
+                raise InputError(f"{name!r} changes calibrated forward passes alone; leave it out.", field=name)
+            assumed.pop(name, None)
         if phase == "training":
             rank = x.lora_rank if x.is_lora else None
             recompute = x.activation_recomputation
@@ -191,7 +205,19 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             return _packed(x, phase, step, work, device, timed, assumed)
         for name in _TRAINING_ONLY:
             assumed.pop(name, None)
-        question = Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision)
+        question = Pass(
+            x.model,
+            phase,
+            x.batch_size,
+            new,
+            context,
+            x.precision,
+            x.cache_precision,
+            x.devices,
+            x.ring,
+            x.random_arrivals,
+            x.measured_rate,
+        )
         work = work_of(question)
         if efficiency is None:
             timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
@@ -258,6 +284,7 @@ def _packed(
         offload_spill_bytes=None if fits else timed.spilled,
         offload_effective_bw=None if fits or not timed.memory else work.moved / timed.memory,
         interval=timed.band,
+        energy_interval=timed.energy_band,
         shown={
             "flops": work.hardware_flops,
             "bytes": work.moved,
@@ -288,10 +315,12 @@ def _ledger(timed: Timed, chip: HardwareNode, device: Device, energy: float | No
         return with_joules(ledger, proportional_draw(chip, watts, device.peak))
     if timed.cycles is not None or chip.tdp is None:
         return with_joules(ledger, Draw(watts, 0.0, 0.0))
+    if timed.draws is not None:
+        return with_joules(ledger, running_draw(chip, watts, timed.draws))
     return with_joules(ledger, profiled_draw(chip, watts, device.peak, device.bandwidth))
 
 
-_NAMES = {1: "Compute", 2: "Memory", 3: "Software"}
+_NAMES = {1: "Compute", 2: "Memory", 3: "Software", 7: "Tail latency", 14: "Communication"}
 _ALL = 0.995
 
 

@@ -1,0 +1,107 @@
+"""A training step of a network of fixed shape, calibrated: data parallelism over the step of one device under a runtime.
+
+    T = [ m t_device + gradients not hidden ] / s
+
+t_device is a micro-batch, forward, backward and updated, as the runtime's training stack was fitted to it
+(:mod:`mlsysim.timing.vision_time`). Gradients are summed in single precision over the ring of measured training runs, beside the
+backward pass. s is what several devices keep of their speed beside one another (``data_parallel`` in ``data/vision_engines.toml``: they
+wait for the slowest, and for their images).
+
+Recomputing all activations adds a forward pass; frozen weights leave two thirds. Left out: a device that accumulates micro-batches
+updates once, while the fitted stack has an update in each (weights are below 2 % of a step at 64 images and more). Tensor, pipeline and
+context parallelism of such networks were not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlsysim.cases.algebra import PLAIN, Algebra
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.inventory import Inventory, inventory_of
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.network import Pipelined
+from mlsysim.timing.runtimes import Runtime, band_of, reciprocal, runtime_for
+from mlsysim.timing.vision_time import constants, inventory_time
+from mlsysim.zoo.intervals import Interval
+
+_TRAINED = 2 / 3
+"""Of a step, where weights are frozen: no gradients of weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSoftware:
+    """A network by its operators, the chip and the runtime that trains it, and the ring between chips."""
+
+    inventory: Inventory
+    chip: HardwareNode
+    runtime: Runtime
+    network: Pipelined | None = None
+
+    @classmethod
+    def of(cls, model: Any, chip: HardwareNode, name: str | None, network: Pipelined | None = None) -> NetworkSoftware:
+        """The software of a name, or the usual one."""
+        return cls(inventory_of(model), chip, runtime_for(model, "training", name)[0], network)
+
+    @property
+    def stack(self) -> str:
+        """The fitted stack of a training step."""
+        assert self.runtime.training is not None
+        return self.runtime.training
+
+    def congested(self, factor: Any) -> NetworkSoftware:
+        """The same with a slower fabric."""
+        return replace(self, network=None if self.network is None else self.network.congested(factor))
+
+    def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
+        """The 90 % band of rates, of steps on one device, and what it rests on."""
+        found, words = band_of(self.stack, self.chip, 1)
+        return reciprocal(found), words
+
+
+def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: str, frozen: bool, a: Algebra) -> Any:
+    """Seconds of a step of one device."""
+
+    def seconds(stack: str) -> Any:
+        return inventory_time(s.inventory, s.chip, batch, precision, stack, tag=a.tag).total
+
+    total = (_TRAINED if frozen else 1.0) * seconds(s.stack)
+    return total if recompute != "full" else total + seconds(s.runtime.inference or s.stack.removesuffix("_train"))
+
+
+def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAIN) -> Step:
+    """One optimizer step on so many devices."""
+    if layout.tp * layout.pp * layout.cp * layout.ep > 1:
+        raise InputError("Networks of fixed shape are calibrated under data parallelism alone.", field="parallelism")
+    m = layout.micro_batches * job.accumulation
+    alone = m * device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
+    device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
+    gradients = 0.0 if job.frozen else bytes_per_element("fp32") * s.inventory.parameters
+    ring: Any = 0.0
+    if s.network is not None and layout.dp > 1:
+        ring = s.network.all_reduce(gradients, s.network.group(layout.dp))
+    sent = 2 * gradients * (layout.dp - 1) / layout.dp
+    data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: sent)
+    kept = constants()["data_parallel"]["share"] if layout.dp > 1 else 1.0
+    step, shown, bubble = composed(
+        a,
+        m=1,
+        mean=device,
+        longest=device,
+        idle=0.0,
+        waited=0.0 * data,
+        data=data,
+        hides=job.overlap.data,
+        window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
+        update=0.0 * data,
+        jitter=1 / kept,
+        fixed=0.0 * data,
+        offload=0.0 * data,
+    )
+    none = 0.0 * data
+    return Step(step, device, alone, none, none, none, none, data, shown, bubble, none)

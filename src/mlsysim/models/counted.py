@@ -1,0 +1,175 @@
+"""Networks known by a count of their operators: calls, operations and elements of each class, for one sample of an image size.
+
+The networks of timm (PyTorch Image Models) are entries of the zoo by name, ``timm/resnet50``, and at every image size that was
+counted: our own count, by running each model on tensors that have a shape and no data. Tags of weights (``resnet50.a1_in1k``)
+make no difference. The table is read when the first of them is asked for.
+
+A count does not say which operator is the widest, so what a pass holds beside its weights is the mean operator of the class with
+the largest ones: a lower bound.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+from pydantic import Field
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.models.base import Workload, choose_phase, positive_number, sharding
+from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.inventory import CLASSES, Inventory
+from mlsysim.models.passes import Pass
+from mlsysim.models.stack import Recompute, training_operators
+from mlsysim.models.vision import VisionTransformerWorkload
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.units.registry import Quantity
+from mlsysim.zoo.provenance import Metadata, Source
+
+PREFIX = "timm/"
+_USUAL = 224
+_KINDS = {
+    "conv": "conv",
+    "pointwise": "conv",
+    "grouped": "conv",
+    "depthwise": "depthwise_conv",
+    "gemm": "gemm",
+    "attention": "batched_gemm",
+}
+_SOURCE = Source(
+    title="timm (PyTorch Image Models), operators counted by running each model on tensors without data",
+    url="https://github.com/huggingface/pytorch-image-models",
+    checked="2026-11-15",
+    kind="config",
+)
+
+
+class CountedWorkload(Workload):
+    """A network by the count of its operators at one image size."""
+
+    architecture: str = "counted"
+    image_size: int = Field(gt=0)
+    calls: dict[str, float]
+    operations: dict[str, float]
+    elements: dict[str, float]
+
+    @property
+    def fixed_shape(self) -> bool:
+        return True
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What calibrated times are made of."""
+        return Inventory(self.name, self.parameter_count, self.calls, self.operations, self.elements)
+
+    @property
+    def flops_per_sample(self) -> float:
+        """Operations of one forward pass of one sample."""
+        return sum(self.operations.values())
+
+    def lower(
+        self,
+        phase: str | None = None,
+        *,
+        batch_size: Any = 1,
+        precision: str = "fp16",
+        activation_precision: str | None = None,
+        recompute: Recompute = "none",
+        **sizes: Any,
+    ) -> ComputationGraph:
+        """An operator for each class, as many times as it is called, with the class's mean size."""
+        if sizes:
+            raise InputError(f"{self.name} has a fixed shape and takes no {', '.join(map(repr, sizes))}.")
+        phase = choose_phase(phase, "inference", ("inference", "training"), self.name)
+        batch_size = positive_number(batch_size, "batch_size")
+        p = Pass.of(phase, batch_size, 1, 0, precision, sharding(), activation_precision)
+        ops = [self._operator(name, batch_size, p) for name in self.calls]
+        if phase == "training":
+            ops = training_operators(ops, recompute)
+        return ComputationGraph(
+            name=self.name,
+            parameter_count=self.parameter_count,
+            weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
+            operators=ops,
+            phase=phase,
+            batch_size=batch_size,
+        )
+
+    def working_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
+        """Bytes of the mean operator of the class with the largest ones; scores stay inside a fused attention."""
+        each = (n / self.calls[name] for name, n in self.elements.items() if name != "softmax")
+        return max(each, default=0.0) * max(bytes_per_element(precision), 1.0) * batch_size
+
+    def _operator(self, name: str, batch: Any, p: Pass) -> Operator:
+        calls, work = self.calls[name], self.operations.get(name, 0.0)
+        half = batch * self.elements.get(name, 0.0) / calls * p.activation / 2
+        return Operator(
+            name,
+            _KINDS.get(name, "elementwise"),
+            "layers",
+            count=calls,
+            m=batch,
+            flops=batch * work / calls,
+            weight_bytes=work / self.flops_per_sample * self.parameter_count / calls * p.weight,
+            input_bytes=half,
+            output_bytes=half,
+        )
+
+
+@cache
+def _table() -> dict[str, dict[int, dict[str, str]]]:
+    packed = files("mlsysim.models").joinpath("data", "timm.csv.gz").read_bytes()
+    found: dict[str, dict[int, dict[str, str]]] = {}
+    for row in csv.DictReader(io.StringIO(gzip.decompress(packed).decode())):
+        found.setdefault(row["model"], {})[int(row["image"])] = row
+    return found
+
+
+def counted_sizes() -> dict[str, tuple[int, ...]]:
+    """Image sizes that were counted, by the network's name."""
+    return {name: tuple(sizes) for name, sizes in _table().items()}
+
+
+@cache
+def timm_network(name: str, image_size: int | None = None) -> CountedWorkload:
+    """A network of timm at an image size, or at the usual one where none is given."""
+    plain = name.removeprefix(PREFIX).split(".")[0]
+    if plain not in _table():
+        raise unknown_name("timm network", plain, _table())
+    sizes = _table()[plain]
+    size = image_size or (_USUAL if _USUAL in sizes else min(sizes))
+    if size not in sizes:
+        known = ", ".join(str(each) for each in sorted(sizes))
+        raise InputError(f"{PREFIX}{plain} was counted at {known} pixels, not at {size}.", field="image_size")
+    row = sizes[size]
+    calls, operations, elements = (
+        {c: float(row[f"{c}_{what}"]) for c in CLASSES if row.get(f"{c}_{what}")}
+        for what in ("calls", "operations", "elements")
+    )
+    return CountedWorkload(
+        name=f"{PREFIX}{plain}",
+        metadata=Metadata.of(f"{PREFIX}{plain}", (_SOURCE,)),
+        parameters=float(row["parameters"]),
+        image_size=size,
+        calls=calls,
+        operations=operations,
+        elements=elements,
+    )
+
+
+def at_image_size(model: Workload, size: int) -> Workload:
+    """A network on images of another size: a vision transformer, or one that was counted at that size."""
+    own = getattr(model, "image_size", None)
+    if own == size:
+        return model
+    if isinstance(model, CountedWorkload):
+        return timm_network(model.name, size)
+    if isinstance(model, VisionTransformerWorkload):
+        fields = {name: getattr(model, name) for name in model.model_fields_set - {"parameters", "metadata"}}
+        return VisionTransformerWorkload(**{**fields, "image_size": size})
+    known = f" of {own} pixels" if own else ""
+    raise InputError(f"{model.name} is known for its own images{known}; leave image_size out.", field="image_size")
