@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim import InputError, NetworkFabric
-from mlsysim.walls.data.locality import TopologyModel, fat_tree_hops, ring_hops
+from mlsysim.physics.topology import fat_tree_hops, ring_hops
+from mlsysim.walls.data.locality import TopologyModel
 
 NDR = "InfiniBand_NDR"
 KINDS = ("fat_tree", "rail_optimized", "dragonfly", "dragonfly_plus", "torus_2d", "torus_3d", "switched", "full_mesh")

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.units.kernel import kernel
+from mlsysim.cases.feeding import Path, pipeline_utilization
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -34,21 +34,6 @@ Can storage deliver the training data as fast as the accelerator consumes it?
 """
 
 _GB = 1e9
-
-
-@kernel("""
-    bandwidth: byte/s [1e5, 1e12], sharers whole [1, 64], miss_fraction [0.01, 1],
-    amplification [1, 10] -> supply: byte/s
-""")
-def path_supply(bandwidth: Any, sharers: Any, miss_fraction: Any, amplification: Any) -> Any:
-    """What one accelerator gets through a shared path when only misses take it."""
-    return bandwidth / (sharers * miss_fraction * amplification)
-
-
-@kernel("demand: byte/s [1e5, 1e12], supply: byte/s [1e5, 1e12] -> utilization")
-def pipeline_utilization(demand: Any, supply: Any) -> Any:
-    """Demand over supply; above 1 the accelerator waits."""
-    return demand / supply
 
 
 class DataResult(Result):
@@ -100,16 +85,11 @@ class DataModel(Resolver[DataResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> DataResult:
         """Compare the demand for data with the narrowest path that it takes."""
-        chip, demand = x.hardware, x.workload_data_rate
-        miss = 1.0 - x.cache_hit_ratio
-        paths = self._paths(x, assumed)
-        limits = {
-            name: path_supply(bandwidth, sharers, miss if shared else 1.0, amplification)
-            for name, (bandwidth, sharers, amplification, shared) in paths.items()
-            if miss > 0 or not shared
-        }
-        if not limits:
-            return self._unknown(x, assumed)
+        demand = x.workload_data_rate
+        paths = _paths(x, assumed)
+        if not paths:
+            return _unknown(x, assumed)
+        limits = {name: path.supply for name, path in paths.items()}
         bottleneck = min(limits, key=lambda name: limits[name])
         supply = limits[bottleneck]
         rho = pipeline_utilization(demand, supply)
@@ -124,9 +104,10 @@ class DataModel(Resolver[DataResult]):
             f"Wall 8 (Ingestion) {'binds' if stalled else 'does not bind'}: {bottleneck.lower()} delivers "
             f"{supply / _GB:.3g} GB/s, {told}."
         )
-        bandwidth, sharers, amplification, shared = paths[bottleneck]
         return DataResult.of(
             assumed,
+            paths[bottleneck],
+            x,
             feasible=not stalled,
             binding=Binding(8, "Ingestion", rho, sentence),
             demand_bw=demand,
@@ -137,51 +118,40 @@ class DataModel(Resolver[DataResult]):
             margin=supply - demand,
             slowdown_factor=max(1.0, rho),
             limits=limits,
-            shown={
-                "path_bandwidth": bandwidth,
-                "sharers": sharers,
-                "amplification": amplification,
-                "miss_fraction": miss if shared else 1.0,
-            },
-            cited={"hardware": chip},
         )
 
-    @staticmethod
-    def _paths(x: Any, assumed: dict[str, str]) -> dict[str, tuple[float, float, float, bool]]:
-        """Known paths by name: bandwidth, sharers, read amplification, and whether only misses take it."""
-        chip = x.hardware
-        paths: dict[str, tuple[float, float, float, bool]] = {}
-        storage = x.storage_bandwidth
-        if storage is None and chip.storage is not None:
-            storage = to_si(chip.storage.bandwidth, "byte/s")
-            assumed["storage_bandwidth"] = f"{storage / _GB:.4g} GB/s, of {chip.name}"
-        if storage is not None:
-            paths["Storage"] = (storage, x.accelerators, x.read_amplification, True)
-        if x.nic_bandwidth is not None:
-            paths["Network"] = (x.nic_bandwidth, x.accelerators, 1.0, True)
-        if chip.interconnect is not None:
-            paths["Interconnect"] = (to_si(chip.interconnect.bandwidth, "byte/s"), 1, 1.0, False)
-        return paths
 
-    @staticmethod
-    def _unknown(x: Any, assumed: dict[str, str]) -> DataResult:
-        """Nothing is known of the supply: neither a verdict nor a number is made up."""
-        reason = (
-            f"{x.hardware.name} states neither storage nor host link"
-            if x.cache_hit_ratio < 1
-            else f"all reads hit the cache and {x.hardware.name} states no host link"
-        )
-        sentence = f"Wall 8 (Ingestion) cannot be judged: {reason}; give 'storage_bandwidth'."
-        assumed["supply"] = "not known"
-        return DataResult.of(
-            assumed,
-            binding=Binding(8, "Ingestion", None, sentence),
-            demand_bw=x.workload_data_rate,
-            supply_bw=None,
-            utilization=None,
-            is_stalled=None,
-            bottleneck="Unknown",
-            margin=None,
-            slowdown_factor=None,
-            limits={},
-        )
+def _paths(x: Any, assumed: Assumptions) -> dict[str, Path]:
+    """Paths that are known and that some of the reads take, by name."""
+    chip, miss, paths = x.hardware, 1.0 - x.cache_hit_ratio, {}
+    storage = x.storage_bandwidth
+    if storage is None and chip.storage is not None:
+        storage = to_si(chip.storage.bandwidth, "byte/s")
+        assumed["storage_bandwidth"] = f"{storage / _GB:.4g} GB/s, of {chip.name}"
+    if storage is not None and miss > 0:
+        paths["Storage"] = Path(storage, x.accelerators, x.read_amplification, miss)
+    if x.nic_bandwidth is not None and miss > 0:
+        paths["Network"] = Path(x.nic_bandwidth, x.accelerators, 1.0, miss)
+    if chip.interconnect is not None:
+        paths["Interconnect"] = Path(to_si(chip.interconnect.bandwidth, "byte/s"), 1, 1.0, 1.0)
+    return paths
+
+
+def _unknown(x: Any, assumed: Assumptions) -> DataResult:
+    """Nothing is known of the supply: neither a verdict nor a number is made up."""
+    reason = (
+        f"{x.hardware.name} states neither storage nor host link"
+        if x.cache_hit_ratio < 1
+        else f"all reads hit the cache and {x.hardware.name} states no host link"
+    )
+    sentence = f"Wall 8 (Ingestion) cannot be judged: {reason}; give 'storage_bandwidth'."
+    assumed["supply"] = "not known"
+    unknown: dict[str, Any] = dict.fromkeys(("supply_bw", "utilization", "is_stalled", "margin", "slowdown_factor"))
+    return DataResult.of(
+        assumed,
+        binding=Binding(8, "Ingestion", None, sentence),
+        demand_bw=x.workload_data_rate,
+        bottleneck="Unknown",
+        limits={},
+        **unknown,
+    )

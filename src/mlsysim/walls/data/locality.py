@@ -30,14 +30,14 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError, unknown_name
-from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import minimum, where
+from mlsysim.physics.topology import DIMENSIONS, DRAGONFLIES, SPELLINGS, TITLES, TREES, bisection_bandwidth, worst_cut
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs, default_constant
+from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.result import MemoryRate, Result
+from mlsysim.zoo.constants import constant
 
 CARDS = """
 10 Locality: bisection bandwidth
@@ -45,66 +45,7 @@ BW_eff = BW_link beta / oversubscription (Leiserson 1985)
 How much of a link is left when half of the machine talks to the other half?
 """
 
-_DIMENSIONS = {"torus_2d": 2, "torus_3d": 3}
-_TITLES = {
-    "fat_tree": "fat-tree",
-    "rail_optimized": "rail-optimised fat-tree",
-    "dragonfly": "dragonfly",
-    "dragonfly_plus": "dragonfly+",
-    "torus_2d": "2D torus",
-    "torus_3d": "3D torus",
-    "switched": "single switch",
-    "full_mesh": "full mesh",
-}
-_SPELLINGS = {
-    "clos": "fat_tree",
-    "leaf_spine": "fat_tree",
-    "rail_optimised": "rail_optimized",
-    "dragonfly+": "dragonfly_plus",
-    "2d_torus": "torus_2d",
-    "3d_torus": "torus_3d",
-}
 _BOTH_DIRECTIONS = ("NVLink", "Infinity Fabric")
-
-
-@kernel("oversubscription [1, 8] -> share")
-def tree_share(oversubscription: Any) -> Any:
-    """Bisection share of a tree of switches."""
-    return minimum(1 / oversubscription, 1.0)
-
-
-@kernel("global_links [0.3, 2], crossing [0.5, 1], oversubscription [1, 8] -> share")
-def dragonfly_share(global_links: Any, crossing: Any, oversubscription: Any) -> Any:
-    """Bisection share of groups that are all joined to each other: the global links that lead to the other half."""
-    return minimum(global_links * crossing / oversubscription, 1.0)
-
-
-@kernel("longest_ring [2, 64] -> share")
-def torus_share(longest_ring: Any) -> Any:
-    """Bisection share of a torus: two links of each ring are cut, for half of the ring's nodes."""
-    return minimum(4 / longest_ring, 1.0)
-
-
-@kernel("nodes whole [2, 1e5] -> share")
-def mesh_share(nodes: Any) -> Any:
-    """Bisection share of nodes that are all joined to each other and split their bandwidth."""
-    return minimum(nodes / (2 * (nodes - 1)), 1.0)
-
-
-@kernel("ring [2, 64] -> hops")
-def ring_hops(ring: Any) -> Any:
-    """Mean distance along a ring, over all nodes of it: k/4 for even k, (k^2 - 1) / (4 k) for odd."""
-    odd = abs(ring % 2 - 1) < 1e-9
-    return ring / 4 - where(odd, 1 / (4 * ring), 0 * ring)
-
-
-@kernel("ports whole [2, 1e5], leaf [2, 64], pod [64, 4096] -> hops")
-def fat_tree_hops(ports: Any, leaf: Any, pod: Any) -> Any:
-    """Mean links between switches: 0 under one leaf, 2 inside a pod, 4 beyond, over the other ports."""
-    near = minimum(leaf, ports) - 1
-    middle = minimum(pod, ports) - 1
-    others = ports - 1
-    return (2 * (middle - near) + 4 * (others - middle)) / others
 
 
 class TopologyResult(Result):
@@ -128,9 +69,7 @@ class TopologyModel(Resolver[TopologyResult]):
         "fabric": Input.of(
             "the network: an entry of Fabrics, its name, or a NetworkFabric", "fabric", example="InfiniBand_NDR"
         ),
-        "topology": Input.of(
-            "shape of the network, instead of the fabric's own: " + ", ".join(_TITLES), "object", None
-        ),
+        "topology": Input.of("shape of the network, instead of the fabric's own: " + ", ".join(TITLES), "object", None),
         "num_nodes": Input.of("nodes on the network", "whole [1, 1e9]", 64),
         "oversubscription": Input.of(
             "oversubscription of the upper stages, instead of the fabric's own", "[1, 1000]", None
@@ -138,12 +77,12 @@ class TopologyModel(Resolver[TopologyResult]):
         "ports_per_node": Input.of(
             "ports of each node; a rail-optimised network has one rail for each", "whole [1, 64]", 1
         ),
-        "switch_radix": Input.of("ports of a switch", "whole [2, 4096]", int(default_constant("switch_radix"))),
+        "switch_radix": Input.of("ports of a switch", "whole [2, 4096]", constant("switch_radix")),
         "groups": Input.of("groups of a dragonfly; None for many", "whole [2, 1e6]", None),
         "global_links_per_node": Input.of(
             "links that leave a dragonfly group for each node in it",
             "(0, 64]",
-            default_constant("dragonfly_global_links_per_node"),
+            constant("dragonfly_global_links_per_node"),
         ),
         "shape": Input.of("lengths of a torus, as (16, 16, 16) or '16x16x16'; a cube where not given", "object", None),
     }
@@ -153,7 +92,7 @@ class TopologyModel(Resolver[TopologyResult]):
             o = oversubscription
         bisection_bw_fraction if is_dragonfly: beta = min(1, r f / o), f = g / (2 (g - 1)) for g groups
             \beta = \min\left(1, \frac{r}{o}\,\frac{g}{2 (g - 1)}\right)
-            r = global_links, f = crossing, o = oversubscription
+            r = global_links_per_node, f = crossing, o = oversubscription
         bisection_bw_fraction if is_torus: beta = min(1, 4 / k) / o, k the longest ring
             \beta = \frac{1}{o}\min\left(1, \frac{4}{k}\right)
             k = longest_ring, o = oversubscription
@@ -176,7 +115,7 @@ class TopologyModel(Resolver[TopologyResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> TopologyResult:
         """Evaluate the worst cut and the mean distance."""
         fabric, nodes = x.fabric, x.num_nodes
-        kind = self._kind(x, assumed)
+        kind = _kind(x, assumed)
         link = fabric.bandwidth
         if fabric.technology in _BOTH_DIRECTIONS:
             link = link / 2
@@ -185,109 +124,85 @@ class TopologyModel(Resolver[TopologyResult]):
         if over is None:
             over = fabric.oversubscription_ratio
             assumed["oversubscription"] = f"{over:g}, of {fabric.name}"
-        share, hops, context = self._shape(x, kind, over, assumed)
-        ports = nodes * x.ports_per_node
-        effective = link * share
-        whole = to_si(effective, "GB/s") * ports / 2
+        if kind in DRAGONFLIES and nodes > 1:
+            if x.groups is None:
+                assumed["groups"] = "many"
+            elif x.groups > nodes:
+                raise InputError(f"TopologyModel: {x.groups} groups are more than the {nodes} nodes.", field="groups")
+        cut = worst_cut(
+            kind,
+            nodes,
+            over,
+            ports=x.ports_per_node,
+            radix=x.switch_radix,
+            groups=x.groups,
+            global_links=x.global_links_per_node,
+            rings=_rings(x, DIMENSIONS[kind], assumed) if kind in DIMENSIONS and nodes > 1 else (),
+        )
+        name, share = f"the {TITLES[kind]} of {nodes} nodes", cut.share
+        if share >= 1:
+            sentence = f"Wall 10 (Locality) does not bind: {name} has full bisection bandwidth."
+        else:
+            sentence = f"Wall 10 (Locality): across the worst cut, {name} leaves each node {share:.3g} of its link."
+        whole = bisection_bandwidth(to_si(link, "GB/s"), share, nodes * x.ports_per_node)
         return TopologyResult.of(
             assumed,
-            binding=Binding(10, "Locality", 1 / share, self._sentence(kind, nodes, share)),
-            effective_bw=effective,
+            cut,
+            x,
+            binding=Binding(10, "Locality", 1 / share, sentence),
+            effective_bw=link * share,
             bisection_bw=quantity(whole, "GB/s"),
             bisection_bw_fraction=share,
             uniform_traffic_fraction=min(1.0, 2 * share),
-            hops_avg=hops,
+            hops_avg=cut.hops,
             topology=kind,
-            num_nodes=nodes,
-            shown={"link": to_si(link, "byte/s"), "oversubscription": over, **context},
-            cited={"fabric": fabric},
+            shown={
+                "link": to_si(link, "byte/s"),
+                "oversubscription": over,
+                "is_tree": nodes > 1 and kind in (*TREES, "switched"),
+                "is_mesh": nodes > 1 and kind == "full_mesh",
+                "is_torus": cut.longest_ring,
+                "is_dragonfly": cut.crossing,
+            },
         )
 
-    @staticmethod
-    def _sentence(kind: str, nodes: int, share: float) -> str:
-        if share >= 1:
-            return (
-                f"Wall 10 (Locality) does not bind: the {_TITLES[kind]} of {nodes} nodes has full bisection bandwidth."
-            )
-        return f"Wall 10 (Locality): across the worst cut, the {_TITLES[kind]} of {nodes} nodes leaves each node {share:.3g} of its link."
 
-    @staticmethod
-    def _kind(x: Any, assumed: dict[str, str]) -> str:
-        given = x.topology
-        if given is None:
-            given = x.fabric.topology
-            assumed["topology"] = f"{given}, of {x.fabric.name}"
-        folded = str(given).lower().replace("-", "_").replace(" ", "_")
-        kind = _SPELLINGS.get(folded, folded)
-        if kind not in _TITLES:
-            raise unknown_name(
-                "topology with a known bisection", given, _TITLES, remedy="use one of " + ", ".join(_TITLES) + "."
-            )
-        for name, kinds in (
-            ("groups", ("dragonfly", "dragonfly_plus")),
-            ("global_links_per_node", ("dragonfly", "dragonfly_plus")),
-            ("switch_radix", ("fat_tree", "rail_optimized")),
-        ):
-            if kind not in kinds:
-                assumed.pop(name, None)
-        if x.shape is not None and kind not in _DIMENSIONS:
-            raise InputError(
-                f"TopologyModel: 'shape' is the shape of a torus, not of a {_TITLES[kind]}.", field="shape"
-            )
-        return kind
+def _kind(x: Any, assumed: Assumptions) -> str:
+    """The topology by its own name."""
+    given = x.topology
+    if given is None:
+        given = x.fabric.topology
+        assumed["topology"] = f"{given}, of {x.fabric.name}"
+    folded = str(given).lower().replace("-", "_").replace(" ", "_")
+    kind = SPELLINGS.get(folded, folded)
+    if kind not in TITLES:
+        remedy = "use one of " + ", ".join(TITLES) + "."
+        raise unknown_name("topology with a known bisection", given, TITLES, remedy=remedy)
+    for name, kinds in (("groups", DRAGONFLIES), ("global_links_per_node", DRAGONFLIES), ("switch_radix", TREES)):
+        if kind not in kinds:
+            assumed.pop(name, None)
+    if x.shape is not None and kind not in DIMENSIONS:
+        raise InputError(f"TopologyModel: 'shape' is the shape of a torus, not of a {TITLES[kind]}.", field="shape")
+    return kind
 
-    def _shape(self, x: Any, kind: str, over: float, assumed: dict[str, str]) -> tuple[float, float, dict[str, Any]]:
-        """Bisection share, mean hops, and what the equations name."""
-        nodes = x.num_nodes
-        if nodes == 1:
-            return 1.0, 0.0, {}
-        if kind in ("fat_tree", "rail_optimized"):
-            # A rail joins the same port of every node, so one leaf reaches as many nodes as it has ports down.
-            ports = nodes if kind == "rail_optimized" else nodes * x.ports_per_node
-            leaf = max(1.0, x.switch_radix / 2)
-            hops = fat_tree_hops(ports, leaf, leaf * leaf)
-            return tree_share(over), hops, {"is_tree": True}
-        if kind == "switched":
-            return tree_share(over), 0.0, {"is_tree": True}
-        if kind == "full_mesh":
-            return mesh_share(nodes) / over, 1.0, {"is_mesh": True}
-        if kind in _DIMENSIONS:
-            rings = self._rings(x, _DIMENSIONS[kind], assumed)
-            longest = max(rings)
-            context = {"is_torus": True, "longest_ring": longest}
-            return torus_share(longest) / over, sum(ring_hops(ring) for ring in rings), context
-        if x.groups is None:
-            assumed["groups"] = "many"
-            crossing = 0.5
-        elif x.groups > nodes:
-            raise InputError(f"TopologyModel: {x.groups} groups are more than the {nodes} nodes.", field="groups")
-        else:
-            crossing = mesh_share(x.groups)
-        share = dragonfly_share(x.global_links_per_node, crossing, over)
-        return share, 3.0, {"is_dragonfly": True, "global_links": x.global_links_per_node, "crossing": crossing}
 
-    @staticmethod
-    def _rings(x: Any, dimensions: int, assumed: dict[str, str]) -> tuple[float, ...]:
-        """Lengths of the torus."""
-        if x.shape is None:
-            side = round(x.num_nodes ** (1 / dimensions), 9)
-            assumed["shape"] = " x ".join([f"{side:.4g}"] * dimensions)
-            return (side,) * dimensions
-        parts = x.shape.lower().split("x") if isinstance(x.shape, str) else x.shape
-        try:
-            rings = tuple(int(part) for part in parts)
-        except (TypeError, ValueError):
-            raise UnitError(
-                f"The 'shape' input of TopologyModel must be lengths such as (16, 16, 16) or '16x16x16', got {str(x.shape)[:40]!r}.",
-                field="shape",
-            ) from None
-        if len(rings) != dimensions or any(ring < 1 for ring in rings) or math.prod(rings) != x.num_nodes:
-            raise InputError(
-                f"TopologyModel: a shape of {' x '.join(map(str, rings))} is no torus of {dimensions} dimensions "
-                f"and {x.num_nodes} nodes.",
-                field="shape",
-            )
-        return tuple(float(ring) for ring in rings)
+def _rings(x: Any, dimensions: int, assumed: Assumptions) -> tuple[float, ...]:
+    """Lengths of the torus."""
+    if x.shape is None:
+        side = round(x.num_nodes ** (1 / dimensions), 9)
+        assumed["shape"] = " x ".join([f"{side:.4g}"] * dimensions)
+        return (side,) * dimensions
+    parts = x.shape.lower().split("x") if isinstance(x.shape, str) else x.shape
+    try:
+        rings = tuple(int(part) for part in parts)
+    except (TypeError, ValueError):
+        wanted = "lengths such as (16, 16, 16) or '16x16x16'"
+        words = f"The 'shape' input of TopologyModel must be {wanted}, got {str(x.shape)[:40]!r}."
+        raise UnitError(words, field="shape") from None
+    if len(rings) != dimensions or any(ring < 1 for ring in rings) or math.prod(rings) != x.num_nodes:
+        torus = f"no torus of {dimensions} dimensions and {x.num_nodes} nodes"
+        raise InputError(f"TopologyModel: a shape of {' x '.join(map(str, rings))} is {torus}.", field="shape")
+    return tuple(float(ring) for ring in rings)
 
 
 def topology_share(fleet: Any, topology: Any, assumed: dict[str, str]) -> float | None:

@@ -23,9 +23,8 @@ import math
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.feeding import Fed, preparing_time, worker_rate
 from mlsysim.errors import InputError, UnitError
-from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -38,24 +37,6 @@ CARDS = """
 T = B / R_cpu (Murray et al. 2021)
 Can the processors decode and augment as fast as the accelerator consumes?
 """
-
-
-@kernel("workers whole [1, 512], cores whole [1, 512], rate: 1/s -> rate: 1/s")
-def worker_rate(workers: Any, cores: Any, rate: Any) -> Any:
-    """Samples per second of all workers; those beyond the cores add nothing."""
-    return minimum(workers, cores) * rate
-
-
-@kernel("samples [1, 1e5], offloaded [0.01, 0.99], rate: 1/s -> time: s")
-def transform_time(samples: Any, offloaded: Any, rate: Any) -> Any:
-    """Time of the processors for one batch."""
-    return samples * (1 - offloaded) / rate
-
-
-@kernel("transform: s [1e-4, 100], accelerator: s [1e-4, 100], overlap [0.5, 1] -> time: s")
-def pipeline_step(transform: Any, accelerator: Any, overlap: Any) -> Any:
-    """The longer of the two with prefetching (overlap 1), their sum without (overlap 0)."""
-    return maximum(transform, accelerator) + (1 - overlap) * minimum(transform, accelerator)
 
 
 class TransformationResult(Result):
@@ -129,93 +110,68 @@ class TransformationModel(Resolver[TransformationResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> TransformationResult:
         """Compare preparing a batch with using it."""
-        if x.accelerator_step_time is None:
-            raise InputError(
-                "TransformationModel.solve needs 'accelerator_step_time': the step when the accelerator never waits.",
-                field="accelerator_step_time",
+        accelerator, offloaded = x.accelerator_step_time, x.gpu_decode_fraction
+        if accelerator is None:
+            words = (
+                "TransformationModel.solve needs 'accelerator_step_time': the step when the accelerator never waits."
             )
-        per_worker, rate = self._rates(x)
-        batch, offloaded = x.batch_size, x.gpu_decode_fraction
-        prepare = transform_time(batch, offloaded, rate)
-        accelerator = x.accelerator_step_time
+            raise InputError(words, field="accelerator_step_time")
+        per_worker, rate = _rates(x)
         if offloaded > 0:
             if x.gpu_decode_rate is None:
                 assumed["gpu_decode_rate"] = "a unit of its own, at no cost to the step"
             else:
-                accelerator += batch * offloaded / x.gpu_decode_rate
-        step = pipeline_step(prepare, accelerator, 1.0 if x.prefetch else 0.0)
-        demand = batch / accelerator
-        bound = prepare > accelerator
-        headroom = accelerator / prepare if prepare > 0 else None
-        needed = None if per_worker is None else math.ceil(demand * (1 - offloaded) / per_worker)
-        by = f"{max(prepare, accelerator) / min(prepare, accelerator):.3g} times" if prepare > 0 else "more than"
+                accelerator += preparing_time(x.batch_size, offloaded, x.gpu_decode_rate)
+        share = 1 - offloaded
+        fed = Fed(x.batch_size, share, preparing_time(x.batch_size, share, rate), accelerator, x.prefetch)
+        bound, headroom = fed.is_bottleneck, fed.headroom_ratio
+        by = "more than" if headroom is None else f"{max(headroom, 1 / headroom):.3g} times"
         longer, shorter = ("preparing a batch", "using it") if bound else ("using a batch", "preparing it")
         sentence = f"Wall 9 (Transformation) {'binds' if bound else 'does not bind'}: {longer} takes {by} as long as {shorter}."
         return TransformationResult.of(
             assumed,
+            fed,
             feasible=not bound,
             binding=Binding(9, "Transformation", None if headroom is None else 1 / headroom, sentence),
-            transform_time=prepare,
-            accelerator_step_time=accelerator,
-            step_time=step,
-            is_bottleneck=bound,
-            accelerator_utilization=accelerator / step,
-            slowdown_factor=step / accelerator,
             cpu_throughput=rate,
-            demand_rate=demand,
-            delivered_rate=batch / step,
-            headroom_ratio=headroom,
-            workers_needed=needed,
+            workers_needed=None if per_worker is None else fed.workers_needed(per_worker),
             shown={"worker_rate": per_worker, "no_prefetch": not x.prefetch},
         )
 
-    @staticmethod
-    def _rates(x: Any) -> tuple[float | None, float]:
-        """Samples per second of one worker (where stated) and of all."""
-        if (x.cpu_throughput is None) == (x.worker_throughput is None):
-            raise InputError(
-                "TransformationModel.solve needs either 'cpu_throughput' of all processors or 'workers' with 'worker_throughput'.",
-                field="cpu_throughput",
-            )
-        if x.cpu_throughput is not None:
-            if x.workers is not None:
-                raise InputError(
-                    "TransformationModel.solve: 'workers' goes with 'worker_throughput'; 'cpu_throughput' is of all together.",
-                    field="workers",
-                )
-            return None, samples_per_second("cpu_throughput", x.cpu_throughput, x.sample_size_bytes)
-        if x.workers is None:
-            raise InputError("TransformationModel.solve needs 'workers' with 'worker_throughput'.", field="workers")
-        one = samples_per_second("worker_throughput", x.worker_throughput, x.sample_size_bytes)
-        cores = x.workers if x.cores is None else x.cores
-        return one, worker_rate(x.workers, cores, one)
+
+def _rates(x: Any) -> tuple[float | None, float]:
+    """Samples per second of one worker (where stated) and of all."""
+    if (x.cpu_throughput is None) == (x.worker_throughput is None):
+        needs = "either 'cpu_throughput' of all processors or 'workers' with 'worker_throughput'"
+        raise InputError(f"TransformationModel.solve needs {needs}.", field="cpu_throughput")
+    if x.cpu_throughput is not None:
+        if x.workers is not None:
+            words = "'workers' goes with 'worker_throughput'; 'cpu_throughput' is of all together"
+            raise InputError(f"TransformationModel.solve: {words}.", field="workers")
+        return None, samples_per_second("cpu_throughput", x.cpu_throughput, x.sample_size_bytes)
+    if x.workers is None:
+        raise InputError("TransformationModel.solve needs 'workers' with 'worker_throughput'.", field="workers")
+    one = samples_per_second("worker_throughput", x.worker_throughput, x.sample_size_bytes)
+    return one, worker_rate(x.workers, x.workers if x.cores is None else x.cores, one)
 
 
 def samples_per_second(name: str, given: Any, sample_bytes: float | None) -> float:
     """A rate in samples per second, from samples per second or from bytes per second and the size of a sample."""
     try:
-        rate = given if isinstance(given, Quantity) else Quantity(given) if isinstance(given, str) else None
-        if rate is not None and rate.check("1/[time]"):
-            value = to_si(rate, "1/s")
-        elif rate is not None and sample_bytes is not None:
-            value = to_si(rate, "byte/s") / sample_bytes
-        elif rate is not None:
-            to_si(rate, "byte/s")
-            raise InputError(
-                f"TransformationModel: {name!r} in bytes per second needs 'sample_size_bytes'.",
-                field="sample_size_bytes",
-            )
-        else:
-            raise UnitError(_rate_sentence(name, given), field=name)
+        rate = Quantity(given) if isinstance(given, str) else given
+        if not isinstance(rate, Quantity):
+            raise UnitError("no rate")
+        by_samples = rate.check("1/[time]")
+        value = to_si(rate, "1/s" if by_samples else "byte/s")
     except (DimensionalityError, UnitError):
-        raise UnitError(_rate_sentence(name, given), field=name) from None
+        wanted = "a rate such as '850 sample/s' or '120 MB/s'"
+        words = f"The {name!r} input of TransformationModel must be {wanted}, got {str(given)[:60]!r}."
+        raise UnitError(words, field=name) from None
+    if not by_samples:
+        if sample_bytes is None:
+            words = f"TransformationModel: {name!r} in bytes per second needs 'sample_size_bytes'."
+            raise InputError(words, field="sample_size_bytes")
+        value /= sample_bytes
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"The {name!r} input of TransformationModel must be above 0, got {given!s}.", field=name)
     return value
-
-
-def _rate_sentence(name: str, given: Any) -> str:
-    return (
-        f"The {name!r} input of TransformationModel must be a rate such as '850 sample/s' or '120 MB/s', "
-        f"got {str(given)[:60]!r}."
-    )
