@@ -21,6 +21,7 @@ loads of 0.5 and 0.8.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from mlsysim.units.kernel import kernel
@@ -137,3 +138,19 @@ def exponential_tail(x: Any, waits: Any, drain: Any) -> Any:
     far = maximum(gap, _SERIES)
     phi = where(gap < _SERIES, 1 - gap / 2 + gap * gap / 6, (1 - exp(-far)) / far)
     return exp(-x) + waits * x * exp(-minimum(drain, 1.0) * x) * phi
+
+
+MOST_SERVERS = 10**9
+
+
+def fewest(enough: Callable[[int], bool], least: int) -> int | None:
+    """The fewest servers, ``least`` or more, that are enough; None where a billion are not."""
+    few, many = least - 1, least
+    while not enough(many):
+        few, many = many, 2 * many - least + 1
+        if many > MOST_SERVERS:
+            return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if enough(middle) else (middle, many)
+    return many

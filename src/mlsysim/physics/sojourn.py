@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mlsysim.physics.queueing import exponential_tail, log_erlang_c, peaked_integral_nodes
+from mlsysim.physics.queueing import exponential_tail, fewest, load, log_erlang_c, peaked_integral_nodes
 
 _CONSTANT = 1e-4
 """Below this coefficient of variation a service time counts as constant."""
@@ -154,3 +154,21 @@ def _log_moment(k: float, y: float) -> float:
         log_w = log_v - u
         total += weight * math.exp(k * log_v + log_w - y * math.exp(log_v) - highest)
     return highest + math.log(width * total)
+
+
+def replicas_for_percentile(
+    arrival_rate: float, service_time: float, cv: float, limit: float, fraction: float, slots: int = 1
+) -> int | None:
+    """The fewest replicas of ``slots`` servers with which ``fraction`` of the requests stay within ``limit``.
+
+    None where the service alone takes longer than that, so that no number of replicas is enough.
+    """
+    rest, x, offered = 1 - fraction, limit / service_time, load(arrival_rate, service_time, 1)
+
+    def enough(replicas: int) -> bool:
+        servers = replicas * slots
+        return offered < servers and Sojourn(servers, offered / servers, cv).tail(x) <= rest
+
+    if Sojourn(slots, 0.5, cv).service_tail(x) > rest:
+        return None
+    return fewest(enough, int(offered // slots) + 1)

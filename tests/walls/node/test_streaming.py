@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from mlsysim import Hardware, TransformerWorkload
 from mlsysim.errors import InputError
-from mlsysim.units.kernel import KERNELS, prove
 from mlsysim.walls.catalog import wall
 from mlsysim.walls.node.streaming import WeightStreamingModel
 
@@ -28,11 +27,6 @@ BIG = TransformerWorkload(
 
 def seconds(value):
     return value.to("s").magnitude
-
-
-@pytest.mark.parametrize("name", [name for name in KERNELS if "node.streaming" in name])
-def test_kernel_units(name):
-    prove(KERNELS[name])
 
 
 def test_the_papers_case_at_batch_one():

@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.serve import service_time
 from mlsysim.physics.queueing import load
-from mlsysim.physics.sojourn import Sojourn
+from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import HARDWARE, MODEL, Input
 from mlsysim.walls.node.serving import ServingModel, ServingResult
-from mlsysim.walls.node.tail import TailLatencyModel, replicas_for_percentile
+from mlsysim.walls.node.tail import TailLatencyModel
 from mlsysim.walls.result import Rate, Result, Time
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import cite

@@ -16,25 +16,20 @@ can be 2 to 5 times below its class) and power limits (up to 20 % on cards that 
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from importlib.resources import files
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.units.fields import Record
-from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import minimum
+from mlsysim.timing.efficiency import blended_efficiency, efficiency_class, roofline_limited
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.result import Result, WorkRate
-from mlsysim.zoo.files import Slice, parse_slice, slices
-from mlsysim.zoo.provenance import Source
 
 CARDS = """
 3 Software: achieved share of the peak (MFU)
@@ -43,72 +38,7 @@ How much of the peak does software reach?
 """
 
 
-@kernel("peak: flop/s [1e9, 1e16], efficiency [0.01, 1] -> rate: flop/s")
-def achieved_rate(peak: Any, efficiency: Any) -> Any:
-    """What is left of the peak."""
-    return peak * efficiency
-
-
-@kernel("""
-    efficiency [0.01, 1], operations: flop [1e6, 1e18], moved: byte [1e3, 1e13], peak: flop/s [1e9, 1e16],
-    bandwidth: byte/s [1e6, 1e14] -> efficiency
-""")
-def roofline_limited(efficiency: Any, operations: Any, moved: Any, peak: Any, bandwidth: Any) -> Any:
-    """The class's efficiency, or arithmetic intensity over ridge point where that is less."""
-    return minimum(efficiency, (operations / moved) * (bandwidth / peak))
-
-
-@kernel("""
-    products: flop [1e6, 1e18], products_efficiency [0.01, 1], attention: flop [1e6, 1e18],
-    attention_efficiency [0.01, 1] -> efficiency
-""")
-def blended_efficiency(products: Any, products_efficiency: Any, attention: Any, attention_efficiency: Any) -> Any:
-    """Efficiency of work in two parts that run one after the other: the times add, so the inverses do."""
-    return (products + attention) / (products / products_efficiency + attention / attention_efficiency)
-
-
-class EfficiencyClass(Record):
-    """A class of work: the range of eta that publications report and a value to start from."""
-
-    name: str
-    meaning: str
-    low: float
-    typical: float
-    high: float
-    sources: tuple[Source, ...]
-
-
-@lru_cache(maxsize=1)
-def _index() -> dict[str, Slice]:
-    text = files("mlsysim.data").joinpath("efficiency.toml").read_text(encoding="utf-8")
-    return {piece.key: piece for piece in slices("efficiency.toml", text)}
-
-
-def efficiency_classes() -> list[str]:
-    """Names of all classes."""
-    return list(_index())
-
-
-@cache
-def efficiency_class(name: str) -> EfficiencyClass:
-    """The class of that name."""
-    index = _index()
-    if name not in index:
-        raise unknown_name("class of work", name, index)
-    return EfficiencyClass(name=name, **parse_slice(index[name]))
-
-
-WORKLOAD_TYPES = (
-    "ffn",
-    "gemm",
-    "attention",
-    "flash_attention",
-    "transformer",
-    "training",
-    "prefill",
-    "decode",
-    "convolution",
-)
+CLASSES = ("ffn", "gemm", "attention", "flash_attention", "transformer", "training", "prefill", "decode", "convolution")
 
 
 class EfficiencyResult(Result):
@@ -134,17 +64,10 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "model": MODEL,
         "hardware": HARDWARE,
-        "workload_type": Input.of("class of work", WORKLOAD_TYPES, "ffn"),
+        "workload_type": Input.of("class of work", CLASSES, "ffn"),
         "use_flash_attention": Input.of("attention fused into one kernel", "flag", False),
         "precision": PRECISION,
-        "efficiency": Input(
-            "measured efficiency, in place of the class's",
-            kind="efficiency",
-            low=0.0,
-            high=1.0,
-            low_open=True,
-            default=None,
-        ),
+        "efficiency": replace(EFFICIENCY, meaning="measured efficiency, in place of the class's", default=None),
         "batch_size": Input.of("sequences, for decode", "whole [1, 1e9]", 1),
         "seq_len": Input.of("tokens of a sequence, for a whole transformer", "whole [1, 1e8]", 2048),
     }
@@ -179,99 +102,93 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
         peak, note = arithmetic_peak(x.hardware, x.precision)
         if note:
             assumed["arithmetic"] = note
-        context: dict[str, Any] = {}
-        low, typical, high, cited = self._range(x, kind, context)
+        fused, unfused = efficiency_class("flash_attention"), efficiency_class("attention")
+        shown: dict[str, Any] = {}
+        speedup: float | None = None
+        if kind == "transformer":
+            (low, typical, high), cited, speedup = _blended(x, shown)
+        else:
+            found = efficiency_class(kind)
+            low, typical, high = found.low, found.typical, found.high
+            cited = tuple(source.title for source in found.sources)
+            if kind in ("attention", "flash_attention") and x.efficiency is None:
+                speedup = fused.typical / unfused.typical
         if x.efficiency is not None:
             low = typical = high = x.efficiency
             cited = ("given by the user",)
-            context["blended"] = False
         else:
             assumed["efficiency"] = f"{typical:.3g}, published {low:.3g} to {high:.3g} for {kind}"
-        mfu, waiting = typical, 0.0
+        mfu, breakdown = typical, {}
         if kind == "decode":
-            mfu, waiting = self._decode(x, typical, peak, context)
-            low, high = min(low, mfu), min(high, max(mfu, 1 - waiting))
-        fusion = efficiency_class("flash_attention").typical / efficiency_class("attention").typical
-        breakdown = {"useful": mfu}
-        if waiting:
-            breakdown["waiting_for_memory"] = waiting
+            mfu, ceiling = _decode(x, typical, peak, shown)
+            low, high = min(low, mfu), min(high, max(mfu, ceiling))
+            breakdown = {"waiting_for_memory": 1.0 - ceiling} if ceiling < 1 else {}
         if kind == "attention" and x.efficiency is None:
-            breakdown["unfused_attention"] = efficiency_class("flash_attention").typical - mfu
-        breakdown["software"] = max(0.0, 1.0 - sum(breakdown.values()))
-        attention = kind in ("attention", "flash_attention") and x.efficiency is None
+            breakdown["unfused_attention"] = fused.typical - mfu
+        breakdown = {"useful": mfu, **breakdown}
         return EfficiencyResult.of(
             assumed,
-            binding=self._binding(kind, mfu, waiting),
+            x,
+            binding=_binding(kind, mfu, breakdown.get("waiting_for_memory", 0.0)),
             mfu=mfu,
-            achievable_flops=achieved_rate(peak, mfu),
+            achievable_flops=peak * mfu,
             peak_flops=peak,
-            workload_type=x.workload_type,
-            use_flash_attention=x.use_flash_attention,
-            overhead_breakdown=breakdown,
+            overhead_breakdown={**breakdown, "software": max(0.0, 1.0 - sum(breakdown.values()))},
             efficiency_low=low,
             efficiency_high=high,
-            flash_attention_speedup=fusion if attention else context.get("speedup"),
+            flash_attention_speedup=speedup,
             sources=cited,
-            shown=context | {"class_efficiency": typical, "decode": kind == "decode"},
-            cited={"hardware": x.hardware, "efficiency": "; ".join(cited)},
+            shown={
+                "class_efficiency": typical,
+                "decode": kind == "decode",
+                "blended": kind == "transformer" and x.efficiency is None,
+                **shown,
+            },
+            cited={"efficiency": "; ".join(cited)},
         )
 
-    @staticmethod
-    def _range(x: Any, kind: str, context: dict[str, Any]) -> tuple[float, float, float, tuple[str, ...]]:
-        """Low, typical and high efficiency of the class, and their sources."""
-        if kind != "transformer":
-            found = efficiency_class(kind)
-            return found.low, found.typical, found.high, tuple(source.title for source in found.sources)
-        model = x.model
-        if (
-            not isinstance(model, TransformerWorkload)
-            or not model.has_dimensions
-            or model.structure == "encoder-decoder"
-        ):
-            raise InputError(
-                f"workload_type='transformer' needs a transformer of one stack with layers, hidden_dim and heads, and "
-                f"{model.name} is none; name a class of work such as 'ffn'.",
-                field="workload_type",
-            )
-        demand = model.demand("prefill", seq_len=x.seq_len, precision=x.precision)
-        attention = model.totals.attention_operations("prefill", x.seq_len, 0)
-        products = demand.flops - attention
-        matrix, plain, fused = (efficiency_class(name) for name in ("ffn", "attention", "flash_attention"))
-        inner = fused if x.use_flash_attention else plain
-        low, typical, high = (
-            float(blended_efficiency(products, getattr(matrix, end), attention, getattr(inner, end)))
-            for end in ("low", "typical", "high")
+
+def _blended(x: Any, shown: dict[str, Any]) -> tuple[tuple[float, ...], tuple[str, ...], float]:
+    """Low, typical and high efficiency of a whole transformer layer, their sources, and what FlashAttention gains."""
+    model = x.model
+    if not isinstance(model, TransformerWorkload) or not model.has_dimensions or model.structure == "encoder-decoder":
+        raise InputError(
+            f"workload_type='transformer' needs a transformer of one stack with layers, hidden_dim and heads, and "
+            f"{model.name} is none; name a class of work such as 'ffn'.",
+            field="workload_type",
         )
-        unfused = blended_efficiency(products, matrix.typical, attention, plain.typical)
-        with_fusion = blended_efficiency(products, matrix.typical, attention, fused.typical)
-        context |= {
-            "blended": True,
-            "products": products,
-            "products_efficiency": matrix.typical,
-            "attention": attention,
-            "attention_efficiency": inner.typical,
-            "speedup": float(with_fusion / unfused),
-        }
-        return low, typical, high, tuple(source.title for part in (matrix, inner) for source in part.sources)
+    attention = model.totals.attention_operations("prefill", x.seq_len, 0)
+    products = model.demand("prefill", seq_len=x.seq_len, precision=x.precision).flops - attention
+    matrix, plain, fused = (efficiency_class(name) for name in ("ffn", "attention", "flash_attention"))
+    inner = fused if x.use_flash_attention else plain
+    ends = tuple(
+        float(blended_efficiency(products, getattr(matrix, end), attention, getattr(inner, end)))
+        for end in ("low", "typical", "high")
+    )
+    before, after = (blended_efficiency(products, matrix.typical, attention, each.typical) for each in (plain, fused))
+    shown |= {
+        "products": products,
+        "products_efficiency": matrix.typical,
+        "attention": attention,
+        "attention_efficiency": inner.typical,
+    }
+    return ends, tuple(source.title for part in (matrix, inner) for source in part.sources), float(after / before)
 
-    @staticmethod
-    def _decode(x: Any, typical: float, peak: float, context: dict[str, Any]) -> tuple[float, float]:
-        """Efficiency of one decode pass, and the share of the peak that waits for memory."""
-        if not isinstance(x.model, TransformerWorkload):
-            raise InputError(
-                f"{x.model.name} does not decode token by token; use another class of work.", field="model"
-            )
-        demand = x.model.demand("decode", batch_size=x.batch_size, precision=x.precision)
-        bandwidth = to_si(x.hardware.memory.bandwidth, "byte/s")
-        mfu = float(roofline_limited(typical, demand.flops, demand.bytes, peak, bandwidth))
-        ceiling = float(roofline_limited(1.0, demand.flops, demand.bytes, peak, bandwidth))
-        context |= {"intensity": demand.flops / demand.bytes, "ridge": peak / bandwidth}
-        return mfu, 1.0 - ceiling
 
-    @staticmethod
-    def _binding(kind: str, mfu: float, waiting: float) -> Binding:
-        if waiting and abs(1.0 - waiting - mfu) < 1e-12:
-            sentence = f"Wall 2 (Memory) binds: at this batch no software lifts decode above {mfu:.3g} of the peak."
-            return Binding(2, "Memory", 1 / mfu, sentence)
-        sentence = f"Wall 3 (Software) binds: {kind} leaves {1 - mfu:.0%} of the peak unused."
-        return Binding(3, "Software", 1 / mfu, sentence)
+def _decode(x: Any, typical: float, peak: float, shown: dict[str, Any]) -> tuple[float, float]:
+    """Efficiency of one decode pass, and what the roofline allows."""
+    if not isinstance(x.model, TransformerWorkload):
+        raise InputError(f"{x.model.name} does not decode token by token; use another class of work.", field="model")
+    demand = x.model.demand("decode", batch_size=x.batch_size, precision=x.precision)
+    bandwidth = to_si(x.hardware.memory.bandwidth, "byte/s")
+    mfu, ceiling = (float(roofline_limited(e, demand.flops, demand.bytes, peak, bandwidth)) for e in (typical, 1.0))
+    shown |= {"intensity": demand.flops / demand.bytes, "ridge": peak / bandwidth}
+    return mfu, ceiling
+
+
+def _binding(kind: str, mfu: float, waiting: float) -> Binding:
+    if waiting and abs(1.0 - waiting - mfu) < 1e-12:
+        sentence = f"Wall 2 (Memory) binds: at this batch no software lifts decode above {mfu:.3g} of the peak."
+        return Binding(2, "Memory", 1 / mfu, sentence)
+    sentence = f"Wall 3 (Software) binds: {kind} leaves {1 - mfu:.0%} of the peak unused."
+    return Binding(3, "Software", 1 / mfu, sentence)

@@ -22,12 +22,10 @@ from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import language_model
+from mlsysim.cases.streaming import Streamed, balanced_tokens, bytes_each
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.roofline import compute_time
-from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -41,27 +39,6 @@ CARDS = """
 T = max(W_l / BW, 2 P_l B / (F eta)) (Lie 2022)
 Do weights that pass through the chip arrive as fast as they are used?
 """
-
-
-@kernel("weights: byte [1e6, 1e13], bandwidth: byte/s [1e8, 1e13] -> time: s")
-def injection_time(weights: Any, bandwidth: Any) -> Any:
-    """Time to bring weights onto the chip."""
-    return weights / bandwidth
-
-
-@kernel("injection: s [1e-6, 10], compute: s [1e-6, 10] -> time: s")
-def streamed_time(injection: Any, compute: Any) -> Any:
-    """A layer whose weights arrive while the layer before is computed: the longer of the two."""
-    return maximum(injection, compute)
-
-
-@kernel("""
-    weights: byte [1e6, 1e13], work_per_token: flop [1e6, 1e13], peak: flop/s [1e12, 1e18], efficiency [0.01, 1],
-    bandwidth: byte/s [1e8, 1e13] -> tokens
-""")
-def balanced_tokens(weights: Any, work_per_token: Any, peak: Any, efficiency: Any, bandwidth: Any) -> Any:
-    """B*: tokens of a pass for which arithmetic takes as long as the injection of the weights."""
-    return weights * peak * efficiency / (work_per_token * bandwidth)
 
 
 class WeightStreamingResult(Result):
@@ -138,82 +115,51 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
         peak, note = arithmetic_peak(chip, x.precision)
         if note:
             assumed["arithmetic"] = note
-        bandwidth = _injection(x, assumed)
-        decode = x.phase == "decode"
-        new, context = (1, x.seq_len) if decode else (x.seq_len, 0)
-        demand = model.demand(
-            x.phase,
-            batch_size=x.batch_size,
-            seq_len=new,
-            context=context,
-            precision=x.precision,
-            cache_precision=x.cache_precision,
-        )
-        layers = model.layers or 1
+        bandwidth, layers = _injection(x, assumed), model.layers or 1
+        new, context = (1, x.seq_len) if x.phase == "decode" else (x.seq_len, 0)
         if model.layers is None:
             assumed["layers"] = f"1: {model.name} does not state its layers"
-        injection = injection_time(demand.weight_bytes, bandwidth) / layers
-        compute = compute_time(demand.flops, peak, x.efficiency) / layers
-        layer = streamed_time(injection, compute)
-        total = layer * layers
 
+        def streamed(batch: int, layers: int) -> Streamed:
+            formats = {"precision": x.precision, "cache_precision": x.cache_precision}
+            demand = model.demand(x.phase, batch_size=batch, seq_len=new, context=context, **formats)
+            return Streamed(demand.weight_bytes, demand.flops, batch * new, layers, peak, x.efficiency, bandwidth)
+
+        found = streamed(x.batch_size, layers)
         all_weights = model.parameter_count * bytes_per_element(x.precision)
         work = to_si(constant("inference_flops_per_parameter_token").quantity, "flop") * model.active_parameter_count
         tokens = balanced_tokens(all_weights, work, peak, x.efficiency, bandwidth)
-
-        capacity = to_si(chip.memory.capacity, "byte")
-        available = capacity * (1 - constant("streaming_memory_reserve_fraction").number)
-        cache, activations = _bytes_each(model, x, new, assumed)
-        each = None if cache is None or activations is None else cache + activations
-        needed = None if each is None else each * x.batch_size
-        largest = None if not each else math.floor(available / each)
-        fits = needed is None or needed <= available
-        peak_rate = None
-        if largest:
-            at_most = model.demand(
-                x.phase,
-                batch_size=largest,
-                seq_len=new,
-                context=context,
-                precision=x.precision,
-                cache_precision=x.cache_precision,
-            )
-            fastest = max(
-                injection_time(at_most.weight_bytes, bandwidth), compute_time(at_most.flops, peak, x.efficiency)
-            )
-            peak_rate = largest * new / fastest
-        bound = "Injection" if injection >= compute else "Compute"
+        reserve = constant("streaming_memory_reserve_fraction").number
+        available = to_si(chip.memory.capacity, "byte") * (1 - reserve)
+        cache = activations = needed = largest = None
+        if model.has_dimensions:
+            cache, activations = bytes_each(model, x.seq_len, new, x.precision, x.cache_precision)
+            needed = (cache + activations) * x.batch_size
+            largest = math.floor(available / (cache + activations))
+        else:
+            assumed["memory"] = f"unknown: {model.name} states no layers, hidden_dim and heads, so batches have no size"
         return WeightStreamingResult.of(
             assumed,
-            feasible=fits,
-            binding=_binding(x, bound, injection, compute, needed, available, largest),
-            throughput_tokens_per_sec=x.batch_size * new / total,
-            bottleneck=bound,
-            layer_compute_time=compute,
-            layer_injection_time=injection,
-            layer_time=layer,
-            pass_time=total,
+            found,
+            x,
+            feasible=needed is None or needed <= available,
+            binding=_binding(x, found, needed, available, largest),
+            throughput_tokens_per_sec=found.rate,
             optimal_batch_size=math.ceil(tokens / new),
             optimal_tokens=tokens,
             max_batch_size=largest,
-            max_throughput_tokens_per_sec=peak_rate,
+            max_throughput_tokens_per_sec=streamed(largest, 1).rate if largest else None,
             wafer_memory_utilization=None if needed is None else needed / available,
             cache_size=None if cache is None else cache * x.batch_size,
             activation_size=None if activations is None else activations * x.batch_size,
             memory_available=available,
             injection_bandwidth=bandwidth,
-            phase=x.phase,
             shown={
-                "weights": demand.weight_bytes,
                 "all_weights": all_weights,
-                "flops": demand.flops,
                 "work_per_token": work,
-                "layers": layers,
-                "peak": peak,
                 "cache_each": cache,
                 "activations_each": activations,
             },
-            cited={"model": model, "hardware": chip},
         )
 
 
@@ -222,42 +168,21 @@ def _injection(x: Any, assumed: dict[str, str]) -> float:
         return float(x.injection_bandwidth)
     link = x.hardware.interconnect
     if link is None:
-        raise InputError(
-            f"{x.hardware.name} has no interconnect to stream weights over; give 'injection_bandwidth' (for example '1.2 TB/s').",
-            field="injection_bandwidth",
-        )
+        words = "has no interconnect to stream weights over; give 'injection_bandwidth' (for example '1.2 TB/s')"
+        raise InputError(f"{x.hardware.name} {words}.", field="injection_bandwidth")
     assumed["injection_bandwidth"] = f"{link.bandwidth:g~P} ({link.name} of {x.hardware.name})"
     return to_si(link.bandwidth, "byte/s")
 
 
-def _bytes_each(model: Any, x: Any, new: int, assumed: dict[str, str]) -> tuple[float | None, float | None]:
-    """Cache and activations of one sequence, or None where the model's dimensions are not stated."""
-    if not model.has_dimensions:
-        assumed["memory"] = f"unknown: {model.name} states no layers, hidden_dim and heads, so batches have no size"
-        return None, None
-    weight = bytes_per_element(x.precision)
-    element = weight if weight >= 1 else 2.0
-    kept = bytes_per_element(x.cache_precision) if x.cache_precision else element
-    whole, split = model.stack.saved_elements
-    return float(model.stack.cache_elements(x.seq_len) * kept), (whole + split) * element * new
-
-
-def _binding(
-    x: Any,
-    bound: str,
-    injection: float,
-    compute: float,
-    needed: float | None,
-    available: float,
-    largest: int | None,
-) -> Binding:
+def _binding(x: Any, found: Streamed, needed: float | None, available: float, largest: int | None) -> Binding:
     if needed is not None and needed > available:
         sentence = (
             f"Wall 2 (Memory): {x.batch_size:,} sequences of {x.model.name} need {needed / 1e9:,.1f} GB for caches and "
             f"activations and {x.hardware.name} has {available / 1e9:,.1f} GB for them; at most {largest:,} fit."
         )
         return Binding(2, "Memory", needed / available, sentence)
-    ratio = max(injection, compute) / min(injection, compute)
+    times, bound = (found.layer_injection_time, found.layer_compute_time), found.bottleneck
+    ratio = max(times) / min(times)
     number, name, other = (6, "Streaming", "compute") if bound == "Injection" else (1, "Compute", "injection")
     sentence = f"Wall {number} ({name}) binds: {bound.lower()} takes {ratio:.3g} times as long as {other}."
     return Binding(number, name, ratio, sentence)

@@ -22,8 +22,8 @@ import math
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.physics.queueing import load
-from mlsysim.physics.sojourn import Sojourn
+from mlsysim.physics.queueing import little_queue, load
+from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -35,39 +35,6 @@ CARDS = """
 P(T > t) of M/M/c (Erlang C) (Dean and Barroso 2013)
 How long do the slowest requests take when others queue before them?
 """
-
-_MOST_REPLICAS = 10**9
-
-
-def replicas_for_percentile(
-    arrival_rate: float, service_time: float, cv: float, limit: float, fraction: float, slots: int = 1
-) -> int | None:
-    """The fewest replicas of ``slots`` servers with which ``fraction`` of the requests stay within ``limit``.
-
-    None where the service alone takes longer than that, so that no number of replicas is enough.
-    """
-    rest, x = 1 - fraction, limit / service_time
-    offered = arrival_rate * service_time
-    least = int(offered // slots) + 1
-
-    def enough(replicas: int) -> bool:
-        servers = replicas * slots
-        return offered < servers and Sojourn(servers, offered / servers, cv).tail(x) <= rest
-
-    if Sojourn(slots, 0.5, cv).service_tail(x) > rest:
-        return None
-    few, many = least - 1, least
-    while not enough(many):
-        few, many = many, 2 * many - least + 1
-        if many > _MOST_REPLICAS:
-            return None
-    while many - few > 1:
-        middle = (few + many) // 2
-        if enough(middle):
-            many = middle
-        else:
-            few = middle
-    return many
 
 
 class TailLatencyResult(Result):
@@ -136,43 +103,36 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> TailLatencyResult:
         """Percentiles of the latency of requests that queue for replicas."""
-        rate, service, replicas = x.arrival_rate_qps, x.service_latency_ms / 1e3, x.num_replicas
-        fraction = x.percentile / 100
-        slo = None if x.slo_latency_ms is None else x.slo_latency_ms / 1e3
-        rho = load(rate, service, replicas)
+        rate, service, cv = x.arrival_rate_qps, x.service_latency_ms / 1e3, x.service_time_cv
+        fraction, slo = x.percentile / 100, None if x.slo_latency_ms is None else x.slo_latency_ms / 1e3
+        rho = load(rate, service, x.num_replicas)
         stable = rho < 1
-        if x.service_time_cv not in (0, 1):
-            assumed["service_distribution"] = f"gamma with coefficient of variation {x.service_time_cv:g}"
-        queue = Sojourn(replicas, rho, x.service_time_cv) if stable else None
-        enough = None if slo is None else replicas_for_percentile(rate, service, x.service_time_cv, slo, fraction)
-        fields: dict[str, Any] = dict.fromkeys(
-            ("p50_latency", "p95_latency", "p99_latency", "percentile_latency", "mean_latency", "mean_wait")
+        if cv not in (0, 1):
+            assumed["service_distribution"] = f"gamma with coefficient of variation {cv:g}"
+        queue = Sojourn(x.num_replicas, rho, cv) if stable else None
+        enough = None if slo is None else replicas_for_percentile(rate, service, cv, slo, fraction)
+        p50, p95, p99, latency = (
+            None if queue is None else service * queue.percentile(each) for each in (0.5, 0.95, 0.99, fraction)
         )
-        at_percentile = None
-        if queue is not None:
-            at_percentile = service * queue.percentile(fraction)
-            p99 = at_percentile if fraction == 0.99 else service * queue.percentile(0.99)
-            fields = {
-                "p50_latency": service * queue.percentile(0.5),
-                "p95_latency": service * queue.percentile(0.95),
-                "p99_latency": p99,
-                "percentile_latency": at_percentile,
-                "mean_latency": service * (1 + queue.mean_wait),
-                "mean_wait": service * queue.mean_wait,
-            }
+        wait = None if queue is None else service * queue.mean_wait
         violation = headroom = None
         if slo is not None:
             violation = 1.0 if queue is None else queue.tail(slo / service)
-            headroom = 0.0 if at_percentile is None else slo / at_percentile
+            headroom = 0.0 if latency is None else slo / latency
         least = math.floor(rate * service) + 1
-        waits = 1.0 if queue is None else queue.wait_probability
         return TailLatencyResult.of(
             assumed,
+            x,
             feasible=stable and (headroom is None or headroom >= 1),
-            binding=_binding(x, rho, least, at_percentile, slo, enough),
-            percentile=x.percentile,
-            wait_probability=waits,
-            mean_queue_length=None if queue is None else rate * service * queue.mean_wait,
+            binding=_binding(x, rho, least, latency, slo, enough),
+            p50_latency=p50,
+            p95_latency=p95,
+            p99_latency=p99,
+            percentile_latency=latency,
+            mean_latency=None if queue is None else service * (1 + queue.mean_wait),
+            mean_wait=wait,
+            wait_probability=1.0 if queue is None else queue.wait_probability,
+            mean_queue_length=None if wait is None else little_queue(rate, wait),
             queue_utilization=rho,
             is_stable=stable,
             replicas_for_stability=least,
@@ -180,7 +140,6 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
             slo_headroom_ratio=headroom,
             slo_violation_probability=violation,
             replicas_for_slo=enough,
-            **fields,
             shown={
                 "service_rate": 1 / service,
                 "fraction": fraction,
