@@ -154,3 +154,28 @@ def fewest(enough: Callable[[int], bool], least: int) -> int | None:
         middle = (few + many) // 2
         few, many = (few, middle) if enough(middle) else (middle, many)
     return many
+
+
+def mean_wait(arrival_rate: float, service_time: float, servers: int, cv: float) -> float:
+    """Mean wait of one queue; exact for one server."""
+    if servers == 1:
+        return float(md1_wait(arrival_rate, service_time) * (1 + cv * cv))
+    return float(mgc_wait(arrival_rate, service_time, servers, cv))
+
+
+def load_for_wait(target: float, service_time: float, servers: int, cv: float) -> float:
+    """The load at which the mean wait is ``target``; closed form for one server, else by bisection."""
+    if servers == 1:
+        return float(md1_load_for_wait(target / (1 + cv * cv), service_time))
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        within = mgc_wait(middle * servers / service_time, service_time, servers, cv) <= target
+        low, high = (middle, high) if within else (low, middle)
+    return low
+
+
+def servers_for_wait(arrival_rate: float, target: float, service_time: float, cv: float) -> int | None:
+    """The fewest servers, each as fast as now, with which the mean wait is at most ``target``."""
+    least = math.floor(arrival_rate * service_time) + 1
+    return fewest(lambda servers: mean_wait(arrival_rate, service_time, servers, cv) <= target, least)

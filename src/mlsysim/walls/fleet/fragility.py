@@ -35,7 +35,7 @@ from mlsysim.cases.goodput import (
     goodput_of,
 )
 from mlsysim.cases.run_inputs import node_parts
-from mlsysim.units.registry import conversion_factor, to_si
+from mlsysim.units.registry import conversion_factor
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -89,15 +89,12 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
         ),
         "job_duration_hours": Input.of("length of the run", "(0, inf) h, plain", example="720 h"),
         "checkpoint_time_s": Input.of(
-            "time that one checkpoint stops the run",
-            "(0, inf) s, plain",
-            to_si(constant("checkpoint_time").quantity, "s"),
-            example="120 s",
+            "time that one checkpoint stops the run", "(0, inf) s, plain", constant("checkpoint_time"), example="120 s"
         ),
         "avg_recovery_time_s": Input.of(
             "time from a failure to training again, without the lost work",
             "[0, inf) s, plain",
-            to_si(constant("recovery_time").quantity, "s"),
+            constant("recovery_time"),
             example="300 s",
         ),
         "checkpoint_interval": Input.of(
@@ -136,7 +133,7 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> ReliabilityResult:
         """Failure rate, checkpoint interval and goodput of a run on a fleet."""
         fleet, hours = x.fleet, x.job_duration_hours
-        shown: dict[str, Any] = {"nodes": fleet.count, "from_components": fleet.mtbf_hours is None}
+        parts = None
         if fleet.mtbf_hours is not None:
             mtbf = float(fleet.mtbf_hours)
             per_node = mtbf * fleet.count
@@ -144,7 +141,6 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
         else:
             given = {"accelerator": x.accelerator_mtbf, "nic": x.nic_mtbf, "psu": x.psu_mtbf}
             parts, cited = node_parts(fleet.node, assumed, **given)
-            shown |= asdict(parts)
             per_node = parts.mtbf
             mtbf = cluster_mtbf(per_node, fleet.count)
         if x.checkpoint_interval is None:
@@ -171,7 +167,7 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
             goodput_ratio=found.ratio,
             goodput_ratio_exact=exact_goodput(write, found.interval, seconds, recovery),
             expected_lost_time=hours * (1 - found.ratio),
-            shown=shown,
+            shown={"nodes": fleet.count, "from_components": parts, **({} if parts is None else asdict(parts))},
             cited=cited,
         )
 

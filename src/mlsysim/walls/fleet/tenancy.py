@@ -17,19 +17,11 @@ here), priorities and preemption (they move waiting from one job to another and 
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
-from mlsysim.physics.queueing import (
-    erlang_c,
-    little_queue,
-    load,
-    md1_load_for_wait,
-    md1_wait,
-    mgc_wait,
-)
+from mlsysim.physics.queueing import erlang_c, little_queue, load, load_for_wait, mean_wait, servers_for_wait
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -109,20 +101,18 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> OrchestrationResult:
         """Mean wait and queue of jobs on a shared cluster."""
         rate, duration, cv = x.arrival_rate_jobs_per_day, x.avg_job_duration_days, x.job_duration_cv
-        accelerators = x.fleet.total_accelerators
+        accelerators, target = x.fleet.total_accelerators, x.target_wait_days
         servers = _servers(x, accelerators, assumed)
         rho = load(rate, duration, servers)
         stable = rho < 1
-        wait = _wait(rate, duration, servers, cv) if stable else None
-        allowed = enough = None
-        if x.target_wait_days is not None:
-            allowed = _load_for_wait(x.target_wait_days, duration, servers, cv)
-            enough = _servers_for_wait(rate, x.target_wait_days, duration, cv)
-        waits = float(erlang_c(servers, rho)) if stable and servers > 1 else min(rho, 1.0)
-        met = wait is not None and (x.target_wait_days is None or wait <= x.target_wait_days)
+        wait = mean_wait(rate, duration, servers, cv) if stable else None
+        allowed = None if target is None else load_for_wait(target, duration, servers, cv)
+        enough = None if target is None else servers_for_wait(rate, target, duration, cv)
+        each = x.accelerators_per_job or accelerators / servers
         return OrchestrationResult.of(
             assumed,
-            feasible=met,
+            x,
+            feasible=wait is not None and (target is None or wait <= target),
             binding=_binding(x, rho, servers, wait, allowed, enough),
             cluster_utilization=rho,
             avg_wait_time_days=wait,
@@ -130,17 +120,15 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             is_stable=stable,
             avg_turnaround_days=None if wait is None else wait + duration,
             wait_ratio=None if wait is None else wait / duration,
-            wait_probability=waits,
+            wait_probability=float(erlang_c(servers, rho)) if stable and servers > 1 else min(rho, 1.0),
             num_servers=servers,
-            accelerators_per_job=x.accelerators_per_job or accelerators / servers,
-            busy_accelerators=min(rho, 1.0) * servers * (x.accelerators_per_job or accelerators / servers),
+            accelerators_per_job=each,
+            busy_accelerators=min(rho, 1.0) * servers * each,
             backlog_jobs_per_day=max(0.0, rate - servers / duration),
-            target_wait_days=x.target_wait_days,
             utilization_for_target=allowed,
             arrival_rate_for_target=None if allowed is None else allowed * servers / duration,
             servers_for_target=enough,
             shown={"one_server": servers == 1, "many_servers": servers > 1},
-            cited={"fleet": x.fleet},
         )
 
 
@@ -149,57 +137,17 @@ def _servers(x: Any, accelerators: int, assumed: dict[str, str]) -> int:
         if x.num_servers is not None:
             raise InputError("OrchestrationModel takes 'num_servers' or 'accelerators_per_job', not both.")
         if x.accelerators_per_job > accelerators:
-            raise InputError(
-                f"A job of {x.accelerators_per_job:,} accelerators does not fit on {x.fleet.name}, which has "
-                f"{accelerators:,}; use at most that many.",
-                field="accelerators_per_job",
-            )
+            words = f"does not fit on {x.fleet.name}, which has {accelerators:,}; use at most that many"
+            job = f"A job of {x.accelerators_per_job:,} accelerators"
+            raise InputError(f"{job} {words}.", field="accelerators_per_job")
         return int(accelerators // x.accelerators_per_job)
     if x.num_servers is None:
         assumed["num_servers"] = "1: each job takes the whole cluster"
         return 1
     if x.num_servers > accelerators:
-        raise InputError(
-            f"{x.fleet.name} has {accelerators:,} accelerators and cannot run {x.num_servers:,} jobs side by side; use at "
-            f"most {accelerators:,}.",
-            field="num_servers",
-        )
+        words = f"cannot run {x.num_servers:,} jobs side by side; use at most {accelerators:,}"
+        raise InputError(f"{x.fleet.name} has {accelerators:,} accelerators and {words}.", field="num_servers")
     return int(x.num_servers)
-
-
-def _wait(rate: float, duration: float, servers: int, cv: float) -> float:
-    if servers == 1:
-        return float(md1_wait(rate, duration) * (1 + cv * cv))
-    return float(mgc_wait(rate, duration, servers, cv))
-
-
-def _load_for_wait(target: float, duration: float, servers: int, cv: float) -> float:
-    """The load at which the mean wait is ``target``; closed form for one server, else by bisection."""
-    if servers == 1:
-        return float(md1_load_for_wait(target / (1 + cv * cv), duration))
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if mgc_wait(middle * servers / duration, duration, servers, cv) <= target:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _servers_for_wait(rate: float, target: float, duration: float, cv: float) -> int:
-    """The fewest jobs side by side, each as long as now, with which the mean wait is at most ``target``."""
-    least = math.floor(rate * duration) + 1
-    few, many = least - 1, least
-    while _wait(rate, duration, many, cv) > target:
-        few, many = many, 2 * many - least + 1
-    while many - few > 1:
-        middle = (few + many) // 2
-        if _wait(rate, duration, middle, cv) <= target:
-            many = middle
-        else:
-            few = middle
-    return many
 
 
 def _binding(
