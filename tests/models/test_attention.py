@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim import InputError, Models
-from mlsysim.models.attention import Attention, split
+from mlsysim.models.attention import Attention
 from mlsysim.models.passes import Pass, Sharding
+from mlsysim.models.template import split
 
 
 def cache_bytes(model, tokens, **kw):

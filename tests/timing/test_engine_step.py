@@ -99,9 +99,9 @@ def test_a_hybrid_reads_states_not_caches():
 
 def test_four_bit_mixtures_keep_wide_attention():
     four = step_of("DeepSeek_R1", "B200", "TensorRT_LLM", precision="nvfp4", tp=8, moe_tp=8)
-    assert not any(p.narrow for p in four.products if p.k == 1536)
+    assert not any(p.narrow for p in four.blocks.products if p.k == 1536)
     dense = step_of("Llama3_70B", "B200", "TensorRT_LLM", precision="nvfp4")
-    assert any(p.narrow for p in dense.products)
+    assert any(p.narrow for p in dense.blocks.products)
 
 
 def test_experts_that_do_not_match_their_devices_are_refused():

@@ -28,11 +28,11 @@ from typing import Any
 
 from mlsysim.errors import InputError, MLSysError, unknown_name
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.attention import UNBOUNDED, attention_core
 from mlsysim.models.base import Workload
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.registry import Models
+from mlsysim.models.template import Core
 from mlsysim.physics.operators import memory_bound_time
 from mlsysim.physics.precision import precision_name
 from mlsysim.timing.kernels import Profile
@@ -171,7 +171,7 @@ def _operator_sample(row: Mapping[str, str], seconds: float) -> Sample:
         length = _number(row, "context")
         p = Pass.of("decode", batch, 1, length - 1, precision, Sharding())
     causal = (row.get("causal") or "yes").lower() not in ("no", "false", "0")
-    operator = attention_core(p, heads, kv_heads, head_dim, head_dim, UNBOUNDED, 2 * kv_heads * head_dim, causal)
+    (operator,) = Core(heads, kv_heads, head_dim, head_dim, 2 * head_dim, causal=causal).operators(p, None)
     label = f"{op} {batch:g}x{length:g} {heads:g}/{kv_heads:g} heads of {head_dim:g} {precision}"
     return Sample(label, seconds, precision, how, (operator,), row=kept)
 

@@ -23,10 +23,8 @@ from functools import cached_property
 from typing import Any
 
 from mlsysim.cases.capacity import local_parameters
-from mlsysim.models.attention import Attention
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
-from mlsysim.models.latent_attention import CompressedAttention, LatentAttention
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
@@ -210,7 +208,7 @@ class Replica:
         elements: Any = 0.0
         for block in self.model.stack.blocks:
             for mixer in block.mixers:
-                grown = mixer.cache_per_token * mixer.cache_tokens(length) / _cache_shards(mixer, self.tp)
+                grown = mixer.cache_per_token * mixer.cache_tokens(length) / minimum(self.tp, mixer.cache_heads)
                 elements = elements + block.count * (grown + mixer.state / self.tp)
         return elements * self.cache_element
 
@@ -352,10 +350,3 @@ class Passes:
 def _some(condition: Any) -> bool:
     """Whether a condition holds, for one of many replicas where there are many."""
     return condition if isinstance(condition, bool) else bool(condition.any())
-
-
-def _cache_shards(mixer: Any, tp: Any) -> Any:
-    """Into how many different parts a tensor-parallel group splits the cache of a mixer."""
-    if isinstance(mixer, (LatentAttention, CompressedAttention)):
-        return 1
-    return minimum(tp, mixer.kv_heads) if isinstance(mixer, Attention) else tp

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
-from mlsysim.models.training_shape import Core, Experts, LayerKind, TrainingShape
+from mlsysim.models.ffn import Experts
+from mlsysim.models.template import Core
+from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.training_step import attention_time, overlapped, stream_time
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip

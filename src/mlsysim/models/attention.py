@@ -14,64 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.errors import InputError
-from mlsysim.models.graph import Operator
-from mlsysim.models.passes import Pass, all_reduce, elementwise, gemm
-from mlsysim.physics.memory import causal_pairs
+from mlsysim.models.template import UNBOUNDED, Between, Core, Mixer, Product, Reduce
 from mlsysim.units.ops import minimum
-
-UNBOUNDED = 1e12
-
-
-def split(count: int, degree: int, what: str) -> float:
-    """``count`` things over ``degree`` devices; refuses what does not divide."""
-    if count % degree:
-        valid = [d for d in range(1, count + 1) if count % d == 0]
-        near = sorted(valid, key=lambda d: abs(d - degree))[:3]
-        raise InputError(
-            f"{count} {what} do not divide over {degree} devices; use {' or '.join(str(d) for d in sorted(near))}.",
-            count=count,
-            degree=degree,
-            nearest=sorted(near),
-        )
-    return count // degree
-
-
-def attention_core(
-    p: Pass,
-    query_heads: Any,
-    kv_heads: Any,
-    qk_dim: Any,
-    v_dim: Any,
-    window: Any,
-    cache_per_token: Any,
-    causal: bool = True,
-    keys: Any = None,
-) -> Operator:
-    """Scores and weighted sum: 2 (d_qk + d_v) operations for each query-key pair of each head."""
-    length = (p.context + p.new) if keys is None else keys
-    causal_count = causal and keys is None
-    pairs = (causal_pairs(p.new, p.context, window) if causal_count else p.new * length) / p.shard.cp
-    seen = minimum(length, window)
-    return Operator(
-        "attention",
-        "attention",
-        "attention",
-        m=p.new,
-        n=seen,
-        k=qk_dim,
-        groups=p.batch * query_heads,
-        kv_heads=kv_heads,
-        flops=2 * p.batch * query_heads * pairs * (qk_dim + v_dim),
-        input_bytes=p.tokens * query_heads * qk_dim * p.activation,
-        output_bytes=p.tokens * query_heads * v_dim * p.activation,
-        cache_bytes=p.batch * seen * cache_per_token * p.cache,
-    )
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
-    """Multi-head, grouped-query or multi-query attention; ``cross`` reads the keys of an encoder."""
+class Attention(Mixer):
+    """Multi-head, grouped-query or multi-query attention; ``cross`` reads the keys of an encoder.
+
+    The encoder's keys and values are made once, with the first decoder pass.
+    """
 
     hidden: int
     heads: int
@@ -84,26 +36,26 @@ class Attention:
     cross: bool = False
 
     @property
+    def family(self) -> tuple[str, ...]:
+        return ("attention",)
+
+    @property
     def parameters(self) -> float:
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        matrices = self.hidden * (2 * q + 2 * kv + (q if self.gate else 0))
-        return matrices + (q + 2 * kv if self.qkv_bias else 0) + (self.hidden if self.output_bias else 0)
-
-    active_parameters = parameters
+        biases = (q + 2 * kv if self.qkv_bias else 0) + (self.hidden if self.output_bias else 0)
+        return sum(product.parameters for product in self.products) + biases
 
     @property
     def pair_operations(self) -> float:
-        """Operations for each attended query-key pair."""
         return 0.0 if self.cross else 4.0 * self.heads * self.head_dim
 
     @property
     def reach(self) -> float:
-        """How many keys a query sees at most."""
         return self.window
 
     @property
     def saved_elements(self) -> float:
-        """Elements per token kept for the backward pass: queries, keys, values and the output of attention."""
+        """Queries, keys, values and the output of attention."""
         return 2 * (self.heads + self.kv_heads) * self.head_dim
 
     @property
@@ -111,33 +63,24 @@ class Attention:
         return 2 * self.kv_heads * self.head_dim
 
     @property
-    def state(self) -> float:
-        return 0.0
+    def cache_heads(self) -> int:
+        return self.kv_heads
 
     def cache_tokens(self, length: Any) -> Any:
         return minimum(length, self.window)
 
-    def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]:
-        tp = p.shard.tp
-        heads = split(self.heads, tp, "attention heads")
-        # Fewer key-value heads than devices: each device keeps a whole copy of one.
-        kv_heads = self.kv_heads / tp if self.kv_heads >= tp else 1
-        d = self.head_dim
-        q_width, kv_width = heads * d, kv_heads * d
-        if self.cross:
-            keys = encoder_length
-            # The encoder's keys and values are made once, with the first decoder pass.
-            source = p.batch * keys if p.phase != "decode" else 0
-            ops = [gemm("q", "attention", p, q_width, self.hidden)]
-            if p.phase != "decode":
-                ops.append(gemm("cross_kv", "attention", p, 2 * kv_width, self.hidden, m=source))
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        h, d, kv = self.hidden, self.head_dim, 2 * self.kv_heads * self.head_dim
+        q = self.heads * d
+        gated = (Between("output_gate", "attention", 2 * q, q),) if self.gate else ()
+        if not self.cross:
+            n = q * (2 if self.gate else 1) + kv
+            made = [Product("qkv", "attention", n, h, "n", keys=kv, heads=self.kv_heads)]
         else:
-            keys = None
-            ops = [gemm("qkv", "attention", p, q_width * (2 if self.gate else 1) + 2 * kv_width, self.hidden)]
-        ops.append(
-            attention_core(p, heads, kv_heads, d, d, self.window, 2 * kv_width, p.causal and not self.cross, keys)
-        )
-        if self.gate:
-            ops.append(elementwise("output_gate", "attention", p, 2 * q_width, q_width))
-        ops.append(gemm("attention_out", "attention", p, self.hidden, q_width))
-        return ops + all_reduce("attention_reduce", "attention", p, self.hidden)
+            made = [Product("q", "attention", q, h, "n")]
+            if not decode:
+                keys = Product("cross_kv", "attention", kv, h, "n", keys=kv, heads=self.kv_heads, source=True)
+                made.append(keys)
+        core = Core(self.heads, self.kv_heads, d, d, 2 * d, self.window, not self.cross, self.cross)
+        out = Product("attention_out", "attention", h, q, "k")
+        return (*made, core, *gated, out, Reduce("attention_reduce", "attention", h))

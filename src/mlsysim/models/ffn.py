@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.models.attention import split
 from mlsysim.models.graph import Operator
-from mlsysim.models.passes import Pass, all_reduce, elementwise, gemm
+from mlsysim.models.passes import Pass, elementwise
+from mlsysim.models.template import Between, Part, Product, Reduce, split
 from mlsysim.units.ops import minimum
 
 
@@ -23,7 +23,7 @@ def experts_hit(experts: Any, per_token: Any, tokens: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class FeedForward:
+class FeedForward(Part):
     """Two matrices, or three when gated (SwiGLU, GeGLU)."""
 
     hidden: int
@@ -32,117 +32,88 @@ class FeedForward:
     bias: bool = False
 
     @property
-    def parameters(self) -> float:
-        matrices = 3 if self.gated else 2
-        biases = (matrices - 1) * self.width + self.hidden if self.bias else 0
-        return matrices * self.hidden * self.width + biases
+    def family(self) -> tuple[str, ...]:
+        return ("ffn",)
 
-    active_parameters = parameters
+    @property
+    def matrices(self) -> int:
+        return 3 if self.gated else 2
+
+    @property
+    def dense_width(self) -> int:
+        """Width of what every token passes."""
+        return self.width
+
+    @property
+    def parameters(self) -> float:
+        biases = (self.matrices - 1) * self.width + self.hidden if self.bias else 0
+        return self.matrices * self.hidden * self.width + biases
+
+    @property
+    def active_parameters(self) -> float:
+        return self.parameters
 
     @property
     def saved_elements(self) -> float:
         """Elements per token kept for the backward pass: what enters and leaves the activation."""
-        return (3 if self.gated else 2) * self.width
+        return self.matrices * self.width
 
-    def operators(self, p: Pass) -> list[Operator]:
-        width = self.width / p.shard.tp
-        up = 2 * width if self.gated else width
-        ops = [
-            gemm("ffn_up", "ffn", p, up, self.hidden),
-            elementwise("ffn_activation", "ffn", p, up, width),
-            gemm("ffn_down", "ffn", p, self.hidden, width),
-        ]
-        return ops + all_reduce("ffn_reduce", "ffn", p, self.hidden)
+    @property
+    def inside(self) -> tuple[Any, ...]:
+        """Its template without the sum over devices."""
+        up = (self.matrices - 1) * self.width
+        return (
+            Product("ffn_up", "ffn", up, self.hidden, "n"),
+            Between("ffn_activation", "ffn", up, self.width),
+            Product("ffn_down", "ffn", self.hidden, self.width, "k"),
+        )
+
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        return (*self.inside, Reduce("ffn_reduce", "ffn", self.hidden))
 
 
 @dataclass(frozen=True, slots=True)
-class MixtureOfExperts:
-    """E experts of which k serve each token, and shared ones that serve all."""
+class Experts:
+    """Routed experts of width ``width`` on vectors of ``inner`` elements; ``plain`` ones have no fused activation kernel.
 
-    hidden: int
-    experts: int
+    An expert group wider than the tensor group gathers the tokens of ep/tp data-parallel neighbours; a narrower one leaves tp/ep
+    devices to share the width of each expert.
+    """
+
+    count: int
     per_token: int
-    width: int
-    gated: bool
-    shared_width: int = 0
-    latent: int | None = None
-    bias: bool = False
+    width: float
+    inner: float
+    matrices: int
+    plain: bool = False
     imbalance: float = 1.0
 
     @property
-    def _expert(self) -> float:
-        matrices = 3 if self.gated else 2
-        inner = self.latent or self.hidden
-        biases = (matrices - 1) * self.width + inner if self.bias else 0
-        return matrices * inner * self.width + biases
-
-    @property
-    def _always(self) -> float:
-        """Router, shared experts and the projections into and out of the latent space."""
-        shared = (3 if self.gated else 2) * self.hidden * self.shared_width
-        latent = 2 * self.hidden * self.latent if self.latent else 0
-        return self.hidden * self.experts + shared + latent
-
-    @property
     def parameters(self) -> float:
-        return self.experts * self._expert + self._always
+        return self.count * self.matrices * self.inner * self.width
 
-    @property
-    def saved_elements(self) -> float:
-        """Elements per token kept for the backward pass, over the experts that the token visits."""
-        inner = self.latent or self.hidden
-        return (
-            self.per_token * ((3 if self.gated else 2) * self.width + inner)
-            + (3 if self.gated else 2) * self.shared_width
-        )
-
-    @property
-    def active_parameters(self) -> float:
-        return self.per_token * self._expert + self._always
-
-    def operators(self, p: Pass) -> list[Operator]:
+    def operators(self, p: Pass, source: Any) -> list[Operator]:
         tp, ep = p.shard.tp, p.shard.ep
-        inner = self.latent or self.hidden
-        local_experts = split(self.experts, ep, "experts")
-        # An expert group wider than the tensor group gathers the tokens of ep/tp data-parallel neighbours; a narrower
-        # one leaves tp/ep devices to share the width of each expert.
-        neighbours = max(ep / tp, 1)
+        local_experts = split(self.count, ep, "experts")
         width = self.width / max(tp / ep, 1)
-        tokens = p.tokens * neighbours
+        tokens = p.tokens * max(ep / tp, 1)
         rows = tokens * self.per_token / ep * self.imbalance
-        hit = minimum(experts_hit(self.experts, self.per_token, tokens) / ep, local_experts)
-        up = 2 * width if self.gated else width
-        ops = [gemm("router", "moe", p, self.experts, self.hidden)]
-        if self.latent:
-            ops.append(gemm("latent_in", "moe", p, self.latent / tp, self.hidden))
+        hit = minimum(experts_hit(self.count, self.per_token, tokens) / ep, local_experts)
+        up = (self.matrices - 1) * width
+        ops = []
         if ep > 1:
-            message = p.tokens * self.per_token * inner * p.activation
-            ops.append(Operator("dispatch", "all_to_all", "moe", groups=ep, input_bytes=message))
-            ops.append(Operator("combine", "all_to_all", "moe", groups=ep, input_bytes=message))
-        ops += [
-            self._grouped("experts_up", p, rows, hit, up, inner),
-            Operator(
-                "experts_activation",
-                "elementwise",
-                "moe",
-                m=rows,
-                n=up,
-                input_bytes=rows * up * p.activation,
-                output_bytes=rows * width * p.activation,
-            ),
-            self._grouped("experts_down", p, rows, hit, inner, width),
-            elementwise("experts_sum", "moe", p, self.per_token * inner, inner),
+            message = p.tokens * self.per_token * self.inner * p.activation
+            ops = [
+                Operator(name, "all_to_all", "moe", groups=ep, input_bytes=message) for name in ("dispatch", "combine")
+            ]
+        moved = {"input_bytes": rows * up * p.activation, "output_bytes": rows * width * p.activation}
+        return [
+            *ops,
+            self._grouped("experts_up", p, rows, hit, up, self.inner),
+            Operator("experts_activation", "elementwise", "moe", m=rows, n=up, **moved),
+            self._grouped("experts_down", p, rows, hit, self.inner, width),
+            elementwise("experts_sum", "moe", p, self.per_token * self.inner, self.inner),
         ]
-        if self.latent:
-            ops.append(gemm("latent_out", "moe", p, self.hidden, self.latent / tp))
-        if self.shared_width:
-            shared = FeedForward(self.hidden, self.shared_width, self.gated)
-            return (
-                ops
-                + [op for op in shared.operators(p) if op.kind != "all_reduce"]
-                + all_reduce("moe_reduce", "moe", p, self.hidden)
-            )
-        return ops + all_reduce("moe_reduce", "moe", p, self.hidden)
 
     @staticmethod
     def _grouped(name: str, p: Pass, rows: Any, hit: Any, n: Any, k: Any) -> Operator:
@@ -159,3 +130,65 @@ class MixtureOfExperts:
             input_bytes=rows * k * p.activation,
             output_bytes=rows * n * p.activation,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOfExperts(Part):
+    """E experts of which k serve each token, and shared ones that serve all."""
+
+    hidden: int
+    experts: int
+    per_token: int
+    width: int
+    gated: bool
+    shared_width: int = 0
+    latent: int | None = None
+    bias: bool = False
+    imbalance: float = 1.0
+
+    @property
+    def family(self) -> tuple[str, ...]:
+        return ("moe",)
+
+    @property
+    def dense_width(self) -> int:
+        """Width of what every token passes."""
+        return self.shared_width
+
+    @property
+    def routed(self) -> Experts:
+        inner, matrices = self.latent or self.hidden, 3 if self.gated else 2
+        # Experts with biases, or without a gate, have no fused activation kernel in today's stacks.
+        plain = self.bias or not self.gated
+        return Experts(self.experts, self.per_token, self.width, inner, matrices, plain, self.imbalance)
+
+    @property
+    def _biases(self) -> float:
+        """Of one expert."""
+        routed = self.routed
+        return (routed.matrices - 1) * self.width + routed.inner if self.bias else 0
+
+    @property
+    def parameters(self) -> float:
+        always = sum(product.parameters for product in self.products)
+        return self.routed.parameters + self.experts * self._biases + always
+
+    @property
+    def active_parameters(self) -> float:
+        return self.parameters - (self.experts - self.per_token) * (
+            self.routed.parameters / self.experts + self._biases
+        )
+
+    @property
+    def saved_elements(self) -> float:
+        """Elements per token kept for the backward pass, over the experts that the token visits."""
+        routed = self.routed
+        return self.per_token * (routed.matrices * self.width + routed.inner) + routed.matrices * self.shared_width
+
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        h, around = self.hidden, self.latent
+        into = (Product("latent_in", "moe", around, h, "n", by_tokens=True),) if around else ()
+        out = (Product("latent_out", "moe", h, around, "k", by_tokens=True),) if around else ()
+        shared = FeedForward(h, self.shared_width, self.gated).inside if self.shared_width else ()
+        router = Product("router", "moe", self.experts, h)
+        return (router, *into, self.routed, *out, *shared, Reduce("moe_reduce", "moe", h))

@@ -7,12 +7,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlsysim.errors import InputError
-from mlsysim.models.attention import UNBOUNDED
 from mlsysim.models.base import element_bytes, positive_number
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.recurrent import GatedDeltaNet, LinearAttention, Mamba, StateSpace
 from mlsysim.models.sparse import SparseTransformerWorkload
-from mlsysim.models.stack import Block, Mixer
+from mlsysim.models.stack import Block
+from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 

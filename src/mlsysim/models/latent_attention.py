@@ -11,10 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.models.attention import UNBOUNDED, attention_core, split
-from mlsysim.models.graph import Operator
-from mlsysim.models.passes import Pass, all_reduce, gemm
-from mlsysim.physics.memory import causal_pairs
+from mlsysim.models.template import UNBOUNDED, Core, Mixer, Product, Reduce
 from mlsysim.units.fields import Record
 from mlsysim.units.ops import minimum
 
@@ -52,7 +49,7 @@ class CSA(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttention(Mixer):
     """Keys and values are rebuilt from a latent of d_c elements and one rotary key shared by all heads.
 
     Prefill and training expand the latent into per-head keys and values. Decode absorbs the two expansions into the
@@ -66,23 +63,13 @@ class LatentAttention:
     sparse: SparseIndexer | None = None
 
     @property
-    def parameters(self) -> float:
-        m, h = self.mla, self.hidden
-        per_head = m.qk_nope_head_dim + m.qk_rope_head_dim
-        query = (
-            h * m.q_lora_rank + m.q_lora_rank * (self.heads * per_head + 1)
-            if m.q_lora_rank
-            else h * self.heads * per_head
-        )
-        latent = h * (m.kv_lora_rank + m.qk_rope_head_dim) + m.kv_lora_rank
-        expand = m.kv_lora_rank * self.heads * (m.qk_nope_head_dim + m.v_head_dim)
-        index = 0.0
-        if self.sparse:
-            width = self.sparse.index_heads * self.sparse.index_head_dim
-            index = (m.q_lora_rank or h) * width + h * (self.sparse.index_head_dim + self.sparse.index_heads)
-        return query + latent + expand + self.heads * m.v_head_dim * h + index
+    def family(self) -> tuple[str, ...]:
+        return ("latent", "sparse") if self.sparse else ("latent",)
 
-    active_parameters = parameters
+    @property
+    def parameters(self) -> float:
+        norms = (self.mla.q_lora_rank or 0) + self.mla.kv_lora_rank
+        return sum(product.parameters for product in self.products) + norms
 
     @property
     def pair_operations(self) -> float:
@@ -103,75 +90,45 @@ class LatentAttention:
     def cache_per_token(self) -> float:
         return self.mla.kv_lora_rank + self.mla.qk_rope_head_dim + (self.sparse.index_head_dim if self.sparse else 0)
 
-    @property
-    def state(self) -> float:
-        return 0.0
-
     def cache_tokens(self, length: Any) -> Any:
         return length
 
-    def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]:
-        m, h = self.mla, self.hidden
-        heads = split(self.heads, p.shard.tp, "attention heads")
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        m, h, heads = self.mla, self.hidden, self.heads
         nope, rope, v, rank = m.qk_nope_head_dim, m.qk_rope_head_dim, m.v_head_dim, m.kv_lora_rank
-        window = self.sparse.topk if self.sparse else UNBOUNDED
-        down = (m.q_lora_rank or 0) + rank + rope
-        ops = [gemm("latent_down", "attention", p, down, h)]
-        ops.append(gemm("q_up", "attention", p, heads * (nope + rope), m.q_lora_rank or h))
-        if self.sparse:
-            ops += self._indexer(p)
-        if p.phase == "decode":
-            ops.append(self._per_head("absorb_key", p, heads, rank, nope))
-            ops.append(attention_core(p, heads, 1, rank + rope, rank, window, rank + rope))
-            ops.append(self._per_head("absorb_value", p, heads, v, rank))
+        window, picked = (self.sparse.topk, True) if self.sparse else (UNBOUNDED, False)
+        down = (
+            Product("latent_down", "attention", (m.q_lora_rank or 0) + rank + rope, h),
+            Product("q_up", "attention", heads * (nope + rope), m.q_lora_rank or h, "n"),
+        )
+        if decode:
+            attend: tuple[Any, ...] = (
+                Product("absorb_key", "attention", rank, nope, "groups", groups=heads),
+                Core(heads, 1, rank + rope, rank, rank + rope, window, picked=picked),
+                Product("absorb_value", "attention", v, rank, "groups", groups=heads),
+            )
         else:
-            ops.append(gemm("kv_up", "attention", p, heads * (nope + v), rank))
-            ops.append(attention_core(p, heads, heads, nope + rope, v, window, heads * (nope + rope + v), p.causal))
-        ops.append(gemm("attention_out", "attention", p, h, heads * v))
-        return ops + all_reduce("attention_reduce", "attention", p, h)
+            attend = (
+                Product("kv_up", "attention", heads * (nope + v), rank, "n"),
+                Core(heads, heads, nope + rope, v, nope + rope + v, window, picked=picked),
+            )
+        out = Product("attention_out", "attention", h, heads * v, "k")
+        return (*down, *self._indexer, *attend, out, Reduce("attention_reduce", "attention", h))
 
-    @staticmethod
-    def _per_head(name: str, p: Pass, heads: Any, n: Any, k: Any) -> Operator:
-        return Operator(
-            name,
-            "batched_gemm",
-            "attention",
-            m=p.tokens,
-            n=n,
-            k=k,
-            groups=heads,
-            flops=2 * p.tokens * heads * n * k,
-            weight_bytes=heads * n * k * p.weight,
-            input_bytes=p.tokens * heads * k * p.activation,
-            output_bytes=p.tokens * heads * n * p.activation,
+    @property
+    def _indexer(self) -> tuple[Any, ...]:
+        if self.sparse is None:
+            return ()
+        heads, d = self.sparse.index_heads, self.sparse.index_head_dim
+        return (
+            Product("index_q", "attention", heads * d, self.mla.q_lora_rank or self.hidden, trained=False),
+            Product("index_k", "attention", d + heads, self.hidden, trained=False),
+            Core(heads, 1, d, 0, d, name="index_scores", divided=False, trained=False),
         )
-
-    def _indexer(self, p: Pass) -> list[Operator]:
-        assert self.sparse is not None
-        width = self.sparse.index_heads * self.sparse.index_head_dim
-        pairs = causal_pairs(p.new, p.context, UNBOUNDED) / p.shard.cp
-        score = Operator(
-            "index_scores",
-            "attention",
-            "attention",
-            m=p.new,
-            n=p.context + p.new,
-            k=self.sparse.index_head_dim,
-            groups=p.batch * self.sparse.index_heads,
-            kv_heads=1,
-            flops=2 * p.batch * pairs * width,
-            input_bytes=p.tokens * width * p.activation,
-            cache_bytes=p.batch * (p.context + p.new) * self.sparse.index_head_dim * p.cache,
-        )
-        return [
-            gemm("index_q", "attention", p, width, self.mla.q_lora_rank or self.hidden),
-            gemm("index_k", "attention", p, self.sparse.index_head_dim + self.sparse.index_heads, self.hidden),
-            score,
-        ]
 
 
 @dataclass(frozen=True, slots=True)
-class CompressedAttention:
+class CompressedAttention(Mixer):
     """One kind of DeepSeek-V4 layer: a local window, and beyond it blocks of ``ratio`` tokens folded into one key.
 
     Keys are values (one shared head), so a cached entry is d elements. Ratio-4 layers pick ``topk`` compressed keys
@@ -185,18 +142,15 @@ class CompressedAttention:
     ratio: int
 
     @property
-    def parameters(self) -> float:
-        c, h, width = self.csa, self.hidden, self.heads * self.head_dim
-        total = h * c.q_lora_rank + c.q_lora_rank * width + h * self.head_dim
-        total += width * c.o_lora_rank + c.o_groups * c.o_lora_rank * h
-        if self.ratio:
-            overlap = 2 if self.indexed else 1
-            total += 2 * overlap * h * self.head_dim
-        if self.indexed:
-            total += c.q_lora_rank * c.index_heads * c.index_head_dim + h * c.index_heads + 4 * h * c.index_head_dim
-        return total
+    def family(self) -> tuple[str, ...]:
+        return ("latent", "sparse")
 
-    active_parameters = parameters
+    @property
+    def parameters(self) -> float:
+        c = self.csa
+        # Weights of heads and the compressed keys of the indexer, which no product here counts.
+        index = self.hidden * c.index_heads + 4 * self.hidden * c.index_head_dim if self.indexed else 0
+        return sum(product.parameters for product in self.products) + index
 
     @property
     def indexed(self) -> bool:
@@ -218,60 +172,29 @@ class CompressedAttention:
     def cache_per_token(self) -> float:
         return self.head_dim
 
-    @property
-    def state(self) -> float:
-        return 0.0
-
     def cache_tokens(self, length: Any) -> Any:
         local = minimum(length, self.csa.window)
         return local + (length / self.ratio if self.ratio else 0.0)
 
-    def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]:
-        c, h, d = self.csa, self.hidden, self.head_dim
-        heads = split(self.heads, p.shard.tp, "attention heads")
-        groups = max(1, c.o_groups // p.shard.tp)
-        ops = [
-            gemm("latent_down", "attention", p, c.q_lora_rank + d, h),
-            gemm("q_up", "attention", p, heads * d, c.q_lora_rank),
-            attention_core(p, heads, 1, d, d, c.window, d),
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        c, h, d, width = self.csa, self.hidden, self.head_dim, self.heads * self.head_dim
+        kinds: list[Any] = [
+            Product("latent_down", "attention", c.q_lora_rank + d, h),
+            Product("q_up", "attention", width, c.q_lora_rank, "n"),
+            Core(self.heads, 1, d, d, d, c.window),
         ]
         if self.ratio:
-            length = (p.context + p.new) / self.ratio
-            seen = minimum(length, c.topk) if self.indexed else length
-            # On average a query of this pass sees the compressed keys of the context and half of its own.
-            mean = seen if p.phase == "decode" else minimum((p.context + p.new / 2) / self.ratio, seen)
-            ops.append(gemm("compress", "attention", p, (4 if self.indexed else 2) * d, h))
-            ops.append(attention_core(p, heads, 1, d, d, UNBOUNDED, d, causal=False, keys=mean))
+            topk = c.topk if self.indexed else UNBOUNDED
+            kinds.append(Product("compress", "attention", (4 if self.indexed else 2) * d, h))
+            kinds.append(Core(self.heads, 1, d, d, d, ratio=self.ratio, topk=topk))
         if self.indexed:
-            width = c.index_heads * c.index_head_dim
-            ops.append(gemm("index_q", "attention", p, width, c.q_lora_rank))
-            ops.append(
-                attention_core(
-                    p,
-                    c.index_heads,
-                    1,
-                    c.index_head_dim,
-                    0,
-                    UNBOUNDED,
-                    c.index_head_dim,
-                    causal=False,
-                    keys=(p.context + p.new / 2) / self.ratio,
-                )
-            )
-        ops.append(
-            Operator(
-                "out_down",
-                "batched_gemm",
-                "attention",
-                m=p.tokens,
-                n=c.o_lora_rank,
-                k=heads * d / groups,
-                groups=groups,
-                flops=2 * p.tokens * heads * d * c.o_lora_rank,
-                weight_bytes=heads * d * c.o_lora_rank * p.weight,
-                input_bytes=p.tokens * heads * d * p.activation,
-                output_bytes=p.tokens * groups * c.o_lora_rank * p.activation,
-            )
+            heads, size = c.index_heads, c.index_head_dim
+            kinds.append(Product("index_q", "attention", heads * size, c.q_lora_rank))
+            index = Core(heads, 1, size, 0, size, ratio=self.ratio, divided=False, halved=True)
+            kinds.append(index)
+        return (
+            *kinds,
+            Product("out_down", "attention", c.o_lora_rank, width / c.o_groups, "groups", groups=c.o_groups),
+            Product("attention_out", "attention", h, c.o_groups * c.o_lora_rank, "k", heads=c.o_groups),
+            Reduce("attention_reduce", "attention", h),
         )
-        ops.append(gemm("attention_out", "attention", p, h, groups * c.o_lora_rank))
-        return ops + all_reduce("attention_reduce", "attention", p, h)

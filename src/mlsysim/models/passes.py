@@ -116,13 +116,6 @@ def elementwise(name: str, layer: str, p: Pass, read: Any, written: Any, count: 
     )
 
 
-def all_reduce(name: str, layer: str, p: Pass, width: Any, count: Any = 1) -> list[Operator]:
-    """The sum over a tensor-parallel group of one activation of ``width`` per token; nothing on one device."""
-    if p.shard.tp == 1:
-        return []
-    return [Operator(name, "all_reduce", layer, count, groups=p.shard.tp, input_bytes=p.tokens * width * p.activation)]
-
-
 def whole_model(p: Pass, active: float, parameters: float) -> list[Operator]:
     """A model without dimensions: 2 operations for each active parameter and token, all weights read once."""
     share = p.shard.tp * p.shard.pp

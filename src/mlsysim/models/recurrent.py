@@ -14,10 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mlsysim.errors import InputError
-from mlsysim.models.attention import split
-from mlsysim.models.graph import Operator
-from mlsysim.models.passes import Pass, all_reduce, elementwise, gemm
+from mlsysim.models.template import Between, Mixer, Product, Reduce, Scan
 from mlsysim.units.fields import Record
 
 _STATE_OPERATIONS = 6
@@ -47,44 +44,16 @@ class LinearAttention(Record):
     conv_kernel: int = 4
 
 
-def _scan(p: Pass, name: str, channels: Any, states: Any, operations: int) -> Operator:
-    """The recurrence over ``channels`` x ``states`` elements per token; the state is read and written once per pass."""
-    per_token = channels * states
-    return Operator(
-        name,
-        "scan",
-        "mixer",
-        m=p.tokens,
-        n=channels,
-        k=states,
-        flops=operations * p.tokens * per_token,
-        input_bytes=p.tokens * (2 * channels + 2 * states) * p.activation,
-        output_bytes=p.tokens * channels * p.activation,
-        cache_bytes=2 * p.batch * per_token * p.cache,
-    )
-
-
-def _convolution(p: Pass, channels: Any, kernel: int) -> Operator:
-    return Operator(
-        "causal_conv",
-        "depthwise_conv",
-        "mixer",
-        m=p.tokens,
-        n=channels,
-        k=kernel,
-        flops=2 * p.tokens * channels * kernel,
-        weight_bytes=channels * kernel * p.weight,
-        input_bytes=p.tokens * channels * p.activation,
-        output_bytes=p.tokens * channels * p.activation,
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class StateSpace:
+class StateSpace(Mixer):
     """A Mamba block inside a network of width ``hidden``."""
 
     hidden: int
     spec: Mamba
+
+    @property
+    def family(self) -> tuple[str, ...]:
+        return ("recurrent",)
 
     @property
     def inner(self) -> int:
@@ -101,22 +70,16 @@ class StateSpace:
         return self.spec.dt_rank or -(-self.hidden // 16)
 
     @property
+    def _mixed(self) -> int:
+        """Channels of the convolution; of version 2 the inputs that groups share among them."""
+        return self.inner + (2 * self.spec.groups * self.spec.state_size if self.spec.version == 2 else 0)
+
+    @property
     def parameters(self) -> float:
-        h, d, n, k = self.hidden, self.inner, self.spec.state_size, self.spec.conv_kernel
-        if self.spec.version == 1:
-            return h * 2 * d + d * (k + 1) + d * (self.dt_rank + 2 * n) + self.dt_rank * d + d + d * n + d + d * h
-        mixed = d + 2 * self.spec.groups * n
-        return h * (d + mixed + self.heads) + mixed * (k + 1) + 3 * self.heads + d + d * h
-
-    active_parameters = parameters
-
-    @property
-    def pair_operations(self) -> float:
-        return 0.0
-
-    @property
-    def reach(self) -> float:
-        return 0.0
+        d, n = self.inner, self.spec.state_size
+        convolution = self._mixed * (self.spec.conv_kernel + 1)
+        decays = d + d * n + d if self.spec.version == 1 else 3 * self.heads + d
+        return sum(product.parameters for product in self.products) + convolution + decays
 
     @property
     def saved_elements(self) -> float:
@@ -124,50 +87,40 @@ class StateSpace:
         return 4 * self.inner + 2 * self.spec.groups * self.spec.state_size
 
     @property
-    def cache_per_token(self) -> float:
-        return 0.0
-
-    @property
     def state(self) -> float:
-        """Elements kept per sequence: the state and the last inputs of the convolution."""
-        n = self.spec.state_size
-        mixed = self.inner + (2 * self.spec.groups * n if self.spec.version == 2 else 0)
-        return self.inner * n + mixed * self.spec.conv_kernel
+        """The state and the last inputs of the convolution."""
+        return self.inner * self.spec.state_size + self._mixed * self.spec.conv_kernel
 
-    def cache_tokens(self, length: Any) -> Any:
-        return 0.0 * length
-
-    def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]:
-        h, n, k, tp = self.hidden, self.spec.state_size, self.spec.conv_kernel, p.shard.tp
-        if self.inner % tp:
-            raise InputError(f"{self.inner} state-space channels do not divide over {tp} devices.")
-        d = self.inner // tp
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        h, d, n, groups, mixed = self.hidden, self.inner, self.spec.state_size, self.spec.groups, self._mixed
+        shared = mixed - d
         if self.spec.version == 1:
-            ops = [
-                gemm("ssm_in", "mixer", p, 2 * d, h),
-                _convolution(p, d, k),
-                gemm("ssm_parameters", "mixer", p, self.dt_rank + 2 * n, d),
-                gemm("ssm_dt", "mixer", p, d, self.dt_rank),
+            made = [Product("ssm_in", "mixer", 2 * d, h, "n")]
+            steps = [
+                Product("ssm_parameters", "mixer", self.dt_rank + 2 * n, d, "k"),
+                Product("ssm_dt", "mixer", d, self.dt_rank, "n"),
             ]
+            divided = self.inner, "state-space channels"
         else:
-            groups = max(self.spec.groups / tp, 1)
-            mixed = d + 2 * groups * n
-            heads = split(self.heads, tp, "state-space heads")
-            ops = [gemm("ssm_in", "mixer", p, d + mixed + heads, h), _convolution(p, mixed, k)]
-        ops += [
-            _scan(p, "selective_scan", d, n, _STATE_OPERATIONS),
-            elementwise("ssm_gate", "mixer", p, 2 * d, d),
-            gemm("ssm_out", "mixer", p, h, d),
-        ]
-        return ops + all_reduce("ssm_reduce", "mixer", p, h)
+            made, steps = [Product("ssm_in", "mixer", d + mixed + self.heads, h, "n", keys=shared, heads=groups)], []
+            divided = self.heads, "state-space heads"
+        scan = Scan(
+            "selective_scan", d, n, groups, mixed, self.spec.conv_kernel, _STATE_OPERATIONS, *divided, shared=shared
+        )
+        gate, out = Between("ssm_gate", "mixer", 2 * d, d), Product("ssm_out", "mixer", h, d, "k")
+        return (*made, *steps, scan, gate, out, Reduce("ssm_reduce", "mixer", h))
 
 
 @dataclass(frozen=True, slots=True)
-class GatedDeltaNet:
+class GatedDeltaNet(Mixer):
     """A gated linear-attention block inside a network of width ``hidden``."""
 
     hidden: int
     spec: LinearAttention
+
+    @property
+    def family(self) -> tuple[str, ...]:
+        return ("recurrent",)
 
     @property
     def _keys(self) -> int:
@@ -179,46 +132,28 @@ class GatedDeltaNet:
 
     @property
     def parameters(self) -> float:
-        h, s = self.hidden, self.spec
-        projections = h * (2 * self._keys + 2 * self._values) + h * 2 * s.value_heads
-        convolution = (2 * self._keys + self._values) * s.conv_kernel
-        return projections + convolution + 2 * s.value_heads + s.value_head_dim + self._values * h
-
-    active_parameters = parameters
-
-    @property
-    def pair_operations(self) -> float:
-        return 0.0
-
-    @property
-    def reach(self) -> float:
-        return 0.0
+        convolution = (2 * self._keys + self._values) * self.spec.conv_kernel
+        norms = 2 * self.spec.value_heads + self.spec.value_head_dim
+        return sum(product.parameters for product in self.products) + convolution + norms
 
     @property
     def saved_elements(self) -> float:
         return 4 * self._keys + 4 * self._values
 
     @property
-    def cache_per_token(self) -> float:
-        return 0.0
-
-    @property
     def state(self) -> float:
         s = self.spec
         return s.value_heads * s.key_head_dim * s.value_head_dim + (2 * self._keys + self._values) * (s.conv_kernel - 1)
 
-    def cache_tokens(self, length: Any) -> Any:
-        return 0.0 * length
-
-    def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]:
-        h, s = self.hidden, self.spec
-        value_heads = split(s.value_heads, p.shard.tp, "value heads")
-        keys, values = self._keys / p.shard.tp, self._values / p.shard.tp
-        ops = [
-            gemm("linear_qkvz", "mixer", p, 2 * keys + 2 * values + 2 * value_heads, h),
-            _convolution(p, 2 * keys + values, s.conv_kernel),
-            _scan(p, "delta_rule", values, s.key_head_dim, _DELTA_OPERATIONS),
-            elementwise("linear_gate", "mixer", p, 2 * values, values),
-            gemm("linear_out", "mixer", p, h, values),
-        ]
-        return ops + all_reduce("linear_reduce", "mixer", p, h)
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        h, s, keys, values = self.hidden, self.spec, self._keys, self._values
+        return (
+            Product("linear_qkvz", "mixer", 2 * keys + 2 * values + 2 * s.value_heads, h, "n"),
+            Scan(
+                *("delta_rule", values, s.key_head_dim, s.key_heads, 2 * keys + values, s.conv_kernel),
+                *(_DELTA_OPERATIONS, s.value_heads, "value heads"),
+            ),
+            Between("linear_gate", "mixer", 2 * values, values),
+            Product("linear_out", "mixer", h, values, "k"),
+            Reduce("linear_reduce", "mixer", h),
+        )

@@ -8,37 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from mlsysim.errors import unknown_name
 from mlsysim.models.base import whole_number
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
+from mlsysim.models.template import Mixer
 from mlsysim.units.ops import maximum
 
 Recompute = Literal["none", "selective", "full"]
 A = TypeVar("A")
 B = TypeVar("B")
-
-
-class Mixer(Protocol):
-    """What the blocks need of attention or of a recurrent layer."""
-
-    @property
-    def parameters(self) -> float: ...
-    @property
-    def pair_operations(self) -> float: ...
-    @property
-    def reach(self) -> float: ...
-    @property
-    def saved_elements(self) -> float: ...
-    @property
-    def cache_per_token(self) -> float: ...
-    @property
-    def state(self) -> float: ...
-    def cache_tokens(self, length: Any) -> Any: ...
-    def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,78 +6,15 @@ plain number, taken from the workload once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.models.attention import UNBOUNDED, Attention
-from mlsysim.models.ffn import FeedForward, MixtureOfExperts
-from mlsysim.models.latent_attention import CompressedAttention, LatentAttention
-from mlsysim.models.recurrent import GatedDeltaNet, StateSpace
+from mlsysim.models.ffn import Experts
 from mlsysim.models.stack import Block, Stack
+from mlsysim.models.template import UNBOUNDED, Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
-
-_CHUNK = 128
-"""Tokens of a chunk in the usual state-space kernels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A matrix product of every token with an n x k matrix."""
-
-    n: float
-    k: float
-    split: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Core:
-    """Attention of ``heads`` heads over a window, over keys compressed by ``ratio``, causal or not."""
-
-    heads: float
-    qk: float
-    v: float
-    window: float = UNBOUNDED
-    causal: bool = True
-    ratio: float = 1.0
-    topk: float = UNBOUNDED
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """Routed experts of width ``width`` on vectors of ``inner`` elements."""
-
-    count: float
-    per_token: float
-    width: float
-    inner: float
-    matrices: int
-    plain: bool
-
-    @property
-    def parameters(self) -> float:
-        return self.count * self.matrices * self.inner * self.width
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """A recurrence over ``channels`` x ``states`` elements, ``groups`` of shared inputs; ``mixed`` convolved channels."""
-
-    channels: float
-    states: float
-    groups: float
-    mixed: float
-
-    @property
-    def operations(self) -> float:
-        """Per token, in the chunked form: products inside a chunk, its state, and the read-out."""
-        inside = _CHUNK * (self.groups * self.states + self.channels)
-        return inside + 4 * self.channels * self.states
-
-    @property
-    def elements(self) -> float:
-        """Elements that the kernels of the block read and write per token."""
-        return 2 * self.mixed + self.mixed + 6 * self.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +39,7 @@ class LayerKind:
     @property
     def dense_parameters(self) -> float:
         """Of one layer, without routed experts."""
-        return sum(p.n * p.k for p in self.products)
+        return sum(product.parameters for product in self.products)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,109 +93,51 @@ class TrainingShape:
         return 3 * (linear + attention + logits) + again
 
 
-def _mixer(kind: Block, hidden: int) -> tuple[list[Product], list[Core], float, Scan | None, float]:
-    products: list[Product] = []
-    cores: list[Core] = []
-    width = keys_and_values = 0.0
-    scan: Scan | None = None
-    for mixer in kind.mixers:
-        if isinstance(mixer, Attention):
-            q, kv = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
-            products.append(Product((2 if mixer.gate else 1) * q + 2 * kv, hidden, "n"))
-            products.append(Product(hidden, q, "k"))
-            cores.append(Core(mixer.heads, mixer.head_dim, mixer.head_dim, mixer.window, not mixer.cross))
-            width += q + kv
-            keys_and_values += 2 * kv
-        elif isinstance(mixer, LatentAttention):
-            m = mixer.mla
-            qk = m.qk_nope_head_dim + m.qk_rope_head_dim
-            products.append(Product((m.q_lora_rank or 0) + m.kv_lora_rank + m.qk_rope_head_dim, hidden))
-            products.append(Product(mixer.heads * qk, m.q_lora_rank or hidden, "n"))
-            products.append(Product(mixer.heads * (m.qk_nope_head_dim + m.v_head_dim), m.kv_lora_rank, "n"))
-            products.append(Product(hidden, mixer.heads * m.v_head_dim, "k"))
-            cores.append(Core(mixer.heads, qk, m.v_head_dim, UNBOUNDED))
-            width += mixer.heads * (qk + m.v_head_dim)
-            keys_and_values += mixer.heads * (qk + m.v_head_dim)
-        elif isinstance(mixer, CompressedAttention):
-            c, d = mixer.csa, mixer.head_dim
-            products.append(Product(c.q_lora_rank + d, hidden))
-            products.append(Product(mixer.heads * d, c.q_lora_rank, "n"))
-            products.append(Product(c.o_lora_rank, mixer.heads * d, "k"))
-            products.append(Product(hidden, c.o_groups * c.o_lora_rank, "k"))
-            cores.append(Core(mixer.heads, d, d, c.window))
-            if mixer.ratio:
-                products.append(Product((4 if mixer.indexed else 2) * d, hidden))
-                cores.append(Core(mixer.heads, d, d, ratio=mixer.ratio, topk=c.topk if mixer.indexed else UNBOUNDED))
-            if mixer.indexed:
-                products.append(Product(c.index_heads * c.index_head_dim, c.q_lora_rank))
-                cores.append(Core(c.index_heads, c.index_head_dim, 0, ratio=mixer.ratio))
-            width += mixer.heads * d + d
-            keys_and_values += d
-        elif isinstance(mixer, StateSpace):
-            d, n, groups = mixer.inner, mixer.spec.state_size, mixer.spec.groups
-            products.append(Product(2 * d + 2 * groups * n + mixer.heads, hidden, "n"))
-            products.append(Product(hidden, d, "k"))
-            scan = Scan(d, n, groups, d + 2 * groups * n)
-        elif isinstance(mixer, GatedDeltaNet):
-            spec = mixer.spec
-            keys, values = spec.key_heads * spec.key_head_dim, spec.value_heads * spec.value_head_dim
-            products.append(Product(2 * keys + 2 * values + 2 * spec.value_heads, hidden, "n"))
-            products.append(Product(hidden, values, "k"))
-            scan = Scan(values, spec.key_head_dim, spec.key_heads, 2 * keys + values)
-        else:
-            raise InputError(f"a calibrated training step does not know the mixer {type(mixer).__name__}.")
-    return products, cores, width, scan, keys_and_values
+def _products(kinds: Sequence[Any]) -> tuple[Product, ...]:
+    """Products of a training step. Stacks make the keys of an encoder beside the queries, of as many tokens, take groups as one
+    product, and split the tokens where a projection around experts could be split."""
+    found: list[Product] = []
+    for kind in kinds:
+        if not isinstance(kind, Product) or not kind.trained:
+            continue
+        if kind.source:
+            kind = replace(found[-1], n=found.pop().n + kind.n)
+        elif kind.groups > 1:
+            kind = replace(kind, k=kind.k * kind.groups, groups=1.0, split="k")
+        found.append(replace(kind, split="") if kind.by_tokens else kind)
+    return tuple(found)
+
+
+def _kind(block: Block, hidden: float, rotary: bool, tokens: float, causal: bool) -> LayerKind:
+    parts = [*block.mixers, *([block.ffn] if block.ffn is not None else [])]
+    kinds = [kind for part in parts for kind in part.template()]
+    # A training step attends to all keys, whatever an indexer would pick of them.
+    cores = tuple(
+        replace(core, window=UNBOUNDED if core.picked else core.window, causal=core.causal and causal)
+        for core in kinds
+        if isinstance(core, Core) and core.trained
+    )
+    whole = [core for core in cores if core.ratio == 1]
+    ffn = block.ffn
+    return LayerKind(
+        count=block.count,
+        hidden=hidden,
+        sublayers=len(parts),
+        products=_products(kinds),
+        cores=cores,
+        attention_width=sum(core.heads * core.qk + core.kv_heads * core.v for core in whole),
+        feed_width=ffn.dense_width if ffn is not None else 0.0,
+        gated=ffn.gated if ffn is not None else True,
+        rotary=rotary,
+        experts=next((kind for kind in kinds if isinstance(kind, Experts)), None),
+        scan=next((kind for kind in kinds if isinstance(kind, Scan)), None),
+        token_share=tokens,
+        key_width=sum(core.kv_heads * core.cached for core in whole),
+    )
 
 
 def _kinds(stack: Stack, rotary: bool, tokens: float = 1.0, causal: bool = True) -> list[LayerKind]:
-    kinds = []
-    for block in stack.blocks:
-        products, cores, width, scan, keys_and_values = _mixer(block, stack.hidden)
-        if not causal:
-            cores = [Core(c.heads, c.qk, c.v, c.window, False) for c in cores]
-        feed, gated, experts = 0.0, True, None
-        ffn = block.ffn
-        if isinstance(ffn, FeedForward):
-            feed, gated = ffn.width, ffn.gated
-        elif isinstance(ffn, MixtureOfExperts):
-            feed, gated = ffn.shared_width, ffn.gated
-            inner = ffn.latent or ffn.hidden
-            # Experts with biases, or without a gate, have no fused activation kernel in today's stacks.
-            experts = Experts(
-                ffn.experts,
-                ffn.per_token,
-                ffn.width,
-                inner,
-                3 if ffn.gated else 2,
-                plain=ffn.bias or not ffn.gated,
-            )
-            products.append(Product(ffn.experts, ffn.hidden))
-            if ffn.latent:
-                products += [Product(ffn.latent, ffn.hidden), Product(ffn.hidden, ffn.latent)]
-        if feed:
-            products += [
-                Product((2 if gated else 1) * feed, stack.hidden, "n"),
-                Product(stack.hidden, feed, "k"),
-            ]
-        sublayers = len(block.mixers) + (ffn is not None)
-        kinds.append(
-            LayerKind(
-                block.count,
-                stack.hidden,
-                sublayers,
-                tuple(products),
-                tuple(cores),
-                width,
-                feed,
-                gated,
-                rotary,
-                experts,
-                scan,
-                tokens,
-                keys_and_values,
-            )
-        )
-    return kinds
+    return [_kind(block, stack.hidden, rotary, tokens, causal) for block in stack.blocks]
 
 
 def training_shape(model: Any, target_share: float = 1.0) -> TrainingShape:

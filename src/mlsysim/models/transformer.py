@@ -15,14 +15,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlsysim.errors import DataWarning, InputError, unknown_name
-from mlsysim.models.attention import UNBOUNDED, Attention
+from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload, choose_phase, element_bytes, positive_number, sharding, whole_number
 from mlsysim.models.demand import AttentionKind, Demand, StackTotals, sequence_demand
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.latent_attention import CSA, MLA, CompressedAttention, LatentAttention, SparseIndexer
 from mlsysim.models.passes import Pass, whole_model
-from mlsysim.models.stack import Block, Mixer, Recompute, Stack, forward_operators, pair_up, training_operators
+from mlsysim.models.stack import Block, Recompute, Stack, forward_operators, pair_up, training_operators
+from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Flops
 from mlsysim.units.registry import Quantity

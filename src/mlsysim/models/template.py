@@ -1,0 +1,319 @@
+"""What a block consists of, said once: products, attention cores, scans, experts and what lies between them, with whole sizes.
+
+A mixer or a feed-forward part gives its ``template`` for a decode and for everything else. Whoever needs it reads that:
+:meth:`Part.operators` lowers it to one device of a pass, :mod:`mlsysim.models.training_shape` takes what a training step needs,
+an engine's step (:mod:`mlsysim.timing.engine_step`) its products by tokens. A further kind of mixer is one more class.
+
+Tensor parallelism splits a product along its output ("n"), its input ("k"), its groups, or not at all. Keys and values are
+split over at most as many devices as there are heads of them; beyond, each device keeps a whole copy of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.models.graph import Operator
+from mlsysim.models.passes import Pass, elementwise, gemm
+from mlsysim.physics.memory import causal_pairs
+from mlsysim.units.ops import minimum
+
+UNBOUNDED = 1e12
+
+
+def split(count: Any, degree: int, what: str) -> float:
+    """``count`` things over ``degree`` devices; refuses what does not divide."""
+    if count % degree:
+        valid = [d for d in range(1, count + 1) if count % d == 0]
+        near = sorted(valid, key=lambda d: abs(d - degree))[:3]
+        raise InputError(
+            f"{count} {what} do not divide over {degree} devices; use {' or '.join(str(d) for d in sorted(near))}.",
+            count=count,
+            degree=degree,
+            nearest=sorted(near),
+        )
+    return count // degree
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product of every token with ``groups`` matrices of n x k.
+
+    ``keys`` of n belong to ``heads`` keys and values; along k there are as many parts that stay whole.
+    ``source`` tokens are those of an encoder. What is not ``trained`` a training step leaves out; ``by_tokens`` it splits by tokens
+    where others split the matrix.
+    """
+
+    name: str
+    layer: str
+    n: float
+    k: float
+    split: str = ""
+    keys: float = 0.0
+    heads: float = 1.0
+    groups: float = 1.0
+    source: bool = False
+    trained: bool = True
+    by_tokens: bool = False
+
+    def local(self, tp: Any) -> tuple[Any, Any, Any]:
+        """n, k and groups on one of ``tp`` devices."""
+        if self.split == "groups":
+            groups = self.groups / minimum(tp, self.groups)
+            return self.n, self.k * self.groups / (tp * groups), groups
+        n = (self.n - self.keys) / tp + self.keys / minimum(tp, self.heads) if self.split == "n" else self.n
+        return (
+            n,
+            self.k / minimum(tp, self.heads if self.heads > 1 else tp) if self.split == "k" else self.k,
+            self.groups,
+        )
+
+    @property
+    def parameters(self) -> float:
+        return self.n * self.k * self.groups
+
+    def operators(self, p: Pass, source: Any) -> list[Operator]:
+        n, k, groups = self.local(p.shard.tp)
+        if self.groups == 1:
+            return [gemm(self.name, self.layer, p, n, k, p.batch * source if self.source else None)]
+        sides = {
+            "input_bytes": p.tokens * groups * k * p.activation,
+            "output_bytes": p.tokens * groups * n * p.activation,
+        }
+        flops, weights = 2 * p.tokens * groups * n * k, groups * n * k * p.weight
+        one = Operator(self.name, "batched_gemm", self.layer, 1, p.tokens, n, k, groups, flops, weights, **sides)
+        return [one]
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Attention of ``heads`` heads over a window, over keys that are folded by ``ratio`` or those of an encoder, causal or not.
+
+    A key leaves ``cached`` elements for each of ``kv_heads``. ``picked`` keys are chosen by an indexer, which a training step does not
+    have; heads that are not ``divided`` run on every device. ``halved`` counts half of the pass's own tokens in a decode too.
+    """
+
+    heads: float
+    kv_heads: float
+    qk: float
+    v: float
+    cached: float
+    window: float = UNBOUNDED
+    causal: bool = True
+    cross: bool = False
+    ratio: float = 1.0
+    topk: float = UNBOUNDED
+    name: str = "attention"
+    picked: bool = False
+    divided: bool = True
+    halved: bool = False
+    trained: bool = True
+
+    @property
+    def latent(self) -> bool:
+        """Whether it attends to one wide key of all heads."""
+        return self.kv_heads == 1 and self.heads > 1 and self.qk > _LATENT
+
+    def _keys(self, p: Pass, source: Any) -> Any:
+        """Keys that each query sees; None where that depends on its place."""
+        if self.cross:
+            return source
+        if self.ratio == 1:
+            return None
+        mean = (p.context + p.new / 2) / self.ratio
+        seen = minimum((p.context + p.new) / self.ratio, self.topk)
+        # On average a query of this pass sees the folded keys of the context and half of its own.
+        return mean if self.halved else seen if p.phase == "decode" else minimum(mean, seen)
+
+    def operators(self, p: Pass, source: Any) -> list[Operator]:
+        """Scores and weighted sum: 2 (d_qk + d_v) operations for each query-key pair of each head."""
+        tp = p.shard.tp
+        heads = split(self.heads, tp, "attention heads") if self.divided else self.heads
+        kv_heads = self.kv_heads / minimum(tp, self.kv_heads)
+        keys = self._keys(p, source)
+        length = p.context + p.new if keys is None else keys
+        causal = self.causal and p.causal and keys is None
+        pairs = (causal_pairs(p.new, p.context, self.window) if causal else p.new * length) / p.shard.cp
+        seen = minimum(length, self.window)
+        one = Operator(
+            self.name,
+            "attention",
+            "attention",
+            m=p.new,
+            n=seen,
+            k=self.qk,
+            groups=p.batch * heads,
+            kv_heads=kv_heads,
+            flops=2 * p.batch * heads * pairs * (self.qk + self.v),
+            input_bytes=p.tokens * heads * self.qk * p.activation,
+            output_bytes=p.tokens * heads * self.v * p.activation,
+            cache_bytes=p.batch * seen * kv_heads * self.cached * p.cache,
+        )
+        return [one]
+
+
+_LATENT = 256
+"""Width of a key above which it is a latent one."""
+_CHUNK = 128
+"""Tokens of a chunk in the usual state-space kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A recurrence over ``channels`` x ``states`` elements behind a causal convolution; ``groups`` share their inputs.
+
+    ``element_operations`` are those of a state element and token as the recurrence is written; ``count`` of ``what`` are split over
+    devices.
+    """
+
+    name: str
+    channels: float
+    states: float
+    groups: float
+    mixed: float
+    kernel: int
+    element_operations: int
+    count: int
+    what: str
+    shared: float = 0.0
+
+    @property
+    def operations(self) -> float:
+        """Per token, in the chunked form: products inside a chunk, its state, and the read-out."""
+        inside = _CHUNK * (self.groups * self.states + self.channels)
+        return inside + 4 * self.channels * self.states
+
+    @property
+    def elements(self) -> float:
+        """Elements that the kernels of the block read and write per token."""
+        return 2 * self.mixed + self.mixed + 6 * self.channels
+
+    def operators(self, p: Pass, source: Any) -> list[Operator]:
+        """The convolution, and the recurrence token by token; the state is read and written once a pass."""
+        tp = p.shard.tp
+        split(self.count, tp, self.what)
+        channels = self.channels / tp
+        mixed = (self.mixed - self.shared) / tp + self.shared / minimum(tp, self.groups)
+        per_token = channels * self.states
+        through = p.tokens * mixed * p.activation
+        convolution = Operator(
+            "causal_conv",
+            "depthwise_conv",
+            "mixer",
+            m=p.tokens,
+            n=mixed,
+            k=self.kernel,
+            flops=2 * p.tokens * mixed * self.kernel,
+            weight_bytes=mixed * self.kernel * p.weight,
+            input_bytes=through,
+            output_bytes=through,
+        )
+        scan = Operator(
+            self.name,
+            "scan",
+            "mixer",
+            m=p.tokens,
+            n=channels,
+            k=self.states,
+            flops=self.element_operations * p.tokens * per_token,
+            input_bytes=p.tokens * (2 * channels + 2 * self.states) * p.activation,
+            output_bytes=p.tokens * channels * p.activation,
+            cache_bytes=2 * p.batch * per_token * p.cache,
+        )
+        return [convolution, scan]
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What lies between products: elements read and written for each token, split over tensors."""
+
+    name: str
+    layer: str
+    read: float
+    written: float
+
+    def operators(self, p: Pass, source: Any) -> list[Operator]:
+        return [elementwise(self.name, self.layer, p, self.read / p.shard.tp, self.written / p.shard.tp)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """The sum over the tensor-parallel group of one activation of ``width``; nothing on one device."""
+
+    name: str
+    layer: str
+    width: float
+
+    def operators(self, p: Pass, source: Any) -> list[Operator]:
+        if p.shard.tp == 1:
+            return []
+        message = p.tokens * self.width * p.activation
+        return [Operator(self.name, "all_reduce", self.layer, groups=p.shard.tp, input_bytes=message)]
+
+
+class Part:
+    """A mixer or a feed-forward part of a block: its template, and what follows from it."""
+
+    __slots__ = ()
+
+    @property
+    def family(self) -> tuple[str, ...]:
+        """What software that counts its launches calls it."""
+        raise NotImplementedError
+
+    def template(self, decode: bool = False) -> tuple[Any, ...]:
+        """What it consists of in a decode, or in a prompt and in training."""
+        raise NotImplementedError
+
+    @property
+    def products(self) -> list[Product]:
+        return [kind for kind in self.template() if isinstance(kind, Product)]
+
+    def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]:
+        """The operators of a pass on one device."""
+        return [op for kind in self.template(p.phase == "decode") for op in kind.operators(p, encoder_length)]
+
+
+class Mixer(Part):
+    """Attention or a recurrent layer. One that says nothing of it has no cache and attends to nothing."""
+
+    __slots__ = ()
+
+    @property
+    def parameters(self) -> float:
+        raise NotImplementedError
+
+    @property
+    def saved_elements(self) -> float:
+        """Elements per token kept for the backward pass."""
+        raise NotImplementedError
+
+    @property
+    def pair_operations(self) -> float:
+        """Operations for each attended query-key pair."""
+        return 0.0
+
+    @property
+    def reach(self) -> float:
+        """How many keys a query sees at most."""
+        return 0.0
+
+    @property
+    def cache_per_token(self) -> float:
+        """Elements that a token leaves behind."""
+        return 0.0
+
+    @property
+    def cache_heads(self) -> int:
+        """Over how many devices the cache can be split."""
+        return 1
+
+    @property
+    def state(self) -> float:
+        """Elements kept for each sequence, whatever its length."""
+        return 0.0
+
+    def cache_tokens(self, length: Any) -> Any:
+        """How many of a sequence's tokens stay in the cache."""
+        return 0.0 * length

@@ -1,0 +1,98 @@
+"""A network as an engine's step sees it: products by the tokens that they serve, attention and scans of answers and of prompts.
+
+Read off the templates of the blocks (:mod:`mlsysim.models.template`), for one device of a tensor-parallel group. A product that a
+decode and a prompt have in common serves all tokens. Which matrices are narrow: all of a dense model's; of a mixture in a 4-bit
+format the feed-forward part only, as published checkpoints have it; router, output head and what only a decode multiplies by (the
+absorbed latent projections) stay 16 bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.models.ffn import Experts
+from mlsysim.models.stack import Stack
+from mlsysim.models.template import Core, Product, Scan
+from mlsysim.timing.engines import serving_table
+
+ALL, DECODE, PROMPT, SAMPLED = "all", "decode", "prompt", "sampled"
+
+
+@dataclass(frozen=True, slots=True)
+class StepProduct:
+    """``count`` products of ``groups`` n x k weights with the tokens of a kind: all, decode, prompt or sampled ones."""
+
+    count: float
+    n: Any
+    k: Any
+    groups: Any
+    narrow: bool
+    tokens: str
+
+    @property
+    def elements(self) -> Any:
+        """Of all of one call's weights."""
+        return self.n * self.k * self.groups
+
+
+@dataclass(slots=True)
+class StepBlocks:
+    """All blocks of a network: products; cores and scans of a decode and of a prompt; experts; and what is counted of each.
+
+    ``layers`` are pairs of parts, ``launches`` operators that the host starts one by one in a step with a prompt.
+    """
+
+    products: list[StepProduct] = field(default_factory=list)
+    mixing: dict[str, list[tuple[float, Core | Scan]]] = field(default_factory=lambda: {DECODE: [], PROMPT: []})
+    experts: list[tuple[float, Experts]] = field(default_factory=list)
+    layers: float = 0.0
+    reductions: float = 0.0
+    launches: float = 0.0
+
+    @property
+    def routed(self) -> float:
+        """Layers with experts."""
+        return sum(count for count, _ in self.experts)
+
+
+def step_blocks(stack: Stack, tp: int, attention_dp: int, narrow: bool, narrow_mixers: bool) -> StepBlocks:
+    """The blocks on one device; ``narrow`` weights have fewer than 16 bits."""
+    found, counts = StepBlocks(), serving_table("operators")
+    for block in stack.blocks:
+        n = float(block.count)
+        parts = [*block.mixers, *([block.ffn] if block.ffn is not None else [])]
+        found.layers += n * len(parts) / 2
+        found.reductions += n * len(parts) if tp > 1 else 0.0
+        each = (counts["tensor"] if tp > 1 else 0) + (counts["quantised"] if narrow else 0)
+        found.launches += n * (sum(counts[name] for part in parts for name in part.family) + len(parts) / 2 * each)
+        for part in parts:
+            _add(found, part, n, tp, narrow, narrow_mixers)
+    if attention_dp > 1:
+        found.launches += found.routed * counts["data"]
+    if stack.head and stack.vocab:
+        head = StepProduct(1.0, stack.vocab / tp, stack.embedding or stack.hidden, 1.0, False, SAMPLED)
+        found.products.append(head)
+    return found
+
+
+def _add(found: StepBlocks, part: Any, count: float, tp: int, narrow: bool, narrow_mixers: bool) -> None:
+    templates = {DECODE: part.template(decode=True), PROMPT: part.template()}
+    names = {tokens: {kind.name for kind in kinds if isinstance(kind, Product)} for tokens, kinds in templates.items()}
+    for tokens, kinds in templates.items():
+        for kind in kinds:
+            if isinstance(kind, (Core, Scan)):
+                if isinstance(kind, Core) and kind.cross:
+                    raise InputError("steps of serving engines are known for decoders, not for models with an encoder.")
+                found.mixing[tokens].append((count, kind))
+            elif isinstance(kind, Experts) and tokens == DECODE:
+                found.experts.append((count, kind))
+            elif isinstance(kind, Product):
+                shared = kind.name in names[DECODE] and kind.name in names[PROMPT]
+                if shared and tokens == PROMPT:
+                    continue
+                absorbed = kind.groups > 1 and not shared
+                stored = {"moe": False, "ffn": True}.get(kind.layer, narrow_mixers and not absorbed)
+                served = ALL if shared else tokens
+                found.products.append(StepProduct(count, *kind.local(tp), narrow and stored, served))
