@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["errors_of", "evaluate_sum", "fit_sum", "line"]
-
 _KNEE = 0.04
 _ROUNDS = 120
 

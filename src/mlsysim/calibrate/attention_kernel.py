@@ -15,8 +15,6 @@ from typing import Any
 
 from mlsysim.calibrate.device import Device
 
-__all__ = ["Attend", "decode_attention", "fastest", "prefill_attention"]
-
 Attend = Callable[[Any, Any, Any], Any]
 
 _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")

@@ -19,8 +19,6 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 
-__all__ = ["Device", "here", "torch_or_sentence"]
-
 _REPETITIONS = (3, 40)
 _BOARD = re.compile(r"^(NVIDIA|AMD|Intel|Tesla|GeForce|Virtualized)\s+", re.IGNORECASE)
 _CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|@.*$|\b\d+-Core\b|\bProcessor\b|\bwith .*$", re.IGNORECASE)

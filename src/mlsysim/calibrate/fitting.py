@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Fit", "Parameter", "fit", "summary"]
-
 _KNEE = 0.05
 _STEP = 1e-4
 _LARGEST = 0.7

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from mlsysim.calibrate.validate import FileReport, percentile, validate
 
-__all__ = ["bands", "render"]
-
 _FEWEST = 5
 
 

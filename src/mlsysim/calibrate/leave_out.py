@@ -29,8 +29,6 @@ from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.timing.profile import profile
 
-__all__ = ["left_out", "report"]
-
 STAND_INS = {"A100": ("H100",), "H100": ("A100", "B200"), "B200": ("H100",), "H200": ("H100", "A100")}
 """Chips, and those whose constants stand in for their own. H100 for H200 is the same generation; the others are not."""
 

@@ -19,8 +19,6 @@ from mlsysim.calibrate.samples import MOST
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 
-__all__ = ["GRIDS", "Grid", "Measured", "measure"]
-
 _MOST_COPIES = 16
 _PER_ROW = 0.08
 """Seconds that a size is repeated for, at most."""

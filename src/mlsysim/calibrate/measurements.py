@@ -20,8 +20,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OWN_TABLES", "Measurement", "operators", "own", "silicon"]
-
 OWN_TABLES = ("micro", "llm", "train", "other", "extra")
 
 

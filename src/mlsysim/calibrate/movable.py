@@ -10,8 +10,6 @@ from mlsysim.timing.kernels import Profile
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = ["Adjusted", "Constant", "changed", "constants_of", "limits"]
-
 _MOVABLE = ("_share", "_tokens", "_gain", "sustained")
 """Endings of fields that are achieved shares and sizes; exponents shape a form and stay."""
 

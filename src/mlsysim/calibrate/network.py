@@ -22,8 +22,6 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 
-__all__ = ["Decoder", "ImageEncoder", "backward_only", "build", "refuse", "unfused"]
-
 
 def refuse(model: Any) -> None:
     """One sentence for a model that is not built here."""

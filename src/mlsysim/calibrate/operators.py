@@ -26,25 +26,6 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.kernels import REACH
 from mlsysim.units.registry import to_si
 
-__all__ = [
-    "CACHE_FORMATS",
-    "CHIPS",
-    "FORMATS",
-    "GROUP_LIMITS",
-    "Format",
-    "context_work",
-    "decode_work",
-    "fit_context",
-    "fit_convolutions",
-    "fit_decode",
-    "fit_library",
-    "fit_library_decode",
-    "fit_memory_bound",
-    "fit_products",
-    "product_work",
-    "shape_of",
-]
-
 CHIPS = {"A100_SXM": "A100", "H100_SXM": "H100", "H200_SXM": "H200", "B200_SXM": "B200"}
 """Names of chips in the public tables and in the zoo."""
 

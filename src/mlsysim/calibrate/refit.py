@@ -34,8 +34,6 @@ from mlsysim.calibrate.operators import (
 )
 from mlsysim.physics.precision import bytes_per_element
 
-__all__ = ["refit", "render"]
-
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
 _OWN = "H200"
 _KERNELS = (

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from mlsysim.calibrate.validate import FileReport, Scored, score, validate
 
-__all__ = ["BEGIN", "END", "render", "replace"]
-
 BEGIN = "<!-- figures: written by mlsysim.calibrate.report -->"
 END = "<!-- end of figures -->"
 

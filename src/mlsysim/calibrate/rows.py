@@ -13,8 +13,6 @@ from mlsysim.errors import InputError
 from mlsysim.models.layers import Layer
 from mlsysim.models.vision import CNNWorkload
 
-__all__ = ["run_rows"]
-
 
 def run_rows(model: CNNWorkload, device: Device, dtype: Any, batch: int) -> Callable[[], Any]:
     """A function that runs every layer as often as it occurs."""

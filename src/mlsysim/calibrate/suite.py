@@ -24,8 +24,6 @@ from mlsysim.calibrate.write import profile_toml
 from mlsysim.models.registry import Models
 from mlsysim.timing.operator_times import Execution
 
-__all__ = ["CASES", "main", "run"]
-
 CASES: dict[str, tuple[dict[str, Any], ...]] = {
     "full": (
         {"model": "Llama3_8B", "phase": "prefill", "batch": 1, "seq_len": 2048},

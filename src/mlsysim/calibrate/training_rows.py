@@ -25,8 +25,6 @@ from mlsysim.timing.stacks import Recipe, Stack, nearest_stack, recipe, stack, s
 from mlsysim.timing.training_chip import constants
 from mlsysim.units.registry import to_si
 
-__all__ = ["Run", "read_run"]
-
 _GLOBAL_SEQUENCES = 2048
 _MICRO_TOKENS = 16384
 _STATE_SHARE = 0.55

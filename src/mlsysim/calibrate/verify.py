@@ -28,8 +28,6 @@ from mlsysim.timing.profile import profile
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import interval
 
-__all__ = ["PHASES", "Verification", "verify"]
-
 PHASES = ("prefill", "decode", "train")
 
 _TORCH_TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

@@ -21,8 +21,6 @@ from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 from mlsysim.zoo.provenance import Source
 
-__all__ = ["profile_toml", "write_profile", "zoo_folder"]
-
 
 def zoo_folder(given: str | Path | None) -> Path:
     """The user's zoo: the folder given, else the one that MLSYSIM_ZOO names."""

@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CHIP", "DEFAULT", "INFERRED", "SOFTWARE", "Assumption", "Assumptions"]
-
 DEFAULT, SOFTWARE, CHIP, INFERRED = "default", "software", "chip", "inferred"
 
 

@@ -27,17 +27,6 @@ from mlsysim.units.ops import minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "Checkpoint",
-    "checkpoint_size",
-    "run_checkpoint",
-    "saved_bytes",
-    "stall_share",
-    "storage_rate",
-    "write_time",
-    "writer_rate",
-]
-
 _TRAINED_WEIGHT = 2.0
 """Bytes of the narrowest weight that training keeps: 8-bit training holds 16-bit weights, as in wall 2."""
 

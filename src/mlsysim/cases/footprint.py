@@ -19,18 +19,6 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 
-__all__ = [
-    "Footprint",
-    "Site",
-    "carbon_mass",
-    "computing_energy",
-    "embodied_share",
-    "facility_energy",
-    "fleet_power",
-    "footprint",
-    "water_volume",
-]
-
 
 @kernel("device: kW [1e-3, 20], devices whole, host: kW [0.1, 20], nodes whole [1, 1e5] -> power: kW")
 def fleet_power(device: Any, devices: Any, host: Any, nodes: Any) -> Any:

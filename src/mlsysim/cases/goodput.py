@@ -23,24 +23,6 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import exp, expm1, maximum, minimum, power, sqrt, where
 from mlsysim.units.registry import conversion_factor
 
-__all__ = [
-    "Goodput",
-    "NodeParts",
-    "Saving",
-    "checkpoint_waste",
-    "cluster_mtbf",
-    "daly_interval",
-    "effective_rate",
-    "exact_goodput",
-    "expected_failures",
-    "failure_probability",
-    "goodput_of",
-    "node_mtbf",
-    "optimal_waste",
-    "stacked_availability",
-    "young_interval",
-]
-
 _HOUR = conversion_factor("h", "s")
 
 

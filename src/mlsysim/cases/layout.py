@@ -16,8 +16,6 @@ from mlsysim.models.base import Workload
 from mlsysim.timing.network import Group, Network
 from mlsysim.units.ops import floor, maximum
 
-__all__ = ["Groups", "Layout", "Rule", "choose_micro_batches", "divides", "divisors", "plan_layout", "rules"]
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -20,21 +20,6 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import conversion_factor
 
-__all__ = [
-    "Bill",
-    "Prices",
-    "accelerator_hour_cost",
-    "amortised_share",
-    "break_even_utilisation",
-    "energy_cost",
-    "maintenance_cost",
-    "ownership_cost",
-    "owning",
-    "rental_cost",
-    "token_cost",
-    "useful_work_cost",
-]
-
 _YEARS_IN_AN_HOUR = conversion_factor("h", "year")
 
 

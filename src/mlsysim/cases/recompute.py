@@ -12,8 +12,6 @@ from typing import Any
 
 from mlsysim.errors import unknown_name
 
-__all__ = ["MODES", "NOTHING", "PARTS", "SELECTIVE", "Again", "again"]
-
 MODES: dict[str, tuple[str, ...]] = {
     "none": (),
     "selective": ("attention",),

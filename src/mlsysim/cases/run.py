@@ -21,8 +21,6 @@ from mlsysim.cases.money import Bill, Prices, owning, token_cost
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import conversion_factor
 
-__all__ = ["Run", "Spent", "per_million", "run_time", "run_work", "spent_by"]
-
 _MILLION = conversion_factor("token", "Mtoken")
 
 

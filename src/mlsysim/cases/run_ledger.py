@@ -18,8 +18,6 @@ from typing import Any
 from mlsysim.cases.goodput import Goodput
 from mlsysim.cases.ledger import Ledger, Part
 
-__all__ = ["FRAGILITY", "run_binding", "run_ledger"]
-
 FRAGILITY = 15
 
 

@@ -8,8 +8,6 @@ from mlsysim.cases.layout import Layout
 from mlsysim.physics.pipeline import idle_slots
 from mlsysim.units.ops import minimum, where
 
-__all__ = ["idle_time", "in_flight", "schedule_of"]
-
 
 def schedule_of(layout: Layout) -> str:
     """The schedule by name: 1F1B where nothing is said, interleaved with virtual stages."""

@@ -36,8 +36,6 @@ from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.units.ops import ceil, maximum, minimum, where
 
-__all__ = ["Amounts", "Device", "Step", "composed", "first_order", "first_order_amounts"]
-
 BACKWARD_SHARE = 2 / 3
 """Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""
 

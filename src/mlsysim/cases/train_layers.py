@@ -38,8 +38,6 @@ from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import ceil, log2, maximum, minimum, where
 
-__all__ = ["PARTS", "calibrated"]
-
 PARTS = (
     *(
         "products",

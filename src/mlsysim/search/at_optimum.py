@@ -10,8 +10,6 @@ from mlsysim.errors import InputError
 from mlsysim.search.answers import answer
 from mlsysim.search.space import Columns, Space
 
-__all__ = ["binding", "known_numbers"]
-
 
 def binding(space: Space, point: Mapping[str, Any]) -> str | None:
     """A sentence on the wall that binds at a point, without its full stop; None where the kind has none."""

@@ -21,8 +21,6 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import Q_
 from mlsysim.walls.inputs import Input, read_input
 
-__all__ = ["Axis", "read_axis", "read_value"]
-
 _FORMS = ("values", "range", "powers_of", "divisors_of", "zoo", "linked")
 _KEYS = (*_FORMS, "step", "count", "scale", "from", "to", "unit", "where")
 _ALLOWED: dict[str, tuple[str, ...]] = {

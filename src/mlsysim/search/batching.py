@@ -29,8 +29,6 @@ from mlsysim.walls.node.serving_capacity import REPLICA_INPUTS, ServedBatch, not
 from mlsysim.walls.node.tail import TailLatencyModel
 from mlsysim.walls.result import Rate, Result, Time
 
-__all__ = ["BatchingOptimizer", "BatchingResult"]
-
 _KEPT = 5
 _TENTH = 0.1
 _MEMORY, _LOAD, _LATENCY = "Wall 2 (Memory)", "Wall 7 (unstable queue)", "Wall 7 (latency target)"

@@ -32,8 +32,6 @@ from mlsysim.search.monotone import MONOTONE, direction
 from mlsysim.search.space import Goal, Space
 from mlsysim.search.uncertainty import certain
 
-__all__ = ["Found", "branch_and_bound", "walked_axes"]
-
 _MOST_COMBINATIONS = 2**20
 _BATCH = 2048
 _TILE = 8192

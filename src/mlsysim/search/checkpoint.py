@@ -14,8 +14,6 @@ from typing import Any, Self
 from mlsysim.search.folder import FORMAT, PartFolder, write_json
 from mlsysim.search.reduce import Reduction
 
-__all__ = ["Checkpoint"]
-
 _BENEATH = "parts"
 
 

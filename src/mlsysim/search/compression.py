@@ -39,8 +39,6 @@ from mlsysim.zoo.constants import constant
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-__all__ = ["FORMS", "INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "evaluate", "solve_at"]
-
 FORMS: dict[str, dict[str, Any]] = {
     "none": {"target_bitwidth": 16},
     "w8a16": {"target_bitwidth": 8},

@@ -25,8 +25,6 @@ from typing import Any
 
 from mlsysim.errors import InputError, MLSysError
 
-__all__ = ["Part", "Results", "dask_executor", "in_executor", "in_pool", "in_process", "local_cluster", "uninterrupted"]
-
 Part = tuple[int, int, int]
 """Number, first point, point after the last."""
 Task = Callable[[int, int, int], Any]

@@ -16,8 +16,6 @@ import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
 
-__all__ = ["Expression"]
-
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

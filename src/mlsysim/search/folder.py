@@ -17,8 +17,6 @@ from typing import Any, ClassVar, Self
 from mlsysim.errors import InputError
 from mlsysim.search.space import Space
 
-__all__ = ["FORMAT", "PartFolder", "write_json", "write_whole"]
-
 FORMAT = 1
 _PREFIX = "part-"
 

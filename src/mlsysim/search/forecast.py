@@ -23,8 +23,6 @@ from mlsysim.search.space import Space
 from mlsysim.search.store import Rows, row_bytes
 from mlsysim.search.tiles import tiles
 
-__all__ = ["LARGEST_SWEEP", "Forecast", "check_size", "check_storage", "duration", "forecast"]
-
 LARGEST_SWEEP = 10**11
 """A larger space is swept in one go only where its constraints leave little of it."""
 

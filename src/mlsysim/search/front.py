@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Archive", "nondominated"]
-
 _PENDING = 8192
 _PAIRS = 4_000_000
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from mlsysim.search.expression import Expression
 
-__all__ = ["Pair", "enclose", "unknown"]
-
 
 class Pair(NamedTuple):
     """Lowest and highest; for text, the same value twice where it is one, and None where it is not known."""

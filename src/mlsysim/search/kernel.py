@@ -28,8 +28,6 @@ from mlsysim.units.fields import quantity_from
 from mlsysim.units.kernel import KERNELS, Arg, Signature
 from mlsysim.units.registry import to_si
 
-__all__ = ["OBJECTIVE", "evaluate", "kernels"]
-
 OBJECTIVE = ""
 """None: what is ranked depends on the kernel, so a space has to say it."""
 _ROOMS = ("mlsysim.physics", "mlsysim.timing", "mlsysim.cases", "mlsysim.walls")

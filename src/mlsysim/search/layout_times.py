@@ -21,8 +21,6 @@ from mlsysim.search.steps import best_by_value
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.step_inputs import job_of, trainer_of
 
-__all__ = ["PASSED", "SETTINGS", "LayoutTimes", "RankedLayouts", "arrays_available", "evaluate", "split_of"]
-
 PASSED = tuple(
     name
     for name in DistributedModel.inputs

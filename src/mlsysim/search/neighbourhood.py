@@ -17,8 +17,6 @@ from mlsysim.search.space import Goal, Space
 from mlsysim.search.steps import shown, step, worth
 from mlsysim.walls.catalog import wall
 
-__all__ = ["elasticity", "point_at", "rejecter", "steps_from", "what_binds"]
-
 SAME = 1e-9
 """Relative difference below which two objectives are the same."""
 

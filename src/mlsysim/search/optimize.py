@@ -40,8 +40,6 @@ except ModuleNotFoundError as missing:
         "Searching a space needs NumPy; the optimizers of parallelism, batching and placement run without it."
     ) from None
 
-__all__ = ["METHODS", "OptimizeResult", "optimize", "pareto", "read_space"]
-
 METHODS = ("auto", "exhaustive", "branch")
 _MOST_EXHAUSTIVE = 200_000_000
 _KEPT = 100

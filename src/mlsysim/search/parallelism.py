@@ -31,8 +31,6 @@ from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input
 from mlsysim.walls.result import Rate, Result, Time
 from mlsysim.zoo.provenance import cite
 
-__all__ = ["ParallelismOptimizer", "ParallelismResult"]
-
 _KEPT = 10
 _MEMORY = "Wall 2 (Memory)"
 _OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")

@@ -36,8 +36,6 @@ from mlsysim.walls.operations.sustainability import AVERAGE_POWER, DURATION_DAYS
 from mlsysim.walls.result import Amount, Result
 from mlsysim.zoo.constants import constant
 
-__all__ = ["PlacementOptimizer", "PlacementResult", "taxed_cost"]
-
 _PER_CENT = 0.01
 _NAMED = 3
 _TONNE = conversion_factor("kgCO2e", "tCO2e")

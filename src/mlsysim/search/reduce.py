@@ -17,8 +17,6 @@ from mlsysim.errors import InputError
 from mlsysim.search.front import Archive
 from mlsysim.search.space import Columns, Space
 
-__all__ = ["Reduction"]
-
 _BINS_PER_OCTAVE = 8
 _LONGEST_MARGINAL = 4096
 

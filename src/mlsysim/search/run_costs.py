@@ -42,8 +42,6 @@ from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.inputs import read_input
 from mlsysim.walls.operations.capital import EconomicsModel
 
-__all__ = ["RunCosts"]
-
 _HOUR = conversion_factor("h", "s")
 _DAY = conversion_factor("day", "h")
 _IN_HOURS, _IN_DAYS = 1 / _HOUR, 1 / _DAY

@@ -11,8 +11,6 @@ from mlsysim.cases.run_inputs import site_of
 from mlsysim.infra.registry import Grids
 from mlsysim.systems.types import Fleet
 
-__all__ = ["sites_of"]
-
 
 def sites_of(places: Iterable[Any], fleet: Fleet | None) -> list[Site]:
     """Sites of grids by name, of grids and datacenters themselves, and of a fleet's own place where there is None."""

@@ -34,8 +34,6 @@ from mlsysim.search.kinds import Kind, kind_named
 from mlsysim.search.space_table import MOST_TOP, OBJECTIVES, read_table, read_toml
 from mlsysim.search.uncertainty import Uncertainty
 
-__all__ = ["Columns", "Goal", "Space"]
-
 _FORMAT = 1
 _LARGEST = 10**18
 _BLOCK = 65_536

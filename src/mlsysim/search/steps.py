@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["best_by_value", "neighbours", "said", "shown", "step", "worth"]
-
 
 def worth(value: float | None, best: float, larger: bool) -> float | None:
     """The relative gain of a value over the best; None where there is nothing to compare."""

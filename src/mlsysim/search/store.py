@@ -26,8 +26,6 @@ from mlsysim.search.folder import PartFolder, write_whole
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Columns, Space
 
-__all__ = ["FORMATS", "LARGEST_PART", "PointStore", "Rows", "chosen_format", "parts", "read", "row_bytes"]
-
 FORMATS = ("parquet", "npz")
 LARGEST_PART = 2**18
 """Points of a part before constraints: what a process holds while it writes, some 100 MB."""

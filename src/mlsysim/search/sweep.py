@@ -44,8 +44,6 @@ from mlsysim.search.space import Space
 from mlsysim.search.store import LARGEST_PART, PointStore, Rows
 from mlsysim.search.tiles import TILE, tiles
 
-__all__ = ["LOCAL", "SweepResult", "merge", "part_size", "shard", "sweep"]
-
 LOCAL = "local"
 """Instead of an address: a Dask cluster of processes on this machine."""
 

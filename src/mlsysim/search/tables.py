@@ -13,8 +13,6 @@ from mlsysim.errors import InputError
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-__all__ = ["Table"]
-
 _MOST_ROWS = 2**22
 
 

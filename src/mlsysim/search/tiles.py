@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TILE", "tiles"]
-
 TILE = 8192
 """Points of a tile: few enough to stay in cache."""
 

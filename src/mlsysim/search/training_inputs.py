@@ -21,23 +21,6 @@ from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.inputs import CALIBRATED, Input
 from mlsysim.walls.operations.capital import EconomicsModel
 
-__all__ = [
-    "COST_INPUTS",
-    "COST_NUMBERS",
-    "DURATION_DAYS",
-    "GROUPED",
-    "INPUTS",
-    "NUMBERS",
-    "RELIABILITY_INPUTS",
-    "Modes",
-    "Names",
-    "canonical",
-    "checked",
-    "fleet_named",
-    "taken",
-    "with_fidelity",
-]
-
 DURATION_DAYS = run_days()
 """Length of a run where neither it nor the tokens are given."""
 

@@ -33,8 +33,6 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.software_stacks import Software, software
 from mlsysim.units.registry import to_si
 
-__all__ = ["DeviceTime", "check_known", "inference_time", "regime_of", "training_time"]
-
 _HALF = 2.0
 
 

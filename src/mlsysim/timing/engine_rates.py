@@ -20,8 +20,6 @@ from mlsysim.timing.operator_times import STARTS, Tag, untagged
 from mlsysim.timing.vision_time import clock_of, constants
 from mlsysim.units.registry import to_si
 
-__all__ = ["engine_features", "engine_latency", "engine_time", "operator_kernels"]
-
 _CONV = ("conv", "pointwise", "grouped", "depthwise")
 _FUSED_AWAY = ("batch_norm", "relu", "softmax", "copy", "elementwise")
 

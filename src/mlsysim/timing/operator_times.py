@@ -33,8 +33,6 @@ from mlsysim.timing.software_stacks import Software
 from mlsysim.units.ops import minimum, power, where
 from mlsysim.units.registry import to_si
 
-__all__ = ["STARTS", "Execution", "PassTime", "Tag", "operator_time", "pass_time", "untagged"]
-
 Tag = Callable[..., Any]
 """``tag(name, wall, resource, equation, seconds, flop=, moved=)``: a time under a name."""
 

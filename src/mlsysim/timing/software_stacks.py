@@ -15,8 +15,6 @@ from typing import Any
 
 from mlsysim.errors import unknown_name
 
-__all__ = ["Cost", "Software", "software", "software_names"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
