@@ -60,6 +60,7 @@ _MODULES = (
         "Several walls together: scenarios in three levels, chains of resolvers, explanations.",
         (
             "mlsysim.engine.scenario",
+            "mlsysim.engine.evaluation",
             "mlsysim.engine.engine",
             "mlsysim.engine.pipeline",
             "mlsysim.engine.explain",

@@ -95,6 +95,26 @@ class EmissionsReport(Record):
         document["rows"] = [{**row, "flags": list(row["flags"])} for row in document["rows"]]
         return document | {"unread": list(self.unread), "warnings": list(self.warnings)}
 
+    @property
+    def text(self) -> str:
+        """A sentence for each run, what is wrong with it below it."""
+        lines = []
+        for row in self.rows:
+            gpu = ""
+            if row.measured_gpu_energy is not None and row.predicted_gpu_energy is not None:
+                gpu = (
+                    f"; {row.gpus}x{row.chip} took {row.measured_gpu_energy:.4g} kWh, predicted {row.predicted_gpu_energy:.4g} kWh "
+                    f"({row.predicted_gpu_energy_low:.4g} idle to {row.predicted_gpu_energy_high:.4g} at peak)"
+                )
+            carbon = ""
+            if row.predicted_carbon is not None:
+                carbon = f"; on the zoo's {row.grid} the same energy emits {row.predicted_carbon:.4g} kg"
+            lines.append(
+                f"{row.project or 'a run'}, {row.duration:,.0f} s: {row.measured_energy:.4g} kWh, {row.measured_carbon:.4g} kg{gpu}{carbon}."
+            )
+            lines += [f"  {flag}" for flag in row.flags]
+        return "\n".join([*lines, *self.warnings])
+
 
 def is_emissions(header: str) -> bool:
     """Whether the first line of a CSV file is that of codecarbon."""
