@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.schema import Leaf, as_in_a_plan, spoken
+from mlsysim.wording import Setting, listed, worded
 
 BASE: dict[str, Any] = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}}
 VALUES = {
@@ -113,12 +115,16 @@ def test_micro_batches_of_a_plan_are_those_of_the_step() -> None:
 @pytest.mark.parametrize(
     ("sentence", "in_plan", "in_options"),
     [
-        ("it fits with zero_stage=3 and activation_recomputation='full'", 'it fits with zero = 3 and recompute = "full"', "it fits with --zero 3 and --recompute full"),
-        ("keep the cache in fp8 (cache_precision='fp8')", 'keep the cache in fp8 (cache_precision = "fp8")', "keep the cache in fp8 (--cache-precision fp8)"),
-        ("use optimizer_offload=0.5.", "use offload = 0.5.", "use --offload 0.5."),
-        ("overlap_comm=False", "overlap = false", "--no-overlap"),
-        ("2 tokens in 3 ms on H100; the batch and the layout hold", None, None),
-        ("speed=3 is none of ours", None, None),
+        (worded("it fits with ", listed((Setting("zero_stage", 3), Setting("activation_recomputation", "full")))),
+         'it fits with zero = 3 and recompute = "full"', "it fits with --zero 3 and --recompute full"),
+        (worded("keep the cache in fp8 (", Setting("cache_precision", "fp8"), ")"),
+         'keep the cache in fp8 (cache_precision = "fp8")', "keep the cache in fp8 (--cache-precision fp8)"),
+        (worded("use ", Setting("optimizer_offload", 0.5), "."), "use offload = 0.5.", "use --offload 0.5."),
+        (worded(Setting("overlap_comm", False)), "overlap = false", "--no-overlap"),
+        (worded("use 4 devices (", listed((Setting("tp_size"), Setting("pp_size")), ", "), ")"),
+         "use 4 devices (tp, pp)", "use 4 devices (--tp, --pp)"),
+        ("2 tokens in 3 ms on H100; zero_stage=3 in prose is left alone", None, None),
+        (worded(Setting("speed", 3), " is none of ours"), None, None),
     ],
 )  # fmt: skip
 def test_settings_in_a_sentence_are_written_as_the_face_writes_them(
@@ -126,14 +132,10 @@ def test_settings_in_a_sentence_are_written_as_the_face_writes_them(
 ) -> None:
     written = spoken(sentence, as_in_a_plan, Plan.leaves())
     assert written == (in_plan or sentence)
-    # What a plan says can be said again, in options.
-    assert spoken(sentence, as_an_option, Plan.leaves()) == (in_options or sentence)
-    assert spoken(written, as_an_option, Plan.leaves()) == (in_options or sentence)
-
-
-def test_names_of_code_without_a_value_are_those_of_the_face() -> None:
-    assert spoken("use 4 devices (tp_size, pp_size)", as_in_a_plan, Plan.leaves()) == "use 4 devices (tp, pp)"
-    assert spoken("use 4 devices (tp_size, pp_size)", as_an_option, Plan.leaves()) == "use 4 devices (--tp, --pp)"
+    # What a plan says can be said again, in options; and a sentence that a process hands back too.
+    again = pickle.loads(pickle.dumps(written))
+    for each in (sentence, written, again):
+        assert spoken(each, as_an_option, Plan.leaves()) == (in_options or sentence)
 
 
 def test_a_remedy_is_in_the_words_of_who_asks_and_works_as_it_is_written() -> None:

@@ -32,6 +32,7 @@ from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import table_bytes
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, where
+from mlsysim.wording import Setting, listed, worded
 
 __all__ = [
     "CACHES",
@@ -170,14 +171,14 @@ def remedies(
     ``degrees`` are the wider groups that a replica may have.
     """
     now = memory()
-    found = []
+    found: list[str] = []
     if draft and memory(draft=None).fits(batch):
         found.append("serve without the draft model")
     if now.most:
         found.append(f"serve {now.most} sequences at once instead of {batch}")
     narrow = memory(cache_precision="fp8")
     if narrow.each < now.each and narrow.fits(batch):
-        found.append("keep the cache in fp8 (cache_precision='fp8')")
+        found.append(worded("keep the cache in fp8 (", Setting("cache_precision", "fp8"), ")"))
     for name in _NARROWER:
         stored = memory(precision=name)
         if stored.weights < now.weights and stored.fits(batch):
@@ -185,8 +186,9 @@ def remedies(
             break
     wider = next((degree for degree in degrees if memory(tp=degree).fits(batch)), None)
     if wider is not None:
-        found.append(f"split it over {wider} devices (tp_size={wider})")
+        found.append(worded(f"split it over {wider} devices (", Setting("tp_size", wider), ")"))
     if not found:
         least = math.ceil(now.used(batch) / now.capacity * devices)
-        found.append(f"use at least {least} devices (tp_size, pp_size)")
+        names = listed((Setting("tp_size"), Setting("pp_size")), ", ")
+        found.append(worded(f"use at least {least} devices (", names, ")"))
     return tuple(found)

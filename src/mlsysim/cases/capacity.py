@@ -13,6 +13,7 @@ from mlsysim.models.footprint import (
     training_state,
 )
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.wording import Setting, worded
 
 __all__ = [
     "TrainingState",
@@ -72,15 +73,16 @@ def training_remedies(
         )
         return state.total <= available
 
-    found = []
+    found: list[str] = []
     if recompute != "full" and fits(mode="full"):
-        found.append("recompute activations (activation_recomputation='full')")
+        found.append(worded("recompute activations (", Setting("activation_recomputation", "full"), ")"))
     for stage in range(zero_stage + 1, 4):
         if dp > 1 and fits(stage=stage):
-            found.append(f"share the state over the {dp} data-parallel devices (zero_stage={stage})")
+            shared = f"share the state over the {dp} data-parallel devices ("
+            found.append(worded(shared, Setting("zero_stage", stage), ")"))
             break
     if lora_rank is None and fits(rank=16):
-        found.append("train adapters only (is_lora=True)")
+        found.append(worded("train adapters only (", Setting("is_lora", True), ")"))
     for devices in (2**n for n in range(1, 17)):
         if devices > dp and fits(mode="full", stage=3, group=devices):
             found.append(f"use {devices} devices with ZeRO 3 and full recomputation")

@@ -17,6 +17,7 @@ from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
 from mlsysim.timing.network import chip_network
 from mlsysim.units.registry import to_si
+from mlsysim.wording import Setting, listed, worded
 
 __all__ = ["Deployment", "build_replica", "check_degrees", "language_model"]
 
@@ -192,29 +193,30 @@ def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int, redunda
     layers = model.layers
     if layers and pp > layers:
         raise InputError(
-            f"pp_size={pp} leaves stages of {model.name} without any of its {layers} layers.", field="pp_size"
+            worded(Setting("pp_size", pp), f" leaves stages of {model.name} without any of its {layers} layers."),
+            field="pp_size",
         )
     if pp > 1 and not layers:
-        raise InputError(f"pp_size={pp} needs 'layers' of {model.name}, which are not stated.", field="pp_size")
+        words = worded(Setting("pp_size", pp), f" needs 'layers' of {model.name}, which are not stated.")
+        raise InputError(words, field="pp_size")
     if ep == 1:
         return
     experts = getattr(model, "experts", 1)
     if experts > 1 and redundant and (experts + redundant) % ep == 0:
         experts += redundant
     if experts == 1:
-        raise InputError(
-            f"ep_size={ep} splits experts, and {model.name} has none; use tp_size or pp_size.", field="ep_size"
-        )
+        others = listed((Setting("tp_size"), Setting("pp_size")), " or ")
+        none = f" splits experts, and {model.name} has none; use "
+        raise InputError(worded(Setting("ep_size", ep), none, others, "."), field="ep_size")
     _divides("ep_size", ep, experts, f"the {experts} experts of {model.name}")
     if max(tp, ep) % min(tp, ep):
-        raise InputError(f"ep_size={ep} and tp_size={tp} must be multiples of each other.", field="ep_size")
+        both = listed((Setting("ep_size", ep), Setting("tp_size", tp)))
+        raise InputError(worded(both, " must be multiples of each other."), field="ep_size")
 
 
 def _divides(name: str, degree: int, total: int, what: str) -> None:
     if total % degree == 0:
         return
     near = sorted((d for d in range(1, total + 1) if total % d == 0), key=lambda d: (abs(d - degree), d))[:2]
-    raise InputError(
-        f"{name}={degree} does not divide {what}; the nearest that do are {' and '.join(map(str, sorted(near)))}.",
-        field=name,
-    )
+    rest = f" does not divide {what}; the nearest that do are {' and '.join(map(str, sorted(near)))}."
+    raise InputError(worded(Setting(name, degree), rest), field=name)

@@ -22,6 +22,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
+from mlsysim.wording import Setting, worded
 
 __all__ = ["host_link", "host_round_trip"]
 
@@ -36,7 +37,11 @@ def host_link(chip: HardwareNode) -> float:
     """Bytes a second between a chip and its host, one direction; a chip that states none cannot offload."""
     if chip.interconnect is None:
         raise InputError(
-            f"{chip.name} states no link to its host, so its optimizer state cannot rest there; use optimizer_offload=0.",
+            worded(
+                f"{chip.name} states no link to its host, so its optimizer state cannot rest there; use ",
+                Setting("optimizer_offload", 0),
+                ".",
+            ),
             field="optimizer_offload",
         )
     return to_si(chip.interconnect.bandwidth, "byte/s")

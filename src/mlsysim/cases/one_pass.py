@@ -35,6 +35,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
 from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
+from mlsysim.wording import Setting, listed, worded
 
 __all__ = [
     "STREAMED",
@@ -180,7 +181,7 @@ def asked_pass(
     """Phase, new tokens and context of the pass that the inputs ask for."""
     if training:
         if phase not in (None, "training"):
-            raise InputError(f"is_training=True contradicts phase={phase!r}.")
+            raise InputError(worded(Setting("is_training", True), " contradicts ", Setting("phase", phase), "."))
         phase = "training"
     if model.fixed_shape and not isinstance(model, TransformerWorkload):
         return _fixed(model, phase, seq_len), None, 0
@@ -208,7 +209,8 @@ def _fixed(model: Workload, phase: str | None, seq_len: int | None) -> str:
         raise InputError(f"{model.name} has a fixed shape and takes no 'seq_len'.", field="seq_len")
     phases = ("inference", "training", *(("generate",) if isinstance(model, DiffusionWorkload) else ()))
     if phase is not None and phase not in phases:
-        raise InputError(f"{model.name} has no {phase}; use phase='inference' or is_training=True.", field="phase")
+        ways = listed((Setting("phase", "inference"), Setting("is_training", True)), " or ")
+        raise InputError(worded(f"{model.name} has no {phase}; use ", ways, "."), field="phase")
     return phase or "inference"
 
 

@@ -45,6 +45,7 @@ from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inv
 from mlsysim.timing.software_stacks import software, software_names
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.units.registry import to_si
+from mlsysim.wording import Setting, worded
 from mlsysim.zoo.intervals import Interval, interval
 
 __all__ = ["calibrated_pass", "joules_of", "profile_band", "refuse_runtime", "say_profile", "say_runtime", "timed_by"]
@@ -361,7 +362,11 @@ def refuse_runtime(model: Workload, chip: HardwareNode, runtime: str | None, eff
     """One sentence where a runtime is named that changes nothing: at first order, and in the sum of a graph's operators."""
     if runtime is not None:
         raise InputError(
-            f"The runtime {runtime!r} is known for calibrated passes of networks of fixed shape, which {model.name} on "
-            f"{chip.name} with efficiency={efficiency!r} is not; leave it out.",
+            worded(
+                f"The runtime {runtime!r} is known for calibrated passes of networks of fixed shape, which {model.name} on "
+                f"{chip.name} with ",
+                Setting("efficiency", efficiency),
+                " is not; leave it out.",
+            ),
             field="runtime",
         )

@@ -17,7 +17,7 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
-from mlsysim.units.fields import Record
+from mlsysim.units.fields import Record, Words
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 from mlsysim.units.text import format_value
 from mlsysim.walls.result import as_plain
@@ -131,7 +131,7 @@ class Limit(Record):
     wall: int
     name: str
     margin: float | None = None
-    sentence: str
+    sentence: Words
     limit: str | None = None
 
 
@@ -189,8 +189,8 @@ class Answer(Record):
     fidelity: str
     feasible: bool
     subject: str
-    headline: str
-    verdict: tuple[str, ...] = ()
+    headline: Words
+    verdict: tuple[Words, ...] = ()
     metrics: tuple[Metric, ...] = ()
     main: str = Field(description="name of the metric that a change should better")
     binding: Limit

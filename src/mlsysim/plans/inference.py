@@ -14,7 +14,7 @@ from mlsysim.models.base import Workload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.open_choices import fidelity_of, precision_of
-from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
+from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, in_unit_of, limit_of
@@ -203,7 +203,7 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
 
 def _headline(sheet: Sheet, profile: PerformanceProfile) -> str:
     if not profile.feasible:
-        return "Does not fit: " + profile.binding.sentence.split(": ", 1)[-1]
+        return unfit(profile.binding)
     return (
         f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')}; a pass takes {sheet.text('latency')}"
         f"{sheet.band('latency')}, {sheet.text('throughput')} samples a second."

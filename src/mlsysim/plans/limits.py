@@ -11,6 +11,7 @@ from mlsysim.plans.answer import Answer, Checked, Limit, check
 from mlsysim.plans.sheet import compact_time
 from mlsysim.units.registry import to_si
 from mlsysim.walls.catalog import TITLES
+from mlsysim.wording import worded
 
 
 def demands(answer: Answer) -> tuple[Checked, ...]:
@@ -70,8 +71,8 @@ def stopped(answer: Answer) -> Answer:
     # Money is a wall of its own; a time is bound by the wall that has most of it.
     wall = answer.metric(missed.metric).wall if missed.metric.startswith("macro.") else answer.binding.wall
     name, _ = TITLES[wall]
-    more = "" if wall != answer.binding.wall else f" {answer.binding.sentence}"
-    binding = Limit(wall=wall, name=name, limit=missed.limit, sentence=f"{missed.sentence}{more}")
+    more = worded(" ", answer.binding.sentence) if wall == answer.binding.wall else ""
+    binding = Limit(wall=wall, name=name, limit=missed.limit, sentence=worded(missed.sentence, more))
     scores = tuple(
         score.model_copy(update={"status": "binds"})
         if score.wall == wall and score.status != "fails"

@@ -34,6 +34,7 @@ from mlsysim.plans.sheet import count_text, many
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.wording import worded
 from mlsysim.zoo.constants import constant
 
 _ROUNDS = 4
@@ -225,7 +226,7 @@ def _joint_training(
     headline = (
         f"Fits: a step takes {_text(metrics, 'latency')}; the slowest stage is {names[joint.slowest]}."
         if unfit is None
-        else f"Does not fit on {names[unfit]}: {joint.answer(unfit).headline.removeprefix('Does not fit: ')}"
+        else worded(f"Does not fit on {names[unfit]}: ", joint.answer(unfit).headline.removeprefix("Does not fit: "))
     )
     parts = time_parts(ledger)
     binding = binding_of(ledger, "step", kept) if unfit is None else joint.answer(unfit).binding
@@ -419,7 +420,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     )
     unfit = next(
         (
-            f"Does not fit on {n}: {a.headline.removeprefix('Does not fit: ')}"
+            worded(f"Does not fit on {n}: ", a.headline.removeprefix("Does not fit: "))
             for n, a in zip(names, answers, strict=True)
             if not a.feasible
         ),

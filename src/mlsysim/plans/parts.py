@@ -13,8 +13,10 @@ from mlsysim.plans.answer import Limit, MemoryBar, Part
 from mlsysim.plans.sheet import Sheet
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.binding import NAMES, NEGLIGIBLE, bound_text, lead, share_text
+from mlsysim.walls.binding import MEMORY as MEMORY_WALL
+from mlsysim.walls.binding import NAMES, NEGLIGIBLE, Binding, bound_text, lead, share_text
 from mlsysim.walls.catalog import TITLES
+from mlsysim.wording import worded
 
 MEMORY = "memory"
 """The limit that stops a plan which does not fit."""
@@ -114,6 +116,11 @@ def binding_of(ledger: Ledger, noun: str, kept: Goodput | None = None) -> Limit:
         return Limit(wall=FRAGILITY, name=name, limit="goodput", sentence=sentence)
     sentence = f"Wall {wall} ({NAMES[wall]}) binds: {bound_text(ledger, wall, noun)}."
     return Limit(wall=wall, name=NAMES[wall], margin=margin, sentence=sentence)
+
+
+def unfit(binding: Binding) -> str:
+    """The headline of what does not fit: what is needed, what there is, and the smallest change that helps."""
+    return worded("Does not fit: ", binding.sentence.removeprefix(MEMORY_WALL))
 
 
 def next_wall(ledger: Ledger, binding: Limit, noun: str) -> Limit | None:

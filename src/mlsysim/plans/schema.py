@@ -19,6 +19,7 @@ from pydantic import model_validator
 from mlsysim.errors import InputError, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.vocabulary import PARTS, names_of, plain
+from mlsysim.wording import Setting, Wording
 
 ALL_TASKS = ("training", "serving", "inference")
 
@@ -244,45 +245,30 @@ def key_named(name: str, known: Mapping[str, Leaf], task: Any = None) -> str | N
 def in_words(error: InputError, say: Callable[[Leaf], str], known: Mapping[str, Leaf]) -> InputError:
     """An error about keys of a plan in the words of a face, whose name for a field is what ``say`` makes of it."""
 
-    def spoken(found: re.Match[str]) -> str:
-        return say(known[found[1]]) if found[1] in known else found[0]
-
-    text = re.sub(r"(?:Plan: )?[Tt]he '([\w.]+)' field", spoken, str(error)).removeprefix("Plan: ")
-    field = known.get(str(error.details.get("field")))
+    text, path = str(error), str(error.details.get("field"))
+    field = known.get(path)
+    if field is not None:
+        for form in (f"Plan: the {path!r} field", f"The {path!r} field", f"the {path!r} field"):
+            text = text.replace(form, say(field))
+    text = text.removeprefix("Plan: ")
     details = {**error.details, "field": field.flat} if field is not None else error.details
     return type(error)(text[:1].upper() + text[1:], **details)
 
 
 # --- settings in sentences ----------------------------------------------------------------------------------------
 
-_SETTING = re.compile(r"(?<![-\w.])([a-z]\w*)(?: ?= ?('[^']*'|\"[^\"]*\"|-?\w+(?:\.\w+)*))?(?![\w(])")
-
 Write = Callable[[Leaf, Any], str]
 """How a face writes a setting; without a value the name alone."""
 
 
 def spoken(sentence: str, write: Write, known: Mapping[str, Leaf]) -> str:
-    """A sentence with its settings as a face writes them.
+    """A sentence with its settings as a face writes them; one that names none as it is."""
 
-    Sentences of resolvers and answers write a setting as ``name=value``, as Python does, and a name alone as it stands in code
-    (``tp_size``). That notation is all that is read; words are left alone.
-    """
+    def written(setting: Setting) -> str:
+        key = key_named(setting.name, known)
+        return str(setting) if key is None else write(known[key], setting.value)
 
-    def written(found: re.Match[str]) -> str:
-        name, text = found[1], found[2]
-        # A word of prose may be that of a key; a name of code, or one with a value, is meant as such.
-        key = key_named(name, known) if text is not None or "_" in name else None
-        if key is None or (text is None and name == known[key].flat):
-            return found[0]
-        return write(known[key], None if text is None else _read(text))
-
-    return _SETTING.sub(written, sentence)
-
-
-def _read(text: str) -> Any:
-    if text[0] in "'\"":
-        return text[1:-1]
-    return {"True": True, "true": True, "False": False, "false": False}.get(text, text)
+    return sentence.written(written) if isinstance(sentence, Wording) else sentence
 
 
 def as_in_a_plan(leaf: Leaf, value: Any) -> str:

@@ -14,7 +14,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.equations import Together, texts_of
-from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
+from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts, unfit
 from mlsysim.plans.plan import Plan, ServingPart
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server
@@ -321,7 +321,7 @@ def _limits(server: Server, served: Served) -> list[tuple[str, float, float]]:
 def _headline(sheet: Sheet, served: Served) -> str:
     result = served.result
     if not result.feasible:
-        return "Does not fit: " + result.binding.sentence.split(": ", 1)[-1]
+        return unfit(result.binding)
     split = (
         f"TP{served.tp}" + (f" PP{served.pp}" if served.pp > 1 else "") + (f" EP{served.ep}" if served.ep > 1 else "")
     )

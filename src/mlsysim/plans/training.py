@@ -28,6 +28,7 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit, time_unit
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
+from mlsysim.wording import worded
 from mlsysim.zoo.constants import constant
 
 _SECONDS_PER_DAY = 86400.0
@@ -184,7 +185,7 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
     where = "one accelerator" if count == 1 else f"each of {count:,} accelerators"
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
     if not step.feasible:
-        return f"Does not fit: {where} needs {memory}; {_remedy(step)}. Times are given as if it fitted."
+        return worded(f"Does not fit: {where} needs {memory}; ", _remedy(step), ". Times are given as if it fitted.")
     return (
         f"Fits: {memory} on {where}{' with ' + split if split else ''}; a step takes {sheet.text('latency')}"
         f"{sheet.band('latency')} at {sheet.text('mfu')} MFU."

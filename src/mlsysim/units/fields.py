@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import pint
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, SkipValidation, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
 from mlsysim.errors import InputError, UnitError, nearest
@@ -168,6 +168,10 @@ Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True)]
 
 
 _NAMED = re.compile(r"[A-Z]\w+: ")
+
+
+Words = SkipValidation[str]
+"""A sentence, kept as it is: one that names settings has them as data (:mod:`mlsysim.wording`)."""
 
 
 class Record(BaseModel):

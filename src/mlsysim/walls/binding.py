@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
+from mlsysim.wording import worded
 
 NAMES = {
     1: "Compute",
@@ -74,6 +75,15 @@ class LazyBinding(Binding):
         return isinstance(other, Binding) and self.to_dict() == other.to_dict()
 
     __hash__ = Binding.__hash__
+
+
+MEMORY = "Wall 2 (Memory): "
+"""How sentences about what does not fit begin."""
+
+
+def too_full(words: str, needed: float, capacity: float, remedy: str, after: str = "") -> Binding:
+    """The binding of what does not fit: what is needed and what there is, in words, and the smallest change that helps."""
+    return Binding(2, "Memory", needed / capacity, worded(f"{MEMORY}{words}; ", remedy, f".{after}"))
 
 
 def cause(part: Part, ledger: Ledger) -> str:

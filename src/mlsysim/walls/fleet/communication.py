@@ -40,15 +40,17 @@ from mlsysim.models.demand import Demand
 from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
 from mlsysim.timing.runtimes import training_runtimes
 from mlsysim.timing.stacks import default_stack, stack_names
+from mlsysim.units.fields import Words
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, too_full
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
+from mlsysim.wording import Setting, listed, worded
 from mlsysim.zoo.constants import constant
 
 CARDS = """
@@ -85,7 +87,7 @@ class DistributedResult(Result):
     memory_capacity: Memory
     step_interval: tuple[Time, Time] | None = None
     constraint_trace: tuple[str, ...] = ()
-    remedies: tuple[str, ...] = ()
+    remedies: tuple[Words, ...] = ()
 
     @property
     def node_profile(self) -> PerformanceProfile:
@@ -332,14 +334,12 @@ def _fitting(
     if fits:
         return None, (), ()
     change = fitting_change(job, layout, capacity)
-    words = (
-        "" if change is None else "it fits with " + " and ".join(f"{key}={value!r}" for key, value in change.items())
-    )
-    sentence = (
-        f"Wall 2 (Memory): each accelerator needs {bytes_text(memory)} and has {bytes_text(capacity)}; "
-        f"{words or 'no smaller change than more accelerators or a smaller batch helps'}. Times are given as if it fitted."
-    )
-    return Binding(2, "Memory", memory / capacity, sentence), (sentence,), (words,) if words else ()
+    remedy = "no smaller change than more accelerators or a smaller batch helps"
+    if change is not None:
+        remedy = worded("it fits with ", listed(Setting(*pair) for pair in change.items()))
+    needs = f"each accelerator needs {bytes_text(memory)} and has {bytes_text(capacity)}"
+    binding = too_full(needs, memory, capacity, remedy, " Times are given as if it fitted.")
+    return binding, (binding.sentence,), () if change is None else (remedy,)
 
 
 def _ledger(trainer: Trainer, job: Job, layout: Layout, chip: HardwareNode, utilisation: float) -> Ledger:

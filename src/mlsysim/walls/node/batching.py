@@ -30,6 +30,7 @@ from mlsysim.cases.deployment import language_model
 from mlsysim.cases.serve import Engines, Replicated, Traffic, serve
 from mlsysim.errors import InputError
 from mlsysim.timing.operator_times import untagged
+from mlsysim.units.fields import Words
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil
 from mlsysim.units.registry import quantity
@@ -72,7 +73,7 @@ class BatchingResult(Result):
     static_waste_pct: float
     memory_for_cache: Memory
     bottleneck: str
-    remedies: tuple[str, ...] = ()
+    remedies: tuple[Words, ...] = ()
     tpot: Time = None
     ttft_at_concurrency: Time = None
     output_tokens_per_sec: Rate = None

@@ -45,10 +45,11 @@ from mlsysim.cases.training_pass import TrainingStep, training_help, training_pa
 from mlsysim.errors import InputError, OOMError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import proportional_power
+from mlsysim.units.fields import Words
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, too_full
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Result, Time, WorkRate
@@ -97,7 +98,7 @@ class PerformanceProfile(Result):
     hfu: float
     phase: str
     constraint_trace: tuple[str, ...] = ()
-    remedies: tuple[str, ...] = ()
+    remedies: tuple[Words, ...] = ()
     offload_spill_bytes: Memory = None
     offload_effective_bw: MemoryRate = None
     interval: tuple[Time, Time] | None = None
@@ -253,13 +254,10 @@ def _packed(
         found = tuple(
             remedies(footprint, capacity, x.precision, place) if step is None else training_help(step, capacity)
         )
-        sentence = (
-            f"Wall 2 (Memory): {x.model.name} needs {bytes_text(footprint)}{place and f' of {place}'} and {chip.name} has "
-            f"{bytes_text(capacity)}; {found[0]}."
-        )
-        binding = Binding(2, "Memory", footprint / capacity, sentence)
+        needs = f"{x.model.name} needs {bytes_text(footprint)}{place and f' of {place}'}"
+        binding = too_full(f"{needs} and {chip.name} has {bytes_text(capacity)}", footprint, capacity, found[0])
         if x.raise_errors:
-            raise OOMError(sentence, needed=footprint, available=capacity)
+            raise OOMError(binding.sentence, needed=footprint, available=capacity)
     outcome = PerformanceProfile.of(
         assumed,
         feasible=fits,

@@ -41,14 +41,16 @@ from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Engines, Habits, Replicated, Served, Traffic, batch_times, serve
 from mlsysim.errors import InputError
 from mlsysim.timing.engines import table_bytes
+from mlsysim.units.fields import Words
 from mlsysim.units.registry import quantity
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import NAMES, Binding, LazyBinding, binding_of, lead
+from mlsysim.walls.binding import NAMES, Binding, LazyBinding, binding_of, lead, too_full
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input
 from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_FRACTION
 from mlsysim.walls.result import Memory, Rate, Result, Time
+from mlsysim.wording import Setting, worded
 from mlsysim.zoo.constants import constant
 
 CARDS = """
@@ -102,7 +104,7 @@ class ServingResult(Result):
     memory_breakdown: dict[str, Memory]
     memory_missing: Memory = None
     max_batch_size: int | None = None
-    remedies: tuple[str, ...] = ()
+    remedies: tuple[Words, ...] = ()
     itl_interval: tuple[Time, Time] | None = None
     ttft_interval: tuple[Time, Time] | None = None
     tpot: Time = None
@@ -318,7 +320,9 @@ class ServingModel(Resolver[ServingResult]):
             assumed["redundant_experts"] = f"{x.redundant_experts} experts held twice; their memory is not counted"
         if x.cached_prefix_len > x.seq_len:
             raise InputError(
-                f"cached_prefix_len={x.cached_prefix_len} exceeds the prompt of {x.seq_len} tokens.",
+                worded(
+                    Setting("cached_prefix_len", x.cached_prefix_len), f" exceeds the prompt of {x.seq_len} tokens."
+                ),
                 field="cached_prefix_len",
             )
         if x.cached_prefix_len == x.seq_len:
@@ -326,8 +330,11 @@ class ServingModel(Resolver[ServingResult]):
         chunks = _chunks(x, max(x.seq_len - x.cached_prefix_len, 1))
         if chunks > MAX_CHUNKS:
             raise InputError(
-                f"prefill_chunk_tokens={x.prefill_chunk_tokens} would cut the prompt into {chunks:,} passes; "
-                f"at most {MAX_CHUNKS:,} are evaluated, so use at least {math.ceil(x.seq_len / MAX_CHUNKS)}.",
+                worded(
+                    Setting("prefill_chunk_tokens", x.prefill_chunk_tokens),
+                    f" would cut the prompt into {chunks:,} passes; at most {MAX_CHUNKS:,} are evaluated, so use at least "
+                    f"{math.ceil(x.seq_len / MAX_CHUNKS)}.",
+                ),
                 field="prefill_chunk_tokens",
             )
         if x.draft_model is None:
@@ -484,11 +491,11 @@ _WORDS = {FIRST: "the first token", ANSWER: "each further one"}
 def _full(x: Any, room: DeviceMemory, batch: int, chip: Any, found: tuple[str, ...]) -> Binding:
     needed, capacity = room.used(batch), room.capacity
     kept = f", {bytes_text(room.reserve)} of it kept back by the engine," if room.reserve > 0 else ""
-    sentence = (
-        f"Wall 2 (Memory): {x.model.name} needs {bytes_text(needed)}{kept} on each {chip.name}, which has "
-        f"{bytes_text(capacity)} ({bytes_text(needed - capacity)} are missing); {found[0]}."
+    words = (
+        f"{x.model.name} needs {bytes_text(needed)}{kept} on each {chip.name}, which has "
+        f"{bytes_text(capacity)} ({bytes_text(needed - capacity)} are missing)"
     )
-    return Binding(2, "Memory", needed / capacity, sentence)
+    return too_full(words, needed, capacity, found[0])
 
 
 class _Memory:
