@@ -11,8 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, WithJsonSchema
 
 from mlsysim.errors import InputError
+from mlsysim.launch.targets import TARGETS
 from mlsysim.plans.plan import Plan, Short
 from mlsysim.plans.schema import SAID, in_words, record_of
+from mlsysim.search.kinds import KINDS
 from mlsysim.units.fields import Record
 
 _NAME = 400
@@ -31,13 +33,13 @@ SpaceTable = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "description": "a design space: kind (training, serving, node, compression), axes, fixed inputs, constraints and goals",
+            "description": "a design space: kind, axes, fixed inputs, constraints and goals",
             "required": ["kind", "axes"],
             "additionalProperties": False,
             "properties": {
                 "name": {"type": "string", "maxLength": 200},
                 "description": {"type": "string", "maxLength": 4000},
-                "kind": {"enum": ["compression", "node", "serving", "training"]},
+                "kind": {"enum": [name for name in KINDS if name != "kernel"]},
                 "fidelity": {"enum": ["first order", "calibrated"]},
                 "axes": {
                     "type": "object",
@@ -228,7 +230,8 @@ class ExportRequest(Record):
     to: str = Field(
         min_length=1,
         max_length=60,
-        description="megatron, torchtitan, deepspeed, fsdp, vllm, sglang, trtllm, kubernetes or slurm",
+        description="the target",
+        json_schema_extra={"enum": list(TARGETS)},
     )
     command: str | None = Field(
         default=None, max_length=60, description="what runs inside kubernetes or slurm, such as vllm or megatron"

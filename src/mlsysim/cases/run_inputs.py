@@ -170,10 +170,8 @@ def node_price(node: Node, unit_cost: Any, node_cost: Any, assumed: Assumptions)
     if unit_cost is None:
         if chip.unit_cost is None:
             hint = "" if listed is None else f", or node_cost='{listed:g} USD' for whole nodes as listed"
-            raise InputError(
-                f"the price of {chip.name} is not known, and unknown is not free; pass unit_cost='... USD'{hint}.",
-                field="unit_cost",
-            )
+            reason = f"the price of {chip.name} is not known, and unknown is not free"
+            raise InputError(f"{reason}; pass unit_cost='... USD'{hint}.", field="unit_cost", reason=reason)
         unit_cost = to_si(chip.unit_cost, "USD")
         when = f", {chip.cost_date}" if chip.cost_date else ""
         assumed.say("unit_cost", unit_cost, CHIP, f"{unit_cost:g} USD ({chip.name}{when})")
@@ -211,10 +209,9 @@ def device_draw(
         assumed.pop("mfu", None)
         return average_power
     if chip.tdp is None:
-        raise InputError(
-            f"{chip.name} has no published TDP; pass average_power=... (power of one accelerator, such as '330 W').",
-            field="average_power",
-        )
+        reason = f"{chip.name} has no published TDP"
+        words = f"{reason}; pass average_power=... (power of one accelerator, such as '330 W')."
+        raise InputError(words, field="average_power", reason=reason)
     if memory_utilisation is not None:
         words = "calibrated: waiting, running kernels, and what arithmetic and memory add"
         assumed.say("power", "calibrated", CHIP, words)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from mlsysim.plans.answer import Answer
 
-_LEVELS = {"feasibility": "Does it fit", "performance": "How fast", "macro": "What it costs"}
-
 
 def console(stderr: bool = False) -> Console:
     """A console that neither guesses colours nor reads markup in names."""
@@ -200,7 +198,7 @@ def _metrics_table(answer: Answer, width: int) -> Any:
         table.add_column("90 % interval", justify="right", overflow="fold")
     if wide:
         table.add_column("wall", justify="right")
-    for level, title in _LEVELS.items():
+    for level, title in answer.questions.items():
         held = [metric for metric in answer.metrics if metric.level == level]
         if held:
             table.add_row(title, style="bold")

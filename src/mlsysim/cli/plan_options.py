@@ -56,7 +56,7 @@ def in_options(error: MLSysError) -> str:
     from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import spoken
 
-    return spoken(str(error), as_an_option, Plan.leaves())
+    return spoken(error.message, as_an_option, Plan.leaves())
 
 
 class PlanCommand(TyperCommand):

@@ -46,7 +46,7 @@ Document = dict[str, Any]
 
 _KEPT = 64
 _LARGEST_CONFIG = 1_000_000
-_TOLD = ("task", "fidelity", "feasible", "passed", "subject", "headline", "interval", "assumptions")
+_TOLD = ("task", "fidelity", "feasible", "passed", "subject", "headline", "interval", "assumptions", "questions")
 
 
 def _plan(document: Document) -> Plan:

@@ -204,7 +204,7 @@ def _why(now: Answer, then: Answer | None) -> str:
         return "alone it does not divide the batch, the layers or the fleet"
     if not then.feasible:
         if then.memory is not None and then.memory.used > then.memory.capacity:
-            return f"alone it needs {then.memory.used / 1e9:.1f} of {then.memory.capacity / 1e9:.1f} GB"
+            return f"alone it needs {then.metric('memory').text} of {then.metric('memory_capacity').text}"
         return then.headline.rstrip(".")
     if not now.feasible:
         return "alone it makes the plan fit"
@@ -243,8 +243,7 @@ def _problems(now: Answer) -> tuple[str, ...]:
     if not now.feasible:
         out.append(now.binding.sentence)
     elif now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
-        used, capacity = now.memory.used / 1e9, now.memory.capacity / 1e9
-        out.append(f"Memory is nearly full: {used:.1f} of {capacity:.1f} GB.")
+        out.append(f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.")
     return tuple(out)
 
 

@@ -267,6 +267,16 @@ class Answer(Record):
         return self.metric(name).value
 
     @property
+    def questions(self) -> dict[Level, str]:
+        """What the metrics of each level answer; times and costs of what does not fit are given as if it did."""
+        if_fitted = "" if self.feasible else ", if it fitted"
+        return {
+            "feasibility": "Does it fit",
+            "performance": f"How fast{if_fitted}",
+            "macro": f"What it costs{if_fitted}",
+        }
+
+    @property
     def passed(self) -> bool:
         """Whether it fits and every assertion holds."""
         return self.feasible and all(check.passed for check in self.checks)

@@ -130,7 +130,7 @@ def _training(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
     settings = []
     if not answer.plan.parallelism.automatic:
         free = plan.replacing(parallelism=None)
-        settings.append(("let the layout be searched (--layout auto)", free))
+        settings.append(("let the layout be searched", free))
         for mode in ("none", "selective", "full"):
             if mode != layout.get("recompute"):
                 settings.append((f"recompute {mode}", plan.replacing(parallelism={"recompute": mode})))

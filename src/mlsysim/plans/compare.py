@@ -49,9 +49,7 @@ class Comparison:
 def compare_answers(first: Answer, second: Answer) -> Comparison:
     """The metrics of two answers to the same task."""
     if first.task != second.task:
-        raise InputError(
-            f"Two answers of one task compare, got {first.task} and {second.task}; say --task.", field="task"
-        )
+        raise InputError(f"Two answers of one task compare, got {first.task} and {second.task}.", field="task")
     other = {metric.path: metric for metric in second.metrics}
     rows = []
     for metric in first.metrics:

@@ -23,7 +23,7 @@ def evaluate_plainly(plan: Plan) -> Answer:
         answer = _EVALUATORS[kind]()(plan)
     except InputError as error:
         # Resolvers speak of their inputs, a plan of its keys.
-        sentence = spoken(str(error), as_in_a_plan, Plan.leaves())
+        sentence = spoken(error.message, as_in_a_plan, Plan.leaves())
         raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
     notes = () if plan.workload.dimensions is not None else read_named(plan.workload.model)[1]
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))

@@ -81,7 +81,7 @@ def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
     else:
         node, nodes = _node_for(entry, count or 1, assumed)
     network = find_fabric(chosen) if chosen is not None else _fabric_for(node, nodes, assumed)
-    label = f"{nodes * node.accelerators_per_node} x {node.accelerator.name}"
+    label = f"{nodes * node.accelerators_per_node:,} x {node.accelerator.name}"
     return Fleet(name=label, node=node, count=nodes, fabric=network)
 
 

@@ -138,7 +138,7 @@ def _answer(
         feasible=bool(profile.feasible),
         subject=f"{model.name} on {chip.name}",
         headline=_headline(sheet, profile),
-        verdict=(*money, *sheet.unknown),
+        verdict=(*(money if profile.feasible else ()), *sheet.unknown),
         main="latency",
         binding=binding,
         next_wall=next_wall(ledger, binding, _PASS),

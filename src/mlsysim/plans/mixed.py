@@ -252,7 +252,7 @@ def _joint_training(
             "feasible": joint.feasible,
             "subject": f"training {workload_of(plan.workload).name} on {' + '.join(names)}",
             "headline": headline,
-            "verdict": tuple(verdict),
+            "verdict": tuple(verdict) if unfit is None else (),
             "metrics": tuple(metrics),
             "binding": binding,
             "next_wall": next_wall(ledger, binding, "step"),
@@ -434,7 +434,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
             "subject": f"serving {workload_of(plan.workload).name} on {' + '.join(names)}",
             "headline": unfit
             or f"Fits: the slowest group, {names[slowest]}, gives a token each {slow.metric('tpot').text}.",
-            "verdict": (f"Requests are routed by speed: {routed}.",),
+            "verdict": () if unfit else (f"Requests are routed by speed: {routed}.",),
             "metrics": tuple(metrics),
             "memory": full.memory,
             "equations": tuple(equations),

@@ -21,7 +21,7 @@ from mlsysim.wording import worded
 MEMORY = "memory"
 """The limit that stops a plan which does not fit."""
 
-_ASPECTS = {"peak": "arithmetic", "bandwidth": "memory", "": "lost"}
+_ASPECTS = {"peak": "arithmetic", "bandwidth": "memory", "link": "over links", "start": "start-up", "": "lost"}
 _SMALL = 1e-3
 
 

@@ -116,7 +116,7 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         feasible=bool(result.feasible),
         subject=f"serving {model.name} on {fleet.name}",
         headline=_headline(sheet, served),
-        verdict=_verdict(sheet, server, served),
+        verdict=_verdict(sheet, server, served, tried),
         main=main,
         binding=binding,
         next_wall=next_wall(ledger, binding, _REQUEST),
@@ -282,7 +282,7 @@ def _binding(server: Server, served: Served) -> Limit:
             sentence=f"Wall 7 (Tail Latency): {many(served.replicas, 'replica')} answer at most {served.requests:.3g} requests a second "
             f"and {wanted:g} come; about {max(served.replicas + 1, math.ceil(need)):,} replicas are needed.",
         )
-    missed = [(name, value / limit) for name, value, limit in _limits(server, served) if value > limit]
+    missed = [(name, value / limit) for name, value, limit in server.limits(served) if value > limit]
     if not missed:
         return binding_of(served.ledger, _REQUEST)
     name, factor = max(missed, key=lambda each: each[1])
@@ -307,17 +307,6 @@ _LIMITED: dict[str, tuple[str, str | None, str]] = {
 """Limits on times in words, the phase that they are on, and what its ledger adds up to."""
 
 
-def _limits(server: Server, served: Served) -> list[tuple[str, float, float]]:
-    """Names of the plan's limits on times, what they are held against, and the limits, in seconds."""
-    part = server.part
-    given = (
-        ("ttft", served.ttft, part.ttft),
-        ("tpot", served.tpot, part.tpot),
-        ("latency", served.latency, part.latency),
-    )
-    return [(name, value, to_si(limit, "s")) for name, value, limit in given if limit is not None]
-
-
 def _headline(sheet: Sheet, served: Served) -> str:
     result = served.result
     if not result.feasible:
@@ -327,16 +316,20 @@ def _headline(sheet: Sheet, served: Served) -> str:
     )
     return (
         f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {many(served.replicas, 'replica')} of {split}; "
-        f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}, then one each {sheet.text('tpot')}{sheet.band('tpot')}."
+        f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}, then one every {sheet.text('tpot')}{sheet.band('tpot')}."
     )
 
 
-def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
-    lines = [
-        f"{many(served.clients, 'request')} in flight of {served.prompt:,} + {served.output:,} tokens give "
-        f"{sheet.text('tokens_per_second')} output tokens and {sheet.text('requests_per_second')} requests a second."
-    ]
-    if served.waiting and served.result.feasible:
+def _verdict(sheet: Sheet, server: Server, served: Served, tried: int) -> tuple[str, ...]:
+    """What is found; of what does not fit no rate or cost, which it will not have."""
+    load = f"{many(served.clients, 'request')} in flight of {served.prompt:,} + {served.output:,} tokens"
+    if not served.result.feasible:
+        return tuple(sheet.unknown)
+    rates = f"{sheet.text('tokens_per_second')} output tokens and {sheet.text('requests_per_second')} requests a second"
+    lines = [f"{load} give {rates}."]
+    if tried > 1 and server.limited and not server.within(served):
+        lines.append(f"None of the {tried} layouts that were tried keeps every limit; TP {served.tp} comes nearest.")
+    if served.waiting:
         lines.append(
             f"Caches of {served.places:,} of them fit at once, so {served.waiting:,} wait for a place before their first token."
         )
@@ -347,8 +340,7 @@ def _verdict(sheet: Sheet, server: Server, served: Served) -> tuple[str, ...]:
     if "usd_per_mtoken" in costs:
         energy = f", {costs['energy_per_token'].text} of energy each token" if "energy_per_token" in costs else ""
         lines.append(f"A million output tokens cost {costs['usd_per_mtoken'].text}{energy}.")
-    lines.extend(sheet.unknown)
-    return tuple(lines)
+    return (*lines, *sheet.unknown)
 
 
 def _token_time(sheet: Sheet, served: Served) -> list[str]:
@@ -368,6 +360,6 @@ def _token_time(sheet: Sheet, served: Served) -> list[str]:
 def _missed(server: Server, served: Served) -> list[str]:
     return [
         f"{_LIMITED[name][0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
-        for name, value, limit in _limits(server, served)
+        for name, value, limit in server.limits(served)
         if value > limit
     ]

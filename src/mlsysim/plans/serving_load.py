@@ -197,13 +197,18 @@ class Server:
         spread = 1.0 if self.part.range_ratio is None else self.part.range_ratio
         return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output, spread)
 
+    def limits(self, served: Served) -> list[tuple[str, float, float]]:
+        """Names of the plan's limits on times, what they are held against, and the limits, in seconds."""
+        given = [(name, getattr(self.part, name)) for name in ("ttft", "tpot", "latency")]
+        return [(name, getattr(served, name), to_si(limit, "s")) for name, limit in given if limit is not None]
+
+    def over(self, served: Served) -> float:
+        """How many times as long as its limit the time is that misses its limit most; at most 1 where all hold."""
+        return max((value / limit for _, value, limit in self.limits(served)), default=0.0)
+
     def within(self, served: Served) -> bool:
         """Whether the limits hold."""
-        part = self.part
-        return served.result.feasible and all(
-            limit is None or value <= to_si(limit, "s")
-            for limit, value in ((part.ttft, served.ttft), (part.tpot, served.tpot), (part.latency, served.latency))
-        )
+        return served.result.feasible and self.over(served) <= 1
 
     @property
     def limited(self) -> bool:
@@ -296,15 +301,15 @@ class Server:
         return best
 
     def best(self) -> tuple[Served, int]:
-        """The layout that keeps the limits with most output, else the one that is nearest to them."""
+        """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
         wanted = self.part.qps
 
         def rank(served: Served) -> tuple[Any, ...]:
             carries = wanted is not None and served.requests >= wanted * 0.999
             return (
-                served.result.feasible,
-                self.within(served),
+                -max(served.result.memory_utilization, 1.0),
+                -max(self.over(served), 1.0),
                 carries,
                 -served.latency if carries else served.output_rate,
                 served.replicas,  # of equals more replicas: less waiting

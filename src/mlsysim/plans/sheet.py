@@ -24,6 +24,7 @@ from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult
 from mlsysim.walls.operations.sustainability import SustainabilityModel, SustainabilityResult
 from mlsysim.walls.result import Result
+from mlsysim.wording import Setting, worded
 
 
 class Sheet:
@@ -249,7 +250,8 @@ def spend(
     for each, activity, watts in (Share(fleet, mfu, power), *more):
         spent.add(**_spent_by(sheet, each, region, days, activity, watts))
     if region is None:
-        sheet.note("No region is given, so carbon and water are not known; say --region, such as Quebec.")
+        unknown = "No region is given, so carbon and water are not known; give one, such as "
+        sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
     _report(sheet, spent, region)
     return spent
 
@@ -304,8 +306,8 @@ def _spent_by(
 
 def _unknown(error: InputError) -> str:
     """A resolver's complaint about a figure that is missing, without the argument of Python that would give it."""
-    sentence = str(error).split("; pass ")[0].rstrip(".")
-    return sentence[:1].upper() + sentence[1:] + "."
+    sentence = str(error.details.get("reason", error.message)).rstrip(".")
+    return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
 def _report(sheet: Sheet, spent: Spent, region: Any) -> None:

@@ -106,7 +106,7 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
         headline=_headline(sheet, fleet, step),
-        verdict=_verdict(sheet, run),
+        verdict=_verdict(sheet, run, bool(step.feasible)),
         main="tokens_per_second",
         binding=binding,
         next_wall=next_wall(ledger, binding, _STEP),
@@ -196,9 +196,12 @@ def _remedy(step: DistributedResult) -> str:
     return next(iter(step.remedies), "no smaller change than more accelerators or a smaller batch helps")
 
 
-def _verdict(sheet: Sheet, run: TrainingRun) -> tuple[str, ...]:
-    lines = []
+def _verdict(sheet: Sheet, run: TrainingRun, fits: bool) -> tuple[str, ...]:
+    """What is found; of what does not fit no time or cost, which it will not have."""
+    lines: list[str] = []
     wanted = sheet.plan.workload.tokens
+    if not fits:
+        return tuple(sheet.unknown)
     if run.goodput > 0:
         what = f"{count_text(wanted)} tokens take" if wanted is not None else "The run lasts"
         time = sheet.text("run_time") if wanted is not None else compact_time(run.days * _SECONDS_PER_DAY)

@@ -17,7 +17,6 @@ from mlsysim.units.text import bytes_text, format_value
 
 NOT_KNOWN = "not known"
 
-_LEVELS = {"feasibility": "Does it fit", "performance": "How fast"}
 _KEY = {
     "training": ("run_time", "tokens", "latency", "mfu", "tokens_per_second", "tco", "carbon_footprint"),
     "serving": ("ttft", "tpot", "tokens_per_second", "requests_per_second", "usd_per_mtoken", "carbon_per_mtoken"),
@@ -105,9 +104,9 @@ def _capital(text: str) -> str:
 
 def _numbers(report: Report) -> Iterator[Block]:
     answer = report.answer
-    for level, title in _LEVELS.items():
+    for level, title in answer.questions.items():
         rows = [(m.label, m.text, m.interval_text, f"{m.wall}") for m in answer.metrics if m.level == level]
-        if rows:
+        if rows and level != "macro":
             yield _metrics(title, rows)
     layout = tuple(_layout(answer))
     if layout:
@@ -236,7 +235,7 @@ def _cost(report: Report) -> Iterator[Block]:
         rows += [(label, NOT_KNOWN, "", walls.get(name, "18")) for name, label in _MACRO.items() if name not in held]
     elif not rows:
         rows = [("Energy of a sample", NOT_KNOWN, "", "18")]
-    yield _metrics("What it costs", rows)
+    yield _metrics(answer.questions["macro"], rows)
     reasons = [line for line in answer.verdict if NOT_KNOWN in line]
     reasons += [
         f"{name.replace('_', ' ').capitalize()} is {text}."

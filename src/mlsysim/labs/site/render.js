@@ -1,7 +1,6 @@
 // An answer on the page: words, key numbers, charts, table of metrics, comparison.
 import { byId, download, element } from "./dom.js";
 
-const LEVELS = { feasibility: "Does it fit", performance: "How fast", macro: "What it costs" };
 const KEYS = {
   training: ["latency", "mfu", "tokens_per_second", "run_time", "goodput", "tco", "usd_per_mtoken", "energy", "carbon_footprint"],
   serving: ["ttft", "tpot", "tokens_per_second", "requests_per_second", "tco", "usd_per_mtoken", "energy_per_token", "carbon_footprint"],
@@ -42,7 +41,7 @@ const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
 export function showChange(found, feasible) {
   const none = feasible ? "No single change of settings, format, network or chip betters it by 2 % or more."
     : "None of the changes tried makes it fit.";
-  const words = found?.sentence.replace(/^Cheapest change: /, "").replace(" (--layout auto)", "");
+  const words = found?.sentence.replace(/^Cheapest change: /, "");
   byId("change").textContent = found === undefined ? "Looking for it …" : found ? capital(words) : none;
   byId("change").classList.toggle("waiting", found === undefined);
   byId("apply").hidden = !found;
@@ -61,7 +60,7 @@ export function showKeys(answer, why) {
 }
 
 export function showMetrics(answer, why) {
-  const bodies = Object.entries(LEVELS).map(([level, title]) => {
+  const bodies = Object.entries(answer.questions).map(([level, title]) => {
     const rows = answer.metrics.filter((metric) => metric.level === level).map((metric) => element("tr", {},
       element("th", { scope: "row" }, metric.label), element("td", { class: "number" }, value(metric, why),
         metric.interval ? element("small", { class: "only-narrow", "aria-hidden": "true" }, metric.interval) : null),
