@@ -1,6 +1,6 @@
 #!/bin/bash
 # SGLang: serving Llama-3.1-70B on 8 x NVIDIA H200 SXM5 141GB.
-# Fits: 20.66 GB of 141 GB with 2 replicas of TP4; the first token after 81.90 ms, then one each 13.39 ms.
+# Fits: 20.66 GB of 141 GB with 2 replicas of TP4; the first token after 81.90 ms, then one every 13.39 ms.
 # Wall 4 (Serving) binds: 62.2% of the request, most of it answer: prompts of others (made of arithmetic).
 # How sure: First order: what binds, ratios and bounds; not calibrated on measurements.
 # Not expressed here: serving.output_tokens = 300 (traffic, not a setting).
