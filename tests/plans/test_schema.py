@@ -13,7 +13,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.schema import Leaf, as_in_a_plan, spoken
-from mlsysim.wording import Setting, listed, worded
+from mlsysim.vocabulary import Setting, listed, worded
 
 BASE: dict[str, Any] = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}}
 VALUES = {

@@ -32,7 +32,7 @@ from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import table_bytes
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, where
-from mlsysim.wording import Setting, listed, worded
+from mlsysim.vocabulary import Setting, listed, worded
 
 __all__ = [
     "CACHES",

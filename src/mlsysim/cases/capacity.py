@@ -13,7 +13,7 @@ from mlsysim.models.footprint import (
     training_state,
 )
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.wording import Setting, worded
+from mlsysim.vocabulary import Setting, worded
 
 __all__ = [
     "TrainingState",

@@ -17,7 +17,7 @@ from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
 from mlsysim.timing.network import chip_network
 from mlsysim.units.registry import to_si
-from mlsysim.wording import Setting, listed, worded
+from mlsysim.vocabulary import Setting, listed, worded
 
 __all__ = ["Deployment", "build_replica", "check_degrees", "language_model"]
 

@@ -22,7 +22,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
-from mlsysim.wording import Setting, worded
+from mlsysim.vocabulary import Setting, worded
 
 __all__ = ["host_link", "host_round_trip"]
 

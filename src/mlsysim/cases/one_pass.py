@@ -35,7 +35,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
 from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
-from mlsysim.wording import Setting, listed, worded
+from mlsysim.vocabulary import Setting, listed, worded
 
 __all__ = [
     "STREAMED",

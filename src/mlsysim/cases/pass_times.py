@@ -45,7 +45,7 @@ from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inv
 from mlsysim.timing.software_stacks import software, software_names
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.units.registry import to_si
-from mlsysim.wording import Setting, worded
+from mlsysim.vocabulary import Setting, worded
 from mlsysim.zoo.intervals import Interval, interval
 
 __all__ = ["calibrated_pass", "joules_of", "profile_band", "refuse_runtime", "say_profile", "say_runtime", "timed_by"]

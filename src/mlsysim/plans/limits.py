@@ -10,8 +10,8 @@ from typing import Any
 from mlsysim.plans.answer import Answer, Checked, Limit, check
 from mlsysim.plans.sheet import compact_time
 from mlsysim.units.registry import to_si
+from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
-from mlsysim.wording import worded
 
 
 def demands(answer: Answer) -> tuple[Checked, ...]:

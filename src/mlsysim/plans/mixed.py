@@ -34,7 +34,7 @@ from mlsysim.plans.sheet import count_text, many
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.wording import worded
+from mlsysim.vocabulary import worded
 from mlsysim.zoo.constants import constant
 
 _ROUNDS = 4

@@ -13,10 +13,10 @@ from mlsysim.plans.answer import Limit, MemoryBar, Part
 from mlsysim.plans.sheet import Sheet
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
+from mlsysim.vocabulary import worded
 from mlsysim.walls.binding import MEMORY as MEMORY_WALL
 from mlsysim.walls.binding import NAMES, NEGLIGIBLE, Binding, bound_text, lead, share_text
 from mlsysim.walls.catalog import TITLES
-from mlsysim.wording import worded
 
 MEMORY = "memory"
 """The limit that stops a plan which does not fit."""

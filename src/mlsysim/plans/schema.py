@@ -18,8 +18,7 @@ from pydantic import model_validator
 
 from mlsysim.errors import InputError, nearest
 from mlsysim.units.fields import QuantityField, Record
-from mlsysim.vocabulary import PARTS, names_of, plain
-from mlsysim.wording import Setting, Wording
+from mlsysim.vocabulary import PARTS, Setting, Wording, names_of, plain
 
 ALL_TASKS = ("training", "serving", "inference")
 

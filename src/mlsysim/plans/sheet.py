@@ -18,13 +18,13 @@ from mlsysim.plans.resolve import find_region
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import time_unit
+from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.operations.capital import EconomicsModel, EconomicsResult
 from mlsysim.walls.operations.sustainability import SustainabilityModel, SustainabilityResult
 from mlsysim.walls.result import Result
-from mlsysim.wording import Setting, worded
 
 
 class Sheet:

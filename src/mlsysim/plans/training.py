@@ -26,9 +26,9 @@ from mlsysim.plans.training_run import TrainingRun, training_run
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit, time_unit
+from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
-from mlsysim.wording import worded
 from mlsysim.zoo.constants import constant
 
 _SECONDS_PER_DAY = 86400.0

@@ -171,7 +171,7 @@ _NAMED = re.compile(r"[A-Z]\w+: ")
 
 
 Words = SkipValidation[str]
-"""A sentence, kept as it is: one that names settings has them as data (:mod:`mlsysim.wording`)."""
+"""A sentence, kept as it is: one that names settings has them as data (:mod:`mlsysim.vocabulary`)."""
 
 
 class Record(BaseModel):

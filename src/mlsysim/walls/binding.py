@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
-from mlsysim.wording import worded
+from mlsysim.vocabulary import worded
 
 NAMES = {
     1: "Compute",

@@ -43,6 +43,7 @@ from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.units.fields import Words
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
+from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding, too_full
 from mlsysim.walls.explanation import Equation, written
@@ -50,7 +51,6 @@ from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
-from mlsysim.wording import Setting, listed, worded
 from mlsysim.zoo.constants import constant
 
 CARDS = """

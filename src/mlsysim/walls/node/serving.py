@@ -44,13 +44,13 @@ from mlsysim.timing.engines import table_bytes
 from mlsysim.units.fields import Words
 from mlsysim.units.registry import quantity
 from mlsysim.units.text import bytes_text
+from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import NAMES, Binding, LazyBinding, binding_of, lead, too_full
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input
 from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, LOAD, MEMORY_FRACTION
 from mlsysim.walls.result import Memory, Rate, Result, Time
-from mlsysim.wording import Setting, worded
 from mlsysim.zoo.constants import constant
 
 CARDS = """
