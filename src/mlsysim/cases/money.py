@@ -79,6 +79,12 @@ def break_even_utilisation(fixed: Any, variable: Any, rent: Any) -> Any:
     return fixed / (rent - variable)
 
 
+@kernel("node: USD [1e3, 1e6], nodes whole [1, 1e5], multiplier [1, 3] -> purchase: USD")
+def purchase_price(node: Any, nodes: Any, multiplier: Any) -> Any:
+    """Price of nodes with the infrastructure around them."""
+    return node * nodes * multiplier
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
     """What owning is paid by: the whole purchase in USD, its lifetime in years, upkeep a year over it, USD for a kWh."""
@@ -116,3 +122,24 @@ def owning(prices: Prices, energy: Any, hours: Any) -> Bill:
         energy_cost(energy, prices.electricity),
         maintenance_cost(prices.purchase, prices.maintenance, years),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Rent:
+    """Renting against owning, in USD: rent of the hours in use and of all of them, owning unused, and what full use adds."""
+
+    cost: Any
+    rent: Any
+    fixed: Any
+    variable: Any
+
+    @classmethod
+    def of(cls, price: Any, devices: Any, hours: Any, utilisation: Any, quiet: Bill, busy: Bill) -> Rent:
+        """The rent of devices against the bills of owning them unused and in full use."""
+        used, whole = (rental_cost(price, devices, hours, share) for share in (utilisation, 1.0))
+        return cls(used, whole, quiet.total, busy.energy - quiet.energy)
+
+    @property
+    def break_even(self) -> Any:
+        """The utilisation above which owning is cheaper; None where it never is."""
+        return break_even_utilisation(self.fixed, self.variable, self.rent) if self.rent > self.variable else None

@@ -26,7 +26,7 @@ from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.search.steps import step, worth
 from mlsysim.units.kernel import kernel
-from mlsysim.units.registry import conversion_factor, to_si
+from mlsysim.units.registry import conversion_factor
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -100,7 +100,7 @@ class PlacementOptimizer(Resolver[PlacementResult]):
         "carbon_tax_per_ton": Input.of(
             "price of a tonne of CO2 equivalent",
             "[0, inf) USD/tCO2e, plain",
-            to_si(constant("carbon_tax").quantity, "USD/tCO2e"),
+            constant("carbon_tax"),
             example="100 USD/tCO2e",
         ),
         "mfu": MFU,

@@ -26,7 +26,7 @@ from mlsysim.systems.registry import Clusters, Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
-from mlsysim.zoo.constants import Constant, constant
+from mlsysim.zoo.constants import Constant
 
 REQUIRED: Any = object()
 """Default of an input that must be given."""
@@ -79,9 +79,11 @@ class Input:
             return cls(meaning, "choice", choices=of, default=default, example=example, assumed=assumed)
         found = _INTERVAL.fullmatch(of)
         if found is None:
-            return cls(meaning, of, default=default, example=example, assumed=assumed)
+            kind, _, unit = of.partition(" ")
+            return cls(meaning, kind, unit, default=default, example=example, assumed=assumed)
         whole, end, low, high, unit, plain = found.groups()
         if isinstance(default, Constant):
+            assumed = str(default.value) if unit else assumed
             default = to_si(default.quantity, unit) if unit else default.number
         return cls(
             meaning,
@@ -340,8 +342,3 @@ _READERS: dict[str, Any] = {
     "grid": _grid,
     "object": _anything,
 }
-
-
-def default_constant(name: str) -> float:
-    """The number behind a dimensionless constant, for defaults of inputs."""
-    return constant(name).number

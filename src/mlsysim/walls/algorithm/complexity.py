@@ -36,7 +36,7 @@ from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, PRECISION, Input, Inputs, default_constant
+from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, PRECISION, Input, Inputs
 from mlsysim.walls.result import Amount, Result, Work
 from mlsysim.zoo.constants import constant
 
@@ -91,7 +91,7 @@ class ScalingModel(Resolver[ScalingResult]):
         "tokens_per_parameter": Input.of(
             "tokens for each parameter at the optimum",
             "[0.01, 1e6]",
-            default_constant("chinchilla_tokens_per_parameter"),
+            constant("chinchilla_tokens_per_parameter"),
         ),
         "optimum": Input.of(
             "where the optimum comes from: the fixed ratio, or the minimum of the loss law",

@@ -21,15 +21,8 @@ import warnings
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
-from mlsysim.cases.money import (
-    Bill,
-    Prices,
-    accelerator_hour_cost,
-    break_even_utilisation,
-    rental_cost,
-    useful_work_cost,
-)
-from mlsysim.cases.run import Run, per_million, run_work, spent_by
+from mlsysim.cases.money import Bill, Prices, Rent, accelerator_hour_cost, purchase_price, useful_work_cost
+from mlsysim.cases.run import Run, Spent, per_million, run_work, spent_by
 from mlsysim.cases.run_inputs import (
     device_draw,
     electricity_price,
@@ -104,12 +97,11 @@ class EconomicsModel(Resolver[EconomicsResult]):
     inputs: ClassVar[dict[str, Input]] = {
         "fleet": FLEET_INPUT,
         "duration_days": DURATION_DAYS,
-        "kwh_price": Input(
+        "kwh_price": Input.of(
             "price of electricity in USD/kWh; 'region' for the price of the grid, which must have one, 'local' for it or else a "
             "default",
-            kind="object",
-            unit="USD/kWh",
-            default=None,
+            "object USD/kWh",
+            None,
             example="0.12 USD/kWh",
         ),
         "datacenter": PLACE,
@@ -118,7 +110,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
         "amortization_years": Input.of(
             "time over which the purchase is written off",
             "(0, inf) year, plain",
-            to_si(constant("amortization_period").quantity, "year"),
+            constant("amortization_period"),
             example="3 year",
         ),
         "infrastructure_multiplier": Input.of(
@@ -128,12 +120,8 @@ class EconomicsModel(Resolver[EconomicsResult]):
         "node_cost": _dollars("price of one whole node, instead of its accelerators", "350000 USD"),
         "maintenance_fraction": Input.of("maintenance in a year over the purchase", "[0, 1]", None),
         "utilization": Input.of("fraction of the time in which the fleet is in use", "(0, 1]", 1.0),
-        "cloud_price": Input(
-            "rent of one accelerator in USD/h, or an entry of Infra.Prices",
-            kind="object",
-            unit="USD/h",
-            default=None,
-            example="4 USD/h",
+        "cloud_price": Input.of(
+            "rent of one accelerator in USD/h, or an entry of Infra.Prices", "object USD/h", None, example="4 USD/h"
         ),
         "tokens": Input.of("tokens that the run makes or consumes", "(0, inf)", None),
         "throughput": Input.of(
@@ -180,23 +168,19 @@ class EconomicsModel(Resolver[EconomicsResult]):
         site = site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed)
         electricity = electricity_price("EconomicsModel", x.kwh_price, site, assumed)
         price = node_price(node, x.unit_cost, x.node_cost, assumed)
-        purchase = price * fleet.count * x.infrastructure_multiplier
+        purchase = purchase_price(price, fleet.count, x.infrastructure_multiplier)
         prices = Prices(purchase, x.amortization_years, maintenance_rate(x.maintenance_fraction, assumed), electricity)
-        devices, hours, host = (
-            fleet.total_accelerators,
-            x.duration_days * _HOURS_PER_DAY,
-            host_draw(node, x.include_host),
-        )
+        devices, hours = fleet.total_accelerators, x.duration_days * _HOURS_PER_DAY
+        host = host_draw(node, x.include_host)
 
-        def at(utilisation: float, notes: Assumptions) -> Run:
+        def at(utilisation: float, notes: Assumptions) -> Spent:
             device = device_draw(chip, utilisation, x.average_power, notes)
-            return Run(hours, devices, device, fleet.count, host)
+            return spent_by(Run(hours, devices, device, fleet.count, host), site, prices)
 
-        spent = spent_by(at(x.mfu * x.utilization, assumed), site, prices)
+        spent = at(x.mfu * x.utilization, assumed)
         taken, bill = spent.footprint, spent.bill
         assert bill is not None
-        years = x.duration_days / _DAYS_PER_YEAR
-        if years > x.amortization_years:
+        if x.duration_days / _DAYS_PER_YEAR > x.amortization_years:
             warnings.warn(
                 f"{x.duration_days:,.0f} days are longer than the {x.amortization_years:g} years of amortization; the share "
                 "of the purchase is capped at its price.",
@@ -206,24 +190,17 @@ class EconomicsModel(Resolver[EconomicsResult]):
             words = "capped at the purchase price: the run outlasts the amortization"
             assumed.say("capex", bill.hardware, INFERRED, words)
         hourly = accelerator_hour_cost(bill.total, devices, hours, x.utilization)
-        rate = rent_price(x.cloud_price, chip, assumed)
-        rent = break_even = None
-        shown = {
-            "maintenance": prices.maintenance,
-            "nodes": fleet.count,
-            "node_price": price,
-            "devices": devices,
-        }
+        rate, rent = rent_price(x.cloud_price, chip, assumed), None
         if rate is not None:
-            quiet, busy = (spent_by(at(share, Assumptions()), site, prices).bill for share in (0.0, x.mfu))
+            quiet, busy = (at(share, Assumptions()).bill for share in (0.0, x.mfu))
             assert quiet is not None and busy is not None
-            variable, whole = busy.energy - quiet.energy, rental_cost(rate, devices, hours, 1.0)
-            rent = rental_cost(rate, devices, hours, x.utilization)
-            break_even = break_even_utilisation(quiet.total, variable, whole) if whole > variable else None
-            shown |= {"fixed": quiet.total, "variable": variable, "rent": whole}
+            rent = Rent.of(rate, devices, hours, x.utilization, quiet, busy)
+        peak = to_si(chip.compute.peak_flops, "PFLOPs/s")
         return EconomicsResult.of(
             assumed,
-            binding=_binding(bill, rent, break_even, x.utilization),
+            site,
+            rent,
+            binding=_binding(bill, rent, x.utilization),
             capex_usd=bill.hardware,
             purchase_price_usd=purchase,
             opex_energy_usd=bill.energy,
@@ -234,18 +211,20 @@ class EconomicsModel(Resolver[EconomicsResult]):
             total_energy_kwh=taken.energy,
             carbon_footprint_kg=taken.carbon,
             water_usage_liters=taken.water,
-            pue=site.pue,
             region_name=site.name,
             kwh_price_usd=electricity,
             cost_per_accelerator_hour_usd=hourly,
-            cost_per_pflop_hour_usd=(
-                useful_work_cost(hourly, to_si(chip.compute.peak_flops, "PFLOPs/s"), x.mfu) if x.mfu > 0 else None
-            ),
+            cost_per_pflop_hour_usd=useful_work_cost(hourly, peak, x.mfu) if x.mfu > 0 else None,
             cost_per_million_tokens_usd=_per_million(x, bill.total, hours),
             cloud_price_per_hour_usd=rate,
-            cloud_cost_usd=rent,
-            break_even_utilization=break_even,
-            shown=shown,
+            cloud_cost_usd=None if rent is None else rent.cost,
+            break_even_utilization=None if rent is None else rent.break_even,
+            shown={
+                "maintenance": prices.maintenance,
+                "nodes": fleet.count,
+                "node_price": price,
+                "devices": devices,
+            },
             cited={"hardware": chip},
         )
 
@@ -259,15 +238,15 @@ def _per_million(x: Any, total: float, hours: float) -> float | None:
     return None if tokens is None else float(per_million(total, tokens))
 
 
-def _binding(bill: Bill, rent: float | None, break_even: float | None, utilization: float) -> Binding:
+def _binding(bill: Bill, rent: Rent | None, utilization: float) -> Binding:
     parts = {"the hardware's share": bill.hardware, "energy": bill.energy, "maintenance": bill.maintenance}
     (name, largest), (_, second), _ = sorted(parts.items(), key=lambda item: item[1], reverse=True)
     total = bill.total
     share = largest / total if total > 0 else 0.0
     sentence = f"Wall 17 (Capital): {total:,.0f} USD, of which {name} is {share:.0%}"
     if rent is not None:
-        cheaper = "renting" if rent < total else "owning"
+        cheaper = "renting" if rent.cost < total else "owning"
         sentence += f"; {cheaper} is cheaper at {utilization:.0%} utilisation, and owning "
-        pays = break_even is not None and break_even <= 1
-        sentence += f"pays from {break_even:.0%}" if pays else "never pays at this rent"
+        pays = rent.break_even is not None and rent.break_even <= 1
+        sentence += f"pays from {rent.break_even:.0%}" if pays else "never pays at this rent"
     return Binding(17, "Capital", largest / second if second > 0 else None, sentence + ".")

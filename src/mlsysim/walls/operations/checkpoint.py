@@ -16,10 +16,11 @@ long as writing it; that belongs to the recovery time of wall 15.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from mlsysim.cases.assumptions import CHIP, Assumptions
-from mlsysim.cases.checkpoint import Checkpoint, checkpoint_size, saved_bytes, stall_share, write_time
+from mlsysim.cases.checkpoint import Checkpoint, checkpoint_size, saved_bytes, stall_share
 from mlsysim.errors import InputError
 from mlsysim.physics.training_memory import OPTIMIZERS
 from mlsysim.units.registry import conversion_factor, to_si
@@ -66,16 +67,15 @@ class CheckpointModel(Resolver[CheckpointResult]):
         "checkpoint_interval_hours": Input.of(
             "time between two checkpoints",
             "(0, inf) h, plain",
-            to_si(constant("checkpoint_interval").quantity, "h"),
+            constant("checkpoint_interval"),
             example="4 h",
         ),
         "n_writers": Input.of("accelerators or hosts that write at once", "whole [1, 1e7]", 1),
         "filesystem_limit_gbs": Input.of(
             "what the file system takes in from all writers",
             "(0, inf) byte/s, plain GB/s",
-            to_si(constant("filesystem_bandwidth").quantity, "byte/s"),
+            constant("filesystem_bandwidth"),
             example="500 GB/s",
-            assumed=str(constant("filesystem_bandwidth").value),
         ),
         "precision": PRECISION,
         "asynchronous": Input.of("write in the background after a copy to host memory", "flag", False),
@@ -117,55 +117,45 @@ class CheckpointModel(Resolver[CheckpointResult]):
         writer = x.writer_bandwidth
         if writer is None:
             if chip.storage is None:
-                raise InputError(
-                    f"{chip.name} does not state a storage bandwidth; pass writer_bandwidth=... (such as '7 GB/s').",
-                    field="writer_bandwidth",
-                )
+                words = "does not state a storage bandwidth; pass writer_bandwidth=... (such as '7 GB/s')"
+                raise InputError(f"{chip.name} {words}.", field="writer_bandwidth")
             writer = to_si(chip.storage.bandwidth, "byte/s")
             assumed.say("writer_bandwidth", writer, CHIP, f"{writer / 1e9:g} GB/s (storage of {chip.name})")
         size = checkpoint_size(x.model.parameter_count, weight, optimizer)
         saved = Checkpoint(size, x.n_writers, writer, x.filesystem_limit_gbs)
-        writing, burst, filesystem = saved.write, saved.burst, saved.filesystem
         snapshot = None
         if x.asynchronous:
             if chip.interconnect is None:
-                raise InputError(
-                    f"{chip.name} has no host link to copy the state over; give the chip an 'interconnect', or write "
-                    "synchronously.",
-                    field="asynchronous",
+                words = (
+                    "has no host link to copy the state over; give the chip an 'interconnect', or write synchronously"
                 )
-            snapshot = write_time(size, x.n_writers * to_si(chip.interconnect.bandwidth, "byte/s"))
-        stall = writing if snapshot is None else snapshot
-        interval = x.checkpoint_interval_hours * _HOUR
-        full = burst > filesystem
+                raise InputError(f"{chip.name} {words}.", field="asynchronous")
+            link = to_si(chip.interconnect.bandwidth, "byte/s")
+            snapshot = Checkpoint(size, x.n_writers, link, math.inf).write
+        stall, interval = saved.write if snapshot is None else snapshot, x.checkpoint_interval_hours * _HOUR
+        full = saved.burst > saved.filesystem
         return CheckpointResult.of(
             assumed,
-            feasible=writing < interval,
-            binding=_binding(writing, stall, interval, burst, filesystem),
+            saved,
+            x,
+            feasible=saved.write < interval,
+            binding=_binding(saved, stall, interval),
             checkpoint_size=size,
             bytes_per_parameter=weight + optimizer,
-            write_time_seconds=writing,
+            write_time_seconds=saved.write,
             stall_time=stall,
             snapshot_time=snapshot,
             write_bandwidth=saved.rate,
-            max_bandwidth_required=burst,
+            max_bandwidth_required=saved.burst,
             storage_bottleneck=full,
             bottleneck="Filesystem" if full else "Writers",
             mfu_penalty_pct=100 * stall_share(stall, interval),
-            shown={
-                "parameters": x.model.parameter_count,
-                "weight": weight,
-                "optimizer": optimizer,
-                "writer": writer,
-            },
-            cited={
-                "model": x.model,
-                "hardware": chip,
-            },
+            shown={"parameters": x.model.parameter_count, "weight": weight, "optimizer": optimizer},
         )
 
 
-def _binding(writing: float, stall: float, interval: float, burst: float, filesystem: float) -> Binding:
+def _binding(saved: Checkpoint, stall: float, interval: float) -> Binding:
+    writing, burst, filesystem = saved.write, saved.burst, saved.filesystem
     side = "the file system" if burst > filesystem else "the writers"
     margin = max(burst, filesystem) / min(burst, filesystem)
     if writing >= interval:

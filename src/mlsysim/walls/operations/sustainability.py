@@ -101,7 +101,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         "lifetime_years": Input.of(
             "lifetime over which embodied carbon is written off",
             "(0, inf) year, plain",
-            to_si(constant("amortization_period").quantity, "year"),
+            constant("amortization_period"),
             example="3 year",
         ),
         "include_host": HOST,
