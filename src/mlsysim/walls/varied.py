@@ -8,6 +8,7 @@ precisions in proportion, because one clock drives them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -41,6 +42,12 @@ def with_field(entry: Any, path: tuple[str, ...], value: Any, spec: Input, name:
     if spec.kind != "quantity" or spec.plain_unit:
         value = read_input("solve", name, spec, value)
     return _replaced(entry, path, value, name)
+
+
+def multiplied(entry: Any, path: str, factor: float) -> Any:
+    """The entry with the value at the end of a path (``memory.bandwidth``) times a factor; as it is where none is known."""
+    value = reduce(lambda owner, step: getattr(owner, step, None), path.split("."), entry)
+    return entry if value is None else _replaced(entry, tuple(path.split(".")), value * factor, path)
 
 
 def _replaced(entry: Any, path: tuple[str, ...], value: Any, name: str) -> Any:

@@ -13,12 +13,12 @@ When the model does not fit, capacity binds whatever the elasticities of the spi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
-from mlsysim.hardware.types import HardwareNode
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -26,6 +26,7 @@ from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.result import Result, Time
+from mlsysim.walls.varied import multiplied
 
 CARDS = """
 21 Sensitivity: the binding constraint
@@ -36,7 +37,20 @@ Which parameter is worth improving?
 _STEP = 1e-6
 _MAIN = ("peak_flops", "memory_bandwidth", "memory_capacity")
 _OUTPUTS = ("latency", "throughput", "energy", "mfu")
-_FLEET_OUTPUTS = ("latency", "throughput", "mfu")
+_CHIP = {
+    "peak_flops": "compute.peak_flops",
+    "memory_bandwidth": "memory.bandwidth",
+    "memory_capacity": "memory.capacity",
+    "dispatch_tax": "dispatch_tax",
+    "host_link_bandwidth": "interconnect.bandwidth",
+}
+_FLEET = {
+    **{name: f"node.accelerator.{path}" for name, path in _CHIP.items()},
+    "intra_node_bandwidth": "node.intra_node_bw",
+    "fabric_bandwidth": "fabric.bandwidth",
+    "fabric_latency": "fabric.latency",
+}
+"""Parameters by name, and where they stand in a chip and in a fleet."""
 
 
 class SensitivityResult(Result):
@@ -89,14 +103,13 @@ class SensitivitySolver(Resolver[SensitivityResult]):
         """Differentiate the chosen output."""
         if (x.hardware is None) == (x.fleet is None):
             raise InputError("SensitivitySolver needs 'hardware' or 'fleet', and not both.")
-        evaluate = self._on_fleet(x) if x.fleet is not None else self._on_chip(x, assumed)
+        evaluate = _on_fleet(x) if x.fleet is not None else _on_chip(x, assumed)
         baseline = evaluate({})
-        base_value = self._value(baseline, x)
+        base_value = _value(baseline, x)
         above, below, response = {}, {}, {}
-        for name in self._parameters(x):
-            above[name] = self._slope(evaluate, x, name, base_value, 1 + _STEP)
-            below[name] = self._slope(evaluate, x, name, base_value, 1 - _STEP)
-            response[name] = self._value(evaluate({name: 1 + x.perturbation_pct / 100}), x) / base_value - 1
+        for name in _parameters(x):
+            above[name], below[name] = (_slope(evaluate, x, name, base_value, 1 + step) for step in (_STEP, -_STEP))
+            response[name] = _value(evaluate({name: 1 + x.perturbation_pct / 100}), x) / base_value - 1
         chip_latency = baseline.step_latency_total if x.fleet is not None else baseline.latency
         feasible = bool(baseline.feasible)
         # A parameter binds where less of it hurts; at a kink more of it need not help.
@@ -111,6 +124,7 @@ class SensitivitySolver(Resolver[SensitivityResult]):
         rest = {name: value for name, value in above.items() if name not in _MAIN}
         return SensitivityResult.of(
             assumed,
+            x,
             feasible=feasible,
             binding=Binding(21, "Sensitivity", abs(below.get(binding, 0.0)), sentence),
             sensitivities={name: above[name] for name in _MAIN},
@@ -119,114 +133,64 @@ class SensitivitySolver(Resolver[SensitivityResult]):
             response=response,
             binding_constraint=binding,
             baseline_latency=chip_latency.magnitude,
-            output=x.output,
-            perturbation_pct=x.perturbation_pct,
-            cited={"model": x.model},
         )
 
-    @staticmethod
-    def _parameters(x: Any) -> list[str]:
-        names = [*_MAIN, "efficiency"]
-        if x.fleet is not None:
-            return [*names, "intra_node_bandwidth", "fabric_bandwidth", "fabric_latency"]
-        names.append("dispatch_tax")
-        if x.hardware.interconnect is not None:
-            names.append("host_link_bandwidth")
-        return names
 
-    @staticmethod
-    def _value(outcome: Any, x: Any) -> float:
-        if x.output == "latency":
-            latency = outcome.step_latency_total if x.fleet is not None else outcome.latency
-            return float(latency.magnitude)
-        if x.output == "throughput":
-            rate = outcome.effective_throughput if x.fleet is not None else outcome.throughput
-            return float(rate.magnitude)
-        if x.output == "energy":
-            if x.fleet is not None or outcome.energy is None:
-                raise InputError("Energy is not known here: it needs a single chip with a TDP.", field="output")
-            return float(outcome.energy.magnitude)
+def _parameters(x: Any) -> list[str]:
+    names = [*_MAIN, "efficiency"]
+    if x.fleet is not None:
+        return [*names, "intra_node_bandwidth", "fabric_bandwidth", "fabric_latency"]
+    return [*names, "dispatch_tax", *(["host_link_bandwidth"] if x.hardware.interconnect is not None else [])]
+
+
+def _value(outcome: Any, x: Any) -> float:
+    if x.output == "mfu":
         return float(outcome.mfu)
-
-    def _slope(
-        self, evaluate: Callable[[dict[str, float]], Any], x: Any, name: str, base: float, factor: float
-    ) -> float:
-        if name == "efficiency" and x.efficiency * factor > 1:
-            factor = 1 / factor
-        value = self._value(evaluate({name: factor}), x)
-        slope = math.log(value / base) / math.log(factor)
-        return round(slope, 5) + 0.0
-
-    @staticmethod
-    def _on_chip(x: Any, assumed: dict[str, str]) -> Callable[[dict[str, float]], Any]:
-        model = SingleNodeModel()
-
-        def evaluate(factors: dict[str, float]) -> Any:
-            outcome = model.solve(
-                model=x.model,
-                hardware=scaled(x.hardware, factors),
-                batch_size=x.batch_size,
-                precision=x.precision,
-                efficiency=x.efficiency * factors.get("efficiency", 1.0),
-                seq_len=x.seq_len,
-                phase=x.phase,
-                is_training=x.is_training,
-            )
-            for name in ("phase", "context", "seq_len"):
-                if name in outcome.assumptions:
-                    assumed[name] = outcome.assumptions[name]
-            return outcome
-
-        return evaluate
-
-    @staticmethod
-    def _on_fleet(x: Any) -> Callable[[dict[str, float]], Any]:
-        model = DistributedModel()
-        layout = dict(x.layout or {})
-
-        def evaluate(factors: dict[str, float]) -> Any:
-            fleet = x.fleet
-            node = fleet.node.model_copy(
-                update={
-                    "accelerator": scaled(fleet.node.accelerator, factors),
-                    "intra_node_bw": fleet.node.intra_node_bw * factors.get("intra_node_bandwidth", 1.0),
-                }
-            )
-            fabric = fleet.fabric.model_copy(
-                update={"bandwidth": fleet.fabric.bandwidth * factors.get("fabric_bandwidth", 1.0)}
-            )
-            if "fabric_latency" in factors and fabric.latency is not None:
-                fabric = fabric.model_copy(update={"latency": fabric.latency * factors["fabric_latency"]})
-            changed = fleet.model_copy(update={"node": node, "fabric": fabric})
-            options: dict[str, Any] = {"batch_size": x.batch_size, "precision": x.precision, **layout}
-            if x.seq_len is not None:
-                options["seq_len"] = x.seq_len
-            return model.solve(x.model, changed, efficiency=x.efficiency * factors.get("efficiency", 1.0), **options)
-
-        return evaluate
+    field = x.output
+    if x.fleet is not None:
+        field = {"latency": "step_latency_total", "throughput": "effective_throughput"}.get(field, "")
+    value = getattr(outcome, field, None)
+    if value is None:
+        raise InputError("Energy is not known here: it needs a single chip with a TDP.", field="output")
+    return float(value.magnitude)
 
 
-def scaled(chip: HardwareNode, factors: dict[str, float]) -> HardwareNode:
-    """The chip with some of its parameters multiplied."""
-    update: dict[str, Any] = {}
-    if "peak_flops" in factors:
-        factor = factors["peak_flops"]
-        peaks = {name: rate * factor for name, rate in chip.compute.precision_flops.items()}
-        update["compute"] = chip.compute.model_copy(
-            update={"peak_flops": chip.compute.peak_flops * factor, "precision_flops": peaks}
-        )
-    memory = {}
-    if "memory_bandwidth" in factors:
-        memory["bandwidth"] = chip.memory.bandwidth * factors["memory_bandwidth"]
-    if "memory_capacity" in factors:
-        memory["capacity"] = chip.memory.capacity * factors["memory_capacity"]
-    if memory:
-        update["memory"] = chip.memory.model_copy(update=memory)
-    if "dispatch_tax" in factors:
-        update["dispatch_tax"] = chip.dispatch_tax * factors["dispatch_tax"]
-    if "host_link_bandwidth" in factors and chip.interconnect is not None:
-        link = chip.interconnect.model_copy(
-            update={"bandwidth": chip.interconnect.bandwidth * factors["host_link_bandwidth"]}
-        )
-        update["interconnect"] = link
-    return chip.model_copy(update=update) if update else chip
+def _slope(evaluate: Callable[[dict[str, float]], Any], x: Any, name: str, base: float, factor: float) -> float:
+    if name == "efficiency" and x.efficiency * factor > 1:
+        factor = 1 / factor
+    slope = math.log(_value(evaluate({name: factor}), x) / base) / math.log(factor)
+    return round(slope, 5) + 0.0
+
+
+def _on_chip(x: Any, assumed: Assumptions) -> Callable[[dict[str, float]], Any]:
+    given = {name: getattr(x, name) for name in ("model", "batch_size", "precision", "seq_len", "phase", "is_training")}
+
+    def evaluate(factors: dict[str, float]) -> Any:
+        efficiency = x.efficiency * factors.get("efficiency", 1.0)
+        outcome = SingleNodeModel().solve(hardware=scaled(x.hardware, factors), efficiency=efficiency, **given)
+        for name in ("phase", "context", "seq_len"):
+            if name in outcome.assumptions:
+                assumed[name] = outcome.assumptions[name]
+        return outcome
+
+    return evaluate
+
+
+def _on_fleet(x: Any) -> Callable[[dict[str, float]], Any]:
+    options: dict[str, Any] = {"batch_size": x.batch_size, "precision": x.precision, **(x.layout or {})}
+    if x.seq_len is not None:
+        options["seq_len"] = x.seq_len
+
+    def evaluate(factors: dict[str, float]) -> Any:
+        efficiency = x.efficiency * factors.get("efficiency", 1.0)
+        return DistributedModel().solve(x.model, scaled(x.fleet, factors, _FLEET), efficiency=efficiency, **options)
+
+    return evaluate
+
+
+def scaled(entry: Any, factors: dict[str, float], paths: Mapping[str, str] = MappingProxyType(_CHIP)) -> Any:
+    """The chip, or the fleet, with some of its parameters multiplied."""
+    for name, factor in factors.items():
+        if name in paths:
+            entry = multiplied(entry, paths[name], factor)
+    return entry

@@ -116,48 +116,43 @@ class SynthesisSolver(Resolver[SynthesisResult]):
             flops, moved, target = flops * passes, moved * passes, x.deadline
         else:
             target = x.target_latency if x.target_latency is not None else x.batch_size / x.target_throughput
-        training = phase == "training"
-        if training:
+        if phase == "training":
             memory = training_state(model, x.batch_size, new or 1, x.precision).total
         else:
             memory = inference_bytes(
                 model, x.batch_size, (context or 0) + (new or 0) if context else 0, x.precision, None
             )
         bandwidth, rate = required_bandwidth(moved, target), required_rate(flops, target, x.efficiency)
-        counts = self._counts(x, bandwidth, rate, memory, assumed) if x.hardware is not None else {}
-        size = to_si(model.size_in_bytes(precision=x.precision), "byte")
-        sentence = self._sentence(x, counts, bandwidth, rate, memory)
+        sentence = f"At least {bandwidth / 1e12:.3g} TB/s, {rate / 1e12:.3g} TFLOP/s and {memory / 1e9:.4g} GB."
+        counts = {}
+        if x.hardware is not None:
+            counts = _counts(x, bandwidth, rate, memory, assumed)
+            wall = max(counts, key=lambda name: counts[name])
+            sentence = f"At least {counts[wall]} x {x.hardware.name}, asked for by {wall.replace('_', ' ')}."
         return SynthesisResult.of(
             assumed,
+            x,
             binding=Binding(22, "Synthesis", None, sentence),
             required_bw=bandwidth,
             required_flops=rate,
             required_memory=memory,
             compute_memory_ratio=rate / bandwidth,
             target_latency=target,
-            model_size=size,
+            model_size=to_si(model.size_in_bytes(precision=x.precision), "byte"),
             total_ops=flops,
             phase=phase,
             accelerators=max(counts.values()) if counts else None,
             accelerators_by_wall=counts,
             shown={"bytes": moved},
-            cited={"model": model},
         )
 
-    @staticmethod
-    def _counts(x: Any, bandwidth: float, rate: float, memory: float, assumed: dict[str, str]) -> dict[str, int]:
-        peak, note = arithmetic_peak(x.hardware, x.precision)
-        if note:
-            assumed["arithmetic"] = note
-        return {
-            "compute": math.ceil(rate / peak - 1e-9),
-            "memory_bandwidth": math.ceil(bandwidth / to_si(x.hardware.memory.bandwidth, "byte/s") - 1e-9),
-            "memory_capacity": math.ceil(memory / to_si(x.hardware.memory.capacity, "byte") - 1e-9),
-        }
 
-    @staticmethod
-    def _sentence(x: Any, counts: dict[str, int], bandwidth: float, rate: float, memory: float) -> str:
-        if counts:
-            wall = max(counts, key=lambda name: counts[name])
-            return f"At least {max(counts.values())} x {x.hardware.name}, asked for by {wall.replace('_', ' ')}."
-        return f"At least {bandwidth / 1e12:.3g} TB/s, {rate / 1e12:.3g} TFLOP/s and {memory / 1e9:.4g} GB."
+def _counts(x: Any, bandwidth: float, rate: float, memory: float, assumed: Assumptions) -> dict[str, int]:
+    """Chips that each demand asks for."""
+    peak, note = arithmetic_peak(x.hardware, x.precision)
+    if note:
+        assumed["arithmetic"] = note
+    has = (peak, to_si(x.hardware.memory.bandwidth, "byte/s"), to_si(x.hardware.memory.capacity, "byte"))
+    names = ("compute", "memory_bandwidth", "memory_capacity")
+    asked = zip(names, (rate, bandwidth, memory), has, strict=True)
+    return {name: math.ceil(needed / one - 1e-9) for name, needed, one in asked}
