@@ -83,20 +83,17 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
             token = message / model.active_experts_per_token
             once = net.exchange(token, model.active_experts_per_token, net.group(x.ep_size), deduplicated=False)
             latency = 2 * layers * once * x.routing_imbalance_factor if x.ep_size > 1 else 0.0
-        share = hit / model.experts
-        sentence = (
-            f"A pass of {tokens * x.ep_size:,} tokens touches {hit:.1f} of {model.experts} experts ({share:.0%})."
-        )
+        touches = f"touches {hit:.1f} of {model.experts} experts ({hit / model.experts:.0%})"
+        sentence = f"A pass of {tokens * x.ep_size:,} tokens {touches}."
         return MoERoutingResult.of(
             assumed,
+            x,
             binding=Binding(14, "Communication", None, sentence),
             effective_active_experts=hit,
             effective_active_parameters=touched,
             active_parameter_multiplier=touched / model.active_parameter_count,
-            routing_imbalance_factor=x.routing_imbalance_factor,
             token_dispatch_bytes=message,
             all_to_all_latency=latency,
-            ep_size=x.ep_size,
             shown={
                 "experts": model.experts,
                 "per_token": model.active_experts_per_token,
@@ -104,5 +101,4 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
                 "hidden": hidden,
                 "element": element,
             },
-            cited={"model": model},
         )
