@@ -9,7 +9,7 @@ from mlsysim.errors import InputError
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import sweep
-from mlsysim.search.training import OUTPUTS, TrainingPoints, evaluate
+from mlsysim.search.training import OUTPUTS, TrainingPoints, binding, evaluate
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
@@ -181,6 +181,24 @@ def test_full_stack_of_a_calibrated_run():
     for name, value in expected.items():
         assert found[name][0] == pytest.approx(value, rel=TOLERANCE, abs=0), name
     assert set(OUTPUTS) <= set(found)
+
+
+@pytest.mark.parametrize("start", [1, 4])
+def test_each_size_of_a_fleet_has_its_own_default_stack(start):
+    """PyTorch as it comes on one accelerator, Megatron-Bridge on more, whatever size the fixed fleet has."""
+    node = Nodes.get("DGX_H100").model_copy(update={"accelerators_per_node": 1})
+    fleet = Fleet(name="single", node=node, count=start, fabric=Fabrics.get("InfiniBand_NDR"))
+    job = {"model": "Qwen3_0_6B", "batch_size": 8, "seq_len": 2048, "precision": "bf16"}
+    columns = {"nodes": np.array([1, 2, 4, 8, 1]), "pp": np.array([1, 1, 1, 2, 1])}
+    fixed = {**job, "fleet": fleet}
+    found, binds = evaluate(fixed, columns), binding(fixed, columns)
+    for i, (nodes, stages) in enumerate(zip(*(column.tolist() for column in columns.values()), strict=True)):
+        sized = fleet.model_copy(update={"count": nodes})
+        one = DistributedModel().solve(fleet=sized, pp_size=stages, efficiency="calibrated", **job)
+        assert one.assumptions["stack"].startswith("plain" if nodes == 1 else "bridge")
+        assert found["step_time_s"][i] == pytest.approx(to_si(one.step_latency_total, "s"), rel=TOLERANCE)
+        assert found["memory_bytes"][i] == pytest.approx(to_si(one.memory_per_accelerator, "byte"), rel=TOLERANCE)
+        assert binds[i] == one.ledger.binding_wall
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_an_expression_holds_no_more_than_it_may(text):
         ({"minimize": "mfu", "maximize": "mfu"}, InputError, "not both"),
         ({"pareto": ["mfu"]}, InputError, "2 to 6 different outputs"),
         ({"top": 0}, InputError, "between 1 and"),
-        ({"fidelity": "calibrated"}, InputError, "first order"),
+        ({"fidelity": "calibrated", "fixed": {**FIXED, "efficiency": 0.4}}, InputError, "takes no efficiency"),
     ],
 )
 def test_a_bad_space_is_refused_with_a_sentence(table, kind, sentence):

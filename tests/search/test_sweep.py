@@ -22,10 +22,13 @@ import pytest
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
 from mlsysim.physics.precision import compute_precision
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
 from mlsysim.search import executors
 from mlsysim.search import sweep as module
 from mlsysim.search.checkpoint import Checkpoint
 from mlsysim.search.kinds import KINDS
+from mlsysim.search.node import binding
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import merge, shard, sweep
 from mlsysim.search.tiles import tiles
@@ -128,28 +131,53 @@ def test_hypothetical_chips_equal_solve(more, points):
         compare(SingleNodeModel().solve(hardware=chip, **plain, **x), outputs, i)
 
 
+@pytest.mark.parametrize("fidelity", ["first order", "calibrated"])
 @pytest.mark.parametrize(
-    ("models", "hardware", "precision", "points"),
+    ("models", "hardware", "precision"),
     [
-        (["Llama3_8B", "Qwen3_32B"], {"zoo": "Hardware.Cloud"}, ["fp16", "fp8"], 400),
-        (["ResNet50", "MobileNetV2"], {"zoo": "Hardware"}, ["fp32", "int8"], 400),
+        (["Llama3_8B", "DeepSeek_V3", "BERT_Large"], {"zoo": "Hardware.Cloud"}, ["fp16", "fp8"]),
+        (["ResNet50", "MobileNetV2", "ViT_L_16", "DLRM"], {"zoo": "Hardware"}, ["fp32", "fp16", "int8"]),
     ],
 )
-def test_chips_of_the_zoo_equal_solve(models, hardware, precision, points):
+def test_chips_of_the_zoo_equal_solve(models, hardware, precision, fidelity):
     axes = {"model": models, "hardware": hardware, "precision": precision, "batch_size": [1, 2, 32, 256]}
-    space = Space.from_dict({"kind": "node", "axes": axes})
-    indices = np.random.default_rng(7).permutation(space.size)[:points]
-    outputs = KINDS["node"].evaluate(space, space.decode(indices))
+    space = Space.from_dict({"kind": "node", "axes": axes, "fidelity": fidelity})
+    indices = np.random.default_rng(7).permutation(space.size)[:200]
+    columns = space.decode(indices)
+    outputs, binds = KINDS["node"].evaluate(space, columns), binding(space, columns)
+    efficiency = 0.5 if fidelity == "first order" else "calibrated"
     lacking = 0
     for i, index in enumerate(indices.tolist()):
         try:
-            answer = SingleNodeModel().solve(**space.point(index))
+            answer = SingleNodeModel().solve(**space.point(index), efficiency=efficiency)
         except InputError:
             assert outputs["wall"][i] == 1 and not outputs["feasible"][i]
             lacking += 1
         else:
             compare(answer, outputs, i)
-    assert lacking < points / 2
+            assert answer.ledger is not None
+            assert binds[i] == answer.ledger.binding_wall or not answer.feasible
+    assert lacking < len(indices) / 2
+
+
+def test_a_space_over_chips_as_they_are_sold_is_what_a_plan_says_of_them():
+    """Calibrated where nothing is said, and the digits of the plan's answer."""
+    axes = {"model": ["Llama3_8B", "ResNet50", "BERT_Base"], "hardware": ["H100", "A100", "TPU_v5e", "MI300X"]}
+    space = Space.from_dict({"kind": "node", "axes": {**axes, "batch_size": [1, 256]}, "fixed": {"precision": "bf16"}})
+    assert space.fixed["efficiency"] == "calibrated"
+    outputs = KINDS["node"].evaluate(space, space.decode(np.arange(space.size)))
+    for index in range(space.size):
+        x = space.point(index)
+        work = {"model": x["model"], "batch_size": x["batch_size"], "precision": "bf16"}
+        plan = Plan.model_validate({"task": "inference", "workload": work, "hardware": {"on": x["hardware"]}})
+        answer = evaluate_plainly(plan)
+        assert answer.fidelity == "calibrated" and answer.feasible == outputs["feasible"][index]
+        assert answer.ledger is not None
+        assert outputs["latency_s"][index] == pytest.approx(answer.ledger.seconds, rel=1e-12)
+        assert outputs["memory_bytes"][index] == pytest.approx(answer.ledger.memory, rel=1e-12)
+    chip = {"peak": "1e15 flop/s", "bandwidth": "3 TB/s", "capacity": "80 GB"}
+    imagined = Space.from_dict({"kind": "node", "axes": {"batch_size": [1]}, "fixed": {"model": "Llama3_8B", **chip}})
+    assert "efficiency" not in imagined.fixed
 
 
 def test_cost_is_the_share_of_the_price_that_the_tokens_use_up():

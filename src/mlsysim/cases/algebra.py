@@ -21,7 +21,7 @@ A *loss* (bubble, uneven stages, jitter, stalls, waiting) is time that is made o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from mlsysim.cases.ledger import Held, Ledger, Part
 from mlsysim.physics.operators import soft_maximum
@@ -36,7 +36,18 @@ HIDDEN_ROUNDING = 1e-12
 class Algebra(Protocol):
     """How a case puts times together. Kernels and ``ops.maximum`` do the rest on what ``tag`` gives."""
 
-    def tag(self, name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
+    def tag(
+        self,
+        name: str,
+        wall: int,
+        resource: str,
+        equation: str,
+        seconds: Any,
+        *,
+        flop: Any = ...,
+        moved: Any = ...,
+        sent: Any = ...,
+    ) -> Any:
         """Seconds with a name, a leaf of the ledger; ``amounts`` are its flop, bytes moved and bytes sent.
 
         An amount that only the ledger needs may be a function, which plain numbers do not call.
@@ -97,20 +108,20 @@ class Plain:
 PLAIN = Plain()
 
 
-class _Line(NamedTuple):
-    name: str
-    wall: int
-    resource: str
-    equation: str
-    flop: Any = 0.0
-    moved: Any = 0.0
-    sent: Any = 0.0
+_NOTHING = 0.0
+"""What a line has of an amount that nobody gives it."""
+
+Line = tuple[tuple[str, int, str, str], Any, Any, Any]
+"""A line of a ledger: its key (name, wall, resource, equation), and its flop, bytes moved and bytes sent."""
 
 
 class Seconds:
     """A time on a tape. ``pulls`` are (earlier node, d exposed, d gross)."""
 
     __slots__ = ("exposed", "gross", "line", "pulls", "tape", "through", "value")
+    exposed: Any
+    gross: Any
+    through: Any
     # An array times a taped time is a taped array, not an array of taped times.
     __array_ufunc__ = None
 
@@ -119,12 +130,9 @@ class Seconds:
         tape: list[Seconds],
         value: Any,
         pulls: tuple[tuple[Seconds, Any, Any], ...] = (),
-        line: _Line | None = None,
+        line: Line | None = None,
     ) -> None:
         self.tape, self.value, self.pulls, self.line = tape, value, pulls, line
-        self.exposed: Any = 0.0
-        self.gross: Any = 0.0
-        self.through: Any = 0.0
         tape.append(self)
 
     def __add__(self, other: Any) -> Seconds:
@@ -215,9 +223,19 @@ class Tape:
     def __init__(self) -> None:
         self.nodes: list[Seconds] = []
 
-    def tag(self, name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Seconds:
-        found = {key: amount() if callable(amount) else amount for key, amount in amounts.items()}
-        return Seconds(self.nodes, seconds, line=_Line(name, wall, resource, equation, **found))
+    def tag(
+        self,
+        name: str,
+        wall: int,
+        resource: str,
+        equation: str,
+        seconds: Any,
+        *,
+        flop: Any = _NOTHING,
+        moved: Any = _NOTHING,
+        sent: Any = _NOTHING,
+    ) -> Seconds:
+        return Seconds(self.nodes, seconds, (), ((name, wall, resource, equation), flop, moved, sent))
 
     def under(self, phase: str) -> Callable[..., Any]:
         return lambda name, *rest, **amounts: self.tag(f"{phase}: {name}", *rest, **amounts)
@@ -231,7 +249,7 @@ class Tape:
     def loss(self, name: str, wall: int, equation: str, seconds: Any) -> Any:
         if not isinstance(seconds, Seconds):
             return 0.0
-        line = _Line(name, wall, "", equation)
+        line = ((name, wall, "", equation), _NOTHING, _NOTHING, _NOTHING)
         return Seconds(self.nodes, seconds.value, ((seconds, 1.0, 0.0),), line)
 
     def grown(self, name: str, wall: int, equation: str, base: Any, whole: Any) -> Any:
@@ -252,23 +270,29 @@ class Tape:
 
     def ledger(self, total: Seconds, held: Iterable[Held] = (), capacity: Any = None) -> Ledger:
         """Parts by name, in the order in which they first occurred."""
+        for node in self.nodes:
+            node.exposed = node.gross = node.through = 0.0
         total.exposed = total.gross = total.through = 1.0
         found: dict[tuple[str, int, str, str], list[Any]] = {}
         for node in reversed(self.nodes):
             e, g, t, line = node.exposed, node.gross, node.through, node.line
             if line is not None:
-                sums = found.setdefault((line.name, line.wall, line.resource, line.equation), [0.0] * 6)
+                key, *amounts = line
+                sums = found.get(key)
+                if sums is None:
+                    sums = found[key] = [0.0] * 6
                 sums[0] = sums[0] + e * node.value
-                if line.resource:
-                    amounts = (g * node.value, t * node.value, g * line.flop, g * line.moved, g * line.sent)
-                    for place, amount in enumerate(amounts, 1):
-                        sums[place] = sums[place] + amount
-                else:
+                if not key[2]:
                     # A loss has no time of its own: it is exposed, and its elasticity belongs to what it is made of.
                     sums[1] = sums[1] + e * node.value
                     for child, weight, _ in node.pulls:
                         child.through = child.through + t * weight
                     continue
+                sums[1] = sums[1] + g * node.value
+                sums[2] = sums[2] + t * node.value
+                for place, amount in enumerate(amounts, 3):
+                    if amount is not _NOTHING:
+                        sums[place] = sums[place] + g * (amount() if callable(amount) else amount)
             for child, weight, beside in node.pulls:
                 child.exposed = child.exposed + e * weight
                 child.through = child.through + t * weight

@@ -24,27 +24,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.ledger import Ledger, Part
-from mlsysim.cases.run_inputs import device_draw
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.physics.power import proportional_power, utilised_power
 from mlsysim.timing.power import power_terms
 from mlsysim.timing.profile import profile
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
-
-__all__ = [
-    "IDLE",
-    "Draw",
-    "at_utilisation",
-    "dynamic_energy",
-    "profiled_draw",
-    "proportional_draw",
-    "running_draw",
-    "with_joules",
-]
 
 IDLE = "idle"
 _WALL = 18
@@ -92,12 +80,18 @@ def with_joules(ledger: Ledger, power: Draw) -> Ledger:
     return replace(ledger, parts=(*parts, line))
 
 
-def at_utilisation(ledger: Ledger, chip: HardwareNode, utilisation: float, peak: float) -> Ledger:
-    """The ledger with the joules of the power that every face takes of a run; as it is where the chip states no TDP."""
+def watts_at(chip: HardwareNode, utilisation: float) -> float | None:
+    """Power of a device at a share of its arithmetic, as every face takes it of a run; None where it states no TDP."""
     if chip.tdp is None:
-        return ledger
-    watts = 1000 * device_draw(chip, min(utilisation, 1.0), None, Assumptions())
-    return with_joules(ledger, proportional_draw(chip, watts, peak))
+        return None
+    idle = constant("idle_power_fraction").number
+    return float(proportional_power(to_si(chip.tdp, "W"), idle, min(utilisation, 1.0)))
+
+
+def at_utilisation(ledger: Ledger, chip: HardwareNode, utilisation: float, peak: float) -> Ledger:
+    """The ledger with the joules of that power; as it is where the chip states no TDP."""
+    watts = watts_at(chip, utilisation)
+    return ledger if watts is None else with_joules(ledger, proportional_draw(chip, watts, peak))
 
 
 def proportional_draw(chip: HardwareNode, watts: Any, peak: float) -> Draw:
@@ -106,10 +100,16 @@ def proportional_draw(chip: HardwareNode, watts: Any, peak: float) -> Draw:
     return Draw(watts, tdp * idle, tdp * (1 - idle) / peak)
 
 
-def profiled_draw(chip: HardwareNode, watts: Any, peak: float, bandwidth: float) -> Draw:
-    """Calibrated kernels: idle power, operations and bytes, with the shares of the chip's profile."""
-    tdp, shares = to_si(chip.tdp, "W"), profile(chip).power
-    return Draw(watts, tdp * shares.idle, tdp * shares.arithmetic / peak, tdp * shares.memory / bandwidth)
+def profiled_draw(
+    chip: HardwareNode, seconds: float, flop: float, moved: float, peak: float, bandwidth: float
+) -> Draw | None:
+    """Calibrated kernels: idle power, operations and bytes, with the shares of the chip's profile; None without a TDP."""
+    if chip.tdp is None:
+        return None
+    tdp, p = to_si(chip.tdp, "W"), profile(chip).power
+    busy, moving = min(flop / (seconds * peak), 1.0), min(moved / (seconds * bandwidth), 1.0)
+    watts = utilised_power(tdp, p.idle, p.arithmetic, p.memory, p.cap, busy, moving)
+    return Draw(float(watts), tdp * p.idle, tdp * p.arithmetic / peak, tdp * p.memory / bandwidth)
 
 
 def running_draw(chip: HardwareNode, watts: Any, work: str = "serving") -> Draw:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mlsysim.units.ops import maximum, where
+
 __all__ = ["RESERVE", "Held", "Ledger", "Part"]
 
 RESERVE = "reserve"
@@ -78,16 +80,23 @@ class Ledger:
         return self._by("resource", field)
 
     def _by(self, key: str, field: str) -> dict[Any, Any]:
+        return dict(sorted(self._sums(key, field).items(), key=lambda item: -item[1]))
+
+    def _sums(self, key: str, field: str) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for part in self.parts:
             name = getattr(part, key)
             found[name] = found.get(name, 0.0) + getattr(part, field)
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        return found
 
     @property
-    def binding_wall(self) -> int:
-        """The wall with most of the critical path."""
-        return next(iter(self.walls()))
+    def binding_wall(self) -> Any:
+        """The wall with most of the critical path; of arrays, at each place."""
+        most: Any = -1.0
+        binding: Any = 0
+        for wall, seconds in self._sums("wall", "exposed").items():
+            binding, most = where(seconds > most, wall, binding), maximum(most, seconds)
+        return binding if getattr(binding, "ndim", 0) else int(binding)
 
     def largest(self, wall: int) -> Part:
         """The part of a wall that has most of the critical path."""

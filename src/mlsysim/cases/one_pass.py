@@ -24,6 +24,7 @@ from typing import Any
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.capacity import inference_bytes
+from mlsysim.cases.joules import at_utilisation, watts_at
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
@@ -36,22 +37,6 @@ from mlsysim.physics.roofline import compute_time, memory_time, node_time
 from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
-
-__all__ = [
-    "STREAMED",
-    "Device",
-    "Pass",
-    "Roofline",
-    "Timed",
-    "Work",
-    "asked_pass",
-    "device_of",
-    "first_order",
-    "first_order_pass",
-    "roofline",
-    "room",
-    "work_of",
-]
 
 UNKNOWN = math.nan
 """A figure that a chip does not state."""
@@ -147,11 +132,11 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The answer: seconds by what they go to, bytes needed and there, the 90 % band, and how the ledger is taken.
+    """The answer: seconds by what they go to, bytes needed and there, joules, 90 % bands, and how the ledger is taken.
 
     ``compute``, ``memory`` and ``overhead`` overlap at first order; calibrated, they are what each wall has of the critical path.
-    ``energy`` is of all devices; ``draws`` the kind of work that it is of, where that has power of its own; ``cycles`` the facts of
-    a microcontroller.
+    ``energy`` is of all devices; ``cycles`` are the facts of a microcontroller; ``work`` is what was done, where software does not do
+    all that the model counts.
     """
 
     seconds: float
@@ -160,16 +145,19 @@ class Timed:
     overhead: float
     needed: float
     capacity: float
+    binding_wall: int
     case: Callable[[], Ledger]
+    energy: float | None
     spilled: float = 0.0
     band: tuple[float, float] | None = None
-    energy: float | None = None
     energy_band: tuple[float, float] | None = None
-    draws: str | None = None
     cycles: dict[str, float] | None = None
     source: str | None = None
     work: Work | None = None
-    """What was done, where software does not do all that the model counts."""
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= self.capacity
 
 
 # --- the question -----------------------------------------------------------------------------------------------------
@@ -307,21 +295,30 @@ def first_order(a: Algebra, work: Work, times: Roofline) -> Any:
     return node_time(compute, traffic, a.tag("dispatch", 3, "host", "T = T_dispatch", times.dispatch))
 
 
-def first_order_pass(work: Work, device: Device, efficiency: float, held: tuple[Held, ...] | None = None) -> Timed:
+def first_order_pass(
+    work: Work, device: Device, efficiency: float, chip: HardwareNode, held: tuple[Held, ...] | None = None
+) -> Timed:
     """A pass at first order; ``held`` where it is not what a forward pass holds."""
     times = roofline(work, device, efficiency)
+    seconds = times.seconds
+    utilisation = work.hardware_flops / (seconds * device.peak)
+    watts = watts_at(chip, utilisation)
 
     def case() -> Ledger:
         kept = held_by(work, device)[0] if held is None else held
-        return ledger_of(lambda a: first_order(a, work, times), kept, times.capacity)
+        ledger = ledger_of(lambda a: first_order(a, work, times), kept, times.capacity)
+        return at_utilisation(ledger, chip, utilisation, device.peak)
 
+    longer = 1 if times.compute >= times.memory else 2
     return Timed(
-        seconds=times.seconds,
+        seconds=seconds,
         compute=times.compute,
         memory=times.memory,
         overhead=times.dispatch,
         needed=times.held,
         capacity=times.capacity,
+        binding_wall=3 if times.dispatch > max(times.compute, times.memory) else longer,
         case=case,
+        energy=None if watts is None else watts * seconds,
         spilled=times.spilled,
     )

@@ -13,14 +13,16 @@ were measured for this form, and its words say whether this chip is among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, SOFTWARE, Assumptions
-from mlsysim.cases.deployment import Deployment, language_model
-from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.deployment import Deployment
+from mlsysim.cases.joules import Draw, profiled_draw, running_draw, with_joules
+from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.one_pass import STREAMED, Device, Pass, Timed, Work, held_by, room
 from mlsysim.cases.serve import Engines, Traffic
 from mlsysim.errors import InputError
@@ -31,7 +33,6 @@ from mlsysim.models.inventory import inventory_of
 from mlsysim.models.recommendation import RecommendationWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import RowWorkload
-from mlsysim.physics.power import utilised_power
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, inference_time, regime_of
 from mlsysim.timing.diffusion_time import denoising_time, diffusion_time
@@ -44,17 +45,17 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.software_stacks import software, software_names
 from mlsysim.timing.vision_time import constants, inventory_time
-from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.zoo.intervals import Interval, interval
-
-__all__ = ["calibrated_pass", "joules_of", "profile_band", "refuse_runtime", "say_profile", "say_runtime", "timed_by"]
 
 ENERGY = "energy per image"
 WAITING = "waiting for arrivals"
 _ALONE = "One pass runs on one accelerator; only denoisers share their images' tokens (calibrated, phase generate, diffusers)."
 _BASIS = {"measured": "measured on this chip", "generation": "of its generation", "family": "of its family"}
 _ENGINE_BYTES = 1
+
+Form = Callable[[Algebra], Any]
+"""Seconds of a pass, in an algebra."""
 
 
 def calibrated_pass(
@@ -67,39 +68,38 @@ def calibrated_pass(
     if target is not None:
         return _on_board(question, work, device, chip, target, runtime, assumed)
     check_known(question.model, chip, question.precision)
-    if (runtime is None and _writes(question.model)) or (runtime is not None and is_engine(runtime)):
+    if _writes(question.model) and (runtime is None or is_engine(runtime)):
         return _by_engine(question, work, device, chip, runtime, assumed)
     operators = runtime in software_names() or (runtime is None and not has_inventory(question.model, chip))
-    seconds, band, words = (_by_operators if operators else _by_runtime)(question, chip, runtime, assumed)
-    assumed.say("interval", band.regime, INFERRED, words)
+    form, known, words = (_by_operators if operators else _by_runtime)(question, chip, runtime, assumed)
     held, _ = held_by(work, device)
     needed, capacity = room(work, device)
     spilled = _spilled(work, device, needed, capacity)
-
-    def case(a: Algebra) -> Any:
-        # No calibrated sum may beat the datasheet.
-        least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
-        return a.longest(seconds(a), least) + _streaming(a, spilled, device)
-
-    ledger = ledger_of(case, held, capacity)
-    timed = timed_by(ledger, band, spilled, None)
-    over = timed.seconds if question.rate is None else question.batch / question.rate
-    if question.phase == "generate" and assumed.value("interval") == "diffusion":
-        return _with_measured_power(timed, question, chip, over)
-    return replace(timed, energy=joules_of(ledger, chip, work, device, over))
+    band = _said(known, words, needed <= capacity, assumed)
+    denoises = question.phase == "generate" and known.regime == "diffusion"
+    drawn = partial(_drawn, question, work, device, chip, denoises)
+    timed = timed_by(form, work, held, capacity, device, chip, band, spilled, drawn=drawn)
+    if not denoises or question.rate is None or timed.energy is None:
+        return timed
+    measured = chip.metadata.key in power_constants()["provenance"]["measured"]
+    return replace(timed, energy_band=interval(ENERGY, measured).around(timed.energy))
 
 
-def _with_measured_power(timed: Timed, question: Pass, chip: HardwareNode, seconds: float) -> Timed:
-    """Denoisers draw the power that was measured of them; at a measured rate the band is that of the energies."""
+def _drawn(
+    question: Pass, work: Work, device: Device, chip: HardwareNode, denoises: bool, ledger: Ledger
+) -> Draw | None:
+    """Power over the time of the pass, or that in which it was measured to happen. Denoisers draw what was measured of them."""
+    over = ledger.seconds if question.rate is None else question.batch / question.rate
+    if not denoises:
+        found = profiled_draw(chip, over, work.hardware_flops, ledger.total("moved"), device.peak, device.bandwidth)
+        return None if found is None else replace(found, watts=found.watts * over / ledger.seconds)
     model = question.model
     assert isinstance(model, DiffusionWorkload)
     if chip.tdp is None:
-        return timed
-    activity = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, seconds)
-    energy = float(power_of(chip, activity, DENOISING)) * question.devices * seconds
-    known = interval(ENERGY, chip.metadata.key in power_constants()["provenance"]["measured"])
-    band = known.around(energy) if question.rate is not None else None
-    return replace(timed, energy=energy, energy_band=band, draws=DENOISING)
+        return None
+    activity = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, over)
+    energy = float(power_of(chip, activity, DENOISING)) * question.devices * over
+    return running_draw(chip, energy / ledger.seconds, DENOISING)
 
 
 def _spilled(work: Work, device: Device, needed: float, capacity: float) -> float:
@@ -108,51 +108,69 @@ def _spilled(work: Work, device: Device, needed: float, capacity: float) -> floa
     return work.moved * (1 - capacity / needed) if needed > capacity and linked else 0.0
 
 
-def _streaming(a: Algebra, spilled: float, device: Device) -> Any:
-    if not spilled:
-        return 0.0
-    return a.tag(STREAMED, 2, "host link", "T = S / L", spilled / device.host_link, moved=spilled)
+def _said(band: Interval, words: str, fits: bool, assumed: Assumptions) -> Interval | None:
+    """The band, and what it rests on noted; none for a pass that does not fit, as none of those was measured."""
+    if not fits:
+        words = "no pass of a model that does not fit was measured"
+    assumed.say("interval", band.regime if fits else "", INFERRED, words)
+    return band if fits else None
 
 
-def timed_by(ledger: Ledger, band: Interval, spilled: float, energy: float | None) -> Timed:
-    """A calibrated answer, read off its ledger."""
-    walls = ledger.walls()
-    seconds = float(ledger.seconds)
+def timed_by(
+    form: Form,
+    work: Work,
+    held: Iterable[Held],
+    capacity: float,
+    device: Device,
+    chip: HardwareNode,
+    band: Interval | None,
+    spilled: float = 0.0,
+    bounded: bool = True,
+    drawn: Callable[[Ledger], Draw | None] | None = None,
+) -> Timed:
+    """A calibrated answer, read off its ledger.
+
+    A sum that is ``bounded`` may not beat the datasheet with the work that the model counts. Energy is of what is ``drawn``, or of how
+    busy arithmetic and memory are; unknown where the chip's power limit is.
+    """
+
+    def case(a: Algebra) -> Any:
+        total = form(a)
+        if bounded:
+            least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
+            total = a.longest(total, least)
+        if not spilled:
+            return total
+        return total + a.tag(STREAMED, 2, "host link", "T = S / L", spilled / device.host_link, moved=spilled)
+
+    ledger = ledger_of(case, held, capacity)
+    walls, seconds = ledger.walls(), float(ledger.seconds)
+    if drawn is not None:
+        draw = drawn(ledger)
+    else:
+        done = work.hardware_flops if bounded or work.is_step else ledger.total("flop")
+        draw = profiled_draw(chip, seconds, done, ledger.total("moved"), device.peak, device.bandwidth)
     return Timed(
         seconds=seconds,
         compute=walls.get(1, 0.0),
         memory=walls.get(2, 0.0),
         overhead=sum(time for wall, time in walls.items() if wall not in (1, 2)),
         needed=ledger.memory,
-        capacity=ledger.capacity,
-        case=lambda: ledger,
+        capacity=capacity,
+        binding_wall=next(iter(walls)),
+        case=lambda: ledger if draw is None else with_joules(ledger, draw),
+        energy=None if draw is None else draw.watts * seconds,
         spilled=spilled,
-        band=band.around(seconds),
-        energy=energy,
+        band=None if band is None else band.around(seconds),
     )
-
-
-def joules_of(
-    ledger: Ledger, chip: HardwareNode, work: Work, device: Device, over: float | None = None
-) -> float | None:
-    """Energy of a pass from how busy arithmetic and memory are in it, or ``over`` a time in which it was measured to happen; None
-    where the chip's power limit is not known."""
-    if chip.tdp is None:
-        return None
-    seconds, p = over or ledger.seconds, profile(chip).power
-    busy = min(work.hardware_flops / (seconds * device.peak), 1.0)
-    moving = min(ledger.total("moved") / (seconds * device.bandwidth), 1.0)
-    return float(utilised_power(to_si(chip.tdp, "W"), p.idle, p.arithmetic, p.memory, p.cap, busy, moving) * seconds)
 
 
 # --- operators of a lowered graph -------------------------------------------------------------------------------------
 
-_Form = Callable[[Algebra], Any]
-
 
 def _by_operators(
     question: Pass, chip: HardwareNode, name: str | None, assumed: Assumptions
-) -> tuple[_Form, Interval, str]:
+) -> tuple[Form, Interval, str]:
     shares, model = profile(chip), question.model
     chosen = software(name or ("torch_graph" if model.fixed_shape else "engine"))
 
@@ -212,7 +230,8 @@ def _by_engine(
     question: Pass, work: Work, device: Device, chip: HardwareNode, name: str | None, assumed: Assumptions
 ) -> Timed:
     """What a replica of one device does in one iteration, in the memory that its engine leaves room for."""
-    model = language_model(question.model, "A serving engine")
+    model = question.model
+    assert isinstance(model, TransformerWorkload)
     chosen = name or DEFAULT_ENGINE
     if name is None:
         assumed.say("runtime", chosen, DEFAULT)
@@ -224,17 +243,16 @@ def _by_engine(
     needed, capacity = memory.used(question.batch), memory.capacity
     spilled = _spilled(work, device, needed, capacity)
 
-    def case(a: Algebra) -> Any:
+    def form(a: Algebra) -> Any:
         time = machine.writing(traffic, a.tag) if decode else machine.reading(traffic, tokens, a.tag)
-        return time(context) + _streaming(a, spilled, device)
+        return time(context)
 
-    ledger = ledger_of(case, memory.held(question.batch), capacity)
-    band, words = machine.band("tpot" if decode else "ttft")
-    assumed.say("interval", band.regime, INFERRED, words)
+    band = _said(*machine.band("tpot" if decode else "ttft"), needed <= capacity, assumed)
+    timed = timed_by(form, work, memory.held(question.batch), capacity, device, chip, band, spilled, bounded=False)
     # An engine looks for the next token after the last one of a prompt alone: less than the model's own count.
+    ledger = timed.case()
     run = ledger.total("flop")
-    done = replace(work, flops=run, hardware_flops=run, moved=ledger.total("moved") - spilled)
-    return replace(timed_by(ledger, band, spilled, joules_of(ledger, chip, done, device)), work=done)
+    return replace(timed, work=replace(work, flops=run, hardware_flops=run, moved=ledger.total("moved") - spilled))
 
 
 # --- named runtimes ---------------------------------------------------------------------------------------------------
@@ -242,7 +260,7 @@ def _by_engine(
 
 def _by_runtime(
     question: Pass, chip: HardwareNode, name: str | None, assumed: Assumptions
-) -> tuple[_Form, Interval, str]:
+) -> tuple[Form, Interval, str]:
     model = question.model
     chosen, stack = runtime_for(model, question.phase, name)
     if not has_inventory(model, chip) and (stack != ENGINE or isinstance(model, RecommendationWorkload)):
@@ -261,7 +279,7 @@ def say_runtime(chosen: Runtime, given: str | None, assumed: Assumptions) -> Non
         assumed.say("runtime", chosen.name, DEFAULT, f"{chosen.name}: {chosen.title}")
 
 
-def _form(question: Pass, chip: HardwareNode, stack: str) -> _Form:
+def _form(question: Pass, chip: HardwareNode, stack: str) -> Form:
     model, batch, precision = question.model, question.batch, question.precision
     if stack == DENOISING:
         assert isinstance(model, DiffusionWorkload)
@@ -318,24 +336,15 @@ def _on_board(
     if needed > capacity:
         assumed["spill"] = "times are given as if the model fitted"
 
-    def case(a: Algebra) -> Any:
+    def cycles(a: Algebra) -> Any:
         flop, moved = work.hardware_flops, work.moved
-        cycles = a.tag("multiply-adds", 1, "peak", "T = M / (r f)", found.time, flop=flop, moved=moved)
-        least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
-        return a.longest(cycles, least)
+        return a.tag("multiply-adds", 1, "peak", "T = M / (r f)", found.time, flop=flop, moved=moved)
 
-    ledger = ledger_of(case, held, capacity)
-    return Timed(
-        seconds=ledger.seconds,
-        compute=ledger.seconds,
-        memory=0.0,
-        overhead=0.0,
-        needed=needed,
-        capacity=capacity,
-        case=lambda: ledger,
+    draw = None if found.energy is None else Draw(found.energy / found.time, 0.0, 0.0)
+    return replace(
+        timed_by(cycles, work, held, capacity, device, chip, None, drawn=lambda _: draw),
         spilled=work.moved * (1 - capacity / needed) if needed > capacity else 0.0,
         band=(found.low, found.high),
-        energy=found.energy,
         energy_band=found.energy_band,
         cycles={"macs": found.macs, "per_cycle": found.per_cycle, "clock": found.clock},
         source=found.source,

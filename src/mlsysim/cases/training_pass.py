@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlsysim.cases.algebra import Algebra, ledger_of
+from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.capacity import training_remedies
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
-from mlsysim.cases.pass_times import joules_of, profile_band, refuse_runtime, say_profile, say_runtime, timed_by
+from mlsysim.cases.pass_times import Form, profile_band, refuse_runtime, say_profile, say_runtime, timed_by
 from mlsysim.cases.recompute import again
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_network import NetworkSoftware, device_step
@@ -35,8 +35,6 @@ from mlsysim.timing.stacks import default_stack, stack
 from mlsysim.timing.training_chip import constants, lone_chip
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Interval, interval, published
-
-__all__ = ["TrainingStep", "training_help", "training_pass", "training_work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def training_pass(
     if efficiency is not None or not fixed:
         refuse_runtime(step.model, chip, runtime, efficiency or "calibrated")
     if efficiency is not None:
-        return first_order_pass(work, device, efficiency, held)
+        return first_order_pass(work, device, efficiency, chip, held)
     assumed.pop("bandwidth_efficiency", None)
     check_known(step.model, chip, step.precision)
     layers = isinstance(step.model, TransformerWorkload) and step.model.has_dimensions
@@ -106,13 +104,7 @@ def training_pass(
     else:
         seconds, band, words = (_by_layers if layers else _by_operators)(step, chip, assumed)
     assumed.say("interval", band.regime, INFERRED, words)
-
-    def case(a: Algebra) -> Any:
-        least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
-        return seconds(a) if layers else a.longest(seconds(a), least)
-
-    ledger = ledger_of(case, held, device.capacity)
-    timed = timed_by(ledger, band, 0.0, joules_of(ledger, chip, work, device))
+    timed = timed_by(seconds, work, held, device.capacity, device, chip, band, bounded=not layers)
     # Bands of training runs are of rates, so a time is divided by them.
     return timed if not layers else replace(timed, band=(timed.seconds / band.high, timed.seconds / band.low))
 
@@ -137,7 +129,7 @@ def _layout(step: TrainingStep) -> Layout:
 
 def _by_runtime(
     step: TrainingStep, chip: HardwareNode, name: str | None, assumed: Assumptions
-) -> tuple[Any, Interval, str]:
+) -> tuple[Form, Interval, str]:
     software = NetworkSoftware.of(step.model, chip, name)
     say_runtime(software.runtime, name, assumed)
 
@@ -147,7 +139,7 @@ def _by_runtime(
     return seconds, *band_of(software.stack, chip, step.batch)
 
 
-def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Any, Interval, str]:
+def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:
     """The calibrated step of a fleet of one."""
     software, job = stack(default_stack(1)), _job(step)
     alone = replace(_layout(step), dp=1)
@@ -165,7 +157,7 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
     return seconds, band, published(band, 1)
 
 
-def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Any, Interval, str]:
+def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:
     timed = training_time(
         step.model,
         chip,

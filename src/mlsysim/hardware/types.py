@@ -65,20 +65,23 @@ class ComputeCore(Record):
     def peak(self, precision: str) -> Any:
         """The dense peak at a precision; raises where the chip has no such arithmetic."""
         wanted = compute_precision(precision)
-        peaks = self.precisions
-        if wanted not in peaks:
-            known = ", ".join(peaks)
+        found = self.precision_flops.get(wanted)
+        if found is None and wanted == self.headline:
+            found = self.peak_flops
+        if found is None:
+            known = ", ".join(self.precisions)
             raise unknown_name(
                 f"{wanted} arithmetic on this chip, and no entry",
                 precision,
                 (),
                 remedy=f"its peaks are given for {known}.",
             )
-        return peaks[wanted]
+        return found
 
     def supports(self, precision: str) -> bool:
         """Whether the chip has a peak at this precision."""
-        return compute_precision(precision) in self.precisions
+        wanted = compute_precision(precision)
+        return wanted in self.precision_flops or wanted == self.headline
 
 
 class MemoryTier(Record):

@@ -93,9 +93,9 @@ class ComputationGraph:
         }
         for attribute, (unit, example) in read.items():
             value = getattr(self, attribute)
-            if value is not None:
-                if attribute == "parameter_count" and isinstance(value, (int, float)):
-                    value = Quantity(value, "count")
+            if attribute == "parameter_count" and isinstance(value, (int, float)):
+                object.__setattr__(self, attribute, Quantity(value, "count"))
+            elif value is not None and not (operators and isinstance(value, Quantity)):
                 object.__setattr__(self, attribute, quantity_from(value, unit, example, attribute))
         if self.total_ops is None:
             object.__setattr__(self, "total_ops", Quantity(self.flops, "flop"))

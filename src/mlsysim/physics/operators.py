@@ -33,9 +33,10 @@ def soft_maximum(a: Any, b: Any, corner: Any = _SHARP) -> Any:
     """The norm of two times: the larger, and up to 19 % more (with a corner of 4) where both are equal."""
     if isinstance(b, float) and b == 0.0:
         return a
-    own = getattr(a, "__norm__", None) or getattr(b, "__norm__", None)
-    if own is not None:
-        return own(a, b, corner)
+    if not (isinstance(a, float) and isinstance(b, float)):
+        own = getattr(a, "__norm__", None) or getattr(b, "__norm__", None)
+        if own is not None:
+            return own(a, b, corner)
     longer, shorter = maximum(a, b), minimum(a, b)
     if isinstance(corner, float) and corner == _SHARP:
         # Fourth powers and roots by squares: on arrays ten times as fast as a general power.

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlsysim.hardware.registry import Hardware
-from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
-from mlsysim.physics.precision import compute_precision
 from mlsysim.search import training_inputs
 from mlsysim.search.space import Space
 from mlsysim.units.registry import Q_, Quantity, to_si
@@ -82,34 +80,10 @@ def _taken(resolver: Any, declared: Mapping[str, Any], given: Mapping[str, Any])
 
 
 def _node(given: dict[str, Any]) -> Result:
-    """SingleNodeModel on the chip of the zoo, with what the point replaces, or on the one that the point describes."""
-    from mlsysim.search.node import INPUTS
+    """SingleNodeModel on the chip that the point names or describes."""
+    from mlsysim.search.node import INPUTS, chip_of
 
-    chip = None if "hardware" not in given else Hardware.get(given.pop("hardware"))
-    precision = given.get("precision", INPUTS["precision"].default)
-    numbers = {name: given.pop(name, None) for name in ("peak", "bandwidth", "capacity", "host_bandwidth")}
-    own = {"tdp": "W", "dispatch_tax": "s"}
-    changes: dict[str, Any] = {name: Q_(given.pop(name), unit) for name, unit in own.items() if name in given}
-
-    def number(name: str, unit: str, otherwise: Any) -> Any:
-        return otherwise if numbers[name] is None else Q_(numbers[name], unit)
-
-    memory = None if chip is None else chip.memory
-    if numbers["peak"] is not None:
-        changes["compute"] = ComputeCore(
-            peak_flops=number("peak", "flop/s", None), headline=compute_precision(precision)
-        )
-    if numbers["bandwidth"] is not None or numbers["capacity"] is not None:
-        changes["memory"] = MemoryHierarchy(
-            capacity=number("capacity", "byte", memory and memory.capacity),
-            bandwidth=number("bandwidth", "byte/s", memory and memory.bandwidth),
-        )
-    if numbers["host_bandwidth"] is not None:
-        changes["interconnect"] = IOInterconnect(name="host", bandwidth=number("host_bandwidth", "byte/s", None))
-    if chip is None:
-        chip = HardwareNode(name="this chip", **changes)
-    elif changes:
-        chip = chip.model_copy(update=changes)
+    chip = chip_of(given)
     return SingleNodeModel().solve(hardware=chip, **_taken(SingleNodeModel, INPUTS, given))
 
 

@@ -3,12 +3,13 @@
 ``evaluate`` gives arrays by name: ``feasible`` (bool), ``wall`` (0 where the point fits, else the number of the wall that
 rejects it) and the outputs. The module may declare ``INPUTS`` (names, units and ranges of what a space may set),
 ``OUTPUTS``, ``LARGER`` (outputs of which more is better), ``OBJECTIVE`` (what is ranked unless a space says otherwise) and
-``binding(outputs)`` (the wall that binds where none rejects).
+``binding(space, columns)`` (the wall that binds where none rejects) and ``is_calibrated(names, models)`` (whether a space that
+gives these inputs is calibrated without saying so).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -57,6 +58,11 @@ class Kind:
 
         binding = self._declared("binding", None)
         return describe(self._declared("evaluate", None), self.inputs, binding, space, columns)
+
+    def is_calibrated(self, names: Collection[str], models: Iterable[Any]) -> bool:
+        """Whether the ``efficiency`` of a space that gives inputs of these names is "calibrated"."""
+        rule: Callable[..., bool] | None = self._declared("is_calibrated", None)
+        return rule is not None and rule(names, models)
 
     @property
     def inputs(self) -> Mapping[str, Input]:

@@ -7,7 +7,7 @@ whether or not that end is feasible itself. Tests draw random spaces and check e
 
 Derivations. A roofline's time is a maximum of sums of work over rate, plus dispatch: it falls with every rate and rises with
 the batch and the length, which add work, bytes and cache. Capacity decides what streams from the host, so more of it never
-slows a feasible point. Energy is TDP (idle T + (1 - idle) F / P): it falls with what shortens T. MFU is F / (T P): with P it
+slows a feasible point. A calibrated chip with a lower power limit has a lower clock. Energy is TDP (idle T + (1 - idle) F / P): it falls with what shortens T. MFU is F / (T P): with P it
 falls, since T P does not fall. A training step adds up times that each fall with efficiency and overlap and rise with
 congestion and stragglers; cost and energy for a token are a bill over tokens, and both move one way with the step. The steps of
 serving fall with the shares of peak and of bandwidth that are reached, and its bill is that of training.
@@ -30,7 +30,7 @@ _CHIP_TIME = {
 }
 _WORK = {"batch_size": 1, "seq_len": 1}
 _NO_CHIP = dict.fromkeys(_CHIP_TIME, 0)
-_NO_MONEY = {"price": 0, "tdp": 0, "amortization_years": 0}
+_NO_MONEY = {"price": 0, "amortization_years": 0}
 
 
 def _turned(signs: Mapping[str, int]) -> dict[str, int]:
@@ -40,13 +40,13 @@ def _turned(signs: Mapping[str, int]) -> dict[str, int]:
 _TIME = {**_CHIP_TIME, **_NO_MONEY, **_WORK}
 _RATE = {**_turned(_CHIP_TIME), **_NO_MONEY}
 _USE = {**_RATE, "peak": -1}
-_USD = {**_CHIP_TIME, "price": 1, "tdp": 0, "amortization_years": -1}
+_USD = {**_CHIP_TIME, "price": 1, "amortization_years": -1}
 
 _NODE: dict[str, dict[str, int]] = {
     "feasible": {**_NO_CHIP, **_NO_MONEY, "capacity": 1, "batch_size": -1, "seq_len": -1},
     "latency_s": _TIME,
-    "latency_compute_s": {**_NO_CHIP, **_NO_MONEY, **_WORK, "peak": -1, "efficiency": -1},
-    "latency_memory_s": {**_TIME, "peak": 0, "efficiency": 0, "dispatch_tax": 0},
+    "latency_compute_s": {**_NO_CHIP, **_NO_MONEY, "peak": -1, "efficiency": -1},
+    "latency_memory_s": {**_CHIP_TIME, **_NO_MONEY, "peak": 0, "efficiency": 0, "dispatch_tax": 0},
     "throughput_per_s": _RATE,
     "tokens_per_second": _RATE,
     "mfu": _USE,

@@ -1,9 +1,12 @@
 """Spaces of kind ``node``: one pass of a model on chips of the zoo or on chips that do not exist yet.
 
 A chip is an entry of the zoo (``hardware``), or given by ``peak`` (dense, at the precision of the pass), ``bandwidth`` and
-``capacity``; what is given beside ``hardware`` replaces the entry's own. The demand of a pass is worked out once for each
-combination of model, phase, batch, length and formats; the case of one pass (:mod:`mlsysim.cases.one_pass`) runs on arrays of
-them, so that a point equals ``SingleNodeModel().solve()`` of that chip.
+``capacity``; what is given beside ``hardware`` replaces the entry's own. A point equals ``SingleNodeModel().solve()`` of that chip.
+
+A space over chips as they are sold is calibrated unless it gives an ``efficiency``; the case is then asked once for each combination
+of chip, model, phase, batch, length and formats. A chip that does not exist is first order unless the space says "calibrated" (then it
+has the constants of its class): the demand of a pass is worked out once for each combination, and the case of one pass
+(:mod:`mlsysim.cases.one_pass`) runs on arrays of them.
 
 A chip that lacks the arithmetic is rejected by wall 1, one that lacks memory by wall 2; times of the latter are those with
 the excess streamed from the host. ``usd_per_mtoken`` is the share of the chip's price that a million tokens use up when it
@@ -12,46 +15,35 @@ is written off in equal parts over ``amortization_years`` and never idle; power,
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.money import amortised_share
-from mlsysim.cases.one_pass import Device, Pass, Work, asked_pass, roofline, work_of
+from mlsysim.cases.one_pass import Device, Pass, Roofline, Work, asked_pass, first_order, roofline, work_of
 from mlsysim.cases.run import per_million
 from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
+from mlsysim.models.registry import Models
 from mlsysim.physics.power import proportional_power
+from mlsysim.physics.precision import compute_precision
 from mlsysim.search.tables import Table
-from mlsysim.units.registry import to_si
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, Input, read_input
-from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.units.registry import Q_, to_si
+from mlsysim.walls.inputs import CALIBRATED, HARDWARE, Input, read_input
+from mlsysim.walls.node.compute_memory import CALIBRATED_ONLY, SingleNodeModel
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-__all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "chip_numbers", "evaluate"]
-
-_WORKLOAD = (
-    "model",
-    "batch_size",
-    "precision",
-    "is_training",
-    "seq_len",
-    "phase",
-    "zero_stage",
-    "dp_size",
-    "is_lora",
-    "lora_rank",
-    "activation_recomputation",
-    "optimizer",
-    "cache_precision",
-)
 _CHIP: dict[str, Input] = {
     "peak": Input.of("dense peak at the precision of the pass", "[1000, 1e21] flop/s", None),
     "bandwidth": Input.of("memory bandwidth", "[1000, 1e18] byte/s", None),
@@ -61,12 +53,17 @@ _CHIP: dict[str, Input] = {
     "tdp": Input.of("power limit", "[1e-06, 1e9] W", None),
     "dispatch_tax": Input.of("time to dispatch a pass", "[0, 1000] s", None),
 }
+_FIRST_ORDER = {"efficiency", "bandwidth_efficiency", *_CHIP} - {"price"}
+"""What a space says that has no measurements, or wants none."""
+_OWN = ("hardware", "efficiency", "bandwidth_efficiency", "runtime")
+_PASSED = {
+    name: spec for name, spec in SingleNodeModel.inputs.items() if name not in ("raise_errors", *CALIBRATED_ONLY)
+}
+_WORKLOAD = tuple(name for name in _PASSED if name not in _OWN)
 INPUTS: dict[str, Input] = {
-    "hardware": Input.of(HARDWARE.meaning, "hardware", None, example="H100"),
+    "hardware": Input(HARDWARE.meaning, "hardware", default=None, example="H100"),
     **_CHIP,
-    **{name: SingleNodeModel.inputs[name] for name in _WORKLOAD},
-    "efficiency": EFFICIENCY,
-    "bandwidth_efficiency": SingleNodeModel.inputs["bandwidth_efficiency"],
+    **{name: spec for name, spec in _PASSED.items() if name != "hardware"},
     "amortization_years": EconomicsModel.inputs["amortization_years"],
 }
 OUTPUTS = (
@@ -88,40 +85,34 @@ OUTPUTS = (
 LARGER = frozenset({"throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd"})
 OBJECTIVE = "latency_s"
 
-_PASS = tuple(field.name for field in fields(Work))
 _YEAR = "1 year"
 
 
-def _table(space: Space, inputs: tuple[str, ...], columns: tuple[str, ...], compute: Any) -> Table:
-    defaults = {name: INPUTS[name].default for name in inputs}
-    return Table(space, inputs, columns, compute, defaults, "passes")
+def is_calibrated(names: Collection[str], models: Iterable[Any]) -> bool:
+    """Whether a space that gives inputs of these names is calibrated without saying so: one over chips as they are sold, and
+    models with layers to sum over."""
+    if "hardware" not in names or _FIRST_ORDER.intersection(names):
+        return False
+    return all(Models.get(model).has_layers for model in models)
 
 
-def _pass(given: dict[str, Any]) -> list[float]:
-    """What one pass asks for, as SingleNodeModel works it out."""
-    x: dict[str, Any] = {
-        name: value if value is None else read_input("a sweep", name, INPUTS[name], value)
-        for name, value in given.items()
-    }
-    model, batch, precision = x["model"], x["batch_size"], x["precision"]
-    phase, new, context = asked_pass(model, x["phase"], x["seq_len"], x["is_training"], Assumptions())
-    if phase == "training":
-        step = TrainingStep(
-            model,
-            batch,
-            new,
-            precision,
-            x["optimizer"],
-            x["activation_recomputation"],
-            x["zero_stage"],
-            x["dp_size"],
-            x["lora_rank"] if x["is_lora"] else None,
-        )
-        work, _ = training_work(step)
-    else:
-        work = work_of(Pass(model, phase, batch, new, context, precision, x["cache_precision"]))
-    return [float(value) for value in astuple(work)]
+def _calibrated(space: Space) -> bool:
+    return "efficiency" in {*space.homes, *space.fixed} and CALIBRATED in space.values("efficiency")
 
+
+def _table(space: Space, what: str, inputs: tuple[str, ...], columns: tuple[str, ...], compute: Any) -> Table:
+    if what not in space.cache:
+        defaults = {name: INPUTS[name].default for name in inputs}
+        space.cache[what] = Table(space, inputs, columns, compute, defaults, "passes")
+    found: Table = space.cache[what]
+    return found
+
+
+def _plain(space: Space, columns: Columns, name: str) -> Any:
+    return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
+
+
+# --- chips ------------------------------------------------------------------------------------------------------------
 
 _ENTRY = ("peak", "bandwidth", "capacity", "host_bandwidth", "price", "tdp", "dispatch_tax", "flash")
 
@@ -155,9 +146,7 @@ def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
     found: dict[str, Any] = dict.fromkeys(_ENTRY, np.nan)
     found["dispatch_tax"] = to_si(constant("dispatch_tax").quantity, "s")
     if "hardware" in columns or space.fixed.get("hardware") is not None:
-        if "chips" not in space.cache:
-            space.cache["chips"] = _table(space, ("hardware", "precision"), _ENTRY, _entry)
-        found = space.cache["chips"].take(columns)
+        found = _table(space, "chips", ("hardware", "precision"), _ENTRY, _entry).take(columns)
     else:
         for name in ("peak", "bandwidth", "capacity"):
             if name not in columns and space.fixed.get(name) is None:
@@ -172,62 +161,151 @@ def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
     return found
 
 
-def _plain(space: Space, columns: Columns, name: str) -> Any:
-    return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
+# --- calibrated: the resolver's answer for each combination ------------------------------------------------------------
+
+_ANSWER = ("feasible", "wall", *(name for name in OUTPUTS[2:] if "usd" not in name), "tokens", "binding")
 
 
-def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
-    """Outputs at these points."""
-    if "passes" not in space.cache:
-        space.cache["passes"] = _table(space, _WORKLOAD, _PASS, _pass)
-    work = space.cache["passes"].take(columns)
-    chip = chip_numbers(space, columns)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return _roofline(space, columns, work, chip)
+def chip_of(given: dict[str, Any]) -> HardwareNode:
+    """The chip of the zoo, with what the point replaces, or the one that the point describes; both are taken out of it."""
+    chip = None if given.get("hardware") is None else Hardware.get(given["hardware"])
+    precision = given.get("precision") or INPUTS["precision"].default
+    of = {name: given.pop(name, None) for name in ("hardware", *_CHIP)}
+    new = {name: Q_(of[name], spec.unit) for name, spec in _CHIP.items() if of[name] is not None}
+    changes: dict[str, Any] = {name: new[name] for name in ("tdp", "dispatch_tax") if name in new}
+    if "peak" in new:
+        changes["compute"] = ComputeCore(peak_flops=new["peak"], headline=compute_precision(precision))
+    memory = {name: new[name] for name in ("bandwidth", "capacity") if name in new}
+    if memory:
+        changes["memory"] = MemoryHierarchy(**memory) if chip is None else chip.memory.model_copy(update=memory)
+    if "host_bandwidth" in new:
+        changes["interconnect"] = IOInterconnect(name="host", bandwidth=new["host_bandwidth"])
+    if chip is None:
+        return HardwareNode(name="this chip", **changes)
+    return chip.model_copy(update=changes) if changes else chip
 
 
-def _roofline(space: Space, columns: Columns, asked: dict[str, Any], chip: dict[str, Any]) -> dict[str, Any]:
+def _solved(given: dict[str, Any]) -> list[float]:
+    """What SingleNodeModel answers; a chip without the arithmetic gives no numbers."""
+    chip = chip_of(given)
+    try:
+        arithmetic_peak(chip, given["precision"])
+        found = SingleNodeModel().solve(
+            hardware=chip, **{name: value for name, value in given.items() if value is not None}
+        )
+    except InputError as error:
+        if isinstance(error, UnknownNameError) or error.details.get("field") == "precision":
+            return [0.0, 1.0, *[np.nan] * (len(_ANSWER) - 2)]
+        raise
+    tokens = float(found.named("tokens"))
+    latency = to_si(found.latency, "s")
+    return [
+        float(found.feasible),
+        0.0 if found.feasible else 2.0,
+        latency,
+        to_si(found.latency_compute, "s"),
+        to_si(found.latency_memory, "s"),
+        to_si(found.throughput, "1/s"),
+        tokens / latency,
+        found.mfu,
+        found.hfu,
+        to_si(found.memory_footprint, "byte"),
+        np.nan if found.energy is None else to_si(found.energy, "J"),
+        tokens,
+        float(found.binding.wall),
+    ]
+
+
+def _answers(space: Space, columns: Columns) -> dict[str, Any]:
+    inputs = ("hardware", *_CHIP, *_WORKLOAD, "runtime", "efficiency", "bandwidth_efficiency")
+    found = _table(space, "answers", inputs, _ANSWER, _solved).take(columns)
+    return {**found, "feasible": np.asarray(found["feasible"]) > 0, "wall": np.asarray(found["wall"]).astype(np.int64)}
+
+
+# --- first order: the case on arrays ----------------------------------------------------------------------------------
+
+_PASS = tuple(field.name for field in fields(Work))
+
+
+def _pass(given: dict[str, Any]) -> list[float]:
+    """What one pass asks for, as SingleNodeModel works it out."""
+    x: dict[str, Any] = {
+        name: value if value is None else read_input("a sweep", name, INPUTS[name], value)
+        for name, value in given.items()
+    }
+    model, batch, precision = x["model"], x["batch_size"], x["precision"]
+    phase, new, context = asked_pass(model, x["phase"], x["seq_len"], x["is_training"], Assumptions())
+    if phase == "training":
+        rank = x["lora_rank"] if x["is_lora"] else None
+        recompute = x["activation_recomputation"]
+        step = TrainingStep(
+            model, batch, new, precision, x["optimizer"], recompute, x["zero_stage"], x["dp_size"], rank
+        )
+        work, _ = training_work(step)
+    else:
+        work = work_of(Pass(model, phase, batch, new, context, precision, x["cache_precision"]))
+    return [float(value) for value in astuple(work)]
+
+
+def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, Roofline]:
+    """What the points ask for, and its times."""
+    asked = _table(space, "passes", _WORKLOAD, _PASS, _pass).take(columns)
     work = Work(**{**asked, "in_place": np.asarray(asked["in_place"]) > 0})
-    peak = chip["peak"]
     device = Device(
-        peak=peak,
+        peak=chip["peak"],
         bandwidth=chip["bandwidth"] * _plain(space, columns, "bandwidth_efficiency"),
         capacity=chip["capacity"],
         host_link=np.asarray(chip["host_bandwidth"]),
         dispatch=chip["dispatch_tax"],
         flash=np.asarray(chip["flash"]),
     )
-    times = roofline(work, device, _plain(space, columns, "efficiency"))
-    latency, fits = times.seconds, times.fits
-    mfu = work.flops / (latency * peak)
+    return work, roofline(work, device, _plain(space, columns, "efficiency"))
+
+
+def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[str, Any]:
+    work, times = _case(space, columns, chip)
+    latency, fits, peak = times.seconds, times.fits, chip["peak"]
     hfu = work.hardware_flops / (latency * peak)
     watts = proportional_power(chip["tdp"], constant("idle_power_fraction").number, np.minimum(hfu, 1.0))
     capable = ~np.isnan(peak)
-    price = chip["price"]
-    years = latency / to_si(_YEAR, "s")
-    spent = amortised_share(price, years, _plain(space, columns, "amortization_years"))
-    throughput = work.samples / latency
-    outputs = {
+    return {
         "feasible": fits & capable,
         "wall": np.where(capable, np.where(fits, 0, 2), 1),
         "latency_s": latency,
         "latency_compute_s": times.compute,
         "latency_memory_s": times.memory,
-        "throughput_per_s": throughput,
+        "throughput_per_s": work.samples / latency,
         "tokens_per_second": work.tokens / latency,
-        "mfu": mfu,
+        "mfu": work.flops / (latency * peak),
         "hfu": hfu,
         "memory_bytes": times.held,
         "energy_j": watts * latency,
-        "price_usd": price,
-        "throughput_per_usd": throughput / price,
-        "usd_per_mtoken": per_million(spent, work.tokens),
+        "tokens": work.tokens,
     }
-    return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}
 
 
-def binding(outputs: dict[str, Any]) -> Any:
-    """The wall that binds a pass that fits: whichever of arithmetic, memory and the dispatch takes longest."""
-    compute, memory = outputs["latency_compute_s"], outputs["latency_memory_s"]
-    longer = np.maximum(compute, memory)
-    return np.where(outputs["latency_s"] - longer > longer, 3, np.where(compute >= memory, 1, 2))
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+_QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore"}
+
+
+def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
+    """Outputs at these points."""
+    with np.errstate(**_QUIET):
+        chip = chip_numbers(space, columns)
+        found = _answers(space, columns) if _calibrated(space) else _first_order(space, columns, chip)
+        years = found["latency_s"] / to_si(_YEAR, "s")
+        spent = amortised_share(chip["price"], years, _plain(space, columns, "amortization_years"))
+        found["price_usd"] = chip["price"]
+        found["throughput_per_usd"] = found["throughput_per_s"] / chip["price"]
+        found["usd_per_mtoken"] = per_million(spent, found["tokens"])
+    return {name: np.broadcast_to(found[name], (columns.size,)) for name in OUTPUTS}
+
+
+def binding(space: Space, columns: Columns) -> Any:
+    """The wall that binds each of these points where none rejects it."""
+    if _calibrated(space):
+        return _answers(space, columns)["binding"]
+    with np.errstate(**_QUIET):
+        work, times = _case(space, columns, chip_numbers(space, columns))
+        return ledger_of(lambda a: first_order(a, work, times)).binding_wall

@@ -87,6 +87,9 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     for key, spec in inputs.items():
         if spec.required and key not in known:
             raise InputError(f"The space {where} needs {key!r} ({spec.meaning}), fixed or on an axis.")
+    on_axes = {column: values for axis in read for column, values in axis.columns.items()}
+    if kind.is_calibrated(known, on_axes.get("model", (fixed.get("model"),))):
+        fixed["efficiency"] = CALIBRATED
     return {
         "kind": kind.name,
         "axes": read,

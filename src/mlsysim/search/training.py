@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
@@ -46,6 +47,7 @@ from mlsysim.search.training_inputs import (
     taken,
     with_fidelity,
 )
+from mlsysim.timing.stacks import default_stack
 from mlsysim.units.ops import where
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
@@ -54,6 +56,8 @@ from mlsysim.walls.inputs import CALIBRATED, read_input
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "evaluate"]
 
 COMPUTE, MEMORY, FRAGILITY = 1, 2, 15
+_SIZING = ("nodes", "accelerators", "dp", "tp_size", "pp_size", "cp_size")
+"""Columns that may set how large a fleet is."""
 
 OUTPUTS = (
     "step_time_s",
@@ -109,8 +113,19 @@ class TrainingPoints:
         """Outputs that the data cannot give, and why."""
         return self.costs.unknown
 
-    def evaluate(self, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """All outputs of the points in ``columns``, which have one length."""
+    def stacks(self, columns: Mapping[str, Any]) -> Names | None:
+        """The default stack of each point where it follows the size of the fleet, which some of the columns set."""
+        sizing = {canonical(name): column for name, column in columns.items()}
+        sizing = {name: sizing[name] for name in _SIZING if name in sizing}
+        if "stack" in self.given or self.trainer.software is None or "efficiency" in columns or not sizing:
+            return None
+        alone = np.asarray(self._inputs(sizing).accelerators == 1)
+        if alone.all() if self.fleet.total_accelerators == 1 else not alone.any():
+            return None
+        return Names((default_stack(2), default_stack(1)), np.broadcast_to(alone, len(next(iter(sizing.values())))) * 1)
+
+    def evaluate(self, columns: Mapping[str, Any], binds: bool = False) -> dict[str, np.ndarray]:
+        """All outputs of the points in ``columns``, which have one length; ``binds`` asks for the wall that binds them too."""
         first = next(iter(columns.values()))
         size = first.places.size if isinstance(first, Names) else len(first)
         numbers: dict[str, Any] = {}
@@ -130,11 +145,11 @@ class TrainingPoints:
         x = self._inputs(numbers)
         dp, local, parts, valid = self._divided(x, size)
         if valid.all():
-            return {"valid": valid, **_full(self._answers(x, numbers, dp, local, parts, size), size)}
+            return {"valid": valid, **_full(self._answers(x, numbers, dp, local, parts, binds), size)}
         index = np.flatnonzero(valid)
         chosen = {name: column.take(index) for name, column in numbers.items()}
         dp, local, parts = (taken(value, index) for value in (dp, local, parts))
-        few = self._answers(self._inputs(chosen), chosen, dp, local, parts, len(index))
+        few = self._answers(self._inputs(chosen), chosen, dp, local, parts, binds)
         return {"valid": valid, **_scattered(_full(few, len(index)), index, size)}
 
     def _check_counts(self, numbers: Mapping[str, Any]) -> None:
@@ -196,7 +211,7 @@ class TrainingPoints:
         )
 
     def _answers(
-        self, x: Any, numbers: Mapping[str, Any], dp: Any, local: Any, parts: Any, size: int
+        self, x: Any, numbers: Mapping[str, Any], dp: Any, local: Any, parts: Any, binds: bool
     ) -> dict[str, Any]:
         """Outputs of layouts that divide."""
         trainer = self._trainer(x)
@@ -215,7 +230,12 @@ class TrainingPoints:
         goodput, lasting = self.costs.goodput(own, x.nodes)
         # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
         possible = mfu <= 1 if trainer.software is not None else True
+        more: dict[str, Any] = {}
+        if binds:
+            timed = ledger_of(lambda a: trainer.step(job, layout, demand, on_host(held), a).seconds)
+            more["binding"] = timed.binding_wall
         return {
+            **more,
             "feasible": fits & lasting & possible,
             "wall": where(fits, where(lasting, where(possible, 0, COMPUTE), FRAGILITY), MEMORY),
             "step_time_s": step.seconds,
@@ -265,7 +285,7 @@ def _chosen(local: Any, pp: Any, valid: np.ndarray) -> np.ndarray:
     return parts
 
 
-def evaluate(space: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def evaluate(space: Any, columns: Mapping[str, Any], binds: bool = False) -> dict[str, np.ndarray]:
     """Outputs of the points in ``columns``; ``space`` is a Space of kind training, or what is fixed as a mapping."""
     fixed = getattr(space, "fixed", space)
     positions = getattr(columns, "positions", {})
@@ -273,7 +293,7 @@ def evaluate(space: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     for name, places in positions.items():
         if canonical(name) not in NUMBERS:
             known[name] = Names(tuple(space.values(name)), places)
-    found, unknown = _evaluate(fixed, known)
+    found, unknown = _evaluate(fixed, known, binds)
     goals = [getattr(space, "goal", None), *getattr(space, "pareto", ())]
     wanted = [goal.output for goal in goals if goal is not None]
     wanted += [name for expression in getattr(space, "subject_to", ()) for name in expression.names if name in OUTPUTS]
@@ -290,12 +310,15 @@ def evaluate(space: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
 Found = tuple[dict[str, np.ndarray], dict[str, str]]
 
 
-def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any]) -> Found:
+def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any], binds: bool) -> Found:
     """The points in groups by value of each column that has to be one for all of a group; and what is unknown, and why."""
     name = next((name for name in columns if canonical(name) in GROUPED), None)
     if name is None:
         points = _points(fixed)
-        return points.evaluate(columns), points.unknown
+        stacks = points.stacks(columns)
+        if stacks is None:
+            return points.evaluate(columns, binds), points.unknown
+        name, columns = "stack", {**columns, "stack": stacks}
     names = Names.of(columns[name])
     size = names.places.size
     rest = {other: column for other, column in columns.items() if other != name}
@@ -308,7 +331,7 @@ def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any]) -> Found:
         try:
             if not few:
                 few = {"tp": np.full(index.size, _points(settings).values["tp_size"])}
-            part, missing = _evaluate(settings, few)
+            part, missing = _evaluate(settings, few, binds)
         except InputError as error:
             # A chip without arithmetic in a precision is no design among others; alone it is a mistake.
             if getattr(error, "field", None) != "precision":
@@ -323,7 +346,7 @@ def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any]) -> Found:
             found[output][index] = values
     if not found:
         found = {output: _empty(np.float64, size) for output in OUTPUTS}
-        found |= {output: _empty(kind, size) for output, kind in _KINDS.items()}
+        found |= {output: _empty(kind, size) for output, kind in _KINDS.items() if binds or output != "binding"}
     return found, unknown
 
 
@@ -343,7 +366,7 @@ def _points(fixed: Mapping[str, Any]) -> TrainingPoints:
     return found[1]
 
 
-_KINDS: dict[str, Any] = {"valid": np.bool_, "feasible": np.bool_, "wall": np.int8}
+_KINDS: dict[str, Any] = {"valid": np.bool_, "feasible": np.bool_, "wall": np.int8, "binding": np.int8}
 
 
 def _full(outputs: Mapping[str, Any], size: int) -> dict[str, np.ndarray]:
@@ -369,9 +392,6 @@ def _empty(kind: Any, size: int) -> np.ndarray:
     return np.full(size, np.nan if np.dtype(kind).kind == "f" else 0, dtype=kind)
 
 
-def binding(outputs: Mapping[str, Any]) -> Any:
-    """The wall that binds a layout that fits: 14 where more than half of the step is not the fleet's balanced computing.
-
-    Without stragglers and with balanced stages this is the wall that DistributedModel names.
-    """
-    return np.where(outputs["scaling_efficiency"] < 0.5, 14, 1)
+def binding(space: Any, columns: Mapping[str, Any]) -> Any:
+    """The wall with most of the critical path of each of these points, as DistributedModel names it."""
+    return evaluate(space, columns, binds=True)["binding"]

@@ -195,17 +195,17 @@ def describe(
 ) -> list[dict[str, Any]]:
     """For each point percentiles and mean of every output, and how often it is feasible and what rejects it.
 
-    ``binding`` gives the wall that binds where none rejects, from the outputs; without it only rejections are known.
+    ``binding(space, columns)`` gives the wall that binds where none rejects; without it only rejections are known.
     """
     found: list[dict[str, Any]] = []
-    for size, tile in _tiles(evaluate, inputs, space, columns):
+    for size, tile in _tiles(evaluate, inputs, space, columns, binding):
         spread = {
             name: np.column_stack([*percentiles(values, PERCENTILES), _means(values)]).tolist()
             for name, values in tile["values"].items()
         }
         names = (*(f"p{share}" for share in PERCENTILES), "mean")
         if binding is not None:
-            walls = np.where(tile["wall"] > 0, tile["wall"], binding(tile["values"]))
+            walls = np.where(tile["wall"] > 0, tile["wall"], tile["binding"])
         for i in range(size):
             allowed = tile["feasible"][i]
             rejected = {wall: share for wall, share in _frequencies(tile["wall"][i]).items() if wall != "0"}
@@ -267,7 +267,7 @@ def _means(values: Any) -> Any:
     return np.where(low == high, low, mean)
 
 
-def _tiles(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, columns: Columns) -> Any:
+def _tiles(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, columns: Columns, binding: Any = None) -> Any:
     """Points a few at a time with all their draws: how many, and arrays of (points x draws)."""
     wide = _widened(space, inputs)
     draws = wide.axes[-1].size
@@ -282,7 +282,10 @@ def _tiles(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, column
         for name in wide.axes[-1].columns:
             part[name] = wide.table(name).take(places)
             part.positions[name] = places
-        yield size, _shaped(evaluate(wide, part), wide, part, (size, draws))
+        found = _shaped(evaluate(wide, part), wide, part, (size, draws))
+        if binding is not None:
+            found["binding"] = np.broadcast_to(binding(wide, part), (part.size,)).reshape(size, draws)
+        yield size, found
 
 
 def _shaped(outputs: dict[str, Any], wide: Space, part: Columns, shape: tuple[int, int]) -> dict[str, Any]:

@@ -123,7 +123,9 @@ def power(x: Any, exponent: Any) -> Any:
 
     A root of a negative number is not a number, on floats as on arrays.
     """
-    result = _dimensionless(x) ** _dimensionless(exponent)
+    if not (isinstance(x, float) and isinstance(exponent, float)):
+        x, exponent = _dimensionless(x), _dimensionless(exponent)
+    result = x**exponent
     return math.nan if isinstance(result, complex) else result
 
 

@@ -80,5 +80,5 @@ def test_an_engines_iteration_is_the_nodes_pass(model: str) -> None:
                 assert [to_si(side, "s") for side in alone.interval] == pytest.approx([to_si(s, "s") for s in band])
             parts = [p for p in alone.ledger.parts if p.name != STREAMED]
             expected = {(p.name, p.resource): p.exposed for p in of_phase(served.ledger, words).parts}
-            found = {(f"{words}: {p.name}", p.resource): p.exposed for p in parts}
+            found = {(p.name, p.resource): p.exposed for p in parts}
             assert {k: v for k, v in found.items() if v} == pytest.approx({k: v for k, v in expected.items() if v})

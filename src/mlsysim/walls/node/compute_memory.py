@@ -22,38 +22,21 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.capacity import remedies
-from mlsysim.cases.joules import Draw, profiled_draw, proportional_draw, running_draw, with_joules
-from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.one_pass import (
-    Device,
-    Pass,
-    Timed,
-    Work,
-    asked_pass,
-    device_of,
-    first_order_pass,
-    held_by,
-    work_of,
-)
+from mlsysim.cases.one_pass import Device, Pass, Timed, Work, asked_pass, device_of, first_order_pass, held_by, work_of
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
-from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.power import proportional_power
 from mlsysim.units.fields import Words
-from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, too_full
+from mlsysim.walls.binding import NAMES, Binding, too_full
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Result, Time, WorkRate
-from mlsysim.zoo.constants import constant
 
 CARDS = """
 1 Compute: peak FLOP/s
@@ -66,17 +49,9 @@ How long does it take to feed the arithmetic, and does it fit?
 """
 
 _TRAINING_ONLY = (
-    "zero_stage",
-    "dp_size",
-    "is_lora",
-    "lora_rank",
-    "activation_recomputation",
-    "optimizer",
-    "raise_errors",
+    *("zero_stage", "dp_size", "is_lora", "lora_rank", "activation_recomputation", "optimizer", "raise_errors"),
 )
-
-
-_CALIBRATED_ONLY = ("devices", "ring", "random_arrivals", "measured_rate")
+CALIBRATED_ONLY = ("devices", "ring", "random_arrivals", "measured_rate")
 
 
 class PerformanceProfile(Result):
@@ -191,7 +166,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         phase, new, context = asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
         device = device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed)
         efficiency = None if x.efficiency == CALIBRATED else x.efficiency
-        for name in _CALIBRATED_ONLY:
+        for name in CALIBRATED_ONLY:
             if name in assumed.given and (efficiency is not None or phase == "training"):
                 raise InputError(f"{name!r} changes calibrated forward passes alone; leave it out.", field=name)
             assumed.pop(name, None)
@@ -206,25 +181,16 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             return _packed(x, phase, step, work, device, timed, assumed)
         for name in _TRAINING_ONLY:
             assumed.pop(name, None)
-        question = Pass(
-            x.model,
-            phase,
-            x.batch_size,
-            new,
-            context,
-            x.precision,
-            x.cache_precision,
-            x.devices,
-            x.ring,
-            x.random_arrivals,
-            x.measured_rate,
-        )
+        sizes = x.batch_size, new, context
+        formats = x.precision, x.cache_precision
+        shared = x.devices, x.ring, x.random_arrivals, x.measured_rate
+        question = Pass(x.model, phase, *sizes, *formats, *shared)
         work = work_of(question)
         if efficiency is None:
             timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
         else:
             refuse_runtime(x.model, x.hardware, x.runtime, efficiency)
-            timed = first_order_pass(work, device, efficiency)
+            timed = first_order_pass(work, device, efficiency, x.hardware)
         return _packed(x, phase, None, work, device, timed, assumed)
 
 
@@ -233,51 +199,37 @@ def _packed(
 ) -> PerformanceProfile:
     """The result that is read off a timed pass."""
     work = timed.work or work
-    chip, seconds, calibrated = x.hardware, timed.seconds, x.efficiency == CALIBRATED
-    footprint, capacity = timed.needed, timed.capacity
+    chip, seconds, calibrated, fits = x.hardware, timed.seconds, x.efficiency == CALIBRATED, timed.fits
     place = held_by(work, device)[1] if step is None else ""
-    fits = footprint <= capacity
     if place:
         sizes = bytes_text(work.weights), bytes_text(device.flash)
         assumed["weights"] = f"{sizes[0]} executed in place from {sizes[1]} of flash, none in RAM"
-    if not fits and chip.interconnect is None and timed.cycles is None:
-        assumed["spill"] = f"{chip.name} has no host link to stream over: times are given as if the model fitted"
-    hfu = work.hardware_flops / (seconds * device.peak)
-    energy = timed.energy
-    if not calibrated and chip.tdp is not None:
-        idle = constant("idle_power_fraction").number
-        energy = proportional_power(to_si(chip.tdp, "W"), idle, min(hfu, 1.0)) * seconds
+    stopped: Binding | None = None
     found: tuple[str, ...] = ()
-    if fits:
-        binding = _binding(timed, calibrated)
-    else:
-        found = tuple(
-            remedies(footprint, capacity, x.precision, place) if step is None else training_help(step, capacity)
-        )
-        needs = f"{x.model.name} needs {bytes_text(footprint)}{place and f' of {place}'}"
-        binding = too_full(f"{needs} and {chip.name} has {bytes_text(capacity)}", footprint, capacity, found[0])
-        if x.raise_errors:
-            raise OOMError(binding.sentence, needed=footprint, available=capacity)
-    outcome = PerformanceProfile.of(
+    if not fits:
+        if chip.interconnect is None and timed.cycles is None:
+            assumed["spill"] = f"{chip.name} has no host link to stream over: times are given as if the model fitted"
+        stopped, found = _does_not_fit(x, step, timed, place)
+    return PerformanceProfile.of(
         assumed,
         feasible=fits,
-        binding=binding,
+        binding=stopped,
         latency=seconds,
         latency_compute=timed.compute,
         latency_memory=timed.memory,
         latency_overhead=timed.overhead,
         throughput=x.batch_size / seconds,
-        bottleneck=binding.name,
+        bottleneck=NAMES[timed.binding_wall] if fits else "Memory",
         arithmetic_intensity=work.flops / work.moved,
-        energy=energy,
-        memory_footprint=footprint,
-        memory_capacity=capacity,
+        energy=timed.energy,
+        memory_footprint=timed.needed,
+        memory_capacity=timed.capacity,
         peak_flops_actual=work.hardware_flops / seconds if calibrated else device.peak * x.efficiency,
         peak_bw_actual=work.moved / (seconds if calibrated else timed.memory),
         mfu=work.flops / (seconds * device.peak),
-        hfu=hfu,
+        hfu=work.hardware_flops / (seconds * device.peak),
         phase=phase,
-        constraint_trace=(binding.sentence,),
+        constraint_trace=() if stopped is None else (stopped.sentence,),
         remedies=found,
         offload_spill_bytes=None if fits else timed.spilled,
         offload_effective_bw=None if fits or not timed.memory else work.moved / timed.memory,
@@ -285,7 +237,9 @@ def _packed(
         energy_interval=timed.energy_band,
         shown={
             "flops": work.hardware_flops,
+            "model_flops": work.flops,
             "bytes": work.moved,
+            "tokens": work.tokens,
             "peak": device.peak,
             "bandwidth": device.bandwidth,
             "samples": x.batch_size,
@@ -298,49 +252,17 @@ def _packed(
             **(timed.cycles or {}),
         },
         cited={"model": x.model, "hardware": chip, **({} if timed.source is None else {"cycles": timed.source})},
+        case=timed.case,
+        noun="pass" if step is None else "step",
     )
-    outcome._case = partial(_ledger, timed, chip, device, energy, calibrated)
-    return outcome
 
 
-def _ledger(timed: Timed, chip: HardwareNode, device: Device, energy: float | None, calibrated: bool) -> Ledger:
-    """The parts of a pass with their joules, which add up to its energy; a board with one active power has no idle share."""
-    ledger = timed.case()
-    if energy is None:
-        return ledger
-    watts = energy / timed.seconds
-    if not calibrated:
-        return with_joules(ledger, proportional_draw(chip, watts, device.peak))
-    if timed.cycles is not None or chip.tdp is None:
-        return with_joules(ledger, Draw(watts, 0.0, 0.0))
-    if timed.draws is not None:
-        return with_joules(ledger, running_draw(chip, watts, timed.draws))
-    return with_joules(ledger, profiled_draw(chip, watts, device.peak, device.bandwidth))
-
-
-_NAMES = {1: "Compute", 2: "Memory", 3: "Software", 7: "Tail latency", 14: "Communication"}
-_ALL = 0.995
-
-
-def _binding(timed: Timed, calibrated: bool) -> Binding:
-    """The wall with most of the critical path. At first order compute and memory overlap, and the sentence compares them whole."""
-    if calibrated:
-        ledger = timed.case()
-        walls = list(ledger.walls().items())
-        number, longest = walls[0]
-        margin = longest / walls[1][1] if len(walls) > 1 and walls[1][1] > 0 else None
-        share, largest = longest / timed.seconds, ledger.largest(number).name
-        lead = (
-            f"{share:.0%} of the time, most of it {largest}" if share < _ALL else f"all of the time goes to {largest}"
-        )
-        return Binding(number, _NAMES[number], margin, f"Wall {number} ({_NAMES[number]}) binds: {lead}.")
-    if timed.overhead > max(timed.compute, timed.memory):
-        longer = max(timed.compute, timed.memory)
-        margin = timed.overhead / longer if longer > 0 else None
-        lead = f"the dispatch takes {margin:.3g} times as long as the pass" if margin else "nothing else takes time"
-        return Binding(3, "Software", margin, f"Wall 3 (Software) binds: {lead}.")
-    number, other = (1, "memory") if timed.compute >= timed.memory else (2, "compute")
-    longer, shorter = max(timed.compute, timed.memory), min(timed.compute, timed.memory)
-    margin = longer / shorter if shorter > 0 else None
-    lead = f"it takes {margin:.3g} times as long as {other}" if margin else f"no time is counted for {other} alone"
-    return Binding(number, _NAMES[number], margin, f"Wall {number} ({_NAMES[number]}) binds: {lead}.")
+def _does_not_fit(x: Inputs, step: TrainingStep | None, timed: Timed, place: str) -> tuple[Binding, tuple[str, ...]]:
+    """The limit that stops the pass, and the smallest changes that would help."""
+    needed, there = timed.needed, timed.capacity
+    found = tuple(remedies(needed, there, x.precision, place) if step is None else training_help(step, there))
+    needs = f"{x.model.name} needs {bytes_text(needed)}{place and f' of {place}'}"
+    stopped = too_full(f"{needs} and {x.hardware.name} has {bytes_text(there)}", needed, there, found[0])
+    if x.raise_errors:
+        raise OOMError(stopped.sentence, needed=needed, available=there)
+    return stopped, found
