@@ -1,6 +1,7 @@
 """Measured tables as records: our own H200 measurements, which ship with the package, and folders of tables.
 
-    own("micro")                     rows of the shipped H200 table of that name (micro, llm, train, other, extra)
+    own_rows("micro")                rows of the shipped H200 table of that name (micro, llm, train, other, extra)
+    own("micro")                     the same, as measurements
     silicon(FOLDER)                  the same five tables of a folder, or the shipped ones where it has none
     operators(FOLDER)                rows of operators.csv
 
@@ -33,16 +34,21 @@ class Measurement:
     median: float
 
 
-def _read(lines: Iterable[str]) -> Iterator[Measurement]:
-    for row in csv.DictReader(lines):
+def _read(rows: Iterable[dict[str, str]]) -> Iterator[Measurement]:
+    for row in rows:
         yield Measurement(row["section"], json.loads(row["config"]), row["metric"], float(row["median"]))
+
+
+def own_rows(table: str) -> list[dict[str, str]]:
+    """Rows of a shipped table of H200 measurements."""
+    data = files("mlsysim.calibrate").joinpath("data", f"h200_{table}.csv.gz").read_bytes()
+    return list(csv.DictReader(io.StringIO(gzip.decompress(data).decode("utf-8"))))
 
 
 @cache
 def own(table: str) -> tuple[Measurement, ...]:
     """A shipped table of H200 measurements."""
-    data = files("mlsysim.calibrate").joinpath("data", f"h200_{table}.csv.gz").read_bytes()
-    return tuple(_read(io.StringIO(gzip.decompress(data).decode("utf-8"))))
+    return tuple(_read(own_rows(table)))
 
 
 def _find(folder: Path | None, name: str) -> Path | None:
@@ -58,7 +64,7 @@ def silicon(folder: Path | None, table: str) -> tuple[Measurement, ...]:
     if path is None:
         return own(table)
     with path.open(newline="", encoding="utf-8") as stream:
-        return tuple(_read(stream))
+        return tuple(_read(csv.DictReader(stream)))
 
 
 def operators(folder: Path | None) -> list[dict[str, str]]:

@@ -24,10 +24,12 @@ from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
-from mlsysim.units.registry import Quantity
+from mlsysim.units.registry import Quantity, quantity
 
 __all__ = ["Question", "answer_to", "predicted", "whole_nodes", "without_none"]
 
+PART = "part: "
+"""Before the name of a part of the ledger, whose seconds on the critical path are asked."""
 _LARGEST_NODE = 256
 
 
@@ -96,6 +98,10 @@ def metric_of(plan: Plan, name: str, answer: Callable[[Plan], Answer]) -> tuple[
             raise InputError(f"The answer has no {name}.")
         value, band = metrics[name]
         return (value, *(band or (None, None)))
+    if name.startswith(PART):
+        ledger = answer(plan).ledger
+        assert ledger is not None
+        return quantity(ledger.exposed(name.removeprefix(PART)), "s"), None, None
     found = answer(plan).metric(name)
     return found.value, found.low, found.high
 

@@ -134,9 +134,10 @@ def _log_error(errors: Sequence[float]) -> float:
 
 
 @contextmanager
-def _without_user_zoo() -> Any:
+def zoo_folder(path: str = "") -> Any:
+    """Within it the user's folder is another, or none."""
     folder = os.environ.get("MLSYSIM_ZOO")
-    os.environ["MLSYSIM_ZOO"] = ""
+    os.environ["MLSYSIM_ZOO"] = path
     try:
         yield
     finally:
@@ -148,7 +149,7 @@ def _without_user_zoo() -> Any:
 
 def shipped_profile(chip: HardwareNode) -> Profile:
     """The profile of a chip or of its class as shipped, so that a second fit does not start from the first."""
-    with _without_user_zoo():
+    with zoo_folder():
         return profile(chip)
 
 

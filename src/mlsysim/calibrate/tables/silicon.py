@@ -13,11 +13,11 @@ from typing import Any
 
 from mlsysim.calibrate.operators import FORMATS, product_work
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Question, without_none
 from mlsysim.cases.training_peak import training_peak
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import (
@@ -26,16 +26,12 @@ from mlsysim.physics.operators import (
     gemm_time,
     memory_bound_time,
 )
-from mlsysim.systems.registry import Fabrics
-from mlsysim.systems.types import Fleet, Node
-from mlsysim.timing.device_time import inference_time
+from mlsysim.plans.plan import Plan
 from mlsysim.timing.kernels import REACH, Profile
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import regime_of
 from mlsysim.timing.software_stacks import software
-from mlsysim.timing.vision_time import inventory_time
 from mlsysim.units.registry import to_si
-from mlsysim.walls.fleet.communication import DistributedModel
 
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
 
@@ -80,14 +76,9 @@ _OBSERVED = (
 )
 
 
-def read(row: Mapping[str, str]) -> list[Prediction]:
-    """The time or the bytes of the row's configuration."""
-    return predict_with(row, profile(Hardware.get(_CHIP)))
-
-
-def predict_with(row: Mapping[str, str], shares: Profile) -> list[Prediction]:
-    """The same with the constants of another profile."""
-    metric, section = row["metric"], row["section"]
+def read(row: Mapping[str, str]) -> list[Question | Prediction]:
+    """The time or the bytes of the row's configuration: a plan for whole passes and steps, the chip's constants for kernels."""
+    metric, section, shares = row["metric"], row["section"], profile(Hardware.get(_CHIP))
     if metric in _DERIVED:
         raise Excluded(f"{metric} follows from the time of the same configuration")
     if metric in _OBSERVED:
@@ -97,12 +88,15 @@ def predict_with(row: Mapping[str, str], shares: Profile) -> list[Prediction]:
         measured = float(row["median"])
     except ValueError:
         raise Skipped("the configuration or the value cannot be read") from None
+    own, name = shares.measured and shares.name == _CHIP, f"{section} {metric}"
+    if section in _RUNS and metric.startswith("time"):
+        plan, asked, regime = _RUNS[section](config, metric)
+        return [Question(name, measured, plan, asked, "s", 1.0, regime, own)]
     reader = _READERS.get(section)
     if reader is None:
         raise Skipped(f"{section} rows have no prediction")
     value, regime = reader(config, metric, Hardware.get(_CHIP), shares)
-    own = shares.measured and shares.name == _CHIP
-    return [Prediction(f"{section} {metric}", measured, value, regime, chip_measured=own)]
+    return [Prediction(name, measured, value, regime, own)]
 
 
 def _bandwidth(chip: HardwareNode) -> float:
@@ -210,33 +204,71 @@ def _model(name: str, layers: int) -> TransformerWorkload:
     return model if model.layers == layers else model.model_copy(update={"layers": layers, "parameters": None})
 
 
-def _served(c: dict[str, Any], chip: HardwareNode, phase: str, shares: Profile) -> tuple[float, str]:
+def _served(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
     name, weights, mode = _SERVED.get(c["model"]), _WEIGHTS.get(c["wdtype"]), _SOFTWARE.get(c["mode"])
     if name is None or weights is None or mode is None:
         raise Skipped(f"the model {c['model']!r}, the format {c['wdtype']!r} or the mode {c['mode']!r} is not known")
-    length = c["ctx"] if phase == "decode" else c["S"]
-    found = inference_time(
-        _model(name, c["L"]),
-        chip,
-        phase,
-        c["B"],
-        None if phase == "decode" else length,
-        length if phase == "decode" else 0,
-        weights,
-        "bf16",
-        mode,
-        _ATTENTION[c["attn"]] if "attn" in c else None,
-        shares,
+    phase, length = ("decode", c["ctx"]) if "ctx" in c else ("prefill", c["S"])
+    mode += {"flash": "_fa2"}.get(c.get("attn", ""), "")
+    regime = f"{phase} {'graph' if c['mode'].startswith('graph') else 'eager'}"
+    work = {"seq_len": length, "phase": phase, "batch_size": c["B"], "precision": weights}
+    return _plan("inference", name, mode, c["L"], **work), "latency", regime
+
+
+def _bert(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
+    work = {"seq_len": c["N"], "batch_size": c["B"], "precision": "fp16"}
+    return _plan("inference", "BERT_Large", _SOFTWARE[c["mode"]], **work), "latency", f"encoder {c['mode']}"
+
+
+def _network(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
+    name, training = _VISION.get(c["model"]), "amp" in c["mode"]
+    if name is None or metric != "time":
+        raise Skipped(f"{metric} of {c['model']!r} is not predicted")
+    stack = "graph" if c["mode"] == "graph" else "eager_nhwc"
+    fitted = "train_nhwc" if training else stack
+    work = {"batch_size": c["B"], "precision": "bf16" if training else "fp16"}
+    plan = _plan("training" if training else "inference", name, stack, **work)
+    return plan, "latency", regime_of(fitted, Hardware.get(_CHIP), timed=True)
+
+
+_STACKS = {("amp", False): "plain", ("bf16", False): "plain-16bit", ("amp", True): "plain-compiled"}
+"""Software of our training runs, by mode and whether blocks were compiled."""
+_TIMES = {"time_step": ("latency", "training dense"), "time_opt": ("part: optimizer update", "training part opt")}
+
+
+def _step(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
+    """A step of one accelerator. Forward and backward are no parts of an answer, whose parts are kinds of work."""
+    stack = _STACKS.get((c["mode"], bool(c["compile"])))
+    if stack is None:
+        raise Skipped(f"no stack is {c['mode']} and compiled")
+    if metric not in _TIMES or c["model"] not in _TRAINED:
+        raise Skipped(f"{metric} of {c['model']!r} is no part of an answer")
+    work = {"batch_size": c["mb"], "seq_len": c["seq"], "precision": "bf16"}
+    plan = _plan("training", _TRAINED[c["model"]], stack, c["L"], c["recompute"], **work)
+    return plan, *_TIMES[metric]
+
+
+def _plan(task: str, model: str, stack: str, layers: int | None = None, again: str | None = None, **work: Any) -> Plan:
+    own = None if layers in (None, getattr(Models.get(model), "layers", None)) else {"layers": layers}
+    return Plan.model_validate(
+        without_none(
+            task=task,
+            workload={"model": model, **work, "dimensions": own},
+            hardware={"on": f"1x{_CHIP}", "efficiency": "calibrated", "stack": stack},
+            parallelism={"tp": 1, "micro_batches": 1, "recompute": again} if task == "training" else {},
+        )
     )
-    return found.total, found.regime
 
 
-def _decode(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    return _served(c, chip, "decode", shares)
-
-
-def _prefill(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    return _served(c, chip, "prefill", shares)
+_RUNS: dict[str, Callable[[dict[str, Any], str], tuple[Plan, str, str]]] = {
+    "e2e_decode": _served,
+    "e2e_prefill": _served,
+    "train": _step,
+    "vision_inf": _network,
+    "vision_train": _network,
+    "bert_large": _bert,
+}
+"""Sections of whole passes and steps: the plan, what is asked of its answer, and the kind of work."""
 
 
 def _train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
@@ -262,70 +294,12 @@ def _train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) 
         if metric not in values:
             raise Skipped(f"{metric} is not predicted")
         return values[metric], "memory training"
-    return _step(model, c, metric, chip)
-
-
-_STACKS = {("amp", False): "plain", ("bf16", False): "plain-16bit", ("amp", True): "plain-compiled"}
-"""Software of our training runs, by mode and whether blocks were compiled."""
-
-
-def _step(model: TransformerWorkload, c: dict[str, Any], metric: str, chip: HardwareNode) -> tuple[float, str]:
-    """A step of a fleet of one, as its answer says it."""
-    stack = _STACKS.get((c["mode"], bool(c["compile"])))
-    if stack is None:
-        raise Skipped(f"no stack is {c['mode']} and compiled")
-    if metric not in ("time_step", "time_opt"):
-        raise Skipped(f"{metric} is no part of an answer")
-    node = Node(name=chip.name, accelerator=chip, accelerators_per_node=1, intra_node_bw="1 GB/s")
-    fleet = Fleet(name=chip.name, node=node, count=1, fabric=Fabrics["Ethernet_100G"])
-    step = DistributedModel().solve(
-        model,
-        fleet,
-        c["mb"],
-        "bf16",
-        "calibrated",
-        seq_len=c["seq"],
-        activation_recomputation=c["recompute"],
-        stack=stack,
-    )
-    assert step.ledger is not None
-    seconds = step.ledger.seconds if metric == "time_step" else step.ledger.exposed("optimizer update")
-    return float(seconds), "training dense" if metric == "time_step" else "training part opt"
+    raise Skipped(f"{metric} is not predicted")
 
 
 def _train_memory(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
     width = 4.0 if c["mode"] == "amp" else 2.0
     return c["params"] * width * (3.0 if metric == "mem_model_opt" else 1.0), "memory training"
-
-
-def _vision(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    return _network(c, metric, chip, "graph" if c["mode"] == "graph" else "eager_nhwc", "fp16")
-
-
-def _vision_train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    return _network(c, metric, chip, "train_nhwc", "bf16")
-
-
-def _network(c: dict[str, Any], metric: str, chip: HardwareNode, stack: str, precision: str) -> tuple[float, str]:
-    name = _VISION.get(c["model"])
-    if name is None or metric != "time":
-        raise Skipped(f"{metric} of {c['model']!r} is not predicted")
-    found = inventory_time(inventory_of(Models.get(name)), chip, c["B"], precision, stack)
-    return float(found.total), regime_of(stack, chip, timed=True)
-
-
-def _bert(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    found = inference_time(
-        Models.get("BERT_Large"),
-        chip,
-        "prefill",
-        c["B"],
-        c["N"],
-        precision="fp16",
-        software_name=_SOFTWARE[c["mode"]],
-        shares=shares,
-    )
-    return found.total, found.regime
 
 
 def _convolution(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
@@ -352,12 +326,7 @@ _READERS: dict[str, _Reader] = {
     "attn_fwdbwd": _attention_both,
     "attn_decode": _decode_attention,
     "memop": _memop,
-    "e2e_decode": _decode,
-    "e2e_prefill": _prefill,
     "train": _train,
     "train_mem": _train_memory,
-    "vision_inf": _vision,
-    "vision_train": _vision_train,
-    "bert_large": _bert,
     "conv": _convolution,
 }
