@@ -39,10 +39,10 @@ TABLE = {
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Server:
     """LMDeploy with vLLM's constants."""
-    tables, shipped = dict(engines._file("engines.toml")), dict(flags._all())
+    tables, shipped = dict(engines.software_file("engines")), dict(flags._all())
     tables["LMDeploy"] = copy.deepcopy(tables["vLLM"]) | {"aliases": ["turbomind"]}
-    read = engines._file
-    monkeypatch.setattr(engines, "_file", lambda name: tables if name == "engines.toml" else read(name))
+    read = engines.software_file
+    monkeypatch.setattr(engines, "software_file", lambda name: tables if name == "engines" else read(name))
     monkeypatch.setattr(flags, "_all", lambda: shipped | {"lmdeploy": TABLE})
     server = Server("lmdeploy")
     monkeypatch.setitem(targets.TARGETS, "lmdeploy", server)

@@ -1,4 +1,4 @@
-"""Refits TensorRT's shares and the microcontroller tables of ``data/vision_engines.toml`` from ``vision.csv``, and prints them.
+"""Refits TensorRT's shares and the microcontroller tables of ``data/software/runtimes.toml`` from ``vision.csv``, and prints them.
 
     python -m mlsysim.calibrate.fit_engines FOLDER
 

@@ -2,7 +2,7 @@
 
     python -m mlsysim.calibrate.fit_serving FOLDER [ENGINE ...]
 
-FOLDER holds ``serving_runs.csv`` and ``inference.csv``. For each engine the constants of ``data/engines.toml`` are moved in
+FOLDER holds ``serving_runs.csv`` and ``inference.csv``. For each engine the constants of ``data/software/engines.toml`` are moved in
 turn, by factors that shrink, as long as the mean absolute logarithm of predicted over measured falls; nothing is random.
 Printed: the constants, the errors in sample, and the errors with each chip and each model left out of the fit in turn.
 """

@@ -224,7 +224,7 @@ def write(values: Mapping[str, float], folder: Path) -> None:
     """Put values into the data files, in place."""
     for path, value in values.items():
         kind, name, *rest = path.split(".")
-        file = folder / {"stacks": "stacks.toml", "classes": "profiles/classes.toml"}.get(
+        file = folder / {"stacks": "software/stacks.toml", "classes": "profiles/classes.toml"}.get(
             kind, "software/training.toml"
         )
         headers = {

@@ -1,4 +1,4 @@
-"""Refits ``data/vision.toml`` from a folder of measurement tables (``vision.csv``), and prints how well it fits.
+"""Refits ``data/software/vision.toml`` from a folder of measurement tables (``vision.csv``), and prints how well it fits.
 
     python -m mlsysim.calibrate.fit_vision FOLDER [OUT.toml]
 

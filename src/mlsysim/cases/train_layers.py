@@ -2,7 +2,7 @@
 
     t_layer = max(products + conversions + attention + elementwise + experts, host) + exposed tensor + exposed exchange
 
-with the kernels of :mod:`mlsysim.physics.training_step`, rates of the chip (:mod:`mlsysim.timing.training_chip`), properties of
+with the kernels of :mod:`mlsysim.physics.operators`, rates of the chip (:mod:`mlsysim.timing.training_chip`), properties of
 the software (:mod:`mlsysim.timing.stacks`) and constants of every run (``data/software/training.toml``). Degrees, batch and sequence,
 ZeRO stage and recomputation may be arrays; stack and precision are one for all points.
 
@@ -32,8 +32,9 @@ from mlsysim.cases.train_operators import (
     stream,
 )
 from mlsysim.models.training_shape import LayerKind, TrainingShape
+from mlsysim.physics.operators import stream_time
 from mlsysim.physics.training_memory import optimizer_bytes
-from mlsysim.physics.training_step import overlapped, stream_time
+from mlsysim.physics.training_step import overlapped
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import ceil, log2, maximum, minimum, where

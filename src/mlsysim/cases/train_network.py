@@ -4,7 +4,7 @@
 
 t_device is a micro-batch, forward, backward and updated, as the runtime's training stack was fitted to it
 (:mod:`mlsysim.timing.vision_time`). Gradients are summed in single precision over the ring of measured training runs, beside the
-backward pass. s is what several devices keep of their speed beside one another (``data_parallel`` in ``data/vision_engines.toml``: they
+backward pass. s is what several devices keep of their speed beside one another (``data_parallel`` in ``data/software/runtimes.toml``: they
 wait for the slowest, and for their images).
 
 Recomputing all activations adds a forward pass; frozen weights leave two thirds. Left out: a device that accumulates micro-batches

@@ -18,7 +18,9 @@ from mlsysim.cases.layout import Groups, Layout
 from mlsysim.models.ffn import Experts
 from mlsysim.models.template import Core
 from mlsysim.models.training_shape import LayerKind, TrainingShape
-from mlsysim.physics.training_step import attention_time, overlapped, stream_time
+from mlsysim.physics.operators import HARD, attention_prefill_time, product_time, stream_time
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.training_step import overlapped
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import minimum, where
@@ -36,9 +38,8 @@ __all__ = [
     "stream",
 ]
 
-HALF = 2.0
+HALF = bytes_per_element("bf16")
 """Bytes of an activation."""
-_HEAD_DIM = 128.0
 
 
 class Setting(NamedTuple):
@@ -60,15 +61,15 @@ def stream(s: Setting, name: str, moved: Any, share: Any) -> Any:
 
 def _product(s: Setting, name: str, operations: Any, moved: Any, rate: Any) -> Any:
     """A matrix product: its start, and arithmetic or memory, whichever is longer."""
-    time = s.a.roofline(
-        name,
-        "product",
-        operations / rate,
-        stream_time(moved, s.chip.bandwidth, s.chip.product.memory_share),
-        operations,
-        moved,
+    seconds = stream_time(moved, s.chip.bandwidth, s.chip.product.memory_share)
+    return product_time(
+        s.a.tag(name, 1, "peak", "product", operations / rate, flop=operations),
+        s.a.tag(name, 2, "bandwidth", "product", seconds, moved=moved),
+        0.0,
+        0.0,
+        s.a.tag("starts of products", 3, "start", "product", s.chip.product.times[0]),
+        HARD,
     )
-    return s.a.tag("starts of products", 3, "start", "product", s.chip.product.times[0]) + time
 
 
 def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tuple[Any, Any]:
@@ -145,9 +146,9 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
         length = job.seq_len / cp
         best = chip.kernels.attention
         start, ramp = best.times[0], best.ramp_tokens
-        ahead = attention_time(operations, length, rate, ramp, start)
+        ahead = attention_prefill_time(operations, length, rate, ramp, start)
         work = k.attention_backward_work * operations
-        back = attention_time(work, length, rate * best.backward_share, ramp, start)
+        back = attention_prefill_time(work, length, rate * best.backward_share, ramp, start)
         ahead = a.tag("attention", 1, "peak", "attention", ahead, flop=operations)
         back = a.tag("attention", 1, "peak", "attention", back, flop=work)
         if stack.context_loss:
@@ -174,7 +175,7 @@ def _attention_rate(s: Setting, core: Core) -> Any:
     rate, best = s.chip.attention_rate, s.chip.kernels.attention
     if s.stack.attention == "fa1":
         return rate * best.kernel_rate("fa1")
-    rate = rate * (min((core.qk + core.v) / 2.0, _HEAD_DIM) / _HEAD_DIM) ** 0.5
+    rate = rate * best.head_share((core.qk + core.v) / 2.0)
     if s.stack.attention == "fa2":
         rate = rate * best.flash2
     return rate * best.fp8_gain if s.job.fp8_attention else rate

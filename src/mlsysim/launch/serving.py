@@ -1,7 +1,7 @@
 """Serving engines: a table of ``flags.toml`` with ``engine`` and ``command`` is one, read and written by :class:`Server`.
 
     [lmdeploy]
-    engine = "LMDeploy"                          # its entry of data/engines.toml
+    engine = "LMDeploy"                          # its entry of data/software/engines.toml
     command = "lmdeploy serve api_server"        # the model stands after it; also: other forms of the command
     image = "openmmlab/lmdeploy:latest"          # for Kubernetes
     [lmdeploy.flags]

@@ -9,7 +9,7 @@ Every form has a start-up time t0 (launch, ramp, drain), which decides small ope
     host               max(device time, n x cost per operator)   when operators are launched one by one
     collective         start + steps + bytes over the share of the link, two protocols, in-switch reduction
 
-|a, b|_c is the c-norm: the larger of the two, with a soft corner where both matter (c = 1 is their sum: no overlap). L k^g
+|a, b|_c is the c-norm: the larger of the two, with a soft corner where both matter (c = 1 is their sum: no overlap; without an end the longer alone, as in training). L k^g
 is the chain of one tile: a product with few output tiles leaves most of the chip idle, and its time is that of walking the
 reduction k, however small m and n are; g below 1 is split-k at work. In decode r n are the n rows (sequence and key head)
 that cost r each however short they are, and L s^g is the walk along s cached tokens. Each form is written once on the times of
@@ -27,12 +27,16 @@ from mlsysim.units.ops import maximum, minimum, power, sqrt
 
 _SHARP = 4.0
 _ROUND = 2.0
+HARD = float("inf")
+"""The corner of the longer of two."""
 
 
 def soft_maximum(a: Any, b: Any, corner: Any = _SHARP) -> Any:
     """The norm of two times: the larger, and up to 19 % more (with a corner of 4) where both are equal."""
     if isinstance(b, float) and b == 0.0:
         return a
+    if corner is HARD:
+        return maximum(a, b)
     if not (isinstance(a, float) and isinstance(b, float)):
         own = getattr(a, "__norm__", None) or getattr(b, "__norm__", None)
         if own is not None:
@@ -76,6 +80,12 @@ def attention_time(arithmetic: Any, streaming: Any, start: Any, corner: Any = _R
 def cache_attention_time(arithmetic: Any, reading: Any, rows: Any, walk: Any, start: Any) -> Any:
     """One query a sequence against its cache: reading it, the fixed cost of its rows, the walk along the cached tokens."""
     return start + soft_maximum(soft_maximum(soft_maximum(arithmetic, reading), rows, _ROUND), walk)
+
+
+@kernel("moved: byte [1e3, 1e12], bandwidth: byte/s [1e10, 1e13], share [0.05, 1] -> time: s")
+def stream_time(moved: Any, bandwidth: Any, share: Any) -> Any:
+    """Bytes at a share of the memory bandwidth."""
+    return moved / (share * bandwidth)
 
 
 @kernel("moving: s [1e-7, 0.01], start: s [1e-7, 1e-4] -> time: s")

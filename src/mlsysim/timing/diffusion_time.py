@@ -7,7 +7,7 @@
 Only the products scale with the tensor peak P. Attention, norms and modulations of eager diffusion code scale with the vector
 rate V (cores times clock), which is why a chip of 2.3 times the peak is 1.4 times as fast here. n devices split the tokens:
 ``ulysses`` of them exchange heads all to all, ``ring`` of them pass keys and values around. The decoder runs once for each image.
-Constants are those of eager diffusers code with xDiT (``data/vision.toml``, table ``diffusion``).
+Constants are those of eager diffusers code with xDiT (``data/software/vision.toml``, table ``diffusion``).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.profile import profile
 from mlsysim.timing.vision_time import constants, vector_rate
 from mlsysim.units.registry import to_si
 
@@ -94,12 +95,6 @@ def denoiser(model: DiffusionWorkload) -> Denoiser:
     return Denoiser(**found)
 
 
-def product_share(chip: HardwareNode) -> float:
-    """Sustained share of the 16-bit peak in large products, by the chip's generation."""
-    shares: Mapping[str, float] = constants()["diffusion_facts"]["product_share"]
-    return shares.get((chip.generation or "").replace(" ", "_"), shares["default"])
-
-
 def diffusion_features(
     work: Denoiser,
     chip: HardwareNode,
@@ -117,7 +112,7 @@ def diffusion_features(
     """
     devices = ulysses * ring
     wide = "fp16" if precision == "bf16" and not chip.compute.supports("bf16") else precision
-    peak = arithmetic_peak(chip, wide)[0] * product_share(chip)
+    peak = arithmetic_peak(chip, wide)[0] * profile(chip, "runtimes.diffusion").gemm_for("bf16").rate_share
     vector = vector_rate(chip)
     memory = to_si(chip.memory.bandwidth, "byte/s")
     link = to_si(chip.link.bandwidth_per_direction, "byte/s") if devices > 1 and chip.link is not None else None

@@ -4,7 +4,7 @@
     latency of k samples = kernels x start + weights/W + k t
 
 P is the dense 8-bit peak, P16 the 16-bit peak, B the bytes of products, norms and attention (batch norms are folded away). The
-shares are those of TensorRT by GPU generation (``data/vision_engines.toml``, table ``tensorrt``). Under a latency bound with
+shares are those of the chip's profile under TensorRT (``data/software/runtimes.toml``). Under a latency bound with
 random arrivals (the MLPerf server scenario) an engine keeps a share of its offline throughput.
 """
 
@@ -16,8 +16,10 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import STARTS, Tag, untagged
-from mlsysim.timing.vision_time import clock_of, constants
+from mlsysim.timing.profile import profile
+from mlsysim.timing.vision_time import clock_of
 from mlsysim.units.registry import to_si
 
 _CONV = ("conv", "pointwise", "grouped", "depthwise")
@@ -51,29 +53,28 @@ def engine_features(inventory: Inventory, chip: HardwareNode) -> dict[str, float
     }
 
 
-def _shares(chip: HardwareNode) -> dict[str, Any]:
-    table = constants()["tensorrt"]
-    for name in (chip.metadata.key, (chip.generation or "").replace(" ", "_")):
-        if name in table:
-            return {**table["default"], **table[name]}
-    found: dict[str, Any] = table["default"]
-    return found
+def engine_profile(chip: HardwareNode) -> Profile:
+    """What kernels of TensorRT reach on a chip."""
+    return profile(chip, "runtimes.tensorrt")
 
 
 def engine_time(inventory: Inventory, chip: HardwareNode, passes: float = 1.0, tag: Tag = untagged) -> Any:
     """Seconds for one sample offline; ``passes`` evaluations of the network make a sample."""
-    shares = _shares(chip)
-    features = engine_features(inventory, chip)
+    own, features = engine_profile(chip), engine_features(inventory, chip)
+    assert own.convolution is not None
     work = {
-        "conv": ("convolutions", sum(inventory.operations.get(c, 0.0) for c in _CONV)),
-        "gemm": ("products", inventory.operations.get("gemm", 0.0)),
-        "attention": ("attention", inventory.operations.get("attention", 0.0)),
+        "conv": ("convolutions", own.convolution.rate_share, _CONV),
+        "gemm": ("products", own.gemm_for("int8").rate_share, ("gemm",)),
+        "attention": ("attention", own.attention.rate_share, ("attention",)),
     }
     arithmetic = sum(
-        tag(name, 1, "peak", "t = F / (a P)", features[term] / shares[term] / clock_of(chip), flop=operations)
-        for term, (name, operations) in work.items()
+        tag(
+            *(name, 1, "peak", "t = F / (a P)", features[term] / share / clock_of(chip)),
+            flop=sum(inventory.operations.get(kind, 0.0) for kind in kinds),
+        )
+        for term, (name, share, kinds) in work.items()
     )
-    moving = shares["bytes"] * features["bytes"] / clock_of(chip)
+    moving = own.memory_bound.traffic * features["bytes"] / clock_of(chip)
     between = tag("norms and activations", 2, "bandwidth", "t = d B / W", moving)
     return passes * (arithmetic + between)
 
@@ -87,7 +88,9 @@ def engine_latency(
     inventory: Inventory, chip: HardwareNode, samples: float = 1.0, passes: float = 1.0, tag: Tag = untagged
 ) -> Any:
     """Seconds of one query of ``samples`` samples."""
-    start = operator_kernels(inventory) * tag(STARTS, 3, "start", "t = n t_0", _shares(chip)["kernel_start_us"] * 1e-6)
+    start = operator_kernels(inventory) * tag(
+        STARTS, 3, "start", "t = n t_0", engine_profile(chip).memory_bound.times[0]
+    )
     size = inventory.parameters * bytes_per_element("int8")
     weights = tag("weights", 2, "bandwidth", "t = w / W", size / to_si(chip.memory.bandwidth, "byte/s"), moved=size)
     return passes * (start + weights) + samples * engine_time(inventory, chip, passes, tag)

@@ -1,4 +1,4 @@
-"""Serving engines: what each adds to its kernels and how it schedules, read from ``data/engines.toml``.
+"""Serving engines: what each adds to its kernels and how it schedules, read from ``data/software/engines.toml``.
 
 ``engine("vLLM")`` gives one; its kernels are the chip's profile under ``"serving." + Engine.kernels``
 (:func:`mlsysim.timing.profile.profile`), its messages :func:`engine_network`.
@@ -7,13 +7,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import Field
@@ -56,7 +54,7 @@ class _EngineRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A serving engine; times in seconds. What each means is said at the top of ``data/engines.toml``."""
+    """A serving engine; times in seconds. What each means is said at the top of ``data/software/engines.toml``."""
 
     name: str
     year: int
@@ -93,19 +91,14 @@ def serving_table(name: str) -> dict[str, Any]:
     return software_file("serving")[name]
 
 
-@cache
-def _file(name: str) -> dict[str, Any]:
-    return tomllib.loads(files("mlsysim.data").joinpath(name).read_text(encoding="utf-8"))
-
-
 def engine_names() -> tuple[str, ...]:
     """Engines that have constants."""
-    return tuple(_file("engines.toml"))
+    return tuple(software_file("engines"))
 
 
 DEFAULT_ENGINE = "vLLM"
 ENGINES = engine_names()
-"""The engines of ``data/engines.toml``: an entry there is all that a further one needs."""
+"""The engines of ``data/software/engines.toml``: an entry there is all that a further one needs."""
 
 
 _trial: ContextVar[Engine | None] = ContextVar("trial", default=None)
@@ -128,7 +121,7 @@ def engine(name: str) -> Engine:
 
 
 def _key(name: str) -> str | None:
-    table, folded = _file("engines.toml"), _folded(name)
+    table, folded = software_file("engines"), _folded(name)
     return next((k for k, row in table.items() if folded in {_folded(n) for n in (k, *row.get("aliases", ()))}), None)
 
 
@@ -139,7 +132,7 @@ def is_engine(name: str) -> bool:
 
 @cache
 def _engine(name: str) -> Engine:
-    table, key = _file("engines.toml"), _key(name)
+    table, key = software_file("engines"), _key(name)
     if key is None:
         raise unknown_name("serving engine", name, table)
     record = _EngineRecord(**table[key])

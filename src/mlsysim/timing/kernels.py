@@ -10,12 +10,15 @@ from pydantic import Field
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.physics.precision import compute_precision
 from mlsysim.units.fields import ByteRate, Bytes, FlopRate, Record, Seconds, Watts
+from mlsysim.units.ops import minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.provenance import Source
 
 REACH = 4096
 """Length (of a reduction, of a cache) at which the ``chain`` of a kernel is given."""
 
+FULL_HEAD = 128
+"""Width of a head that fills the matrix units."""
 _NONE = "0 us"
 
 
@@ -86,6 +89,10 @@ class Attention(Record):
     def times(self) -> tuple[float, float]:
         """Seconds: start over a sequence, and of a decode."""
         return to_si(self.start, "s"), to_si(self.decode_start, "s")
+
+    def head_share(self, width: Any) -> Any:
+        """Rate of heads of a width over that of full ones."""
+        return (minimum(width, FULL_HEAD) / FULL_HEAD) ** self.head_exponent
 
     def kernel_rate(self, kernel: str) -> float:
         """Rate of a library's kernel over that of the chip's best."""
@@ -188,6 +195,7 @@ class MemoryBound(Record):
     eager_share: float = Field(gt=0, le=1)
     fused_share: float = Field(gt=0, le=1)
     start: Seconds
+    traffic: float = Field(default=1.0, gt=0, description="bytes moved over those counted, where neighbours are fused")
     optimizer_share: float = Field(gt=0, le=1)
     optimizer_share_16bit: float = Field(gt=0, le=1, description="with parameters and moments in 16 bits")
     gather_share: float = Field(gt=0, le=1)

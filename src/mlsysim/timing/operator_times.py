@@ -28,7 +28,7 @@ from mlsysim.physics.operators import (
     product_time,
 )
 from mlsysim.physics.precision import bytes_per_element, compute_precision, is_narrow
-from mlsysim.timing.kernels import REACH, DecodeKernel, Products, Profile
+from mlsysim.timing.kernels import FULL_HEAD, REACH, DecodeKernel, Products, Profile
 from mlsysim.timing.software_stacks import Software
 from mlsysim.units.ops import minimum, power, where
 from mlsysim.units.registry import to_si
@@ -36,7 +36,6 @@ from mlsysim.units.registry import to_si
 Tag = Callable[..., Any]
 """``tag(name, wall, resource, equation, seconds, flop=, moved=)``: a time under a name."""
 
-_FULL_HEAD = 128
 _LATENT = 256
 _NAMES = {
     "gemm": "products",
@@ -250,7 +249,7 @@ def _attention_time(
             _started(decode_start, tag),
         )
     rate = peak * constants.rate_share * constants.kernel_rate(how.attention)
-    rate = rate * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** constants.head_exponent
+    rate = rate * constants.head_share(op.k)
     if op.direction == "backward":
         # A fused backward pass recomputes the scores: 2.5 times the forward work where the model counts 2.
         rate = rate * constants.backward_share * 2 / 2.5
@@ -279,7 +278,7 @@ def _engine_attention_time(
     cache = "fp8" if is_narrow(how.cache_precision) else "bf16"
     if not single:
         context = engine.context.get(f"bf16/{cache}") or engine.context["bf16/bf16"]
-        rate = peak * context.rate_share * (minimum(op.k, _FULL_HEAD) / _FULL_HEAD) ** context.head_exponent
+        rate = peak * context.rate_share * (minimum(op.k, FULL_HEAD) / FULL_HEAD) ** context.head_exponent
         moved = op.input_bytes + op.output_bytes + 2 * op.cache_bytes
         streaming = moved / (context.stream_share * bandwidth)
         return attention_time(

@@ -1,6 +1,6 @@
 """Runtimes of networks of fixed shape: the software that runs a convolutional network, a vision transformer, a denoiser.
 
-A runtime is a name in ``data/vision_engines.toml`` (table ``runtimes``) that says which fitted stack times a forward pass and
+A runtime is a name in ``data/software/runtimes.toml`` (table ``runtimes``) that says which fitted stack times a forward pass and
 which a training step. Where nobody names one it is :data:`DEFAULT`: a compiled forward pass, an eager training step (compiled
 training was not measured), diffusers for denoisers.
 """

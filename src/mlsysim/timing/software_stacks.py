@@ -1,4 +1,4 @@
-"""How software on one device runs what lies between the products: named data in ``data/software.toml``.
+"""How software on one device runs what lies between the products: named data in ``data/software/device.toml``.
 
 A lowered graph counts the bytes that a norm, a residual or an activation must move at least. Software moves more: it runs
 them as several kernels, or in wider numbers, or it fuses neighbours and moves less. ``traffic`` is that factor and
@@ -7,13 +7,12 @@ them as several kernels, or in wider numbers, or it fuses neighbours and moves l
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import unknown_name
+from mlsysim.timing.profile import software_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +54,13 @@ class Software:
         return self.costs.get(operator.removesuffix(".backward"), _PLAIN)
 
 
-@cache
-def _tables() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(files("mlsysim.data").joinpath("software.toml").read_text(encoding="utf-8"))
-
-
 def software_names() -> tuple[str, ...]:
     """Names of all entries."""
-    return tuple(_tables())
+    return tuple(software_file("device"))
 
 
 def _table(name: str) -> dict[str, Any]:
-    own = dict(_tables()[name])
+    own = dict(software_file("device")[name])
     parent = own.pop("like", None)
     if parent is None:
         return own
@@ -77,7 +71,7 @@ def _table(name: str) -> dict[str, Any]:
 @cache
 def software(name: str) -> Software:
     """The entry of that name."""
-    if name not in _tables():
+    if name not in software_file("device"):
         raise unknown_name("software", name, software_names())
     table = _table(name)
     costs = {key: Cost(**value) for key, value in table.pop("costs", {}).items()}

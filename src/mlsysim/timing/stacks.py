@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
+from mlsysim.timing.profile import software_file
 
 __all__ = ["Recipe", "Stack", "default_stack", "nearest_stack", "recipe", "stack", "stack_names", "stack_of_source"]
 
@@ -94,18 +93,13 @@ class Fusion:
 
 
 @cache
-def _file() -> dict[str, Any]:
-    return tomllib.loads(files("mlsysim.data").joinpath("stacks.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def _tables() -> dict[str, dict[str, Any]]:
-    return {name: table for name, table in _file().items() if name != "fusion"}
+    return {name: table for name, table in software_file("stacks").items() if name != "fusion"}
 
 
 @cache
 def _fusion(name: str) -> Fusion:
-    return Fusion(**{key: value for key, value in _file()["fusion"][name].items() if key != "source"})
+    return Fusion(**{key: value for key, value in software_file("stacks")["fusion"][name].items() if key != "source"})
 
 
 def stack_names() -> tuple[str, ...]:
@@ -177,10 +171,9 @@ class Recipe:
 
 @cache
 def _recipes() -> tuple[Recipe, ...]:
-    table = tomllib.loads(files("mlsysim.data").joinpath("recipes.toml").read_text(encoding="utf-8"))
     return tuple(
         Recipe(**{**entry, "models": tuple(entry["models"]), "chips": tuple(entry.get("chips", ()))})
-        for entry in table["recipe"]
+        for entry in software_file("recipes")["recipe"]
     )
 
 

@@ -5,7 +5,7 @@
 
 F operations of class c at the tensor peak P (depthwise convolutions at the vector peak V), B bytes at the bandwidth W_e that
 elementwise kernels reach (:func:`mlsysim.physics.vision.elementwise_bandwidth`). The coefficients belong to a named software
-stack (``data/vision.toml``: eager or compiled, memory layout, inference or training), not to a chip: fitted on two chips
+stack (``data/software/vision.toml``: eager or compiled, memory layout, inference or training), not to a chip: fitted on two chips
 they carry over to others. Terms add up; one maximum over a whole network is worse. Where a card's power limit is low for its
 rate, the clock falls and with it P and V.
 
@@ -19,11 +19,9 @@ each byte term is two parts, of walls 2 and 1. Starts and launches are wall 3.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
@@ -33,6 +31,7 @@ from mlsysim.models.inventory import Inventory
 from mlsysim.physics.precision import bytes_per_element, compute_precision
 from mlsysim.physics.vision import clock_share, elementwise_bandwidth, overlapped_time
 from mlsysim.timing.operator_times import STARTS, Tag, untagged
+from mlsysim.timing.profile import software_file
 from mlsysim.units.registry import Q_, to_si
 
 __all__ = [
@@ -107,17 +106,13 @@ _NAMES = {
 }
 _PRECISIONS = {"amp": "fp16", "mixed": "fp16"}
 _MICROSECOND = 1e-6
-_HALF = 2.0
+_HALF = bytes_per_element("bf16")
 
 
 @cache
 def constants() -> dict[str, Any]:
-    """The tables of ``data/vision.toml`` and ``data/vision_engines.toml``."""
-    folder = files("mlsysim.data")
-    tables: dict[str, Any] = {}
-    for name in ("vision.toml", "vision_engines.toml"):
-        tables.update(tomllib.loads(folder.joinpath(name).read_text(encoding="utf-8")))
-    return tables
+    """The tables of ``data/software/vision.toml`` and ``data/software/runtimes.toml``."""
+    return software_file("vision") | software_file("runtimes")
 
 
 @dataclass(frozen=True, slots=True)

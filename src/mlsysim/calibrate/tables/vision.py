@@ -6,7 +6,7 @@
     MLPerf Tiny                                    a microcontroller under the submitter's runtime
 
 Settings that a row lacks: training of NVIDIA's DeepLearningExamples is taken at 128 images a device; MLPerf tasks have the lengths,
-steps and batches of ``data/vision_engines.toml``. Several devices that each run passes of their own are so many times one of them. A time to
+steps and batches of ``data/software/runtimes.toml``. Several devices that each run passes of their own are so many times one of them. A time to
 train includes convergence, which no model of a system predicts.
 """
 
@@ -221,7 +221,7 @@ def _engine(row: Mapping[str, str]) -> Question:
         phase="generate" if hasattr(network, "passes_per_image") else None,
         random_arrivals=True if metric == _SERVER else None,
     )
-    known = (chip.generation or "").replace(" ", "_") in constants()["tensorrt"]
+    known = f"generation_{(chip.generation or '').replace(' ', '_')}" in constants()["profile"]["tensorrt"]
     if metric in _QUERIES:
         value = _number(row, "value")
         return Question(metric, value, plan, "latency", "ms", 1.0, "vision engine latency", known, ("TensorRT",))
