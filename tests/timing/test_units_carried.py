@@ -16,13 +16,15 @@ import pytest
 
 from mlsysim.hardware import arithmetic
 from mlsysim.hardware.registry import Hardware
+from mlsysim.models import ffn, passes, template
 from mlsysim.models.graph import Operator
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
-from mlsysim.timing import kernels, operator_times
-from mlsysim.timing.engines import engine_network
+from mlsysim.timing import engine_step, kernels, operator_times
+from mlsysim.timing.engine_step import Deployment, EngineStep
+from mlsysim.timing.engines import engine, engine_network
 from mlsysim.timing.kernels import Profile
-from mlsysim.timing.network import Group, Hierarchical, Pipelined, Reduction
+from mlsysim.timing.network import Group, Hierarchical, Pipelined, Reduction, Tabled
 from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.timing.profile import profile
 from mlsysim.timing.software_stacks import software
@@ -44,11 +46,13 @@ def carried(op: Operator) -> Operator:
     return replace(op, **{name: Q_(getattr(op, name), unit) for name, unit in UNITS.items()})
 
 
+def kept(value: Any, unit: str) -> Any:
+    """In place of ``to_si``: the quantity itself."""
+    return value.to(unit)
+
+
 @pytest.fixture
 def carrying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def kept(value: Any, unit: str) -> Any:
-        return value.to(unit)
-
     for module in (operator_times, kernels, arithmetic):
         monkeypatch.setattr(module, "to_si", kept)
     for module in (operator_times, formats):
@@ -142,22 +146,87 @@ def test_messages_carry_their_units(kind: Any, group: Group) -> None:
             getattr(carrying, operation)(Q_(message, "flop"), *more)
 
 
-@pytest.mark.parametrize("ranks", [4, 8, 16, 64])
-def test_messages_of_an_engine_carry_their_units(ranks: int) -> None:
-    """The measured form: inside a domain, over the host's link, across nodes."""
-    plain = engine_network(Hardware.get("L40S" if ranks == 8 else "H100"))
+def carried_network(plain: Tabled) -> Tabled:
     units = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s", "pools": "byte/s"}
     changed: dict[str, Any] = {name: Q_(getattr(plain, name), unit) for name, unit in units.items()}
     for name in ("near", "host", "wide"):
         r = getattr(plain, name)
         rates = {n: Q_(rate, "byte/s") for n, rate in r.rates.items()}
         changed[name] = Reduction(Q_(r.start, "s"), Q_(r.per_rank, "s"), rates)
-    carrying, group = replace(plain, **changed), plain.group(ranks)
+    return replace(plain, **changed)
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 16, 64])
+def test_messages_of_an_engine_carry_their_units(ranks: int) -> None:
+    """The measured form: inside a domain, over the host's link, across nodes."""
+    plain = engine_network(Hardware.get("L40S" if ranks == 8 else "H100"))
+    carrying, group = carried_network(plain), plain.group(ranks)
     for operation, more in (("all_reduce", (group,)), ("exchange", (8, group)), ("hand_over", ())):
         found = getattr(carrying, operation)(Q_(1e6, "byte"), *more)
         assert found.to("s").magnitude == pytest.approx(getattr(plain, operation)(1e6, *more), rel=1e-12)
         with pytest.raises(DimensionalityError):
             getattr(carrying, operation)(Q_(1e6, "flop"), *more).to("s")
+
+
+STEPS = [
+    ("Llama3_8B", "H100", "vLLM", {"precision": "fp8", "cache_precision": "fp8", "tp": 2}),
+    ("Mixtral_8x7B", "A100", "SGLang", {"tp": 4}),
+    (
+        "DeepSeekV3",
+        "B200",
+        "TensorRT_LLM",
+        {"precision": "nvfp4", "tp": 2, "attention_dp": 4, "moe_tp": 1, "moe_ep": 8},
+    ),
+    ("DeepSeek_V4_Flash", "H200", "SGLang", {"precision": "fp8", "tp": 8}),
+    ("Mamba2_2_7B", "H100", "vLLM", {}),
+    ("Qwen3_Next_80B_A3B", "H200", "vLLM", {"tp": 2}),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "chip", "name", "layout"), STEPS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_step_of_an_engine_carries_its_units(
+    model: str,
+    chip: str,
+    name: str,
+    layout: dict[str, Any],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Answers, prompts and both together, and the memory of weights and of a sequence."""
+    run, device = engine(name), Hardware.get(chip)
+    plain = EngineStep(Deployment(Models.get(model), device, run, **layout))
+    expected = [plain.time(**work) for work in WORK]
+    held = plain.device_weights, plain.sequence_bytes(1000.0)
+    request.getfixturevalue("carrying")
+    timed = replace(run, **{key: Q_(getattr(run, key), "s") for key in TIMES})
+    own = profile(device, f"serving.{run.kernels}")
+    monkeypatch.setattr(engine_step, "to_si", kept)
+    monkeypatch.setattr(engine_step, "profile", lambda chip, software: fresh(own))
+    monkeypatch.setattr(engine_step, "engine_network", lambda chip, scale: carried_network(engine_network(chip, scale)))
+    for module in (template, passes, ffn, engine_step):
+        monkeypatch.setattr(module, "MULTIPLY_ADD", Q_(2.0, "flop"))
+    monkeypatch.setattr(engine_step, "bytes_per_element", lambda name: Q_(formats.BYTES_PER_ELEMENT[name], "byte"))
+    step = EngineStep(Deployment(Models.get(model), device, timed, **layout))
+    for kinds in step.blocks.mixing.values():
+        for i, (count, kind) in enumerate(kinds):
+            if isinstance(kind, template.Scan):
+                kinds[i] = count, replace(kind, element_operations=Q_(kind.element_operations, "flop"))
+    for work, there in zip(WORK, expected, strict=True):
+        here = step.time(**work)
+        for part in ("total", "device", "products", "attention", "small"):
+            assert getattr(here, part).to("s").magnitude == pytest.approx(getattr(there, part), rel=1e-12), part
+    assert step.device_weights.to("byte").magnitude == pytest.approx(held[0], rel=1e-12)
+    assert Q_(step.sequence_bytes(1000.0)).to("byte").magnitude == pytest.approx(held[1], rel=1e-12)
+
+
+WORK = [
+    {"sequences": 8.0, "context": 700.0},
+    {"prompts": 2.0, "prompt_tokens": 512.0, "prompt_context": 64.0},
+    {"sequences": 16.0, "context": 300.0, "prompts": 1.0, "prompt_tokens": 128.0, "drafted": 1},
+]
+TIMES = ("step", "per_sequence", "host_operator", "prefill_step", "expert_block")
 
 
 def test_a_batch_of_an_array_takes_the_kernels_of_its_size() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.models.graph import Operator
+from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.models.passes import Pass, elementwise
 from mlsysim.models.template import Between, Part, Product, Reduce, split
 from mlsysim.units.ops import minimum
@@ -125,7 +125,7 @@ class Experts:
             n=n,
             k=k,
             groups=hit,
-            flops=2 * rows * n * k,
+            flops=MULTIPLY_ADD * rows * n * k,
             weight_bytes=hit * n * k * p.weight,
             input_bytes=rows * k * p.activation,
             output_bytes=rows * n * p.activation,

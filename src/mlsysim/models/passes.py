@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.models.graph import Operator
+from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.physics.precision import bytes_per_element
 
 PHASES = ("prefill", "decode", "training", "inference")
@@ -95,7 +95,7 @@ def gemm(name: str, layer: str, p: Pass, n: Any, k: Any, m: Any = None, count: A
         m=rows,
         n=n,
         k=k,
-        flops=2 * rows * n * k,
+        flops=MULTIPLY_ADD * rows * n * k,
         weight_bytes=n * k * p.weight,
         input_bytes=rows * k * p.activation,
         output_bytes=rows * n * p.activation,
@@ -119,7 +119,7 @@ def elementwise(name: str, layer: str, p: Pass, read: Any, written: Any, count: 
 def whole_model(p: Pass, active: float, parameters: float) -> list[Operator]:
     """A model without dimensions: 2 operations for each active parameter and token, all weights read once."""
     share = p.shard.tp * p.shard.pp
-    flops, weights = 2 * p.tokens * active / share, parameters * p.weight / share
+    flops, weights = MULTIPLY_ADD * p.tokens * active / share, parameters * p.weight / share
     return [
         Operator("all_layers", "gemm", "layers", m=p.tokens, n=active / share, k=1, flops=flops, weight_bytes=weights)
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.models.graph import Operator
+from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.units.ops import minimum
@@ -81,7 +81,7 @@ class Product:
             "input_bytes": p.tokens * groups * k * p.activation,
             "output_bytes": p.tokens * groups * n * p.activation,
         }
-        flops, weights = 2 * p.tokens * groups * n * k, groups * n * k * p.weight
+        flops, weights = MULTIPLY_ADD * p.tokens * groups * n * k, groups * n * k * p.weight
         one = Operator(self.name, "batched_gemm", self.layer, 1, p.tokens, n, k, groups, flops, weights, **sides)
         return [one]
 
@@ -145,7 +145,7 @@ class Core:
             k=self.qk,
             groups=p.batch * heads,
             kv_heads=kv_heads,
-            flops=2 * p.batch * heads * pairs * (self.qk + self.v),
+            flops=MULTIPLY_ADD * p.batch * heads * pairs * (self.qk + self.v),
             input_bytes=p.tokens * heads * self.qk * p.activation,
             output_bytes=p.tokens * heads * self.v * p.activation,
             cache_bytes=p.batch * seen * kv_heads * self.cached * p.cache,
@@ -204,7 +204,7 @@ class Scan:
             m=p.tokens,
             n=mixed,
             k=self.kernel,
-            flops=2 * p.tokens * mixed * self.kernel,
+            flops=MULTIPLY_ADD * p.tokens * mixed * self.kernel,
             weight_bytes=mixed * self.kernel * p.weight,
             input_bytes=through,
             output_bytes=through,

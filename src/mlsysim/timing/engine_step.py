@@ -31,6 +31,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.ffn import Experts
+from mlsysim.models.graph import MULTIPLY_ADD
 from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.template import Core, Scan
 from mlsysim.models.transformer import TransformerWorkload
@@ -244,7 +245,7 @@ class EngineStep:
         r = self.narrow if p.narrow else self.full
         # Read in 16 bits, written in 8.
         quantised = (self.half + self.byte) * m * (p.k if p.narrow and self.quantises else 0.0)
-        operations = 2.0 * m * p.n * p.k * p.groups
+        operations = MULTIPLY_ADD * m * p.n * p.k * p.groups
         moved = self._stored(p) + self.half * m * (p.n + p.k) * p.groups
         return product_time(
             tag(_PRODUCTS, 1, "peak", _ROOF, operations / r.rate, flop=operations),
@@ -327,7 +328,7 @@ class EngineStep:
         active = minimum(busiest, local)
         peak = arithmetic_peak(d.chip, self.precision)[0] * self.kernels.rate_scale
         each = routed.matrices * inner * width
-        operations = 2.0 * rows * each
+        operations = MULTIPLY_ADD * rows * each
         return experts_time(
             tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * own.rate_share), flop=operations),
             self._streamed(_EXPERT_WEIGHTS, active * each * self.weight, own.memory_share, tag),
