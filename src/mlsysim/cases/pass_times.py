@@ -112,7 +112,7 @@ def _said(band: Interval, words: str, fits: bool, assumed: Assumptions) -> Inter
     """The band, and what it rests on noted; none for a pass that does not fit, as none of those was measured."""
     if not fits:
         words = "no pass of a model that does not fit was measured"
-    assumed.say("interval", band.regime if fits else "", INFERRED, words)
+    assumed.say("interval", band.regime if fits else "none", INFERRED, words)
     return band if fits else None
 
 
