@@ -1,7 +1,7 @@
 """Constraints as data: ``"global_batch % (dp * micro_batch) == 0"``, ``"tp <= 8 or precision == 'fp8'"``.
 
 An expression is parsed once, checked against a short list of what may stand in it (names, numbers, text, arithmetic,
-comparisons, ``and``/``or``/``not``, ``min``, ``max``, ``abs``, ``log2``) and evaluated on arrays. ``model.layers`` reads a field of
+comparisons, ``and``/``or``/``not``, ``min``, ``max``, ``abs``, ``log2``) and evaluated on arrays, or in another algebra. ``model.layers`` reads a field of
 a zoo entry. Nothing else of Python is reachable.
 """
 
@@ -9,14 +9,27 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+
+@dataclass(frozen=True)
+class Algebra:
+    """What an expression computes with: what a number or text becomes, and what operators and functions do to it."""
+
+    constant: Callable[[Any], Any]
+    operators: Mapping[type, Callable[..., Any]]
+    functions: Mapping[str, Callable[..., Any]]
+
+
+_ARITHMETIC: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -24,7 +37,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
+_COMPARE: dict[type, Callable[..., Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -32,12 +45,18 @@ _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
-    "min": (2, np.minimum),
-    "max": (2, np.maximum),
-    "abs": (1, np.abs),
-    "log2": (1, np.log2),
+_LOGIC: dict[type, Callable[..., Any]] = {
+    ast.Not: np.logical_not,
+    ast.And: np.logical_and,
+    ast.Or: np.logical_or,
+    ast.USub: operator.neg,
 }
+_ARITIES = {"min": 2, "max": 2, "abs": 1, "log2": 1}
+ARRAYS = Algebra(
+    lambda value: value,
+    {**_ARITHMETIC, **_COMPARE, **_LOGIC},
+    {"min": np.minimum, "max": np.maximum, "abs": np.abs, "log2": np.log2},
+)
 _LONGEST = 500
 
 
@@ -69,10 +88,10 @@ class Expression:
             if name.split(".")[0] not in valid:
                 raise unknown_name(f"name for the constraint {self.text!r} of {where}", name, valid)
 
-    def __call__(self, value: Callable[[str], Any]) -> Any:
-        with np.errstate(divide="ignore", invalid="ignore"):
+    def __call__(self, value: Callable[[str], Any], algebra: Algebra = ARRAYS) -> Any:
+        with np.errstate(all="ignore"):
             try:
-                return _evaluate(self._tree, value)
+                return _evaluate(self._tree, value, algebra)
             except TypeError:
                 raise InputError(
                     f"The constraint {self.text!r} computes with text, or compares it with a number."
@@ -81,7 +100,7 @@ class Expression:
     def _refuse(self, what: str) -> InputError:
         return InputError(
             f"The constraint {self.text!r} holds {what}; it may have names, numbers, + - * / // %, comparisons, and, or, not, "
-            f"{', '.join(_FUNCTIONS)}."
+            f"{', '.join(_ARITIES)}."
         )
 
     def _check(self, node: ast.AST) -> None:
@@ -94,7 +113,7 @@ class Expression:
             if not isinstance(node.value, ast.Name) or node.attr.startswith("_"):
                 raise self._refuse("a field it may not read")
             self._add(f"{node.value.id}.{node.attr}")
-        elif isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
             for part in (node.left, node.right):
                 # Python would repeat and format text, to any length.
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
@@ -108,8 +127,8 @@ class Expression:
         elif isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
             for part in (node.left, *node.comparators):
                 self._check(part)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
-            arity, _ = _FUNCTIONS[node.func.id]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ARITIES:
+            arity = _ARITIES[node.func.id]
             if len(node.args) != arity or node.keywords:
                 raise self._refuse(f"{node.func.id} without its {arity} arguments")
             for part in node.args:
@@ -122,31 +141,27 @@ class Expression:
             self.names = (*self.names, name)
 
 
-def _evaluate(node: ast.AST, value: Callable[[str], Any]) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return value(node.id)
-    if isinstance(node, ast.Attribute):
-        return value(f"{node.value.id}.{node.attr}")  # type: ignore[attr-defined]
-    if isinstance(node, ast.BinOp):
-        return _BINARY[type(node.op)](_evaluate(node.left, value), _evaluate(node.right, value))
-    if isinstance(node, ast.UnaryOp):
-        inner = _evaluate(node.operand, value)
-        return np.logical_not(inner) if isinstance(node.op, ast.Not) else -inner
-    if isinstance(node, ast.BoolOp):
-        join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-        result = _evaluate(node.values[0], value)
-        for part in node.values[1:]:
-            result = join(result, _evaluate(part, value))
-        return result
-    if isinstance(node, ast.Compare):
-        left = _evaluate(node.left, value)
-        held: Any = True
-        for op, part in zip(node.ops, node.comparators, strict=True):
-            right = _evaluate(part, value)
-            held = np.logical_and(held, _COMPARE[type(op)](left, right))
-            left = right
-        return held
+def _evaluate(node: ast.AST, value: Callable[[str], Any], algebra: Algebra) -> Any:
+    def of(part: ast.AST) -> Any:
+        return _evaluate(part, value, algebra)
+
+    operators = algebra.operators
+    match node:
+        case ast.Constant(value=constant):
+            return algebra.constant(constant)
+        case ast.Name(id=name):
+            return value(name)
+        case ast.Attribute(value=ast.Name(id=name), attr=field):
+            return value(f"{name}.{field}")
+        case ast.BinOp(left=left, op=op, right=right):
+            return operators[type(op)](of(left), of(right))
+        case ast.UnaryOp(op=op, operand=inner):
+            return operators[type(op)](of(inner))
+        case ast.BoolOp(op=op, values=parts):
+            return reduce(operators[type(op)], map(of, parts))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            sides = [of(part) for part in (left, *others)]
+            held = [operators[type(op)](*pair) for op, pair in zip(ops, pairwise(sides), strict=True)]
+            return reduce(operators[ast.And], held)
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return _FUNCTIONS[node.func.id][1](*(_evaluate(part, value) for part in node.args))
+    return algebra.functions[node.func.id](*map(of, node.args))

@@ -8,12 +8,14 @@ does, and rounding is monotone, so that the pair of a box encloses the value at 
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlsysim.search.expression import Expression
+from mlsysim.search.expression import Algebra, Expression
 
 
 class Pair(NamedTuple):
@@ -33,43 +35,8 @@ def unknown(size: int) -> Pair:
 
 def enclose(expression: Expression, value: Lookup) -> Pair:
     """Where the expression surely holds, and where it possibly does."""
-    with np.errstate(all="ignore"):
-        return _of(ast.parse(expression.text, mode="eval").body, value)
-
-
-def _of(node: ast.AST, value: Lookup) -> Pair:
-    if isinstance(node, ast.Constant):
-        return Pair(node.value, node.value)
-    if isinstance(node, ast.Name):
-        return value(node.id)
-    if isinstance(node, ast.Attribute):
-        assert isinstance(node.value, ast.Name)
-        return value(f"{node.value.id}.{node.attr}")
-    if isinstance(node, ast.BinOp):
-        return _BINARY[type(node.op)](_of(node.left, value), _of(node.right, value))
-    if isinstance(node, ast.UnaryOp):
-        inner = _of(node.operand, value)
-        if isinstance(node.op, ast.Not):
-            return Pair(np.logical_not(inner.high), np.logical_not(inner.low))
-        return Pair(-inner.high, -inner.low)
-    if isinstance(node, ast.BoolOp):
-        join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-        found = _of(node.values[0], value)
-        for part in node.values[1:]:
-            other = _of(part, value)
-            found = Pair(join(found.low, other.low), join(found.high, other.high))
-        return found
-    if isinstance(node, ast.Compare):
-        held = Pair(True, True)
-        left = _of(node.left, value)
-        for op, part in zip(node.ops, node.comparators, strict=True):
-            right = _of(part, value)
-            found = _compared(type(op), left, right)
-            held = Pair(np.logical_and(held.low, found.low), np.logical_and(held.high, found.high))
-            left = right
-        return held
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return _CALLS[node.func.id](*(_of(part, value) for part in node.args))
+    found: Pair = expression(value, _PAIRS)
+    return found
 
 
 def _compared(op: type, a: Pair, b: Pair) -> Pair:
@@ -158,17 +125,24 @@ def _logarithm(a: Pair) -> Pair:
     return Pair(low, high)
 
 
-_BINARY: dict[type, Callable[[Pair, Pair], Pair]] = {
-    ast.Add: lambda a, b: Pair(a.low + b.low, a.high + b.high),
-    ast.Sub: lambda a, b: Pair(a.low - b.high, a.high - b.low),
-    ast.Mult: _times,
-    ast.Div: _over,
-    ast.FloorDiv: _whole_parts,
-    ast.Mod: _remainder,
-}
-_CALLS: dict[str, Callable[..., Pair]] = {
-    "min": lambda a, b: Pair(np.minimum(a.low, b.low), np.minimum(a.high, b.high)),
-    "max": lambda a, b: Pair(np.maximum(a.low, b.low), np.maximum(a.high, b.high)),
-    "abs": _absolute,
-    "log2": _logarithm,
-}
+def _joined(join: Callable[[Any, Any], Any]) -> Callable[[Pair, Pair], Pair]:
+    return lambda a, b: Pair(join(a.low, b.low), join(a.high, b.high))
+
+
+_PAIRS = Algebra(
+    lambda value: Pair(value, value),
+    {
+        ast.Add: _joined(operator.add),
+        ast.Sub: lambda a, b: Pair(a.low - b.high, a.high - b.low),
+        ast.Mult: _times,
+        ast.Div: _over,
+        ast.FloorDiv: _whole_parts,
+        ast.Mod: _remainder,
+        **{op: partial(_compared, op) for op in (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)},
+        ast.Not: lambda a: Pair(np.logical_not(a.high), np.logical_not(a.low)),
+        ast.USub: lambda a: Pair(-a.high, -a.low),
+        ast.And: _joined(np.logical_and),
+        ast.Or: _joined(np.logical_or),
+    },
+    {"min": _joined(np.minimum), "max": _joined(np.maximum), "abs": _absolute, "log2": _logarithm},
+)
