@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from mlsysim.cli.output import print_line, print_table, print_text
 from mlsysim.errors import InputError
 
 
@@ -54,7 +53,7 @@ def calibrate(
     if as_json:
         print(json.dumps(document, indent=1))
         return
-    show(Console(), document, folder)
+    show(document, folder)
 
 
 def _measured(
@@ -78,35 +77,27 @@ def _measured(
     return path, key, origin, suite.notes
 
 
-def show(console: Console, document: dict[str, Any], folder: Path) -> None:
+def show(document: dict[str, Any], folder: Path) -> None:
     """The calibration as tables."""
     prior = document["prior"]
-    console.print(
-        f"{document['rows']} measurements of {document['chip']}, starting from the profile {prior['profile']} ({prior['basis']})",
-        markup=False,
-        soft_wrap=True,
+    print_line(
+        f"{document['rows']} measurements of {document['chip']}, starting from the profile {prior['profile']} ({prior['basis']})"
     )
-    table = Table(box=None, header_style="bold")
-    for title in ("constant", "before", "after", "learned"):
-        table.add_column(title, justify="left" if title == "constant" else "right")
+    rows = []
     for row in document["adjusted"]:
         scale, unit = (1e6, " us") if row["unit"] == "s" else (1.0, "")
-        table.add_row(
-            row["constant"],
-            f"{row['before'] * scale:.4g}{unit}",
-            f"{row['after'] * scale:.4g}{unit}",
-            f"{100 * row['learned']:.0f} %",
-        )
-    console.print(table)
+        values = [f"{row[when] * scale:.4g}{unit}" for when in ("before", "after")]
+        rows.append([row["constant"], *values, f"{100 * row['learned']:.0f} %"])
+    print_table("text", ["constant", "before", "after", "learned"], rows, right=(1, 2, 3))
     before, after = document["before"], document["after_leave_one_out"]
-    console.print(
+    print_text(
         f"median error {before['median_ape']:.1f} % before, {after['median_ape']:.1f} % after "
         f"(mean {before['mape']:.1f} % and {after['mape']:.1f} %), each row predicted from the others"
     )
     for note in document["notes"]:
-        console.print(f"  {note}", style="dim", markup=False, soft_wrap=True)
+        print_line(f"  {note}", "dim")
     if document["written"]:
-        console.print(f"written: {', '.join(document['written'])}", markup=False, soft_wrap=True)
-        console.print(f"use it with MLSYSIM_ZOO={folder} and the chip {document['name']}", markup=False, soft_wrap=True)
+        print_line(f"written: {', '.join(document['written'])}")
+        print_line(f"use it with MLSYSIM_ZOO={folder} and the chip {document['name']}")
     else:
-        console.print("not written: rows that the fit has not seen are predicted no better than before")
+        print_text("not written: rows that the fit has not seen are predicted no better than before")

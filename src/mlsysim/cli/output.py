@@ -62,6 +62,11 @@ def print_text(text: str, style: str | None = None) -> None:
     console().print(text, style=style)
 
 
+def print_line(text: str, style: str | None = None) -> None:
+    """A line, however long."""
+    console().print(text, style=style, soft_wrap=True)
+
+
 def print_table(
     form: str,
     headers: Sequence[str],

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from mlsysim.cli.output import print_table, print_text
 
 
 def validate(
@@ -28,29 +28,26 @@ def validate(
     if as_json:
         print(json.dumps([report.to_dict() for report in reports], indent=1))
         return
-    console = Console()
     for report in reports:
-        show(console, report.to_dict())
+        show(report.to_dict())
 
 
-def show(console: Console, report: dict[str, Any]) -> None:
+def show(report: dict[str, Any]) -> None:
     """One file's report as a table."""
-    console.print(
-        f"\n[bold]{Path(report['file']).name}[/bold] ({report['table']}): {report['rows']} rows, "
-        f"{report['predicted']} predicted ({report['coverage']:.1%}), {report['skipped']} skipped, {report['excluded']} excluded"
+    print_text("")
+    print_text(
+        f"{Path(report['file']).name} ({report['table']}): {report['rows']} rows, "
+        f"{report['predicted']} predicted ({report['coverage']:.1%}), {report['skipped']} skipped, {report['excluded']} excluded",
+        "bold",
     )
     for reason, count in list(report["skipped_reasons"].items())[:8]:
-        console.print(f"  skipped {count}: {reason}", style="dim", markup=False)
-    table = Table(box=None, header_style="bold")
-    for title in ("", "values", "median", "mean", "p90", "in 10 %", "in 25 %", "bias", "in interval"):
-        table.add_column(title, justify="left" if not title else "right")
+        print_text(f"  skipped {count}: {reason}", "dim")
     groups = [("all", report)]
     groups += [(f"metric {name}", part) for name, part in report["by_metric"].items()]
     groups += [(name, part) for name, part in report["by_source"].items()]
-    for name, part in groups:
-        if part.get("values"):
-            table.add_row(name, *figures(part))
-    console.print(table)
+    rows = [[name, *figures(part)] for name, part in groups if part.get("values")]
+    headers = ["", "values", "median", "mean", "p90", "in 10 %", "in 25 %", "bias", "in interval"]
+    print_table("text", headers, rows, right=range(1, len(headers)))
 
 
 def figures(part: dict[str, Any]) -> list[str]:

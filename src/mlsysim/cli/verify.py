@@ -6,7 +6,8 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+
+from mlsysim.cli.output import print_line
 
 
 def verify(
@@ -39,25 +40,21 @@ def verify(
     if as_json:
         print(json.dumps(result.to_dict(), indent=1))
         return
-    show(Console(), result.to_dict())
+    show(result.to_dict())
 
 
-def show(console: Console, result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> None:
     """The answer in a few lines."""
     length = f" x {result['seq_len']}" if result["seq_len"] else ""
     layers = f", {result['layers']} of {result['of_layers']} layers" if result["layers"] else ""
-    console.print(
-        f"{result['model']} {result['phase']} {result['batch']}{length} {result['precision']}{layers} on {result['device']}",
-        markup=False,
-        soft_wrap=True,
+    print_line(
+        f"{result['model']} {result['phase']} {result['batch']}{length} {result['precision']}{layers} on {result['device']}"
     )
     how = "captured in a graph" if result["graph"] else "launched operator by operator"
-    console.print(f"measured   {1e3 * result['measured_s']:10.4g} ms   {how}", markup=False, soft_wrap=True)
+    print_line(f"measured   {1e3 * result['measured_s']:10.4g} ms   {how}")
     extra = ", extrapolating" if result["extrapolating"] else ""
-    console.print(
+    print_line(
         f"predicted  {1e3 * result['predicted_s']:10.4g} ms   {1e3 * result['low_s']:.4g} to {1e3 * result['high_s']:.4g} ms{extra} "
-        f"(profile {result['profile']}, {result['basis']})",
-        markup=False,
-        soft_wrap=True,
+        f"(profile {result['profile']}, {result['basis']})"
     )
-    console.print(f"error      {result['error_pct']:+10.1f} %", markup=False, soft_wrap=True)
+    print_line(f"error      {result['error_pct']:+10.1f} %")
