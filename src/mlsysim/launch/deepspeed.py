@@ -26,16 +26,6 @@ FIELDS = (
     "parallelism.micro_batch", "parallelism.zero", "parallelism.overlap",
 )  # fmt: skip
 """Fields of a plan that the keys express."""
-_NOTES = {
-    "workload.model": "the training script builds it",
-    "workload.seq_len": "the training script cuts the data",
-    "workload.tokens": "the training script counts the steps",
-    "parallelism.recompute": "the model's own checkpointing, such as gradient_checkpointing_enable()",
-    "parallelism.cp": "DeepSpeed's sequence parallelism is set up by the training script",
-    "parallelism.ep": "the model's MoE layers take ep_size",
-    "parallelism.sequence_parallel": "the model's own tensor parallelism",
-    "parallelism.virtual_stages": "DeepSpeed's pipeline is not interleaved",
-}
 _COMMENTS = "_comments"
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "lion": "Lion", "adafactor": "Adafactor"}
 
@@ -69,9 +59,8 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     count = _accelerators(parsed, document, warnings)
     if "zero_optimization.offload_optimizer" in parsed.values or "zero_optimization.offload_param" in parsed.values:
         warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
-    names = {"parallelism.recompute": "gradient checkpointing of the model", "workload.precision": "bf16 / fp16"}
     more = {"accelerators": count, "warnings": tuple(warnings)}
-    found = Reading.of(parsed, document, names, target=NAME, **more)
+    found = Reading.of(parsed, document, **more)
     given = {"seq_len": _whole(notes.get("seq_len"))} if notes.get("seq_len") is not None else {}
     return found.placed(on or _text(notes.get("fleet")), model or _text(notes.get("model")), workload=given)
 
@@ -140,7 +129,7 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
             kept.append(path)
     if kept:
         comments["kept"] = f"{KEPT}: " + ", ".join(kept)
-    gaps = not_expressed(final, (*FIELDS, "workload.model"), _NOTES)
+    gaps = not_expressed(final, (*FIELDS, "workload.model"), table(NAME).notes)
     lines = header(final, answer, "DeepSpeed configuration", gaps)
     *about, fleet, named = lines
     notes: dict[str, Any] = {"about": about, "fleet": fleet.partition(": ")[2], "model": named.partition(": ")[2]}

@@ -48,6 +48,8 @@ class Table:
     url: str
     checked: str
     flags: Mapping[str, Flag]
+    names: Mapping[str, str]
+    notes: Mapping[str, str]
 
     def find(self, word: str) -> Flag | None:
         """The flag that a word is, by name or alias; dashes and underscores are the same."""
@@ -84,7 +86,8 @@ def table(target: str) -> Table:
         name: Flag(**row | {"name": name, "aliases": tuple(row.get("aliases", ()))})
         for name, row in entry["flags"].items()
     }
-    return Table(target, entry["source"], entry["url"], entry["checked"], flags)
+    said = (entry.get(part, {}) for part in ("names", "notes"))
+    return Table(target, entry["source"], entry["url"], entry["checked"], flags, *said)
 
 
 def tables_with(key: str) -> dict[str, Any]:

@@ -26,26 +26,8 @@ FIELDS = (
     "parallelism.overlap",
 )  # fmt: skip
 """Fields of a plan that the keys express."""
-_NOTES = {
-    "workload.model": "the training script loads it",
-    "workload.seq_len": "the training script cuts the data",
-    "workload.tokens": "the training script counts the steps",
-    "workload.optimizer": "the training script makes it",
-    "parallelism.micro_batch": "per_device_train_batch_size of the training script",
-    "parallelism.pp": "FSDP has no pipeline",
-    "parallelism.ep": "Accelerate has no expert parallelism",
-    "parallelism.sequence_parallel": "the model's own tensor parallelism",
-}
 _STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2,
                "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}  # fmt: skip
-_NAMES = {
-    "parallelism.tp": "parallelism_config_tp_size",
-    "parallelism.cp": "parallelism_config_cp_size",
-    "parallelism.zero": "fsdp_reshard_after_forward",
-    "parallelism.recompute": "fsdp_activation_checkpointing",
-    "parallelism.micro_batch": "per_device_train_batch_size",
-    "workload.precision": "mixed_precision",
-}
 _FSDP, _PARALLEL = "fsdp_config.", "parallelism_config.parallelism_config_"
 
 
@@ -76,7 +58,7 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
         ranks = count // ((split.get("tp") or 1) * (split.get("cp") or 1))
         put(document, "workload.batch_size", micro * (steps or 1) * ranks)
     more = {"accelerators": count, "warnings": tuple(warnings)}
-    found = Reading.of(parsed, document, _NAMES, target=NAME, **more)
+    found = Reading.of(parsed, document, **more)
     return found.placed(on or notes.get("fleet"), model or notes.get("model"))
 
 
@@ -129,7 +111,7 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
             f"FSDP shards gradients or more, and the plan has ZeRO {zero}; fix parallelism.zero = 2 or 3.", field="zero"
         )
     fleet = find_fleets(final.hardware).one
-    gaps = not_expressed(final, (*FIELDS, "workload.model"), _NOTES)
+    gaps = not_expressed(final, (*FIELDS, "workload.model"), table(NAME).notes)
     if split.recompute == "selective":
         gaps.append("parallelism.recompute = selective (FSDP's checkpointing is full or none; none was written)")
     if split.overlap is False:

@@ -27,12 +27,6 @@ FIELDS = TRAINING
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 _STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-_NAMES = {
-    "parallelism.zero": "--use-distributed-optimizer / --data-parallel-sharding-strategy",
-    "parallelism.recompute": "--recompute-granularity",
-    "workload.precision": "--bf16 / --fp16 / --fp8-format",
-    "parallelism.schedule": "--num-virtual-stages-per-pipeline-rank",
-}
 _SCRIPTS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_hybrid.py", "pretrain_llama.py", "train_gpt.py")
 _MARKS = ("--tensor-model-parallel-size", "--num-layers", "--micro-batch-size", "--pipeline-model-parallel-size")
 
@@ -113,7 +107,7 @@ def read_command(words: list[str], script: Script) -> Reading:
         put(document, "workload.optimizer", parsed.text("--optimizer"))
     steps = _tokens(parsed, document, warnings)
     more = {"accelerators": processes, "warnings": tuple(warnings), "workload": made, "steps": steps}
-    return Reading.of(parsed, document, _NAMES, target=NAME, **more)
+    return Reading.of(parsed, document, **more)
 
 
 def _named(parsed: Parsed, script: Script) -> str | None:

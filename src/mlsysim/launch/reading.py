@@ -7,7 +7,6 @@ are known; until then asking it for its plan raises with what to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -43,15 +42,15 @@ class Reading(Record):
     inner: str | None = Field(default=None, description="target of the command in a Slurm script or a manifest")
 
     @classmethod
-    def of(cls, parsed: Parsed, document: dict[str, Any], flags: Mapping[str, str], **more: Any) -> Reading:
-        """What parsed flags say; ``flags`` names those of fields that more than one flag sets."""
+    def of(cls, parsed: Parsed, document: dict[str, Any], **more: Any) -> Reading:
+        """What the parsed flags of a target say."""
         alone = {flag.field: flag.name for flag in parsed.table.flags.values() if flag.field}
-        more.setdefault("warnings", tuple(parsed.warnings))
         return cls(
+            target=parsed.table.target,
             document=document,
             unread=tuple(parsed.unread),
             details=parsed.details(),
-            flags={**alone, **flags},
+            flags={**alone, **parsed.table.names, **more.pop("flags", {})},
             **more,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlsysim.plans.answer import Answer
@@ -82,7 +82,7 @@ def leaves(plan: Plan) -> dict[str, Any]:
 _ONE = ("parallelism.tp", "parallelism.pp", "parallelism.cp", "parallelism.ep", "parallelism.virtual_stages")
 
 
-def not_expressed(plan: Plan, fields: Iterable[str], notes: dict[str, str] | None = None) -> list[str]:
+def not_expressed(plan: Plan, fields: Iterable[str], notes: Mapping[str, str] | None = None) -> list[str]:
     """What a plan says that a target's flags cannot, each as words; ``notes`` says what to do instead."""
     known = set(fields)
     out = []

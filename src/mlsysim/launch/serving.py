@@ -83,7 +83,6 @@ class Server:
         self.entry: Mapping[str, Any] = data_table(name)
         self.ENGINE, self.COMMAND, self.IMAGE = (str(self.entry[key]) for key in ("engine", "command", "image"))
         self.title = str(self.entry.get("title", self.ENGINE))
-        self.names: Mapping[str, str] = dict(self.entry.get("names", {}))
 
     @property
     def table(self) -> Table:
@@ -93,7 +92,7 @@ class Server:
     @property
     def FIELDS(self) -> tuple[str, ...]:
         """Fields of a plan that the command expresses."""
-        return (*_ALWAYS, *(flag.field for flag in self.table.flags.values() if flag.field), *self.names)
+        return (*_ALWAYS, *(flag.field for flag in self.table.flags.values() if flag.field), *self.table.names)
 
     # --- from a command to a plan -------------------------------------------------------------------------------------
 
@@ -161,9 +160,7 @@ class Server:
         split, traffic = document["parallelism"], document["serving"]
         tp = split["tp"] or 1
         served = tp * (split["pp"] or 1) * max(1, (split.get("ep") or 1) // tp) * (traffic.get("replicas") or 1)
-        found = Reading.of(
-            parsed, document, target=self.NAME, accelerators=served, warnings=tuple(warnings), flags=self.names
-        )
+        found = Reading.of(parsed, document, accelerators=served, warnings=tuple(warnings))
         placed = found.placed(fleet, model)
         if fleet is None:
             return placed
@@ -227,7 +224,7 @@ class Server:
 
     def _gaps(self, plan: Plan) -> list[str]:
         """What a serving plan says that the command cannot."""
-        out = not_expressed(plan, self.FIELDS, {**_NOTES, **self.entry.get("notes", {})})
+        out = not_expressed(plan, self.FIELDS, {**_NOTES, **self.table.notes})
         traffic, cap = plan.serving, cap_of(plan)
         if traffic is None:
             return out
@@ -252,7 +249,7 @@ class GroupedServer(Server):
         """Enter the split of a replica, the requests at once, number formats and the draft model."""
         split, traffic = document["parallelism"], document["serving"]
         copies = self.groups(parsed, split, traffic)
-        cap = parsed.whole(self.names["serving.concurrency"])
+        cap = parsed.whole(self.table.names["serving.concurrency"])
         if cap is not None:
             traffic["concurrency"] = cap * copies
         dtype, quantisation, caches = (parsed.text(flag) for flag in self.entry["format_flags"])
@@ -319,7 +316,7 @@ class GroupedServer(Server):
         return cap_of(plan)
 
     def _limits(self, plan: Plan, traffic: ServingPart, why: Mapping[str, str]) -> list[Setting]:
-        flags = {flag.field: flag.name for flag in self.table.flags.values() if flag.field} | dict(self.names)
+        flags = {flag.field: flag.name for flag in self.table.flags.values() if flag.field} | dict(self.table.names)
         out = []
         for field, value in (
             ("serving.concurrency", self.cap(plan)),

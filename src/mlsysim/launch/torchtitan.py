@@ -24,14 +24,6 @@ from mlsysim.plans.resolve import find_fleets, find_model, workload_of
 
 NAME = "torchtitan"
 FIELDS = TRAINING
-_NAMES = {
-    "parallelism.zero": "parallelism.fsdp_reshard_after_forward",
-    "parallelism.recompute": "activation_checkpoint.mode",
-    "parallelism.virtual_stages": "parallelism.pipeline_parallel_layers_per_stage",
-    "parallelism.schedule": "parallelism.pipeline_parallel_schedule",
-    "workload.batch_size": "training.global_batch_size",
-    "workload.precision": "model.converters",
-}
 _SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero_bubble": "ZBVZeroBubble", "dualpipe": "DualPipeV"}
 _PRECISIONS = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32"}
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
@@ -94,8 +86,7 @@ def _reading(tables: dict[str, Any]) -> Reading:
     return Reading.of(
         parsed,
         document,
-        {**_NAMES, "parallelism.micro_batch": micro},
-        target=NAME,
+        flags={"parallelism.micro_batch": micro},
         accelerators=_accelerators(split, replicated, sharded),
         rank_batch=local,
         steps=parsed.whole("training.steps"),
