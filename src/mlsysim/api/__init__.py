@@ -1,7 +1,7 @@
 """Programs that call: the same operations over HTTP and as tools of the Model Context Protocol.
 
 requests.py      what each operation takes, typed; JSON Schema comes from here
-examples.py      requests that run, for the descriptions of both faces
+examples.toml    requests that run, for the descriptions of both faces
 service.py       the operations: JSON in, JSON out, errors as one sentence; knows no transport
 searches.py      optimizers and sweeps within limits
 documents.py     JSON that can be trusted: finite, not too deep, each key once

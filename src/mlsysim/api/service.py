@@ -16,13 +16,15 @@ The same request gets the same bytes. Names mean entries of the zoo; nothing tha
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from mlsysim.api import requests as ask
 from mlsysim.api.documents import Malformed, plain
-from mlsysim.api.examples import EXAMPLES
 from mlsysim.api.limits import Limits
 from mlsysim.api.searches import OverLimit, optimize, sweep
 from mlsysim.errors import (
@@ -42,6 +44,7 @@ from mlsysim.plans.resolve import without_files
 from mlsysim.units.fields import Record
 
 _LONGEST_SENTENCE = 1000
+_SHARED = ("plan", "space", "first", "second")
 _LEFT_OUT = ("scorecard", "roofline", "equations", "sources", "time_parts", "memory", "next_wall")
 """What a summary of an answer leaves out."""
 
@@ -52,6 +55,11 @@ class Reply:
 
     document: dict[str, Any]
     kind: str | None = None
+
+
+@cache
+def _examples() -> dict[str, Any]:
+    return tomllib.loads(files("mlsysim.api").joinpath("examples.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,15 @@ class Operation:
 
     @property
     def examples(self) -> dict[str, dict[str, Any]]:
-        """Requests by a few words on them."""
-        return EXAMPLES[self.name]
+        """Requests by a few words on them; a plan or a space that is text is one of the shared ones."""
+        file = _examples()
+        return {
+            words: {
+                key: file["shared"][part] if key in _SHARED and isinstance(part, str) else part
+                for key, part in request.items()
+            }
+            for words, request in file[self.name].items()
+        }
 
 
 def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
