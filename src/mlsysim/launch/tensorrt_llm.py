@@ -93,6 +93,15 @@ class TensorRTLLM(GroupedServer):
             )
         if ep > 1:
             out.append(Setting("--ep_size", str(min(ep, ranks)), why["parallelism.ep"]))
+        whole, each = cap_of(plan), self.cap(plan)
+        if (
+            whole is not None
+            and each is not None
+            and by_requests
+            and each * ranks != whole
+            and plan.serving is not None
+        ):
+            gaps.append(f"serving.concurrency = {plan.serving.concurrency} (rounded up to {each} a rank)")
         return out, [*gaps, *one_server(plan)]
 
     def cap(self, plan: Plan) -> int | None:
