@@ -12,7 +12,7 @@ from mlsysim.errors import InputError
 def test_text_markdown_latex() -> None:
     answer = SingleNodeModel().solve("Llama3_8B", "H100")
     text = explain(answer)
-    assert "T_compute = F / (P eta)" in text and "P = 9.89e+14 flop/s" in text and "eta = 0.5" in text
+    assert "T_compute = F / (P eta)" in text and "P = 989 TFLOPs/s" in text and "eta = 0.5" in text
     assert "Sources:" in text and "Assumed:" in text and "What binds:" in text
     assert r"\frac{F}{P\,\eta}" in explain(answer, "markdown") and explain(answer, "latex").startswith(r"\[")
     with pytest.raises(InputError, match="result of a resolver"):
@@ -22,7 +22,7 @@ def test_text_markdown_latex() -> None:
 def test_the_equation_of_the_case_at_hand() -> None:
     fits, spills = (SingleNodeModel().solve(m, "H100") for m in ("Llama3_8B", "Llama3_70B"))
     assert "T_memory = B / W" in explain(fits) and "spilled" not in explain(fits)
-    assert "S spilled to the host" in explain(spills) and "L = 6.4e+10 byte/s" in explain(spills)
+    assert "S spilled to the host" in explain(spills) and "L = 64 GB/s" in explain(spills)
 
 
 def test_compare_names_factor_and_wall() -> None:

@@ -230,8 +230,8 @@ def _of_result(
         inputs=inputs,
         symbols={symbol: equation.symbols[symbol][0].replace("_", " ") for symbol in inputs},
         value=value,
-        resolver=result._resolver,
-        sources=tuple(result._sources),
+        resolver=result._facts.resolver,
+        sources=tuple(result._facts.sources),
     )
 
 

@@ -57,7 +57,7 @@ class Sheet:
     def keep(self, result: Any) -> Any:
         """Remember a result: its equations, sources and assumptions."""
         self.results.append(result)
-        self.sources.update(result._sources)
+        self.sources.update(result._facts.sources)
         self.assumed.learn(result.assumed)
         return result
 

@@ -115,7 +115,7 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
 
 def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult) -> None:
     """What equations of metrics show beside other metrics."""
-    shown = step._context
+    shown = step._facts.context
     saved = shown["saved"]
     names = (
         ("samples_on_a_device", "bytes_a_sample_keeps") if model.fixed_shape else ("layers_kept", "bytes_a_layer_keeps")
@@ -137,7 +137,7 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult)
 
 
 def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
-    assumed = step._assumed
+    assumed = step._facts.assumed
     return {
         "virtual_stages": options.get("v_stages", 1),
         "schedule": options.get("schedule", assumed.value("schedule")),

@@ -170,7 +170,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             sensitivity=_sensitivity(x, shared, table, best),
             compared=table.rank(x.compare_to) if x.compare_to else None,
         )
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.fleet.node.accelerator.metadata)}
+        outcome._facts.sources = {"model": cite(x.model.metadata), "hardware": cite(x.fleet.node.accelerator.metadata)}
         return outcome
 
 

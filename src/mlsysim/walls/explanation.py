@@ -87,8 +87,8 @@ def render(result: Result, style: str) -> str:
     lines = [_equation(*found, style) for found in filled(result)]
     if result.binding is not None:
         lines.append(_sentence("What binds", result.binding.sentence, style))
-    if result._sources:
-        listed = "; ".join(f"{name}: {source}" for name, source in result._sources.items())
+    if result._facts.sources:
+        listed = "; ".join(f"{name}: {source}" for name, source in result._facts.sources.items())
         lines.append(_sentence("Sources", listed, style))
     if result.assumptions:
         listed = "; ".join(f"{name} = {text}" for name, text in result.assumptions.items())
@@ -98,7 +98,7 @@ def render(result: Result, style: str) -> str:
 
 def filled(result: Result) -> Iterator[tuple[Equation, dict[str, str], str]]:
     """The equations that hold for a result, with the texts of their symbols and of their value."""
-    for equation in result._equations:
+    for equation in result._facts.equations:
         value = getattr(result, equation.gives, None)
         if value is None or (equation.when is not None and not result.named(equation.when)):
             continue

@@ -11,6 +11,7 @@ import html
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Annotated, Any, Self, get_args, get_origin
 
@@ -109,49 +110,28 @@ def as_plain(value: Any) -> Any:
     return value
 
 
+@dataclass(slots=True)
 class Facts:
     """What a result knows beside its fields: what equations show, inputs, sources, assumptions, and the case behind it."""
 
-    __slots__ = (
-        *(
-            "assumed",
-            "case",
-            "context",
-            "equations",
-            "found",
-            "given",
-            "inputs_declared",
-            "ledger",
-            "resolver",
-            "sources",
-        ),
-    )
+    shown: Any = ()
+    found: tuple[Any, ...] = ()
+    equations: tuple[Equation, ...] = ()
+    resolver: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    inputs_declared: Mapping[str, Input] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    assumed: Assumptions = field(default_factory=Assumptions)
+    case: Callable[[], Ledger] | None = None
+    ledger: Ledger | None = None
 
-    def __init__(self) -> None:
-        self.context: Any = {}
-        self.found: tuple[Any, ...] = ()
-        self.equations: tuple[Equation, ...] = ()
-        self.resolver = ""
-        self.given: Mapping[str, Any] = {}
-        self.inputs_declared: Mapping[str, Input] = {}
-        self.sources: dict[str, str] = {}
-        self.assumed = Assumptions()
-        self.case: Callable[[], Ledger] | None = None
-        self.ledger: Ledger | None = None
-
-
-def _fact(name: str) -> Any:
-    def get(result: Result) -> Any:
-        found = getattr(result._facts, name)
-        if name == "context" and callable(found):
-            found = dict(found())
-            put(result, found)
-        return found
-
-    def put(result: Result, value: Any) -> None:
-        setattr(result._facts, name, value)
-
-    return property(get, put)
+    @property
+    def context(self) -> Mapping[str, Any]:
+        """What equations show beside fields, inputs and what was found; worked out when somebody asks."""
+        if not isinstance(self.shown, dict):
+            self.shown = dict(self.shown() if callable(self.shown) else self.shown)
+        shown: dict[str, Any] = self.shown
+        return shown
 
 
 class Result(BaseModel):
@@ -164,18 +144,6 @@ class Result(BaseModel):
     binding: Any = None
 
     _facts: Facts = PrivateAttr(default_factory=Facts)
-
-    # Each is a slot of the facts: a private attribute of Pydantic for each would cost more than most walls' arithmetic.
-    _context = _fact("context")
-    _found = _fact("found")
-    _equations = _fact("equations")
-    _resolver = _fact("resolver")
-    _given = _fact("given")
-    _inputs_declared = _fact("inputs_declared")
-    _sources = _fact("sources")
-    _assumed = _fact("assumed")
-    _case = _fact("case")
-    _ledger = _fact("ledger")
 
     @classmethod
     def of(
@@ -207,7 +175,7 @@ class Result(BaseModel):
         facts = outcome._facts
         facts.found = found
         if shown is not None:
-            facts.context = shown
+            facts.shown = shown
         entries = {
             name: v
             for each in found
@@ -232,15 +200,15 @@ class Result(BaseModel):
         It is what the resolver shows under that name, else the field of that name, else the input, else what the resolver
         found, else the exposed seconds of the part of the ledger.
         """
-        if name in self._context:
-            return self._context[name]
+        if name in self._facts.context:
+            return self._facts.context[name]
         if name in type(self).model_fields:
             value = getattr(self, name)
             return to_si(value, unit) if isinstance(value, Quantity) else value
-        if name in self._given:
-            value, spec = self._given[name], self._inputs_declared[name]
+        if name in self._facts.given:
+            value, spec = self._facts.given[name], self._facts.inputs_declared[name]
             return value if value is None or spec.kind != "quantity" else value * conversion_factor(spec.unit, unit)
-        for source in self._found:
+        for source in self._facts.found:
             if hasattr(source, name):
                 return getattr(source, name)
         ledger = self.ledger
@@ -249,14 +217,14 @@ class Result(BaseModel):
     @property
     def ledger(self) -> Ledger | None:
         """Parts of the time and bytes held that this result is read off; None where a wall has neither."""
-        if self._ledger is None and self._case is not None:
-            self._ledger = self._case()
-        return self._ledger
+        if self._facts.ledger is None and self._facts.case is not None:
+            self._facts.ledger = self._facts.case()
+        return self._facts.ledger
 
     @property
     def assumed(self) -> tuple[Assumption, ...]:
         """Every value that nobody gave, with its origin."""
-        return self._assumed.records
+        return self._facts.assumed.records
 
     def __eq__(self, other: object) -> bool:
         """Equal in what they say: all fields."""
@@ -280,7 +248,7 @@ class Result(BaseModel):
             value = getattr(self, name)
             shown = _shown(value.sentence if isinstance(value, Binding) else value)
             rows.append(f"<tr><th>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>")
-        return f"<table><caption>{html.escape(self._resolver or type(self).__name__)}</caption>{''.join(rows)}</table>"
+        return f"<table><caption>{html.escape(self._facts.resolver or type(self).__name__)}</caption>{''.join(rows)}</table>"
 
 
 def _read_binding(outcome: Result, noun: str) -> Binding:

@@ -243,7 +243,7 @@ class _Table:
             feasible_probability=self.feasible / self.samples,
         )
         found.assumptions.update(texts)
-        found._resolver = resolver
+        found._facts.resolver = resolver
         found._draws, found._inputs = self.columns, inputs
         return found
 

@@ -92,7 +92,7 @@ class DistributedResult(Result):
     @property
     def node_profile(self) -> PerformanceProfile:
         """What one device computes in a step, without communication."""
-        ledger, c = self.ledger, self._context
+        ledger, c = self.ledger, self._facts.context
         assert ledger is not None
         compute = to_si(self.compute_latency, "s")
         seconds = {
@@ -100,7 +100,7 @@ class DistributedResult(Result):
         }
         moved, flops = ledger.total("moved") or c["device_bytes"], c["device_flops"]
         profile = PerformanceProfile.of(
-            self._assumed,
+            self._facts.assumed,
             feasible=self.feasible,
             binding=self.binding,
             latency=compute,

@@ -63,7 +63,15 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
         number = 1 if bound == "Compute" else 14
         name = "Compute" if bound == "Compute" else "Communication"
         lead = f"{margin:.3g} times as long as the other" if margin is not None else "the only one"
-        outcome = PerformanceProfile.of(
+
+        def case(a: Algebra) -> Any:
+            return node_time(
+                a.tag("arithmetic", 1, "peak", "T = F / (P eta)", t_compute, flop=work.hardware_flops),
+                a.tag("gradient synchronisation", 14, "fabric", "T = 2 (N-1)/N M/B", t_network, sent=gradient),
+                a.tag("dispatch", 3, "host", "T = T_dispatch", dispatch),
+            )
+
+        return PerformanceProfile.of(
             assumed,
             feasible=footprint <= capacity,
             binding=Binding(number, name, margin, f"Wall {number} ({name}) binds: it takes {lead}."),
@@ -90,14 +98,5 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
                 "samples": x.batch_size,
             },
             cited={"model": model, "hardware": chip},
+            case=lambda: ledger_of(case, held, capacity),
         )
-
-        def case(a: Algebra) -> Any:
-            return node_time(
-                a.tag("arithmetic", 1, "peak", "T = F / (P eta)", t_compute, flop=work.hardware_flops),
-                a.tag("gradient synchronisation", 14, "fabric", "T = 2 (N-1)/N M/B", t_network, sent=gradient),
-                a.tag("dispatch", 3, "host", "T = T_dispatch", dispatch),
-            )
-
-        outcome._case = lambda: ledger_of(case, held, capacity)
-        return outcome

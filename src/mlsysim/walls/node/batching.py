@@ -195,7 +195,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             remedies=found,
             **_loop(machine, x, assumed),
         )
-        outcome._context = {
+        outcome._facts.shown = {
             "capacity": room.capacity,
             "weights": room.weights,
             "reserve": room.reserve + room.workspace,
@@ -206,7 +206,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             "static": static,
             "itl": itl,
         }
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
+        outcome._facts.sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
         return outcome
 
     @staticmethod

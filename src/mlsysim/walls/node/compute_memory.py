@@ -82,7 +82,7 @@ class PerformanceProfile(Result):
     @property
     def energy_per_inference(self) -> Any:
         """Energy of one sample, or None where the chip's power is not known."""
-        samples = self._context["samples"]
+        samples = self._facts.context["samples"]
         return None if self.energy is None else self.energy / samples
 
     def summary(self) -> str:

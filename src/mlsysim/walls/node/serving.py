@@ -297,7 +297,7 @@ class ServingModel(Resolver[ServingResult]):
         )
         asked = traffic if clients is None else clients
         whole = x.output_len is not None
-        outcome._case = lambda: ledger_of(
+        outcome._facts.case = lambda: ledger_of(
             lambda a: _request(serve(machine, asked, a), whole), room.held(kept), room.capacity
         )
         object.__setattr__(

@@ -176,7 +176,7 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
             itl=quantity(served.itl, "s"),
             bottleneck=bound,
         )
-        outcome._context = {
+        outcome._facts.shown = {
             "ttft": served.ttft,
             "itl": served.itl,
             "output_tokens": x.output_len,
@@ -187,7 +187,7 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
             "rho": rho,
             "cv": x.service_time_cv,
         }
-        outcome._sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
+        outcome._facts.sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
         return outcome
 
     @staticmethod

@@ -74,32 +74,18 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         "ZeRO shards activations: it shards state; activations need recomputation, tensors or shorter micro-batches.",
     )
 
-    @staticmethod
-    def _remedy(x: Inputs, capacity: float) -> str:
-        return training_remedies(
-            x.model,
-            x.batch_size,
-            x.seq_len,
-            x.precision,
-            capacity,
-            optimizer=x.optimizer,
-            recompute=x.activation_checkpointing,
-            zero_stage=x.zero_stage,
-            dp=x.dp_size,
-            lora_rank=None,
-        )[0]
-
     def _solve(self, x: Inputs, assumed: Assumptions) -> TrainingMemoryResult:
         """Add up what one device keeps."""
+        step = (x.model, x.batch_size, x.seq_len, x.precision)
+        rules = {
+            "optimizer": x.optimizer,
+            "recompute": x.activation_checkpointing,
+            "zero_stage": x.zero_stage,
+            "dp": x.dp_size,
+        }
         state = training_state(
-            x.model,
-            x.batch_size,
-            x.seq_len,
-            x.precision,
-            optimizer=x.optimizer,
-            recompute=x.activation_checkpointing,
-            zero_stage=x.zero_stage,
-            dp=x.dp_size,
+            *step,
+            **rules,
             tp=x.tp_size,
             pp=x.pp_size,
             ep=x.ep_size,
@@ -117,24 +103,20 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         }
         largest = max(items, key=lambda name: items[name])
         sentence = f"Wall 2 (Memory): {bytes_text(state.total)} of {bytes_text(capacity)}, most of it {largest}" + (
-            "." if fits else f"; {self._remedy(x, capacity)}."
+            "." if fits else f"; {training_remedies(*step, capacity, **rules, lora_rank=None)[0]}."
         )
         return TrainingMemoryResult.of(
             assumed,
+            state,
+            x,
             feasible=fits,
             binding=Binding(2, "Memory", state.total / capacity, sentence),
             total_memory=state.total,
             available_memory=capacity,
             memory_utilization=state.total / capacity,
-            weights=state.weights,
-            gradients=state.gradients,
             optimizer_state=state.optimizer,
-            activations=state.activations,
             communication_buffers=state.buffers,
-            precision=x.precision,
             optimizer=str(x.optimizer),
-            activation_checkpointing=x.activation_checkpointing,
             parallelism={"tp": x.tp_size, "pp": x.pp_size, "dp": x.dp_size, "ep": x.ep_size},
-            cited={"model": x.model, "hardware": x.hardware},
             case=lambda: Ledger(0.0, (), tuple(Held(name, size) for name, size in items.items()), capacity),
         )

@@ -133,6 +133,7 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
         )
         return ResponsibleEngineeringResult.of(
             assumed,
+            x,
             binding=Binding(20, "Safety", factor, sentence),
             dp_slowdown_factor=factor,
             dp_slowdown_range=(low, high),
@@ -142,9 +143,6 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
             noise_multiplier=sigma,
             additional_data_requirement=data - 1,
             fairness_data_ratio=data,
-            epsilon=x.epsilon,
-            delta=x.delta,
-            min_subgroup_prevalence=x.min_subgroup_prevalence,
             shown={"slope": slope.number},
             cited={"slowdown": slope.source.title, "range": high_cost.source.title},
         )
