@@ -1,12 +1,8 @@
-"""Networks of the zoo with random weights, in PyTorch, and the operators that they run beyond the model's own.
+"""Networks of the zoo with random weights, in PyTorch.
 
 ``build(model, device, dtype)`` makes a decoder or encoder with grouped-query attention, RMS or layer norm, gated or plain
 feed-forward layers, or a vision transformer, from the dimensions of its entry. Projections of queries, keys and values are one
 product, and so are the two halves of a gated layer, as the lowered graph has them.
-
-PyTorch runs some things as several operators that a model's graph counts as one or not at all: rotary embedding, the two
-halves of a gated activation, writing the cache, the loss. :func:`unfused` and :func:`backward_only` list them, so that a
-prediction is of what runs.
 """
 
 from __future__ import annotations
@@ -16,11 +12,9 @@ from typing import Any
 from mlsysim.calibrate.attention_kernel import Attend, decode_attention, fastest, prefill_attention
 from mlsysim.calibrate.device import Device
 from mlsysim.errors import InputError
-from mlsysim.models.graph import Operator
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
-from mlsysim.physics.precision import bytes_per_element
 
 
 def refuse(model: Any) -> None:
@@ -250,68 +244,3 @@ class ImageEncoder:
         for block in self.blocks:
             x = block(x, None, self.attend, None, 0)
         return functional.linear(x[:, 0], *self.head) if self.head is not None else x
-
-
-def unfused(model: Any, phase: str, batch: int, length: int, precision: str, fused: bool) -> list[Operator]:
-    """Elementwise operators that the network runs and the model's graph does not count; forward pass."""
-    if isinstance(model, CNNWorkload):
-        return []
-    element = bytes_per_element(precision)
-    if isinstance(model, VisionTransformerWorkload):
-        tokens = batch * model.tokens_per_image
-        ops = [
-            _passes("patches", batch * model.channels * model.image_size**2 * element, 1, 1),
-            _passes("class_token", tokens * model.hidden_dim * element, 1, 1),
-            _passes("positions", tokens * model.hidden_dim * element, 1, 1),
-        ]
-        return ops + _activation(model, tokens, model.ffn_dim, element, fused)
-    tokens = batch * (1 if phase == "decode" else length)
-    layers, size = model.layers, model.effective_head_dim
-    turned = tokens * (model.heads + model.effective_kv_heads) * size * element
-    ops = []
-    if model.position_embeddings:
-        ops.append(_passes("positions", tokens * model.hidden_dim * element, 1, 1))
-    elif fused:
-        ops.append(_passes("rope", turned, 1, 1, layers))
-    else:
-        # The product with the cosine, the rolled copy, and the sum with the product of the sine.
-        ops += [_passes("rope", turned, 1, 1, 2 * layers), _passes("rope", turned, 2, 1, layers)]
-    if phase == "decode":
-        ops.append(_passes("cache_write", tokens * model.effective_kv_heads * size * element, 1, 1, 2 * layers))
-    return ops + _activation(model, tokens, model.effective_ffn_dim, element, fused)
-
-
-def _activation(model: Any, tokens: float, width: float, element: float, fused: bool) -> list[Operator]:
-    """A gated activation is two operators, so the activated half is written and read once more."""
-    if fused or not model.gated_ffn:
-        return []
-    return [_passes("gate", tokens * width * element, 1, 1, model.layers)]
-
-
-def backward_only(model: Any, batch: int, length: int, precision: str) -> list[Operator]:
-    """What a training step runs besides forward operators and their backward: the loss and the joining of gradients."""
-    element = bytes_per_element(precision)
-    vision = isinstance(model, VisionTransformerWorkload)
-    tokens = batch * (model.tokens_per_image if vision else length)
-    kv_heads = model.heads if vision else model.effective_kv_heads
-    size = model.hidden_dim // model.heads if vision else model.effective_head_dim
-    width = model.ffn_dim if vision else model.effective_ffn_dim
-    joined = tokens * (2 * model.heads + 3 * kv_heads) * size * element
-    ops = [_passes("joined_gradients", joined / 2, 1, 1, 2 * model.layers)]
-    if model.gated_ffn:
-        # Two products, the activation's own and the joining of both halves move 13 passes; 7.5 are counted already.
-        ops.append(_passes("gate_gradient", tokens * width * element / 3, 3.5, 2, 3 * model.layers))
-    logits = batch * model.classes if vision else tokens * model.vocab_size
-    wide, narrow = logits * 4, logits * element
-    return [
-        *ops,
-        Operator("loss_conversion", "elementwise", "loss", 2, input_bytes=narrow, output_bytes=wide),
-        _passes("loss_softmax", wide, 1, 1),
-        _passes("loss_gradient", wide, 0, 1),
-        _passes("loss_softmax_gradient", wide, 2, 1),
-    ]
-
-
-def _passes(name: str, size: float, read: float, written: float, count: int = 1) -> Operator:
-    layer = "loss" if name.startswith("loss") else "unfused"
-    return Operator(name, "elementwise", layer, count, input_bytes=read * size, output_bytes=written * size)

@@ -13,16 +13,16 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.measure import measure
 from mlsysim.calibrate.samples import read_samples, with_layers, write_samples
-from mlsysim.calibrate.user import calibrate
+from mlsysim.calibrate.user import calibrate, zoo_folder
 from mlsysim.calibrate.verify import predict, verify
 from mlsysim.calibrate.write import profile_toml
 from mlsysim.models.registry import Models
-from mlsysim.timing.operator_times import Execution
 
 CASES: dict[str, tuple[dict[str, Any], ...]] = {
     "full": (
@@ -95,21 +95,23 @@ def _cases(
             continue
         model = Models.get(case["model"])
         model = with_layers(model, result.layers) if result.layers and not hasattr(model, "rows") else model
-        how = Execution(graph=result.graph, fused=case.get("fuse", False), sustained=True)
-        length = result.seq_len or 0
-        refitted, parts = predict(
-            model, result.phase, result.batch, length, result.precision, device.chip(chip), fitted, how
-        )
+        node = device.chip(chip)
+        asked = (model, result.phase, result.batch, result.seq_len or 0, result.precision, node, result.graph)
+        with TemporaryDirectory() as zoo, zoo_folder(zoo):
+            (Path(zoo) / "profiles").mkdir()
+            own = fitted.model_copy(update={"name": node.metadata.key})
+            (Path(zoo) / "profiles" / "fitted.toml").write_text(profile_toml(own), encoding="utf-8")
+            refitted = predict(*asked, case.get("fuse", False))
         answer = {
             **result.to_dict(),
-            "fused": how.fused,
-            "fitted_s": refitted,
-            "fitted_error_pct": 100 * (refitted / result.measured_s - 1),
-            "fitted_parts": parts,
+            "fused": case.get("fuse", False),
+            "fitted_s": refitted.seconds,
+            "fitted_error_pct": 100 * (refitted.seconds / result.measured_s - 1),
+            "fitted_parts": refitted.parts,
         }
         print(
             f"{label}: measured {1e3 * result.measured_s:.4g} ms, predicted {1e3 * result.predicted_s:.4g} ms "
-            f"({result.error_pct:+.1f} %), fitted {1e3 * refitted:.4g} ms ({answer['fitted_error_pct']:+.1f} %), "
+            f"({result.error_pct:+.1f} %), fitted {1e3 * refitted.seconds:.4g} ms ({answer['fitted_error_pct']:+.1f} %), "
             f"{'graph' if result.graph else 'eager'}, {result.attention}",
             flush=True,
         )

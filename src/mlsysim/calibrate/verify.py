@@ -1,8 +1,7 @@
 """``verify``: run a pass of a model with random weights here, and put the prediction beside the measurement.
 
 The network is built from the zoo entry's dimensions, with as many layers as asked for or as fit. What is predicted is the
-same pass with the same number of layers: the lowered graph and what PyTorch runs besides (:mod:`.network`), timed with the
-chip's profile. A prefill and a decode step are captured in a CUDA graph on a GPU; a training step (forward, backward, AdamW
+public answer to the same pass with the same number of layers, under the software that runs here. A prefill and a decode step are captured in a CUDA graph on a GPU; a training step (forward, backward, AdamW
 in the network's precision) is launched operator by operator.
 """
 
@@ -14,19 +13,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlsysim.calibrate.device import Device
-from mlsysim.calibrate.network import backward_only, build, refuse, unfused
+from mlsysim.calibrate.network import build, refuse
 from mlsysim.calibrate.rows import run_rows
 from mlsysim.calibrate.samples import with_layers
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.registry import Models
-from mlsysim.models.stack import training_operators
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
-from mlsysim.physics.operators import memory_bound_time
 from mlsysim.physics.precision import bytes_per_element, precision_name
-from mlsysim.timing.operator_times import Execution, pass_time
+from mlsysim.systems.registry import Fabrics
+from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.profile import profile
 from mlsysim.units.registry import to_si
-from mlsysim.zoo.intervals import interval
+from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.node.compute_memory import SingleNodeModel
 
 PHASES = ("prefill", "decode", "train")
 
@@ -114,11 +113,9 @@ def verify(
         workload = _shortened(workload, layers, device, phase, batch, length, precision)
     elif layers is not None:
         raise InputError(f"{workload.name} is given by its layer rows and cannot be shortened.")
-    how, measured, graph, kernel = _measure(workload, phase, batch, length, precision, device, fuse, seconds)
+    measured, graph, kernel = _measure(workload, phase, batch, length, precision, device, fuse, seconds)
     constants = profile(node)
-    predicted, parts = predict(workload, phase, batch, length, precision, node, constants, how)
-    band = interval({"train": "training"}.get(phase, phase), constants.measured)
-    low, high = band.around(predicted)
+    answer = predict(workload, phase, batch, length, precision, node, graph, fuse)
     return Verification(
         model=workload.name,
         phase=phase,
@@ -132,13 +129,13 @@ def verify(
         profile=constants.name,
         basis=constants.basis,
         measured_s=measured,
-        predicted_s=predicted,
-        low_s=low,
-        high_s=high,
-        extrapolating=band.extrapolating,
+        predicted_s=answer.seconds,
+        low_s=answer.low,
+        high_s=answer.high,
+        extrapolating=answer.extrapolating,
         graph=graph,
         attention=kernel,
-        parts=parts,
+        parts=answer.parts,
     )
 
 
@@ -152,34 +149,51 @@ def _refuse_training(workload: Any, fuse: bool) -> None:
         raise InputError("verify compiles prefill and decode only, not training steps.")
 
 
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """The answer to a pass: seconds, their interval, and by part."""
+
+    seconds: float
+    low: float
+    high: float
+    extrapolating: bool
+    parts: dict[str, float]
+
+
 def predict(
-    workload: Any, phase: str, batch: int, length: int, precision: str, chip: Any, constants: Any, how: Execution
-) -> tuple[float, dict[str, float]]:
-    """Seconds of the pass, and by part."""
-    vision = workload.fixed_shape
-    lowered = {"train": "training", "prefill": "inference" if vision else "prefill"}.get(phase, phase)
-    if not vision and workload.structure == "encoder" and phase == "prefill":
-        lowered = "inference"
-    sizes = {} if vision else {"seq_len": length - 1 if phase == "decode" else length}
-    operators = list(workload.lower(lowered, batch_size=batch, precision=precision, **sizes).operators)
-    extra = unfused(workload, lowered, batch, length, precision, how.fused)
+    workload: Any, phase: str, batch: int, length: int, precision: str, chip: Any, graph: bool, fuse: bool
+) -> Predicted:
+    """What the resolvers say of a pass or a step of one device, under the software that runs here."""
+    if phase == "train" and not workload.fixed_shape:
+        # Parameters, gradients and moments are in the network's own precision.
+        stack = "plain" if bytes_per_element(precision) > 2 else "plain-16bit"
+        node = Node(name=chip.name, accelerator=chip, accelerators_per_node=1, intra_node_bw="1 GB/s")
+        fleet = Fleet(name=chip.name, node=node, count=1, fabric=Fabrics["Ethernet_100G"])
+        step = DistributedModel().solve(
+            workload, fleet, batch, precision, "calibrated", seq_len=length, stack=stack, sequence_parallel=False
+        )
+        return _read(step, step.step_interval)
+    options: dict[str, Any] = {} if workload.fixed_shape else {"seq_len": length - (phase == "decode"), "phase": phase}
     if phase == "train":
-        operators += training_operators(extra) + backward_only(workload, batch, length, precision)
+        options = {"is_training": True}
+    elif workload.fixed_shape:
+        options["runtime"] = "compiled" if fuse else "graph" if graph else "eager_nhwc"
+    elif fuse:
+        options["runtime"] = "engine" if graph else "torch_compiled"
     else:
-        operators += extra
-    answer = pass_time(operators, chip, constants, precision, how)
-    parts = {name: float(value) for name, value in answer.by_layer.items()}
-    total = float(answer.total)
-    parts["waiting for launches"] = total - float(answer.device)
-    if phase == "train":
-        bound = constants.memory_bound
-        # AdamW reads parameter, gradient and two moments, and writes three of them back.
-        moved = 7 * workload.derived_parameters * bytes_per_element(precision)
-        bandwidth = to_si(chip.memory.bandwidth, "byte/s")
-        update = float(memory_bound_time(moved, bandwidth, bound.optimizer_share, to_si(bound.start, "s")))
-        parts["optimizer"] = update
-        total += update
-    return total, parts
+        options["runtime"] = "torch_graph" if graph else "torch"
+    found = SingleNodeModel().solve(workload, chip, batch, precision, "calibrated", **options)
+    return _read(found, found.interval)
+
+
+def _read(result: Any, band: Any) -> Predicted:
+    parts: dict[str, float] = {}
+    for part in result.ledger.parts:
+        if part.exposed:
+            parts[part.name] = parts.get(part.name, 0.0) + float(part.exposed)
+    low, high = (to_si(end, "s") for end in band)
+    unknown = str(result.assumptions.get("interval", "")).startswith("extrapolating")
+    return Predicted(float(result.ledger.seconds), low, high, unknown, parts)
 
 
 def _shortened(
@@ -210,7 +224,7 @@ def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) 
 
 def _measure(
     workload: Any, phase: str, batch: int, length: int, precision: str, device: Device, fuse: bool, seconds: float
-) -> tuple[Execution, float, bool, str]:
+) -> tuple[float, bool, str]:
     torch = device.torch
     dtype = getattr(torch, _TORCH_TYPES[precision])
     torch.manual_seed(0)
@@ -234,7 +248,7 @@ def _measure(
                     measured, graph = device.time(work, seconds)
     except torch.OutOfMemoryError:
         raise InputError(f"{workload.name} does not fit here with these sizes; take fewer --layers.") from None
-    return Execution(graph=graph, fused=fuse, sustained=True), measured, graph, kernel
+    return measured, graph, kernel
 
 
 def _work(network: Any, phase: str, batch: int, length: int, device: Device) -> Callable[[], Any]:
