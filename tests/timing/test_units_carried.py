@@ -21,7 +21,8 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
 from mlsysim.timing import engine_step, kernels, operator_times
-from mlsysim.timing.engine_step import Deployment, EngineStep
+from mlsysim.timing.engine_block import Deployment
+from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import engine, engine_network
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.network import Group, Hierarchical, Pipelined, Reduction, Tabled
@@ -200,7 +201,7 @@ def test_a_step_of_an_engine_carries_its_units(
     expected = [plain.time(**work) for work in WORK]
     held = plain.device_weights, plain.sequence_bytes(1000.0)
     request.getfixturevalue("carrying")
-    timed = replace(run, **{key: Q_(getattr(run, key), "s") for key in TIMES})
+    timed = run.model_copy(update={key: Q_(getattr(run, key), "s") for key in TIMES})
     own = profile(device, f"serving.{run.kernels}")
     monkeypatch.setattr(engine_step, "to_si", kept)
     monkeypatch.setattr(engine_step, "profile", lambda chip, software: fresh(own))

@@ -13,7 +13,6 @@ import csv
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def fit(rows: Sequence[Row], start: Engine, names: Sequence[str] = CONSTANTS, pa
                         moved = 0.0
                     if moved == getattr(best, name):
                         break
-                    trial = replace(best, **{name: moved})
+                    trial = best.model_copy(update={name: moved})
                     loss = _loss(rows, trial)
                     if loss >= value - 1e-5:
                         break

@@ -80,101 +80,46 @@ class Layer:
     def operators(self, p: Pass) -> list[Operator]:
         """Operators of all occurrences for a batch."""
         b, act, weight = p.batch, p.activation, p.weight
-        area = self.kernel[0] * self.kernel[1]
-        out = b * self.positions * self.outputs * act
-        own: dict[str, Any] = {
-            "layer": "attention" if self.kind == "attn" else "layers",
-            "count": self.count,
-            "flops": b * self.flops,
-        }
-        if self.kind == "conv":
-            read = b * self.positions * self.stride**2 * self.inputs * act
-            own |= {
-                "m": b * self.positions,
-                "n": self.outputs / self.groups,
-                "k": area * self.inputs / self.groups,
-                "groups": self.groups,
-            }
-            op = Operator(
-                "conv",
-                "conv",
-                weight_bytes=area * self.inputs * self.outputs / self.groups * weight,
-                input_bytes=read,
-                output_bytes=out,
-                **own,
-            )
-        elif self.kind == "dwconv":
-            own |= {"m": b * self.positions, "n": self.outputs, "k": area}
-            op = Operator(
-                "dwconv",
-                "depthwise_conv",
-                weight_bytes=area * self.outputs * weight,
-                input_bytes=out * self.stride**2,
-                output_bytes=out,
-                **own,
-            )
-        elif self.kind == "linear":
-            rows = b * self.positions
-            own |= {"m": rows, "n": self.outputs, "k": self.inputs}
-            op = Operator(
-                "linear",
-                "gemm",
-                weight_bytes=self.inputs * self.outputs * weight,
-                input_bytes=rows * self.inputs * act,
-                output_bytes=out,
-                **own,
-            )
-        elif self.kind == "attn":
-            width = self.heads * self.outputs
-            own |= {
-                "m": self.height,
-                "n": self.width,
-                "k": self.outputs,
-                "groups": b * self.heads,
-                "kv_heads": self.heads,
-            }
-            op = Operator(
-                "attention",
-                "attention",
-                input_bytes=b * self.height * width * act,
-                output_bytes=b * self.height * width * act,
-                cache_bytes=2 * b * self.width * width * act,
-                **own,
-            )
-        elif self.kind == "embed":
-            own |= {"m": b * self.positions, "n": self.outputs}
-            op = Operator(
-                "embedding",
-                "embedding",
-                input_bytes=b * self.positions * self.outputs * weight,
-                output_bytes=out,
-                **own,
-            )
+        area, rows = self.kernel[0] * self.kernel[1], b * self.positions
+        out = rows * self.outputs * act
+        if self.kind == "attn":
+            width = self.heads * self.outputs * act
+            through, keys = b * self.height * width, 2 * b * self.width * width
+            sizes = self.height, self.width, self.outputs, b * self.heads
+            ends = {"input_bytes": through, "output_bytes": through, "cache_bytes": keys, "kv_heads": self.heads}
+            name, kind, matrix = "attention", "attention", 0.0
         else:
-            read = out * (area if self.kind == "pool" else 1) * (0.25 if self.kind == "upsample" else 1)
-            op = Operator(
-                self.kind,
-                "elementwise",
-                m=b * self.positions,
-                n=self.outputs,
-                input_bytes=read,
-                output_bytes=out,
-                **own,
-            )
-        ops = [op]
+            # What an operator is called, its sizes, bytes that it reads, elements of its weights.
+            known: dict[str, tuple[str, str, tuple[Any, ...], Any, Any]] = {
+                "conv": (
+                    *(
+                        "conv",
+                        "conv",
+                        (rows, self.outputs / self.groups, area * self.inputs / self.groups, self.groups),
+                    ),
+                    *(rows * self.stride**2 * self.inputs * act, area * self.inputs * self.outputs / self.groups),
+                ),
+                "dwconv": (
+                    *("dwconv", "depthwise_conv", (rows, self.outputs, area)),
+                    *(out * self.stride**2, area * self.outputs),
+                ),
+                "linear": (
+                    *("linear", "gemm", (rows, self.outputs, self.inputs)),
+                    *(rows * self.inputs * act, self.inputs * self.outputs),
+                ),
+                "embed": ("embedding", "embedding", (rows, self.outputs), rows * self.outputs * weight, 0.0),
+            }
+            pooled = out * (area if self.kind == "pool" else 1) * (0.25 if self.kind == "upsample" else 1)
+            moved = (self.kind, "elementwise", (rows, self.outputs), pooled, 0.0)
+            name, kind, sizes, read, matrix = known.get(self.kind, moved)
+            ends = {"input_bytes": read, "output_bytes": out}
+        layer = "attention" if self.kind == "attn" else "layers"
+        mnk = dict(zip(("m", "n", "k", "groups"), sizes, strict=False))
+        own = {**mnk, **ends, "flops": b * self.flops, "weight_bytes": matrix * weight}
+        ops = [Operator(name, kind, layer, self.count, **own)]
         if self.norm:
-            ops.append(
-                Operator(
-                    "norm_activation",
-                    "elementwise",
-                    "norm",
-                    self.count,
-                    m=b * self.positions,
-                    n=self.outputs,
-                    input_bytes=out,
-                    output_bytes=out,
-                )
-            )
+            sizes_of_norm = {"m": rows, "n": self.outputs, "input_bytes": out, "output_bytes": out}
+            ops.append(Operator("norm_activation", "elementwise", "norm", self.count, **sizes_of_norm))
         return ops
 
 

@@ -140,6 +140,7 @@ class Stack:
         return ops
 
 
+_MOVED = ("input_bytes", "output_bytes", "cache_bytes")
 _BACKWARD_TRAFFIC = {"attention": 2.5, "scan": 2.0, "elementwise": 1.5, "embedding": 1.0}
 """Bytes that a backward kernel moves for each byte of its forward kernel: attention reads q, k, v, o and their
 gradients and writes three gradients; an elementwise backward reads the input and the output's gradient."""
@@ -149,43 +150,19 @@ def backward(ops: Iterable[Operator]) -> list[Operator]:
     """The backward pass: two products for each product, twice the operations of everything else, collectives again."""
     result: list[Operator] = []
     for op in ops:
+        back = replace(op, name=f"{op.name}.backward", direction="backward")
         if op.kind in ("gemm", "grouped_gemm", "batched_gemm", "conv", "depthwise_conv"):
-            inputs = replace(
-                op,
-                name=f"{op.name}.dgrad",
-                n=op.k,
-                k=op.n,
-                input_bytes=op.output_bytes,
-                output_bytes=op.input_bytes,
-                direction="backward",
-            )
+            ends = op.input_bytes, op.output_bytes
+            inputs = replace(back, name=f"{op.name}.dgrad", n=op.k, k=op.n, input_bytes=ends[1], output_bytes=ends[0])
             weights = replace(
-                op,
-                name=f"{op.name}.wgrad",
-                m=op.n,
-                n=op.k,
-                k=op.m,
-                weight_bytes=op.weight_bytes,
-                input_bytes=op.input_bytes + op.output_bytes,
-                output_bytes=0.0,
-                direction="backward",
+                back, name=f"{op.name}.wgrad", m=op.n, n=op.k, k=op.m, input_bytes=sum(ends), output_bytes=0.0
             )
             result += [inputs, weights]
         elif op.is_collective:
-            result.append(replace(op, name=f"{op.name}.backward", direction="backward"))
+            result.append(back)
         else:
-            factor = _BACKWARD_TRAFFIC[op.kind]
-            result.append(
-                replace(
-                    op,
-                    name=f"{op.name}.backward",
-                    flops=2 * op.flops,
-                    input_bytes=factor * op.input_bytes,
-                    output_bytes=factor * op.output_bytes,
-                    cache_bytes=factor * op.cache_bytes,
-                    direction="backward",
-                )
-            )
+            moved = {name: _BACKWARD_TRAFFIC[op.kind] * getattr(op, name) for name in _MOVED}
+            result.append(replace(back, flops=2 * op.flops, **moved))
     return result
 
 

@@ -12,12 +12,34 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.ffn import Experts
 from mlsysim.models.stack import Stack
 from mlsysim.models.template import Core, Product, Scan
-from mlsysim.timing.engines import serving_table
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.timing.engines import Engine, serving_table
 
 ALL, DECODE, PROMPT, SAMPLED = "all", "decode", "prompt", "sampled"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model on one instance of an engine. ``attention_dp`` ranks of ``tp`` devices each; experts over all of them."""
+
+    model: TransformerWorkload
+    chip: HardwareNode
+    engine: Engine
+    precision: str = "bf16"
+    cache_precision: str = "bf16"
+    tp: int = 1
+    attention_dp: int = 1
+    moe_tp: int | None = None
+    moe_ep: int = 1
+    pp: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.attention_dp * self.pp
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import attention_time, cache_attention_time, experts_time, moving_time, product_time
 from mlsysim.physics.precision import bytes_per_element, compute_precision, precision_name
 from mlsysim.timing import kernels
-from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, StepProduct, step_blocks
+from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct, step_blocks
 from mlsysim.timing.engines import Engine, chip_class, engine_network, offered_memory, serving_table
 from mlsysim.timing.operator_times import STARTS, Tag, untagged
 from mlsysim.timing.profile import profile
@@ -54,26 +54,6 @@ _EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed to
 _TENSORS, _EXCHANGE, _ENGINE, _LAUNCHES = "tensor parallelism", "expert exchange", "engine", "launches"
 _COMMUNICATION = 14
 _ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """A model on one instance of an engine. ``attention_dp`` ranks of ``tp`` devices each; experts over all of them."""
-
-    model: TransformerWorkload
-    chip: HardwareNode
-    engine: Engine
-    precision: str = "bf16"
-    cache_precision: str = "bf16"
-    tp: int = 1
-    attention_dp: int = 1
-    moe_tp: int | None = None
-    moe_ep: int = 1
-    pp: int = 1
-
-    @property
-    def devices(self) -> int:
-        return self.tp * self.attention_dp * self.pp
 
 
 @dataclass(frozen=True, slots=True)

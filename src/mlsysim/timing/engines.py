@@ -10,36 +10,46 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from mlsysim.errors import unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
-from mlsysim.units.fields import Record, Seconds
-from mlsysim.units.registry import Q_, Quantity, to_si
+from mlsysim.units.fields import Record
+from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.provenance import Source
 
 
-class _EngineRecord(Record):
+def _in_seconds(value: Any) -> Any:
+    return to_si(Q_(value), "s") if isinstance(value, str) else value
+
+
+Span = Annotated[float, BeforeValidator(_in_seconds)]
+"""A time as a file gives it, in seconds."""
+
+
+class Engine(Record):
+    """A serving engine; times in seconds. What each means is said at the top of ``data/software/engines.toml``."""
+
+    name: str
     year: int
     policy: Literal["mixed", "prefill_first"]
     kernels: str
-    step: Seconds
-    per_sequence: Seconds
+    step: Span
+    per_sequence: Span
     small_kernels: float = Field(ge=0)
-    host_operator: Seconds
-    prefill_step: Seconds
-    front_end: Seconds
-    hand_over: Seconds
-    hand_over_network: Seconds
-    expert_block: Seconds
-    cold_start: Seconds
+    host_operator: Span
+    prefill_step: Span
+    front_end: Span
+    hand_over: Span
+    hand_over_network: Span
+    expert_block: Span
+    cold_start: Span
     gather_steps: int = Field(ge=0)
     reduce_scale: float = Field(default=1.0, gt=0)
     block_scaled: bool = True
@@ -50,35 +60,6 @@ class _EngineRecord(Record):
     source: Source
     fit_error_pct: float | None = None
     aliases: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A serving engine; times in seconds. What each means is said at the top of ``data/software/engines.toml``."""
-
-    name: str
-    year: int
-    policy: str
-    kernels: str
-    step: float
-    per_sequence: float
-    small_kernels: float
-    host_operator: float
-    prefill_step: float
-    front_end: float
-    hand_over: float
-    hand_over_network: float
-    expert_block: float
-    cold_start: float
-    gather_steps: int
-    reduce_scale: float
-    block_scaled: bool
-    token_budget: int
-    prefill_budget: int
-    memory_utilisation: float
-    memory_rule: str
-    fit_error_pct: float | None
-    source: str
 
 
 _NO_LINK = 64e9
@@ -135,10 +116,7 @@ def _engine(name: str) -> Engine:
     table, key = software_file("engines"), _key(name)
     if key is None:
         raise unknown_name("serving engine", name, table)
-    record = _EngineRecord(**table[key])
-    values = {field: getattr(record, field) for field in type(record).model_fields if field != "aliases"}
-    seconds = {field: to_si(value, "s") for field, value in values.items() if isinstance(value, Quantity)}
-    return Engine(name=key, **{**values, **seconds, "source": record.source.title})
+    return Engine(name=key, **table[key])
 
 
 def _folded(name: str) -> str:
