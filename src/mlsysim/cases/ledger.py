@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 from mlsysim.units.ops import maximum, where
 
-__all__ = ["RESERVE", "Held", "Ledger", "Part"]
+__all__ = ["RESERVE", "STREAMED", "Held", "Ledger", "Part"]
 
 RESERVE = "reserve"
 """The name of what allocator, engine and libraries keep beside what is counted."""
+STREAMED = "streamed from the host"
+"""The part of a time in which what does not fit comes over the host's link."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.capacity import inference_bytes
 from mlsysim.cases.joules import at_utilisation, watts_at
-from mlsysim.cases.ledger import Held, Ledger
+from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
@@ -40,7 +40,6 @@ from mlsysim.vocabulary import Setting, listed, worded
 
 UNKNOWN = math.nan
 """A figure that a chip does not state."""
-STREAMED = "streamed from the host"
 _PROMPT = 2048
 _SENTENCE = 512
 

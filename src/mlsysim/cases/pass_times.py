@@ -22,8 +22,8 @@ from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.deployment import Deployment
 from mlsysim.cases.joules import Draw, profiled_draw, running_draw, with_joules
-from mlsysim.cases.ledger import Held, Ledger
-from mlsysim.cases.one_pass import STREAMED, Device, Pass, Timed, Work, held_by, room
+from mlsysim.cases.ledger import STREAMED, Held, Ledger
+from mlsysim.cases.one_pass import Device, Pass, Timed, Work, held_by, room
 from mlsysim.cases.serve import Engines, Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr
 
 from mlsysim.cases.assumptions import Assumption
-from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.ledger import STREAMED, Ledger
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
@@ -268,8 +268,9 @@ class Answer(Record):
 
     @property
     def questions(self) -> dict[Level, str]:
-        """What the metrics of each level answer; times and costs of what does not fit are given as if it did."""
-        if_fitted = "" if self.feasible else ", if it fitted"
+        """What the metrics of each level answer; of what does not fit as if it did, or with the rest streamed where it is."""
+        streamed = any(part.label == STREAMED for part in self.time_parts)
+        if_fitted = "" if self.feasible else f", {'streaming the rest' if streamed else 'if it fitted'}"
         return {
             "feasibility": "Does it fit",
             "performance": f"How fast{if_fitted}",

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mlsysim.cases.one_pass import STREAMED
+from mlsysim.cases.ledger import STREAMED
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import MLSysError
 from mlsysim.models.registry import Models
