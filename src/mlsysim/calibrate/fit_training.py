@@ -24,8 +24,6 @@ from mlsysim.calibrate.tables import training
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.timing import profile, stacks, training_chip
 
-__all__ = ["FREE", "Row", "fit", "main", "read_rows", "score"]
-
 FREE: dict[str, tuple[float, float, float]] = {
     "classes.every.attention.flash1": (0.3, 1.0, 0.5),
     "profile.every.gemm.every.quantise_share": (0.3, 0.9, 0.55),

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Excluded", "Prediction", "Skipped"]
-
 
 class Skipped(Exception):
     """The row cannot be predicted; the message says why."""

@@ -26,8 +26,6 @@ from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import Quantity, quantity
 
-__all__ = ["Question", "answer_to", "predicted", "whole_nodes", "without_none"]
-
 PART = "part: "
 """Before the name of a part of the ledger, whose seconds on the critical path are asked."""
 _LARGEST_NODE = 256

@@ -39,8 +39,6 @@ from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.units.registry import to_si
 
-__all__ = ["COLUMNS", "FEWEST", "MOST", "OPERATORS", "Sample", "read_samples", "sample_of", "write_samples"]
-
 FEWEST, MOST = 3, 50
 
 OPERATORS = ("gemm", "attention", "decode_attention", "copy", "elementwise", "optimizer", "launch")

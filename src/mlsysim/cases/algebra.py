@@ -27,8 +27,6 @@ from mlsysim.cases.ledger import Held, Ledger, Part
 from mlsysim.physics.operators import soft_maximum
 from mlsysim.units import ops
 
-__all__ = ["PLAIN", "Algebra", "Plain", "Seconds", "Tape", "ledger_of"]
-
 HIDDEN_ROUNDING = 1e-12
 """Hidden seconds below this share of the gross ones are rounding."""
 

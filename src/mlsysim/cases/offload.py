@@ -24,8 +24,6 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, worded
 
-__all__ = ["host_link", "host_round_trip"]
-
 
 @kernel("state: byte [1e6, 1e12], link: byte/s [1e9, 1e12] -> time: s")
 def host_round_trip(state: Any, link: Any) -> Any:

@@ -37,23 +37,6 @@ from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "FALLBACK_GRID",
-    "LOCAL",
-    "REGION",
-    "checkpoint_seconds",
-    "device_draw",
-    "electricity_price",
-    "fallback_price",
-    "host_draw",
-    "maintenance_rate",
-    "node_parts",
-    "node_price",
-    "rent_price",
-    "run_days",
-    "site_of",
-]
-
 REGION, LOCAL = "region", "local"
 """Words for a price of electricity: that of the grid, which must have one; that of the grid, else the fallback's."""
 

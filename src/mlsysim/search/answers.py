@@ -20,8 +20,6 @@ from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeMode
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.result import Result
 
-__all__ = ["answer", "explanation"]
-
 _GB = 1e9
 _SHOWN = 0.0005
 """Share of a time from which on a part of it is told."""

@@ -17,8 +17,6 @@ from typing import Any
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.walls.inputs import Input
 
-__all__ = ["KINDS", "Evaluate", "Kind", "kind_named"]
-
 Evaluate = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["MONOTONE", "direction"]
-
 _CHIP_TIME = {
     "peak": -1,
     "bandwidth": -1,

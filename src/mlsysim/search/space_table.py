@@ -15,8 +15,6 @@ from mlsysim.search.uncertainty import KEYS, UNCERTAINTY_SCHEMA, read_uncertaint
 from mlsysim.vocabulary import same_as
 from mlsysim.walls.inputs import CALIBRATED, input_schema
 
-__all__ = ["MOST_TOP", "OBJECTIVES", "read_table", "read_toml", "schema"]
-
 _KEYS = (
     "name",
     "description",

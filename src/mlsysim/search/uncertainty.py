@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from mlsysim.search.kinds import Evaluate
     from mlsysim.search.space import Columns, Space
 
-__all__ = [
-    "KEYS",
-    "UNCERTAINTY_SCHEMA",
-    "Outputs",
-    "Uncertainty",
-    "at_draws",
-    "certain",
-    "describe",
-    "read_uncertainty",
-]
-
 KEYS = ("uncertain", "rank_by", "confidence", "samples", "seed")
 """What a space file may say about uncertainty."""
 

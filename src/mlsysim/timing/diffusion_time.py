@@ -27,17 +27,6 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.vision_time import constants, vector_rate
 from mlsysim.units.registry import to_si
 
-__all__ = [
-    "DEVICE_TERMS",
-    "HOST_TERMS",
-    "Denoiser",
-    "denoiser",
-    "denoising_time",
-    "diffusion_features",
-    "diffusion_time",
-    "single_device_ideal",
-]
-
 _HALF = 2.0
 DEVICE_TERMS = (
     "products",

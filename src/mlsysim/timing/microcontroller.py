@@ -25,17 +25,6 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.intervals import interval
 
-__all__ = [
-    "Board",
-    "MicrocontrollerPass",
-    "board",
-    "board_of_chip",
-    "inference_energy",
-    "inference_time",
-    "microcontroller_pass",
-    "shape_of",
-]
-
 _ARITHMETIC = {"int8": "int8", "fp32": "float"}
 
 

@@ -19,18 +19,6 @@ from mlsysim.models.recommendation import RecommendationWorkload
 from mlsysim.timing.vision_time import constants
 from mlsysim.zoo.intervals import Interval, interval
 
-__all__ = [
-    "DENOISING",
-    "ENGINE",
-    "Runtime",
-    "band_of",
-    "has_inventory",
-    "regime_of",
-    "runtime",
-    "runtime_for",
-    "runtime_names",
-]
-
 ENGINE = "tensorrt"
 DENOISING = "diffusion"
 _DEFAULT = {"inference": "compiled", "training": "eager_nhwc"}

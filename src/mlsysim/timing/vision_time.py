@@ -34,19 +34,6 @@ from mlsysim.timing.operator_times import STARTS, Tag, untagged
 from mlsysim.timing.profile import software_file
 from mlsysim.units.registry import Q_, to_si
 
-__all__ = [
-    "CPU_TERMS",
-    "TERMS",
-    "VisionTime",
-    "clock_of",
-    "constants",
-    "cpu_features",
-    "gpu_features",
-    "inventory_time",
-    "stack_constants",
-    "vector_rate",
-]
-
 TENSOR = {"conv": ("conv",), "dense": ("pointwise", "gemm"), "attention": ("attention",), "grouped": ("grouped",)}
 MOVED = (
     "conv",
