@@ -165,7 +165,8 @@ LIMITS = {
         "vision training": (8.5, 26),
         "vision cpu": (10.5, 32),
         "diffusion": (10.5, 26),
-        "vision engine offline": (5, 20),
+        # A batch of NVIDIA's configurations starts its kernels and reads its weights, which the fit of long runs did not count: 4.7 became 5.5.
+        "vision engine offline": (6, 20),
         "microcontroller time": (9, 30),
     },
     "collectives": {"collective link domain": (8, 23)},
@@ -178,8 +179,6 @@ POOLS = {"vision inference": ("compiled on", "eager_"), "vision training": ("tra
 
 
 def pooled(regime):
-    if regime.endswith("from totals"):
-        return regime
     kind = regime.removeprefix("vision ")
     return next((pool for pool, starts in POOLS.items() if kind.startswith(starts)), regime)
 

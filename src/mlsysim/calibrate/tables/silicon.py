@@ -241,8 +241,10 @@ def _step(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
     stack = _STACKS.get((c["mode"], bool(c["compile"])))
     if stack is None:
         raise Skipped(f"no stack is {c['mode']} and compiled")
-    if metric not in _TIMES or c["model"] not in _TRAINED:
-        raise Skipped(f"{metric} of {c['model']!r} is no part of an answer")
+    if metric not in _TIMES:
+        raise Skipped(f"{metric} is no part of an answer")
+    if c["model"] not in _TRAINED:
+        raise Skipped(f"the model {c['model']!r} is not known")
     work = {"batch_size": c["mb"], "seq_len": c["seq"], "precision": "bf16"}
     plan = _plan("training", _TRAINED[c["model"]], stack, c["L"], c["recompute"], **work)
     return plan, *_TIMES[metric]
