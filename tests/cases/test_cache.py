@@ -127,3 +127,58 @@ def test_one_number_in_every_field(model, chip, fidelity, tp):
     if most:
         assert ServingModel().solve(model, chip, batch_size=most, **given).feasible
     assert not ServingModel().solve(model, chip, batch_size=most + 1, **given).feasible
+
+
+@pytest.mark.parametrize("fidelity", [0.5, "calibrated"])
+@pytest.mark.parametrize(
+    "model, chip, tp", [("Llama3_8B", "L4", 1), ("Llama3_70B", "H100", 2), ("Gemma2_9B", "H100", 1)]
+)
+def test_the_longest_context_fits_and_one_token_more_does_not(model, chip, tp, fidelity):
+    """Unless the model itself ends there."""
+    given = {"tp_size": tp, "precision": "fp8" if chip == "H100" else "bf16", "efficiency": fidelity}
+    longest = ServingModel().solve(model, chip, 1024, **given).longest_context
+    if longest:
+        assert ServingModel().solve(model, chip, longest, **given).feasible
+    if longest < Models.get(model).max_context:
+        assert not ServingModel().solve(model, chip, longest + 1, **given).feasible
+
+
+@pytest.mark.parametrize("fidelity", [0.5, "calibrated"])
+def test_redundant_experts_are_held(fidelity):
+    """32 of 256 experts twice: an eighth more of what a device holds of experts."""
+    given = {"ep_size": 32, "precision": "fp8", "efficiency": fidelity}
+    plain = ServingModel().solve("DeepSeek_V3", "H200", 1024, **given)
+    twice = ServingModel().solve("DeepSeek_V3", "H200", 1024, **given, redundant_experts=32)
+    more = to_si(twice.memory_breakdown["weights"], "byte") - to_si(plain.memory_breakdown["weights"], "byte")
+    # 58 layers of one expert (of 256) a device: three matrices of 7168 x 2048 in 8 bits.
+    assert more == pytest.approx(58 * 3 * 7168 * 2048, rel=0.01)
+    assert twice.max_batch_size < plain.max_batch_size
+    assert twice.itl == plain.itl
+
+
+def test_readers_hold_the_prompts_that_they_read_together():
+    """An engine of a prefill pool reads as many prompts as its budget of tokens has, where as many clients ask."""
+    given = {"tp_size": 4, "precision": "fp8", "output_len": 64, "efficiency": "calibrated", "decode_hardware": "H200"}
+    budget = engine("vLLM").prefill_budget
+    one, many = (
+        ServingModel().solve("Llama3_70B", "A100", budget // 8, concurrency=clients, **{**given, "precision": "bf16"})
+        for clients in (1, 64)
+    )
+    assert to_si(many.memory_breakdown[CACHES], "byte") == pytest.approx(
+        8 * to_si(one.memory_breakdown[CACHES], "byte")
+    )
+
+
+def test_clients_beside_a_draft_model_are_answered_together():
+    given = {
+        "tp_size": 4,
+        "precision": "fp8",
+        "output_len": 256,
+        "efficiency": "calibrated",
+        "draft_model": "Llama3_2_1B",
+    }
+    one, many = (ServingModel().solve("Llama3_70B", "H100", 1024, concurrency=clients, **given) for clients in (1, 16))
+    batch = ServingModel().solve("Llama3_70B", "H100", 1024, batch_size=1, **given)
+    assert to_si(one.tpot, "s") == pytest.approx(to_si(batch.itl, "s"), rel=1e-12)
+    assert many.tpot > one.tpot and "draft model" in many.assumptions["clients"]
+    assert sum(part.exposed for part in many.ledger.parts) == pytest.approx(many.ledger.seconds, rel=1e-12)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim.cases.cache import engine_memory
-from mlsysim.cases.closed_loop import Clients, accepted_tokens, closed_loop, disaggregated_loop
+from mlsysim.cases.closed_loop import accepted_tokens, closed_loop, disaggregated_loop
+from mlsysim.cases.traffic import Clients, Habits
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -41,8 +42,8 @@ def test_one_client_sees_an_idle_engine():
 @settings(max_examples=25)
 @given(st.integers(1, 200), st.sampled_from(["vLLM", "SGLang", "TensorRT_LLM"]))
 def test_more_clients_wait_longer(clients, name):
-    few = closed_loop(step_of(name), Clients(clients, 1024, 1024, 0.8))
-    many = closed_loop(step_of(name), Clients(2 * clients, 1024, 1024, 0.8))
+    few = closed_loop(step_of(name), Clients(clients, 1024, 1024, Habits(0.8)))
+    many = closed_loop(step_of(name), Clients(2 * clients, 1024, 1024, Habits(0.8)))
     assert many.tpot >= few.tpot
     assert many.ttft >= few.ttft * 0.99
 
@@ -64,15 +65,15 @@ def test_memory_makes_clients_wait():
 
 
 def test_a_small_token_budget_slows_the_burst():
-    slow = closed_loop(step_of(), Clients(64, 1024, 1024, 0.8), token_budget=1100)
-    fast = closed_loop(step_of(), Clients(64, 1024, 1024, 0.8), token_budget=8192)
+    slow = closed_loop(step_of(), Clients(64, 1024, 1024, Habits(0.8)), token_budget=1100)
+    fast = closed_loop(step_of(), Clients(64, 1024, 1024, Habits(0.8)), token_budget=8192)
     assert slow.ttft > fast.ttft
 
 
 def test_decode_slots_bound_a_disaggregated_service():
     step = step_of("TensorRT_LLM")
-    free = disaggregated_loop(step, 1, step, 1, Clients(64, 1024, 1024, 0.8))
-    tight = disaggregated_loop(step, 1, step, 1, Clients(64, 1024, 1024, 0.8), slots=16)
+    free = disaggregated_loop(step, 1, step, 1, Clients(64, 1024, 1024, Habits(0.8)))
+    tight = disaggregated_loop(step, 1, step, 1, Clients(64, 1024, 1024, Habits(0.8, slots=16)))
     assert tight.tpot < free.tpot
     assert tight.ttft > 10 * free.ttft
     assert tight.bound == "slots"
@@ -81,24 +82,24 @@ def test_decode_slots_bound_a_disaggregated_service():
 def test_random_arrivals_meet_no_queue_of_their_round():
     """Clients of one length keep asking together; requests that come at random meet the one before them at most."""
     step = step_of("TensorRT_LLM_Cpp")
-    together, apart = (closed_loop(step, Clients(64, 500, 500, random=random)) for random in (False, True))
+    together, apart = (closed_loop(step, Clients(64, 500, 500, Habits(random=random))) for random in (False, True))
     assert apart.ttft < 0.5 * together.ttft
     assert apart.tpot == pytest.approx(together.tpot, rel=0.05)
-    alone = closed_loop(step, Clients(1, 500, 500, random=True))
+    alone = closed_loop(step, Clients(1, 500, 500, Habits(random=True)))
     # Alone, a prompt waits for the rest of the running step of the answer before it, and is read.
     assert alone.ttft == pytest.approx(step.time(0, 0, 1, 500).total + step.engine.front_end, rel=0.3)
 
 
 def test_all_at_once_gives_less_than_clients_that_keep_asking():
     step = step_of("TensorRT_LLM_Cpp")
-    once, kept = (closed_loop(step, Clients(256, 128, 2048, rounds=rounds)) for rounds in (1, 10))
+    once, kept = (closed_loop(step, Clients(256, 128, 2048, Habits(rounds=rounds))) for rounds in (1, 10))
     assert once.tpot < kept.tpot  # in one round a request meets the prompts behind it alone
     assert once.ttft > kept.ttft_steady
 
 
 def test_one_batch_reads_then_writes():
     step = step_of("gpt_fast")
-    seen = closed_loop(step, Clients(1, 128, 100, rounds=1), server=False)
+    seen = closed_loop(step, Clients(1, 128, 100, Habits(rounds=1, server=False)))
     # The loop reads a prompt beside the answers that are written: here one token of decode.
     assert seen.ttft == pytest.approx(step.time(1, 128 + 50, 1, 128).total, rel=1e-3)
     assert seen.ttft == pytest.approx(step.time(0, 0, 1, 128).total, rel=0.1)
@@ -107,7 +108,7 @@ def test_one_batch_reads_then_writes():
 
 def test_without_a_server_there_is_no_front_end():
     step = step_of()
-    served, asked = (closed_loop(step, Clients(8, 500, 100), server=server) for server in (True, False))
+    served, asked = (closed_loop(step, Clients(8, 500, 100, Habits(server=server))) for server in (True, False))
     assert served.ttft - asked.ttft == pytest.approx(step.engine.front_end)
     assert served.tpot == asked.tpot
 

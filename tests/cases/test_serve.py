@@ -12,7 +12,8 @@ import pytest
 from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.deployment import Deployment
 from mlsysim.cases.request import ANSWER, FIRST, OTHERS, PLACE, of_phase
-from mlsysim.cases.serve import Engines, Habits, Replicated, Traffic, serve
+from mlsysim.cases.serve import Engines, Replicated, serve
+from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models

@@ -605,6 +605,10 @@ def test_a_point_is_what_the_plan_answers(efficiency):
             assert value == pytest.approx(to_si(getattr(solved, field), unit), rel=1e-12)
             assert found[output][place] == pytest.approx(value, rel=1e-9)
         assert found["requests_per_second"][place] == pytest.approx(to_si(plan.value("requests_per_second"), "1/s"))
+        if plan.feasible:
+            joules = to_si(plan.value("energy_per_token"), "J") * 1e6
+            assert found["kwh_per_mtoken"][place] * 3.6e6 == pytest.approx(joules, rel=1e-9)
+            assert found["usd_per_mtoken"][place] == pytest.approx(to_si(plan.value("usd_per_mtoken"), "USD"), rel=1e-9)
         assert plan.binding.wall == solved.binding.wall
         latency = to_si(plan.value("latency"), "s")
         assert sum(part.value for part in plan.time_parts) == pytest.approx(latency, rel=1e-9)

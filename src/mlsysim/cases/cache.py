@@ -34,20 +34,6 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, where
 from mlsysim.vocabulary import Setting, listed, worded
 
-__all__ = [
-    "CACHES",
-    "WEIGHTS",
-    "WORKSPACE",
-    "DeviceMemory",
-    "engine_memory",
-    "fullest",
-    "held_bytes",
-    "remedies",
-    "replica_memory",
-    "sequences_that_fit",
-    "wider_groups",
-]
-
 WEIGHTS, CACHES, WORKSPACE, DRAFT = "weights", "KV caches", "workspace", "draft model"
 
 
@@ -150,6 +136,15 @@ def engine_memory(step: EngineStep, tokens: Any, draft: EngineStep | None = None
 def fullest(memories: Iterable[tuple[DeviceMemory, Any]]) -> tuple[DeviceMemory, Any]:
     """Of devices and their sequences the fuller: a pool that reads prompts beside one that writes answers."""
     return max(memories, key=lambda pair: pair[0].used(pair[1]) / pair[0].capacity)
+
+
+def longest_context(memory: Callable[[int], DeviceMemory], most: int) -> int:
+    """Tokens of the longest sequence that fits alone, up to ``most``; ``memory`` gives the device of sequences of a length."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if memory(middle).fits(1) else (low, middle)
+    return low
 
 
 def wider_groups(model: Any, chip: Any, tp: int, ep: int) -> list[int]:

@@ -50,40 +50,14 @@ from mlsysim.cases.request import (
     TAIL,
     value_of,
 )
+from mlsysim.cases.traffic import Clients
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
 
-__all__ = ["CLIENT_ROUNDS", "Clients", "Loop", "accepted_tokens", "closed_loop", "disaggregated_loop", "draft_cost"]
-
 _FIXED_POINT = 6
-CLIENT_ROUNDS = 10
-"""Requests of each client, as benchmarks have them."""
 _REST, _QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
-
-
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """Clients in a closed loop; ``rounds`` requests each, lengths between ``shortest`` times the nominal and all of it.
-
-    ``random``: the same requests in flight, but coming one by one at random times instead of in rounds.
-    """
-
-    concurrency: Any
-    prompt: Any
-    answer: Any
-    shortest: float = 1.0
-    rounds: int = CLIENT_ROUNDS
-    random: bool = False
-
-    @property
-    def mean_prompt(self) -> Any:
-        return self.prompt * (1 + self.shortest) / 2
-
-    @property
-    def mean_answer(self) -> Any:
-        return maximum(self.answer * (1 + self.shortest) / 2, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +96,20 @@ def closed_loop(
     clients: Clients,
     *,
     token_budget: Any = None,
-    poll_steps: float = 1.0,
-    wait_steps: float = 0.0,
-    drafted: int = 0,
-    acceptance: float | None = None,
-    slots: float | None = None,
-    warm: bool = True,
-    server: bool = True,
     a: Algebra = PLAIN,
 ) -> Loop:
-    """Prompts and answers on the same devices; without ``server`` the engine itself is asked, with no front end before it."""
-    engine = step.engine
-    ranks = step.deployment.attention_dp
-    gain = accepted_tokens(drafted, acceptance)
+    """Prompts and answers on the same devices."""
+    engine, h = step.engine, clients.habits
+    ranks, drafted = step.deployment.attention_dp, h.drafted
+    gain = accepted_tokens(drafted, h.acceptance)
     prompt, answer = clients.mean_prompt, clients.mean_answer
     budget = engine.token_budget if token_budget is None else token_budget
     mixed = engine.policy == "mixed"
-    poll: Any = max(poll_steps, 1.0)
+    poll: Any = max(h.poll_steps, 1.0)
 
     limits = {"clients": clients.concurrency, "memory": maximum(engine_memory(step, prompt + answer).sequences, 1.0)}
-    if slots:
-        limits["slots"] = float(slots)
+    if h.slots:
+        limits["slots"] = float(h.slots)
     at_once = minimum(
         prompt, maximum(budget - (minimum(clients.concurrency / ranks, budget / 2) if mixed else 0.0), 16.0)
     )
@@ -181,8 +148,7 @@ def closed_loop(
         steps = maximum(1.0, arrivals / (1 - none) / full) * chunks
         cycle = step_time + (1 - none) / poll * steps * prompt_step
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each.
-    rounds = clients.rounds
-    met = 1.0 if clients.random else (rounds - 0.5) / rounds
+    met = 1.0 if h.random else (h.rounds - 0.5) / h.rounds
     disturbed = step_time + (cycle - step_time) * met
     tpot = a.grown(OTHERS, SERVING, "t = f (t_m - t_d)", step_time, disturbed) / gain
 
@@ -200,12 +166,12 @@ def closed_loop(
         lambda count, tag: reading(count, active, tag) * chunks,
         a,
     )
-    idle = a.loss(RUNNING, SERVING, _REST, (poll - 1) / 2 * step_time + wait_steps * cycle)
+    idle = a.loss(RUNNING, SERVING, _REST, (poll - 1) / 2 * step_time + h.wait_steps * cycle)
     place = a.loss(PLACE, BATCHING, "t = (C - N)/N O T", maximum(clients.concurrency - active, 0.0) / active * length)
-    front = a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if server else 0.0)
+    front = a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if h.server else 0.0)
     ttft = sum(firsts) / len(firsts) + idle + place + front
-    if not warm:
-        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", engine.cold_start / rounds)
+    if not h.warm:
+        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", engine.cold_start / h.rounds)
     return _result(clients, tpot, ttft, firsts[-1] + idle + place + front, active, step_time, prompt_step, bound)
 
 
@@ -237,16 +203,16 @@ def _rounds(
     go together, ``lone`` the time of a single one, ``length`` the time of an answer. Loads and windows are numbers: what a
     queue waits for is so many times the service.
     """
-    read = a.under(FIRST)
+    read, h = a.under(FIRST), clients.habits
     queued = full * burst + a.loss(QUEUE, TAIL, _QUEUED, maximum(active - full, 0.0) * burst / 2)
-    firsts = [] if clients.random else [where(active > full, queued, reading(minimum(active, full), read))]
+    firsts = [] if h.random else [where(active > full, queued, reading(minimum(active, full), read))]
     each, turn = value_of(service), value_of(step_time)
-    spread = (1 - clients.shortest) * clients.answer * value_of(token_time)
+    spread = (1 - h.shortest) * clients.answer * value_of(token_time)
     # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
-    different = 2 if clients.random else clients.rounds if clients.shortest < 1 else min(clients.rounds, 2)
+    different = 2 if h.random else h.rounds if h.shortest < 1 else min(h.rounds, 2)
     for number in range(1, different):
         window = value_of(length)
-        if not clients.random:
+        if not h.random:
             window = minimum(sqrt(number * spread**2 + (active * value_of(burst)) ** 2), window)
         window = maximum(window, turn)
         rate = active / window
@@ -265,7 +231,7 @@ def _rounds(
         waited = minimum(queue + where(count >= full, random, 0.0), most)
         behind = a.loss(QUEUE, TAIL, _QUEUED, service * (waited / each))
         firsts.append(own + a.loss(RUNNING, SERVING, _REST, rest) + behind)
-    return firsts if clients.random else firsts + firsts[-1:] * (clients.rounds - different)
+    return firsts if h.random else firsts + firsts[-1:] * (h.rounds - different)
 
 
 def _result(
@@ -310,16 +276,12 @@ def disaggregated_loop(
     clients: Clients,
     *,
     network: Any = None,
-    slots: float | None = None,
-    drafted: int = 0,
-    acceptance: float | None = None,
     token_budget: Any = None,
-    server: bool = True,
     a: Algebra = PLAIN,
 ) -> Loop:
-    """Prompts on one pool of devices, answers on another."""
-    engine = decode.engine
-    gain = accepted_tokens(drafted, acceptance)
+    """Prompts on one pool of devices, answers on another; caches cross the ``network`` at that rate, or at the engine's."""
+    engine, h = decode.engine, clients.habits
+    drafted, gain = h.drafted, accepted_tokens(h.drafted, h.acceptance)
     prompt, answer = clients.mean_prompt, clients.mean_answer
     groups = decode_workers * decode.deployment.attention_dp
     ranks = prefill.deployment.attention_dp
@@ -330,7 +292,8 @@ def disaggregated_loop(
         "clients": clients.concurrency,
         "memory": maximum(engine_memory(decode, prompt + answer).sequences * decode_workers, 1.0),
     }
-    if slots:
+    if h.slots:
+        slots = h.slots * decode_workers
         overflow = _overflow(clients.concurrency, slots, decode_workers) * serving_table("balance")["slots"]
         limits["slots"] = min(float(slots), max(clients.concurrency - overflow, 1.0))
     places, bound = _least(limits)
@@ -391,7 +354,7 @@ def disaggregated_loop(
         a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
         + a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", move, sent=size)
         + a.tag(HAND_OVER, COMMUNICATION, "host", "t = t_hand", hand_over)
-        + a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if server else 0.0)
+        + a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if h.server else 0.0)
         + writing(active, read)
     )
     return _result(clients, step_time / gain, mean + extra, firsts[-1] + extra, active, step_time, reading(1.0), bound)

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mlsysim.cases.cache import DeviceMemory, remedies, wider_groups
 from mlsysim.cases.replica import Replica
 from mlsysim.cases.serve import Engines, Replicated
+from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
@@ -18,8 +20,6 @@ from mlsysim.timing.engines import engine
 from mlsysim.timing.network import chip_network
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
-
-__all__ = ["Deployment", "build_replica", "check_degrees", "language_model"]
 
 CACHE_FORMAT = "bf16"
 """What engines keep caches in unless they are told otherwise."""
@@ -105,6 +105,16 @@ class Deployment:
             reader, writer, build_replica(self.draft, self.writing_chip, assumed, **options, tp=self.draft_split)
         )
 
+    def remedies(self, t: Traffic, place: int, held: int) -> tuple[str, ...]:
+        """The smallest changes with which so many sequences fit the devices that write (0) or read (1)."""
+
+        def memory(**changes: Any) -> DeviceMemory:
+            return replace(self, **changes).machine({}).memories(t)[place]
+
+        wider = wider_groups(self.model, self.chip if place else self.writing_chip, self.tp, self.ep)
+        devices = max(self.tp, self.ep) * self.pp
+        return remedies(memory, held, wider, devices, draft=place == 0 and self.draft is not None)
+
     def _engine(self, model: TransformerWorkload, chip: HardwareNode, assumed: dict[str, str]) -> EngineStep:
         """The steps of the engine."""
         if not model.has_dimensions:
@@ -128,6 +138,7 @@ class Deployment:
             moe_tp=self.tp * ranks // self.ep if mixture else 1,
             moe_ep=self.ep if mixture else 1,
             pp=self.pp,
+            redundant=self.redundant,
         )
         basis = "of its class" if step.family != "other" else "of its profile and class defaults"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}"
@@ -183,6 +194,7 @@ def build_replica(
         bandwidth=to_si(chip.memory.bandwidth, "byte/s") * bandwidth_efficiency,
         network=chip_network(chip, devices, fabric, assumed),
         memory_fraction=memory_fraction,
+        redundant=redundant,
     )
 
 

@@ -24,7 +24,8 @@ from mlsysim.cases.deployment import Deployment
 from mlsysim.cases.joules import Draw, profiled_draw, running_draw, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.cases.one_pass import Device, Pass, Timed, Work, held_by, room
-from mlsysim.cases.serve import Engines, Traffic
+from mlsysim.cases.serve import Engines
+from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload

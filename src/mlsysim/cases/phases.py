@@ -14,19 +14,6 @@ from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, power, where
 
-__all__ = [
-    "INNER_POINTS",
-    "MAX_CHUNKS",
-    "ON_CHORD",
-    "Decoder",
-    "of_draft",
-    "prefill_parts",
-    "prefill_passes",
-    "speculative_cycle",
-    "speculative_tokens",
-    "sum_over_steps",
-]
-
 MAX_CHUNKS = 10_000
 
 

@@ -34,16 +34,6 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, maximum, minimum, where
 from mlsysim.units.registry import to_si
 
-__all__ = [
-    "PassTime",
-    "Passes",
-    "Replica",
-    "device_bytes",
-    "pass_time",
-    "pipelined_completion",
-    "pipelined_period",
-]
-
 
 @kernel("""
     compute: s [1e-6, 1e3], memory: s [1e-6, 1e3], communication: s [1e-6, 1e3], dispatch: s [1e-6, 0.01] -> time: s
@@ -135,6 +125,8 @@ class Replica:
     bandwidth: Any
     network: Hierarchical
     memory_fraction: Any = None
+    redundant: int = 0
+    """Experts that are held twice."""
 
     # --- shape ------------------------------------------------------------------------------------------------
 
@@ -195,7 +187,11 @@ class Replica:
     @cached_property
     def device_weights(self) -> Any:
         """Bytes of weights on the fullest device."""
-        return local_parameters(self.model, self.tp, self.pp, self.ep) * self.weight_element
+        held = local_parameters(self.model, self.tp, self.pp, self.ep)
+        if self.redundant:
+            copies = self.redundant / self.model.totals.experts
+            held = held + copies * self._expert_parameters / self.width * self.longest_stage
+        return held * self.weight_element
 
     def cache(self, length: Any) -> Any:
         """Bytes of one sequence's cache, each element counted once."""
@@ -254,8 +250,7 @@ class Replica:
         totals = self.model.totals
         if totals.experts <= totals.experts_per_token:
             return totals.parameters * self.weight_element, 0.0
-        pool = (totals.parameters - totals.active_parameters) / (1 - totals.experts_per_token / totals.experts)
-        shared = totals.parameters - pool
+        shared = totals.parameters - self._expert_parameters
         return shared * self.weight_element, (totals.weights_hit(tokens) - shared) * self.weight_element
 
     def _communication(self, tokens: Any, tag: Tag) -> Any:
@@ -291,6 +286,12 @@ class Replica:
             sends = "t = (p-1) (M/W + a)"
             time = time + sent("pipeline parallelism", sends, self.devices, lambda m: hops * net.send(m, near), message)
         return time
+
+    @cached_property
+    def _expert_parameters(self) -> float:
+        """Parameters of all routed experts of a mixture."""
+        totals = self.model.totals
+        return (totals.parameters - totals.active_parameters) / (1 - totals.experts_per_token / totals.experts)
 
     @cached_property
     def _reductions(self) -> int:

@@ -14,8 +14,6 @@ from typing import Any
 from mlsysim.cases.algebra import Seconds
 from mlsysim.cases.ledger import Ledger
 
-__all__ = ["ANSWER", "FIRST", "HAND_OVER", "OTHERS", "PLACE", "QUEUE", "of_phase", "value_of"]
-
 SOFTWARE, SERVING, BATCHING, TAIL, COMMUNICATION = 3, 4, 5, 7, 14
 
 FIRST, ANSWER = "first token", "answer"

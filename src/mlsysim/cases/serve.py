@@ -19,20 +19,12 @@ taken at many points at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
-from mlsysim.cases.closed_loop import (
-    CLIENT_ROUNDS,
-    Clients,
-    Loop,
-    accepted_tokens,
-    closed_loop,
-    disaggregated_loop,
-    draft_cost,
-)
+from mlsysim.cases.closed_loop import Loop, accepted_tokens, closed_loop, disaggregated_loop, draft_cost
 from mlsysim.cases.phases import Decoder, of_draft, prefill_passes, speculative_tokens, sum_over_steps
 from mlsysim.cases.replica import Replica
 from mlsysim.cases.request import (
@@ -46,24 +38,12 @@ from mlsysim.cases.request import (
     SERVING,
     value_of,
 )
+from mlsysim.cases.traffic import Clients, Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.operator_times import Tag
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 from mlsysim.zoo.intervals import Interval, interval
-
-__all__ = [
-    "Engines",
-    "Habits",
-    "Machine",
-    "Replicated",
-    "Served",
-    "Times",
-    "Traffic",
-    "batch_times",
-    "serve",
-    "service_time",
-]
 
 
 @kernel("ttft: s [1e-3, 10], itl: s [1e-3, 1], output_tokens whole [1, 1e4] -> time: s")
@@ -72,89 +52,8 @@ def service_time(ttft: Any, itl: Any, output_tokens: Any) -> Any:
     return ttft + itl * (output_tokens - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """How clients ask and how an engine is set, beside what is asked for; for calibrated engines.
-
-    ``shortest`` and ``rounds`` are those of :class:`Clients`, ``slots`` the most requests of a replica at a time, ``drafted`` tokens
-    that the model's own heads draft, ``server`` whether there is a front end.
-    """
-
-    shortest: float = 1.0
-    rounds: int = CLIENT_ROUNDS
-    random: bool = False
-    slots: float | None = None
-    poll_steps: float = 1.0
-    wait_steps: float = 0.0
-    drafted: int = 0
-    acceptance: float | None = None
-    warm: bool = True
-    server: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What is asked. ``batch`` sequences are answered at once by each of ``replicas``; ``together`` of their prompts are read at
-    once (all of a batch unless given, one where clients come by themselves). With ``concurrency`` the batch follows from it."""
-
-    prompt: Any
-    answer: Any
-    batch: Any = 1.0
-    concurrency: Any = None
-    together: Any = None
-    cached: Any = 0
-    chunk: Any = None
-    drafted: Any = 0
-    acceptance: Any = 0.0
-    replicas: Any = 1
-    prefill_replicas: Any = None
-    network: Any = None
-    habits: Habits = Habits()
-
-    @property
-    def mean_answer(self) -> Any:
-        """Tokens of an answer on average."""
-        short = self.habits.shortest
-        return self.answer if short == 1 else maximum(self.answer * (1 + short) / 2, 1.0)
-
-    @property
-    def prefills(self) -> Any:
-        """Replicas that read prompts."""
-        return self.replicas if self.prefill_replicas is None else self.prefill_replicas
-
-    @property
-    def length(self) -> Any:
-        """Tokens that a sequence holds in the end."""
-        return self.prompt + self.answer
-
-    @property
-    def new(self) -> Any:
-        """Prompt tokens that are not found in the cache; of a wholly cached prompt the last is computed again."""
-        return maximum(self.prompt - self.cached, 1)
-
-    @property
-    def active(self) -> Any:
-        """Requests that are answered at once, over all replicas."""
-        held = self.batch * self.replicas
-        return held if self.concurrency is None else minimum(held, self.concurrency)
-
-    def admitted(self, memory: DeviceMemory) -> Traffic:
-        """The same with the batch that clients make: as many as a replica holds, the others wait."""
-        together = self.together
-        if self.concurrency is None:
-            return replace(self, together=self.batch if together is None else minimum(together, self.batch))
-        batch = maximum(minimum(ceil(self.concurrency / self.replicas), memory.sequences), 1.0)
-        batch = batch if self.habits.slots is None else minimum(batch, self.habits.slots)
-        return replace(self, batch=batch, together=1.0 if together is None else minimum(together, batch))
-
-    def take(self, index: Any) -> Traffic:
-        """The traffic of some of many points."""
-        return Traffic(**{field.name: taken(getattr(self, field.name), index) for field in fields(self)})
-
-
-def taken(value: Any, index: Any) -> Any:
-    """A number that all points share, or those of some of them."""
-    return value.take(index) if hasattr(value, "take") else value
+Sum = Callable[..., Any]
+"""``total(make, machine, traffic, first, steps, stride)``: the sum of ``make(machine, traffic)(context)`` over contexts."""
 
 
 class Machine(Protocol):
@@ -179,7 +78,10 @@ class Machine(Protocol):
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         """The fullest device that writes answers and, where they are others, that reads prompts."""
 
-    def clients(self, t: Traffic, a: Algebra) -> tuple[Loop, Any] | None:
+    def prompts(self, t: Traffic) -> Any:
+        """Prompts that a replica of readers holds at once."""
+
+    def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
         """What clients in a closed loop see, and how many loops run side by side; None where the batch says it."""
 
     def take(self, index: Any) -> Machine:
@@ -214,7 +116,14 @@ class Replicated:
         found = [replica_memory(self.writer, t.length, self.draft)]
         return [*found, replica_memory(self.reader, t.prompt)] if self.apart else found
 
-    def clients(self, t: Traffic, a: Algebra) -> tuple[Loop, Any] | None:
+    def draft_step(self, batch: Any, context: Any) -> Any:
+        """One step of the draft model, which writes for one group of a pipeline at a time."""
+        return Decoder(self.writer, batch, self.draft).draft_step(context)
+
+    def prompts(self, t: Traffic) -> Any:
+        return t.together
+
+    def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
         return None
 
     def take(self, index: Any) -> Replicated:
@@ -263,8 +172,20 @@ class Engines:
         found = [engine_memory(self.writer, t.length, self.draft)]
         return [*found, engine_memory(self.reader, t.prompt)] if self.apart else found
 
-    def clients(self, t: Traffic, a: Algebra) -> tuple[Loop, Any] | None:
+    def draft_step(self, batch: Any, context: Any) -> Any:
+        """One step of the draft model."""
+        return 0.0 if self.draft is None else self.draft.time(batch, context).total
+
+    def prompts(self, t: Traffic) -> Any:
+        if t.concurrency is None or self.draft is not None:
+            return t.together
+        ranks = self.reader.deployment.attention_dp
+        budget = self.writer.engine.prefill_budget if t.chunk is None else t.chunk
+        return ranks * ceil(minimum(maximum(t.concurrency / t.prefills / ranks, 1.0), maximum(1.0, budget / t.prompt)))
+
+    def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
         if self.draft is not None:
+            # No closed loop was measured with a draft model: as many as there is room for are answered together.
             return None
         if not _some(t.cached > 0):
             return self._loop(t, a)
@@ -273,7 +194,7 @@ class Engines:
         short = replace(t, prompt=t.new, cached=0)
         loop, copies = self._loop(short, a)
         tag = a.under(ANSWER)
-        means = [sum_over_steps(_writing(tag), self, u, u.prompt, u.answer) / u.answer for u in (t, short)]
+        means = [total(_writing(tag), self, u, u.prompt, u.answer) / u.answer for u in (t, short)]
         tpot = loop.tpot + (means[0] - means[1])
         before, after = (value_of(loop.ttft) + t.answer * value_of(each) for each in (loop.tpot, tpot))
         slower = before / after
@@ -290,24 +211,12 @@ class Engines:
         return found, f"90 % of the {of} of {found.rows} measured {pools}serving runs"
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
-        h = t.habits
-        each = t.concurrency if self.apart else maximum(t.concurrency / t.replicas, 1.0)
-        clients = Clients(each, t.prompt, t.answer, h.shortest, h.rounds, h.random)
-        common: dict[str, Any] = {"token_budget": t.chunk, "drafted": h.drafted, "acceptance": h.acceptance, "a": a}
-        common["server"] = h.server
         if self.apart:
-            slots = None if h.slots is None else h.slots * t.replicas
-            loop = disaggregated_loop(
-                self.reader, t.prefills, self.writer, t.replicas, clients, network=t.network, slots=slots, **common
-            )
-            return loop, 1.0
-        engine: dict[str, Any] = {
-            "poll_steps": h.poll_steps,
-            "wait_steps": h.wait_steps,
-            "slots": h.slots,
-            "warm": h.warm,
-        }
-        return closed_loop(self.reader, clients, **engine, **common), t.replicas
+            clients = Clients(t.concurrency, t.prompt, t.answer, t.habits)
+            pools = self.reader, t.prefills, self.writer, t.replicas
+            return disaggregated_loop(*pools, clients, network=t.network, token_budget=t.chunk, a=a), 1.0
+        clients = Clients(maximum(t.concurrency / t.replicas, 1.0), t.prompt, t.answer, t.habits)
+        return closed_loop(self.reader, clients, token_budget=t.chunk, a=a), t.replicas
 
     def take(self, index: Any) -> Engines:
         return self
@@ -337,16 +246,18 @@ class Served:
     bound: str | None = None
 
 
+def loads(machine: Machine, t: Traffic, memories: list[DeviceMemory] | None = None) -> list[tuple[DeviceMemory, Any]]:
+    """The fullest devices, and the sequences that each holds: answers of a batch, and prompts where others read them."""
+    found = machine.memories(t) if memories is None else memories
+    return list(zip(found, (t.batch, machine.prompts(t)), strict=False))
+
+
 def _writing(tag: Tag) -> Callable[[Machine, Traffic], Callable[[Any], Any]]:
     return lambda machine, traffic: machine.writing(traffic, tag)
 
 
 def _some(condition: Any) -> bool:
     return condition if isinstance(condition, bool) else bool(condition.any())
-
-
-Sum = Callable[..., Any]
-"""``total(make, machine, traffic, first, steps, stride)``: the sum of ``make(machine, traffic)(context)`` over contexts."""
 
 
 def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = sum_over_steps) -> Times:
@@ -391,7 +302,7 @@ def serve(
 ) -> Served:
     """What requests of an admitted traffic see; ``times`` where they are known already."""
     if t.concurrency is not None:
-        looped = machine.clients(t, a)
+        looped = machine.clients(t, a, total)
         if looped is not None:
             loop, copies = looped
             stall = 0.0 if machine.apart else loop.prompt_step

@@ -36,6 +36,7 @@ FIELDS = {
     "data_utilization": "utilization",
     "kv_cache": "kv_cache_size",
     "max_batch": "max_batch_size",
+    "longest_context": "longest_context",
 }
 """Metrics that are fields of resolvers with an equation of their own."""
 
@@ -119,6 +120,9 @@ FORMULAS = written(r"""
     accelerator_power: p = TDP w / (1 + (w / k)^16)^(1/16), with w = i + f b^e + m u + a v
         p = \mathrm{TDP}\,\frac{w}{(1 + (w/k)^{16})^{1/16}},\quad w = i + f\,b^e + m\,u + a\,v
         TDP = tdp, i = idle, f = floor, b = busy, e = exponent, m = memory_share, u = memory_utilisation, a = arithmetic, v = arithmetic_utilisation, k = cap
+    accelerator_power: p = TDP (i + (1 - i) MFU)
+        p = \mathrm{TDP}\,(i + (1 - i)\,\mathrm{MFU})
+        TDP = tdp, i = idle, MFU = used
     energy_per_token: e = E / D
         e = E / D
         E = energy, D = work_of_the_run

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mlsysim.cases.pools import Pool, first_order_power
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
@@ -27,10 +29,11 @@ from mlsysim.plans.sheet import (
     spend,
 )
 from mlsysim.timing.engines import offered_memory
-from mlsysim.timing.power import Activity, power_constants, power_figures, power_of, serving_activity, waiting_share
+from mlsysim.timing.power import power_constants, power_figures, power_of, waiting_share
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit
 from mlsysim.walls.binding import NAMES, share_text
+from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval
 
 _DAYS = 1.0
@@ -85,6 +88,7 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         5,
     )
     sheet.add("feasibility", "max_batch", "Requests that fit in a replica", result.max_batch_size, 5)
+    sheet.add("feasibility", "longest_context", "Longest context of a request", result.longest_context, 5)
     sheet.add("performance", "ttft", "Time to the first token", quantity(served.ttft, "s").to("ms"), 4, bands["ttft"])
     sheet.add(
         "performance", "tpot", "Time of each further token", quantity(served.tpot, "s").to("ms"), 4, bands["tpot"]
@@ -186,13 +190,12 @@ def _bands(served: Served, part: ServingPart) -> dict[str, Any]:
 
 
 def _costs(sheet: Sheet, server: Server, served: Served) -> None:
-    plan, fleet, chip = sheet.plan, server.fleet, server.chip
+    plan, fleet = sheet.plan, server.fleet
     days = plan.ops.days or _DAYS
-    activity = _activity(server, served, chip)
-    power = None if activity is None else float(power_of(chip, activity))
-    if activity is not None and power is not None:
-        figures = power_figures(chip, activity)
-        sheet.facts |= figures | {"tdp": chip.tdp, "memory_share": figures.pop("memory")}
+    powers = [_power(sheet, server, served, chip, pool) for chip, pool in _pools(server, served)]
+    power = powers[0]
+    if power is not None:
+        chip = server.chip
         band = interval("energy per token", chip.metadata.key in power_constants()["provenance"]["measured"])
         ends = tuple(quantity(side, "W") for side in band.around(power)) if server.calibrated else None
         sheet.add("macro", "accelerator_power", "Power of an accelerator", quantity(power, "W"), 18, ends)
@@ -200,11 +203,7 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     idle = fleet.total_accelerators + decoding - served.devices
     if idle > 0:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
-    more = []
-    if server.decode_fleet is not None:
-        writer = server.decode_fleet.node.accelerator
-        does = _activity(server, served, writer)
-        more.append(Share(server.decode_fleet, 0.0, None if does is None else float(power_of(writer, does))))
+    more = [] if server.decode_fleet is None else [Share(server.decode_fleet, 0.0, powers[1])]
     spent = spend(sheet, fleet, days, 0.0, power, more)
     made = served.delivered(server.part) * served.mean_output * days * 86400.0
     if plan.ops.days is None:
@@ -226,29 +225,40 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
         )
 
 
-def _activity(server: Server, served: Served, chip: HardwareNode) -> Activity | None:
-    """What an accelerator that serves does; None where the zoo has no TDP for it, and its power is not known.
+def _pools(server: Server, served: Served) -> list[tuple[HardwareNode, Pool]]:
+    """The devices at work and their chip: one pool, or one that reads prompts and one that writes answers."""
+    reader, writer = _chips(server)
+    width = served.tp * served.pp * max(1, served.ep // served.tp)
+    if server.decode_fleet is None:
+        return [(reader, Pool(served.replicas, width))]
+    replicas = served.writers
+    rest = (served.devices - width * served.replicas) // replicas
+    return [(reader, Pool(served.replicas, width, writes=False)), (writer, Pool(replicas, rest, reads=False))]
+
+
+def _power(sheet: Sheet, server: Server, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
+    """Watts of an accelerator that serves; None where the zoo has no TDP for it. The facts are those of the first pool.
 
     It works in the share of the time that requests leave no gap; at a measured rate all of it, but for what the host takes.
     """
     if chip.tdp is None:
         return None
-    part, each = server.part, served.clients / served.replicas
-    delivered = served.delivered(part)
-    busy = min(1.0, delivered / served.requests) if served.requests > 0 and part.output_rate is None else 1.0
-    if part.host_bound:
-        busy *= waiting_share(chip)
-    return serving_activity(
-        server.model,
-        chip,
-        max(1, served.devices // served.replicas),
-        max(each, 1.0),
-        delivered * served.mean_output / served.replicas,
-        server.options["precision"],
-        served.prompt,
-        served.output,
-        busy,
-    )
+    part, precision, traffic = server.part, server.options["precision"], served.traffic(server.part.cached_prefix or 0)
+    requests = served.delivered(part)
+    if not server.calibrated:
+        peak = arithmetic_peak(chip, precision)[0]
+        mfu = requests * pool.operations(server.model, traffic) / (pool.devices * peak)
+        figures: dict[str, Any] = {"used": mfu, "idle": constant("idle_power_fraction").number}
+        watts = first_order_power(to_si(chip.tdp, "W"), mfu)
+    else:
+        busy = min(1.0, requests / served.requests) if served.requests > 0 and part.output_rate is None else 1.0
+        busy *= waiting_share(chip) if part.host_bound else 1.0
+        activity = pool.activity(server.model, chip, precision, traffic, requests, busy)
+        figures = power_figures(chip, activity)
+        figures["memory_share"], watts = figures.pop("memory"), power_of(chip, activity)
+    if pool.reads:
+        sheet.facts |= figures | {"tdp": chip.tdp}
+    return float(watts)
 
 
 def _chips(server: Server) -> tuple[HardwareNode, HardwareNode]:

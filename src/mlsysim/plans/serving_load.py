@@ -14,6 +14,7 @@ from typing import Any
 
 from mlsysim.cases.layout import divisors
 from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.fleet_text import parse_fleet
@@ -48,12 +49,19 @@ class Served:
     output_rate: float
     prompt: int
     output: int
-    range_ratio: float = 1.0
+    writers: int
+    """Replicas that write answers: the same that read prompts, unless they are a pool of their own."""
+    habits: Habits
+
+    def traffic(self, cached: int = 0) -> Traffic:
+        """What the replicas that write are at work on."""
+        active = self.result.active_requests or self.clients
+        return Traffic(self.prompt, self.output, active / self.writers, cached=cached, habits=self.habits)
 
     @property
     def mean_output(self) -> float:
         """Tokens of an answer on average."""
-        return self.output if self.range_ratio == 1 else max(self.output * (1 + self.range_ratio) / 2, 1.0)
+        return float(self.traffic().mean_answer)
 
     @property
     def latency(self) -> float:
@@ -182,20 +190,13 @@ class Server:
     def at(self, tp: int, pp: int, ep: int, replicas: int, clients: int) -> Served:
         """One layout under one load."""
         options = {**self.options, "tp_size": tp, "pp_size": pp, "ep_size": ep, "num_replicas": replicas}
-        # A draft model has no closed loop at calibrated fidelity: the batch is answered together.
-        looped = not (self.calibrated and "draft_model" in options)
-        options |= {"concurrency": clients} if looped else {"batch_size": max(1, round(clients / replicas))}
-        result = ServingModel().solve(self.model, self.chip, **options)
-        if looped:
-            ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
-            # A replica without a client answers nothing.
-            rate = to_si(result.output_tokens_per_sec, "1/s") * min(1.0, clients / replicas)
-        else:
-            ttft, tpot = to_si(result.ttft, "s"), to_si(result.itl, "s")
-            held = min(options["batch_size"] * replicas, clients)
-            rate = held * self.output / (ttft + (self.output - 1) * tpot)
-        spread = 1.0 if self.part.range_ratio is None else self.part.range_ratio
-        return Served(result, tp, pp, ep, replicas, clients, ttft, tpot, rate, self.prompt, self.output, spread)
+        result = ServingModel().solve(self.model, self.chip, **options, concurrency=clients)
+        ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
+        # A replica without a client answers nothing.
+        rate = to_si(result.output_tokens_per_sec, "1/s") * min(1.0, clients / replicas)
+        habits = Habits(shortest=1.0 if self.part.range_ratio is None else self.part.range_ratio)
+        load = (ttft, tpot, rate, self.prompt, self.output)
+        return Served(result, tp, pp, ep, replicas, clients, *load, options.get("decode_replicas", replicas), habits)
 
     def limits(self, served: Served) -> list[tuple[str, float, float]]:
         """Names of the plan's limits on times, what they are held against, and the limits, in seconds."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from mlsysim.cases.deployment import Deployment, check_degrees, language_model
 from mlsysim.cases.replica import Replica
-from mlsysim.cases.serve import Engines, Replicated, taken
+from mlsysim.cases.serve import Engines, Replicated
+from mlsysim.cases.traffic import taken
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
@@ -32,7 +33,6 @@ from mlsysim.walls.inputs import read_input
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-__all__ = ["COMMUNICATION", "COMPUTE", "NO_DESIGN", "Built", "Deployments", "Replicas"]
 
 COMPUTE, COMMUNICATION = 1, 14
 NO_DESIGN = -1

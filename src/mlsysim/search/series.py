@@ -14,8 +14,6 @@ import numpy as np
 
 from mlsysim.cases.phases import INNER_POINTS, ON_CHORD
 
-__all__ = ["Time", "sum_over_steps", "sums_over_steps"]
-
 Time = Callable[[Any, Any], Any]
 """Time at a context, at all points (None) or at those of an index."""
 

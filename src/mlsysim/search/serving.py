@@ -29,22 +29,21 @@ import numpy as np
 
 from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.phases import MAX_CHUNKS
-from mlsysim.cases.serve import Engines, Replicated, Traffic, serve
+from mlsysim.cases.pools import Pool, first_order_power
+from mlsysim.cases.serve import Engines, Replicated, loads, serve
+from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
-from mlsysim.models.demand import sequence_demand
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.search.deployments import NO_DESIGN, Built, Deployments, Replicas
 from mlsysim.search.series import sums_over_steps
-from mlsysim.search.serving_costs import Pool, ServingCosts
+from mlsysim.search.serving_costs import CostedPool, ServingCosts
 from mlsysim.search.serving_inputs import INPUTS, NUMBERS, inputs_of
-from mlsysim.timing.power import Activity, power_of, serving_activity
-from mlsysim.units.registry import to_si
+from mlsysim.timing.power import power_of
 from mlsysim.walls.inputs import CALIBRATED
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-__all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "evaluate"]
 
 MEMORY = 2
 
@@ -115,13 +114,11 @@ class ServingPoints:
         given = {*self.on_axes, *self.fixed}
         if "bandwidth_efficiency" in given:
             raise InputError("bandwidth_efficiency is for the first order; engines have their own.", field="efficiency")
-        if "concurrency" in given:
-            for name in ("draft_model", "prefill_batch_size", "cached_prefix_len"):
-                if name in given:
-                    raise InputError(
-                        f"calibrated, 'concurrency' and {name!r} cannot be given together; efficiency = 0.5 is first order.",
-                        field=name,
-                    )
+        if "concurrency" in given and "prefill_batch_size" in given:
+            raise InputError(
+                "calibrated, 'concurrency' and 'prefill_batch_size' cannot be given together; efficiency = 0.5 is first order.",
+                field="prefill_batch_size",
+            )
 
     # --- a tile -----------------------------------------------------------------------------------------------
 
@@ -186,7 +183,7 @@ class ServingPoints:
         x = self._traffic(given)
         memories = machine.memories(x)
         x = x.admitted(memories[0])
-        needed, fits = _memory(x, memories)
+        needed, fits = _fullest(loads(machine, x, memories))
         served = serve(machine, x, total=sums_over_steps(codes.size))
         answers = {
             "ttft_s": served.ttft,
@@ -199,9 +196,7 @@ class ServingPoints:
         x = replace(x, batch=served.active / x.replicas)
         tokens = served.requests * x.answer
         pools = self._pools(built, reader, writer, x, served.requests)
-        devices: Any = 0.0
-        for pool in pools:
-            devices = devices + pool.devices
+        devices = sum((pool.devices for pool in pools), 0.0)
         costs = self.costs.per_million(
             lambda name: self._column(columns, name, index),
             lambda name: _at(columns.positions[self.on_axes[name]], index),
@@ -241,67 +236,45 @@ class ServingPoints:
 
     # --- devices ----------------------------------------------------------------------------------------------
 
-    def _pools(self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any) -> list[Pool]:
+    def _pools(self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any) -> list[CostedPool]:
         """The devices at work: one pool, or one that reads prompts and one that writes answers."""
-        reading, writing = _operations(built.described.model, x)
+        chips, writes = built.chips, Pool(x.replicas, writer.width * writer.pp, reads=not built.apart)
+        found = [self._pool(built, chips[1], writer, writes, x, requests)]
         if not built.apart:
-            return [self._pool(built, 1, writer, x.replicas, requests * (reading + writing), x, requests)]
-        return [
-            self._pool(built, 0, reader, x.prefills, requests * reading, x, requests),
-            self._pool(built, 1, writer, x.replicas, requests * writing, x, requests),
-        ]
+            return found
+        reads = Pool(x.prefills, reader.width * reader.pp, writes=False)
+        return [self._pool(built, chips[0], reader, reads, x, requests), *found]
 
     def _pool(
-        self, built: Built, role: int, replica: Replicas, count: Any, rate: Any, x: Traffic, requests: Any
-    ) -> Pool:
-        devices = count * replica.devices
-        watts = None
-        if self.calibrated and built.chips[role].tdp is not None:
-            watts = _running(built, role, devices, count, x, rate, requests)
+        self, built: Built, chip: HardwareNode, replica: Replicas, pool: Pool, x: Traffic, requests: Any
+    ) -> CostedPool:
+        model, precision = built.described.model, built.described.precision
+        mfu = requests * pool.operations(model, x) / (pool.devices * replica.peak)
+
+        def power(utilization: Any) -> Any:
+            """Of a device that is in use so much of the time; in the unit of the TDP, which is kW."""
+            if not self.calibrated or chip.tdp is None:
+                return first_order_power(replica.tdp, mfu * utilization)
+            activity = pool.activity(model, chip, precision, x, requests * utilization, utilization)
+            return power_of(chip, activity) / 1000
+
         rents = dict(zip(self.deployments.commitments, replica.rents, strict=True))
-        return Pool(devices, replica.unit_cost, replica.tdp, rate / (devices * replica.peak), rents, watts)
+        return CostedPool(pool.devices, replica.unit_cost, mfu, rents, power)
 
 
-def _memory(x: Traffic, memories: list[DeviceMemory]) -> tuple[Any, Any]:
-    """Bytes that the fullest device needs, and whether it has them."""
-    writing = memories[0]
-    need = writing.used(x.batch)
-    if len(memories) == 1:
-        return need, need <= writing.capacity
-    reading = memories[1]
-    held = reading.used(x.together)
-    fuller = need / writing.capacity >= held / reading.capacity
-    return np.where(fuller, need, held), (need <= writing.capacity) & (held <= reading.capacity)
-
-
-def _operations(model: Any, x: Traffic) -> tuple[Any, Any]:
-    """Operations of the prompt and of the answer of one request; the latter at the mean length of the cache."""
-    reading = sequence_demand(model.totals, "prefill", 1, x.new, x.prompt - x.new, 1.0, 1.0, 0.0).flops
-    context = x.prompt + (x.answer - 1) / 2
-    return reading, x.answer * sequence_demand(model.totals, "decode", 1, 1, context, 1.0, 1.0, 0.0).flops
-
-
-def _running(built: Built, role: int, devices: Any, count: Any, x: Traffic, rate: Any, requests: Any) -> Any:
-    """Calibrated watts of one device of a deployment, at a share of the time in use."""
-    chip, precision = built.chips[role], built.described.precision
-    tokens = requests * x.answer
-    batch = np.maximum(x.active / count, 1e-9)
-    activity = serving_activity(
-        built.described.model, chip, devices / count, batch, tokens / count, precision, x.prompt, x.answer
-    )
-    if built.apart:
-        # Each pool does its own part of the operations; readers hardly wait for memory.
-        narrow = 0.5 if bytes_per_element(precision) < 2 else 1.0
-        peak = to_si(chip.compute.peak("bf16" if chip.compute.supports("bf16") else chip.compute.headline), "flop/s")
-        activity = Activity(rate * narrow / devices / peak, activity.memory if role else 0.0, 1.0, activity.converting)
-
-    def watts(utilization: Any) -> Any:
-        share = Activity(
-            activity.arithmetic * utilization, activity.memory * utilization, utilization, activity.converting
+def _fullest(pools: list[tuple[DeviceMemory, Any]]) -> tuple[Any, Any]:
+    """Bytes that the fullest device needs, and whether all have them."""
+    needed: Any = 0.0
+    share: Any = -1.0
+    fits: Any = True
+    for memory, held in pools:
+        used = memory.used(held)
+        needed, share = (
+            np.where(used / memory.capacity > share, used, needed),
+            np.maximum(used / memory.capacity, share),
         )
-        return power_of(chip, share)
-
-    return watts
+        fits = fits & (used <= memory.capacity)
+    return needed, fits
 
 
 def _at(values: Any, index: Any) -> Any:

@@ -25,13 +25,9 @@ from mlsysim.cases.money import rental_cost
 from mlsysim.cases.run import Run, per_million, run_work, spent_by
 from mlsysim.cases.run_inputs import LOCAL, electricity_price, fallback_price, maintenance_rate
 from mlsysim.infra.registry import Prices
-from mlsysim.physics.power import proportional_power
 from mlsysim.search.serving_inputs import COSTS, INPUTS
 from mlsysim.search.sites import sites_of
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.zoo.constants import constant
-
-__all__ = ["Pool", "ServingCosts", "listed_rent"]
 
 _HOURS = 1.0
 _OF_PLACES = ("pue", "wue", "carbon", "price")
@@ -39,18 +35,15 @@ _SECONDS = conversion_factor("h", "s")
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """Devices of one chip: how many, dollars and kW of each (not a number where unknown), and the share of the peak in use.
-
-    ``watts`` gives the power at a share of the time in use where it is calibrated; else it is in proportion to ``mfu``.
-    """
+class CostedPool:
+    """Devices of one chip: how many, dollars of each (not a number where unknown), the share of the peak in use, the rent by
+    commitment, and the kW of each by the share of the time in use."""
 
     devices: Any
     unit_cost: Any
-    tdp: Any
     mfu: Any
     rents: Mapping[str, Any]
-    watts: Any = None
+    power: Callable[[Any], Any]
 
 
 def listed_rent(chip: Any, commitment: str) -> float:
@@ -76,7 +69,6 @@ class ServingCosts:
         self.space, self.on_axes = space, on_axes
         self.fixed = {name: fixed.get(name, INPUTS[name].default) for name in COSTS}
         self.fixed["maintenance_fraction"] = maintenance_rate(self.fixed["maintenance_fraction"], Assumptions())
-        self.idle = constant("idle_power_fraction").number
         sites = sites_of(self._values("datacenter"), None)
         # What a place does not publish is None there, and not a number in the table.
         self.sites = np.array([[getattr(site, name) for site in sites] for name in _OF_PLACES], dtype=np.float64)
@@ -94,7 +86,11 @@ class ServingCosts:
         return tuple(value for value in self._values("cloud_price") if isinstance(value, str))
 
     def per_million(
-        self, column: Callable[[str], Any], places: Callable[[str], Any], pools: list[Pool], tokens_per_second: Any
+        self,
+        column: Callable[[str], Any],
+        places: Callable[[str], Any],
+        pools: list[CostedPool],
+        tokens_per_second: Any,
     ) -> dict[str, Any]:
         """Outputs for a million tokens. ``column`` gives an input at each point, ``places`` its places on its axis."""
         x = {n: column(n) if n in self.on_axes else self.fixed[n] for n in COSTS}
@@ -102,7 +98,9 @@ class ServingCosts:
         site = Site("", **{name: row[at] for name, row in zip(_OF_PLACES, self.sites, strict=True)})
         power: Any = 0.0
         for pool in pools:
-            power = power + Run(_HOURS, pool.devices, self._device(pool, x)).power
+            given = x["average_power"]
+            each = pool.power(x["utilization"]) if given is None else given / 1000
+            power = power + Run(_HOURS, pool.devices, each).power
         rented = x["cloud_price"] is not None
         spent = spent_by(Run(_HOURS, 1, power), site, None if rented else self._prices(x, pools, site))
         taken = spent.footprint
@@ -115,15 +113,7 @@ class ServingCosts:
             "litres_per_mtoken": per_million(taken.water, work),
         }
 
-    def _device(self, pool: Pool, x: Mapping[str, Any]) -> Any:
-        """kW of one device, as wall 18 has it."""
-        if x["average_power"] is not None:
-            return x["average_power"] / 1000
-        if pool.watts is not None:
-            return pool.watts(x["utilization"]) / 1000
-        return proportional_power(pool.tdp, self.idle, np.minimum(pool.mfu, 1.0) * x["utilization"])
-
-    def _rent(self, x: Mapping[str, Any], places: Callable[[str], Any], pools: list[Pool]) -> Any:
+    def _rent(self, x: Mapping[str, Any], places: Callable[[str], Any], pools: list[CostedPool]) -> Any:
         """Dollars of a rented hour."""
         total: Any = 0.0
         for pool in pools:
@@ -131,7 +121,7 @@ class ServingCosts:
             total = total + rental_cost(rent, pool.devices, _HOURS, x["utilization"])
         return total
 
-    def _prices(self, x: Mapping[str, Any], pools: list[Pool], site: Site) -> OwnPrices:
+    def _prices(self, x: Mapping[str, Any], pools: list[CostedPool], site: Site) -> OwnPrices:
         """What owning is paid by."""
         purchase: Any = 0.0
         for pool, own in zip(pools, (x["unit_cost"], x["decode_unit_cost"]), strict=False):
@@ -150,7 +140,7 @@ def _tariff(value: Any, site: Site) -> Any:
     return np.where(words == LOCAL, local, site.price)
 
 
-def _rent(given: Any, values: tuple[Any, ...], places: Callable[[str], Any], pool: Pool) -> Any:
+def _rent(given: Any, values: tuple[Any, ...], places: Callable[[str], Any], pool: CostedPool) -> Any:
     """USD/h of one device: a number, or what is listed for its chip."""
     if isinstance(given, str):
         return pool.rents[given]

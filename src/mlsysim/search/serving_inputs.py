@@ -15,8 +15,6 @@ from mlsysim.walls.inputs import CALIBRATED, Input
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 
-__all__ = ["COSTS", "DEPLOYMENT", "INPUTS", "NONE", "NUMBERS", "canonical", "inputs_of", "is_calibrated"]
-
 NONE = "none"
 """On an axis of draft models or of decode hardware: without."""
 

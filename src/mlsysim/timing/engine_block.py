@@ -24,7 +24,8 @@ ALL, DECODE, PROMPT, SAMPLED = "all", "decode", "prompt", "sampled"
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model on one instance of an engine. ``attention_dp`` ranks of ``tp`` devices each; experts over all of them."""
+    """A model on one instance of an engine. ``attention_dp`` ranks of ``tp`` devices each; experts over all of them, ``redundant``
+    ones twice."""
 
     model: TransformerWorkload
     chip: HardwareNode
@@ -36,6 +37,7 @@ class Deployment:
     moe_tp: int | None = None
     moe_ep: int = 1
     pp: int = 1
+    redundant: int = 0
 
     @property
     def devices(self) -> int:

@@ -45,8 +45,6 @@ from mlsysim.timing.profile import profile
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
 
-__all__ = ["Deployment", "EngineStep", "StepTime", "engine_step"]
-
 # Names of the times that a step is made of, the wall of collectives, and the forms.
 _PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
 _ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
@@ -144,7 +142,7 @@ class EngineStep:
         d = self.deployment
         total = sum(p.count * self._stored(p) for p in self.blocks.products if p.tokens != PROMPT)
         for count, routed in self.blocks.experts:
-            total += count * routed.parameters / d.moe_ep / self.moe_tp * self.weight
+            total += count * routed.parameters * (1 + d.redundant / routed.count) / d.moe_ep / self.moe_tp * self.weight
         if self.stack.vocab and not (self.stack.tied and self.stack.head):
             total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.half / d.tp
         return total * self.longest_stage
@@ -382,7 +380,8 @@ def engine_step(
     moe_tp: int | None = None,
     moe_ep: int = 1,
     pp: int = 1,
+    redundant: int = 0,
 ) -> EngineStep:
     """The steps of a deployment; equal deployments are built once."""
-    rest = (precision, cache_precision, tp, attention_dp, moe_tp, moe_ep, pp)
+    rest = (precision, cache_precision, tp, attention_dp, moe_tp, moe_ep, pp, redundant)
     return _built((_Held(model), _Held(chip), engine, *rest))

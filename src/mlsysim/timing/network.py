@@ -37,17 +37,6 @@ from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
-__all__ = [
-    "Group",
-    "Hierarchical",
-    "Network",
-    "Pipelined",
-    "Reduction",
-    "Tabled",
-    "chip_network",
-    "datasheet_network",
-]
-
 
 class Group(NamedTuple):
     """Ranks that talk to each other, and how many of them share a link domain."""

@@ -29,17 +29,6 @@ from mlsysim.timing.diffusion_time import denoiser, single_device_ideal
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 
-__all__ = [
-    "Activity",
-    "PowerTerms",
-    "diffusion_activity",
-    "energy_per_item",
-    "power_constants",
-    "power_of",
-    "power_terms",
-    "serving_activity",
-]
-
 
 @kernel("power: W [1, 2000], devices whole [1, 1e3], rate: 1/s [0.01, 1e6] -> energy: J")
 def energy_per_item(power: Any, devices: Any, rate: Any) -> Any:
@@ -90,7 +79,7 @@ class PowerTerms(NamedTuple):
 def power_terms(chip: HardwareNode, work: str = "serving") -> PowerTerms:
     """What the power of a kind of work is made of, below the cap."""
     c, tdp = _constants(chip, work), to_si(chip.tdp, "W")
-    return PowerTerms(tdp * c["idle"], tdp * c["floor"], tdp * c["memory"], tdp * c["arithmetic"], _wide_peak(chip))
+    return PowerTerms(tdp * c["idle"], tdp * c["floor"], tdp * c["memory"], tdp * c["arithmetic"], wide_peak(chip))
 
 
 def power_figures(chip: HardwareNode, activity: Activity, work: str = "serving") -> dict[str, Any]:
@@ -121,8 +110,14 @@ def waiting_share(chip: HardwareNode) -> float:
     return float(tables.get(chip.metadata.key, tables["default"])["waiting"])
 
 
-def _wide_peak(chip: HardwareNode) -> float:
+def wide_peak(chip: HardwareNode) -> float:
+    """The dense 16-bit peak, or that of the chip's own format."""
     return to_si(chip.compute.peak("bf16" if chip.compute.supports("bf16") else chip.compute.headline), "flop/s")
+
+
+def narrow_share(precision: str) -> float:
+    """What an operation counts against the 16-bit peak: half where it is narrower."""
+    return 0.5 if bytes_per_element(precision) < 2 else 1.0
 
 
 def serving_activity(
@@ -138,15 +133,15 @@ def serving_activity(
 ) -> Activity:
     """What each device does while a group of them serves a language model at a given rate of output tokens."""
     demand = model.demand("decode", batch_size=batch_size, seq_len=1, context=prompt + output / 2, precision=precision)
-    narrow = bytes_per_element(precision) < 2
-    operations = 2 * model.active_parameter_count * tokens_per_second * (1 + prompt / output) * (0.5 if narrow else 1.0)
+    narrow = narrow_share(precision)
+    operations = 2 * model.active_parameter_count * tokens_per_second * (1 + prompt / output) * narrow
     moved = (demand.weight_bytes + demand.cache_bytes) * tokens_per_second / batch_size
     experts = model.active_parameter_count < 0.9 * model.parameter_count
     return Activity(
-        operations / devices / _wide_peak(chip),
+        operations / devices / wide_peak(chip),
         moved / devices / to_si(chip.memory.bandwidth, "byte/s"),
         busy,
-        narrow and experts,
+        narrow < 1 and experts,
     )
 
 
@@ -156,4 +151,4 @@ def diffusion_activity(
     """What each device does while a group of them makes a batch of images in a given time."""
     operations = denoiser(model).operations * batch_size * steps * model.guidance_passes
     busy = min(1.0, single_device_ideal(model, chip, batch_size, steps) / (devices * seconds))
-    return Activity(operations / (devices * seconds * _wide_peak(chip)), 0.0, busy)
+    return Activity(operations / (devices * seconds * wide_peak(chip)), 0.0, busy)

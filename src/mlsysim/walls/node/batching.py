@@ -18,30 +18,26 @@ spread evenly up to the maximum), so the speed-up given here is a lower bound.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from mlsysim.cases.cache import DeviceMemory, remedies, wider_groups
-from mlsysim.cases.closed_loop import CLIENT_ROUNDS
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.deployment import language_model
-from mlsysim.cases.serve import Engines, Replicated, Traffic, serve
+from mlsysim.cases.serve import Engines, Replicated, serve
+from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.errors import InputError
 from mlsysim.timing.operator_times import untagged
 from mlsysim.units.fields import Words
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil
-from mlsysim.units.registry import quantity
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input
-from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION
-from mlsysim.walls.node.serving import deployment_of
+from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION, REPLICA, deployment_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
-from mlsysim.zoo.provenance import cite
 
 CARDS = """
 5 Batching: requests that share an accelerator
@@ -92,17 +88,12 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         "page_size": Input.of("tokens of a page of cache", "whole [1, 1e6]", 16),
         "precision": PRECISION,
         "efficiency": CALIBRATED_EFFICIENCY,
-        "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
-        "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
-        "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
-        "cache_precision": Input.of("number format of the cache", "precision", None),
         "max_seq_len": Input.of("tokens that static batching reserves for each request", "whole [1, 1e8]", None),
         "static_waste_fraction": Input.of(
             "part of a static reservation that stays empty, where max_seq_len is not given", "[0, 0.99]", 0.5
         ),
         "memory_fraction": MEMORY_FRACTION,
-        "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
-        "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
+        **REPLICA,
         "engine": ENGINE,
         "concurrency": CONCURRENCY,
         "output_len": Input.of(
@@ -131,7 +122,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         "Smaller pages are always better: beyond a few tokens per page the last page is already a rounding error.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> BatchingResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> BatchingResult:
         """Fill the memory beside the weights with paged caches and decode with as many requests."""
         model = language_model(x.model, "ContinuousBatchingModel")
         if not model.has_dimensions:
@@ -140,18 +131,16 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
                 "heads.",
                 field="model",
             )
-        calibrated = x.efficiency == CALIBRATED
-        if not calibrated:
+        if x.efficiency != CALIBRATED:
             assumed.pop("engine", None)
             if x.concurrency is not None or x.output_len is not None:
                 raise InputError("concurrency and output_len are for efficiency='calibrated'.", field="concurrency")
         deployment = deployment_of(x, "ContinuousBatchingModel")
         machine = deployment.machine(assumed)
-        replica = machine.writer if isinstance(machine, Replicated) else deployment.replicated({**assumed}).writer
+        replica = machine.writer if isinstance(machine, Replicated) else deployment.replicated(Assumptions()).writer
 
-        def memory(tokens: Any, **changes: Any) -> DeviceMemory:
-            holding = Traffic(prompt=tokens, answer=0)
-            return (replace(deployment, **changes).machine({}) if changes else machine).memories(holding)[0]
+        def memory(tokens: Any) -> DeviceMemory:
+            return machine.memories(Traffic(tokens, 0))[0]
 
         def token(sequences: int) -> float:
             return float(machine.writing(Traffic(x.seq_len, 1, sequences), untagged)(x.seq_len))
@@ -167,47 +156,41 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             assumed["active_requests"] = "times are those of one request, if it fitted"
         parts, _ = replica.decode(max(active, 1), x.seq_len)
         itl = token(max(active, 1))
-        ttft = float(machine.reading(Traffic(x.seq_len, 1, together=1), x.seq_len, untagged)(0))
-        static_itl = token(static) if static else math.inf
-        throughput = max(active, 1) / itl
-        static_throughput = static / static_itl
-        wider = wider_groups(model, x.hardware, x.tp_size, x.ep_size)
-        found = () if fits else remedies(lambda **changes: memory(held, **changes), 1, wider, replica.devices)
-        exact = replica.cache(x.seq_len)
-        outcome = BatchingResult(
+        throughput, static_throughput = max(active, 1) / itl, static / token(static) if static else 0.0
+        found = () if fits else deployment.remedies(Traffic(held, 0), 0, 1)
+        exact, paged = replica.cache(x.seq_len), replica.cache(held)
+        return BatchingResult.of(
+            assumed,
             feasible=fits,
-            assumptions=assumed,
             binding=self._binding(x, room, limit, parts, found),
-            throughput_tokens_per_sec=quantity(throughput, "1/second"),
+            throughput_tokens_per_sec=throughput,
             max_active_requests=limit,
             active_requests=active,
-            memory_fragmentation_pct=100 * (1 - exact / replica.cache(held)) if exact else 0.0,
-            paged_kv_cache_size=quantity(active * replica.cache(held), "byte"),
-            kv_cache_per_request=quantity(replica.cache(held), "byte"),
-            ttft=quantity(ttft, "s"),
-            itl=quantity(itl, "s"),
+            memory_fragmentation_pct=100 * (1 - exact / paged) if exact else 0.0,
+            paged_kv_cache_size=active * paged,
+            kv_cache_per_request=paged,
+            ttft=float(machine.reading(Traffic(x.seq_len, 1, together=1), x.seq_len, untagged)(0)),
+            itl=itl,
             speedup_vs_static=throughput / static_throughput if fits and static else None,
             static_active_requests=static,
-            static_throughput_tokens_per_sec=quantity(static_throughput, "1/second"),
+            static_throughput_tokens_per_sec=static_throughput,
             static_waste_pct=100 * waste,
-            memory_for_cache=quantity(max(room.capacity - room.fixed, 0.0) * replica.devices, "byte"),
+            memory_for_cache=max(room.capacity - room.fixed, 0.0) * replica.devices,
             bottleneck=parts.bound,
             remedies=found,
             **_loop(machine, x, assumed),
+            shown={
+                "capacity": room.capacity,
+                "weights": room.weights,
+                "reserve": room.reserve + room.workspace,
+                "request": room.each,
+                "tokens": x.seq_len,
+                "page": x.page_size,
+                "active": active,
+                "static": static,
+            },
+            cited={"model": x.model, "hardware": x.hardware},
         )
-        outcome._facts.shown = {
-            "capacity": room.capacity,
-            "weights": room.weights,
-            "reserve": room.reserve + room.workspace,
-            "request": room.each,
-            "tokens": x.seq_len,
-            "page": x.page_size,
-            "active": active,
-            "static": static,
-            "itl": itl,
-        }
-        outcome._facts.sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
-        return outcome
 
     @staticmethod
     def _static_request(x: Any, each: Callable[[Any], Any], assumed: dict[str, str]) -> tuple[float, float]:
@@ -254,7 +237,7 @@ def _loop(machine: Replicated | Engines, x: Any, assumed: dict[str, str]) -> dic
     assumed["clients"] = f"{CLIENT_ROUNDS} requests each, prompts of seq_len tokens"
     seen = serve(machine, Traffic(float(x.seq_len), float(x.output_len), concurrency=float(x.concurrency)))
     return {
-        "tpot": quantity(seen.tpot, "s"),
-        "ttft_at_concurrency": quantity(seen.ttft, "s"),
-        "output_tokens_per_sec": quantity(seen.requests * x.output_len, "1/second"),
+        "tpot": seen.tpot,
+        "ttft_at_concurrency": seen.ttft,
+        "output_tokens_per_sec": seen.requests * x.output_len,
     }

@@ -1,9 +1,19 @@
-"""Inputs that the serving walls share, and those that describe how clients ask and how an engine is set."""
+"""Inputs that the serving walls share, how clients ask and how an engine is set, and the deployment and traffic that they mean."""
 
 from __future__ import annotations
 
-from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES
-from mlsysim.walls.inputs import Input
+import math
+
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.deployment import Deployment, language_model
+from mlsysim.cases.phases import MAX_CHUNKS
+from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
+from mlsysim.errors import InputError
+from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, table_bytes
+from mlsysim.units.registry import quantity
+from mlsysim.vocabulary import Setting, worded
+from mlsysim.walls.inputs import CALIBRATED, Input, Inputs
+from mlsysim.zoo.constants import constant
 
 ENGINE = Input.of("serving engine, for efficiency='calibrated'", ENGINES, DEFAULT_ENGINE)
 CONCURRENCY = Input.of("clients in a closed loop, for efficiency='calibrated'", "whole [1, 1e6]", None, example="64")
@@ -13,6 +23,16 @@ MEMORY_FRACTION = Input.of(
     None,
     example="0.9",
 )
+
+REPLICA = {
+    "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
+    "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
+    "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
+    "cache_precision": Input.of("number format of the cache", "precision", None),
+    "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
+    "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
+}
+"""What shapes a replica."""
 
 LOAD = {
     "arrivals": Input.of(
@@ -39,3 +59,137 @@ LOAD = {
     "decode_replicas": Input.of("decode replicas, beside num_replicas for prefill", "whole [1, 1e7]", None),
 }
 """Of clients in a closed loop on a calibrated engine; None is the engine's or the benchmark's habit."""
+
+_DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
+_BOTH_FIDELITIES = (*_DECODE_LAYOUT, "redundant_experts")
+_DRAFT_ONLY = ("draft_acceptance_rate", "num_speculative_tokens")
+
+
+def chunks_of(x: Inputs, new: int) -> int:
+    """Passes of a prefill."""
+    return math.ceil(new / min(x.prefill_chunk_tokens or new, new))
+
+
+def check_serving(x: Inputs, assumed: Assumptions) -> None:
+    """Refuse what does not go together; forget what has no effect."""
+    calibrated = x.efficiency == CALIBRATED
+    for name in _DECODE_LAYOUT:
+        if x.decode_hardware is None and getattr(x, name) is not None:
+            raise InputError(f"{name} is for disaggregated serving; give decode_hardware.", field=name)
+    for name in () if calibrated else LOAD:
+        if name not in _BOTH_FIDELITIES and getattr(x, name) is not None:
+            raise InputError(f"{name} is for efficiency='calibrated'.", field=name)
+    if x.mtp_tokens and x.draft_model is not None:
+        raise InputError("mtp_tokens and draft_model cannot be given together.", field="mtp_tokens")
+    if x.cached_prefix_len > x.seq_len:
+        raise InputError(
+            worded(Setting("cached_prefix_len", x.cached_prefix_len), f" exceeds the prompt of {x.seq_len} tokens."),
+            field="cached_prefix_len",
+        )
+    if x.cached_prefix_len == x.seq_len:
+        assumed["prefill"] = "the last token of a wholly cached prompt is computed again, for its logits"
+    chunks = chunks_of(x, max(x.seq_len - x.cached_prefix_len, 1))
+    if chunks > MAX_CHUNKS:
+        raise InputError(
+            worded(
+                Setting("prefill_chunk_tokens", x.prefill_chunk_tokens),
+                f" would cut the prompt into {chunks:,} passes; at most {MAX_CHUNKS:,} are evaluated, so use at least "
+                f"{math.ceil(x.seq_len / MAX_CHUNKS)}.",
+            ),
+            field="prefill_chunk_tokens",
+        )
+    if x.draft_model is None:
+        for name in _DRAFT_ONLY:
+            assumed.pop(name, None)
+    if calibrated:
+        assumed["parts"] = "compute, memory and communication are bounds at the datasheet's rates"
+    else:
+        assumed.pop("engine", None)
+        if not x.model.has_dimensions:
+            assumed["cache"] = f"left out: {x.model.name} states no layers, hidden_dim and heads"
+    if x.output_len is None:
+        assumed["output_len"] = "not given: ITL is that of the first token after the prompt"
+    if x.concurrency is None:
+        return
+    if x.output_len is None:
+        raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
+    if not x.model.has_dimensions:
+        raise InputError(f"concurrency needs the size of the cache of {x.model.name}.", field="concurrency")
+    if calibrated and x.prefill_batch_size is not None:
+        raise InputError("concurrency and prefill_batch_size cannot be given together.", field="prefill_batch_size")
+
+
+def deployment_of(x: Inputs, resolver: str) -> Deployment:
+    """The deployment that the inputs of a serving wall describe."""
+    decode, draft = getattr(x, "decode_hardware", None), getattr(x, "draft_model", None)
+    calibrated = x.efficiency == CALIBRATED
+    return Deployment(
+        language_model(x.model, resolver),
+        x.hardware,
+        x.precision,
+        x.cache_precision,
+        x.tp_size,
+        x.pp_size,
+        x.ep_size,
+        decode,
+        None if draft is None else language_model(draft, resolver),
+        x.fabric,
+        x.engine if calibrated else None,
+        1.0 if calibrated else x.efficiency,
+        x.bandwidth_efficiency,
+        x.memory_fraction,
+        getattr(x, "redundant_experts", None) or 0,
+        getattr(x, "decode_tp_size", None),
+        getattr(x, "decode_ep_size", None),
+    )
+
+
+def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:
+    """What the inputs of wall 4 ask for."""
+    if x.decode_hardware is not None and x.network_bandwidth is None:
+        rate = x.fabric.bandwidth if x.fabric is not None else constant("infiniband_ndr_bandwidth").quantity
+        if x.efficiency == CALIBRATED:
+            rate = quantity(table_bytes("cache_transfer", "bandwidth"), "byte/s").to("GB/s")
+        assumed["network_bandwidth"] = f"{rate:g~P} between the prefill and the decode replica"
+    return Traffic(
+        prompt=x.seq_len,
+        answer=x.output_len or 1,
+        batch=x.batch_size,
+        together=x.prefill_batch_size,
+        cached=x.cached_prefix_len,
+        chunk=x.prefill_chunk_tokens,
+        drafted=x.num_speculative_tokens,
+        acceptance=x.draft_acceptance_rate,
+        replicas=x.decode_replicas or x.num_replicas,
+        prefill_replicas=x.num_replicas,
+        network=x.network_bandwidth,
+        habits=_habits(x, assumed),
+    )
+
+
+def _habits(x: Inputs, assumed: Assumptions) -> Habits:
+    """How clients ask, as given or as benchmarks do."""
+    if x.efficiency != CALIBRATED:
+        return Habits()
+    found = Habits(
+        shortest=1.0 if x.range_ratio is None else float(x.range_ratio),
+        rounds=CLIENT_ROUNDS if x.requests is None else max(1, round(x.requests / (x.concurrency or 1))),
+        random=x.arrivals == "random",
+        slots=x.max_num_seqs,
+        poll_steps=float(x.poll_steps or 1),
+        wait_steps=float(x.wait_steps or 0.0),
+        drafted=x.mtp_tokens or 0,
+        acceptance=float(x.draft_acceptance_rate) if "draft_acceptance_rate" in assumed.given else None,
+        warm=x.warm_up is not False,
+        server=not x.offline,
+    )
+    if x.concurrency is not None:
+        short, rounds = found.shortest, found.rounds
+        lengths = (
+            "all of the stated length" if short == 1 else f"between {short:g} times the stated length and all of it"
+        )
+        how = "at random times" if found.random else f"{rounds} {'requests' if rounds > 1 else 'request'} each"
+        assumed["clients"] = f"{how}, prompts and answers {lengths}"
+        if x.draft_model is not None:
+            assumed["clients"] = "answered together, as no closed loop was measured with a draft model"
+    return found

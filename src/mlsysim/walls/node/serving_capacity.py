@@ -16,22 +16,22 @@ Left out: bursts, uneven routing, failures of replicas (wall 15).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.serve import service_time
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
-from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import HARDWARE, MODEL, Input
+from mlsysim.walls.inputs import HARDWARE, MODEL, Input, Inputs
+from mlsysim.walls.node.engine_inputs import REPLICA
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.node.tail import TailLatencyModel
 from mlsysim.walls.result import Rate, Result, Time
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.provenance import cite
 
 P99 = 0.99
 
@@ -40,10 +40,7 @@ _MOST_SLOTS = 4096
 REPLICA_INPUTS: dict[str, Input] = {
     "output_len": Input.of("tokens of the answer", "whole [1, 1e8]", int(constant("serving_output_tokens").number)),
     "service_time_cv": TailLatencyModel.inputs["service_time_cv"],
-    **{
-        name: ServingModel.inputs[name]
-        for name in ("tp_size", "pp_size", "ep_size", "cache_precision", "bandwidth_efficiency", "fabric")
-    },
+    **REPLICA,
 }
 """Inputs of resolvers that serve requests on replicas."""
 
@@ -125,16 +122,16 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
     equations = written(r"""
         base_request_latency: S = TTFT + (n_out - 1) ITL
             S = \mathrm{TTFT} + (n_{\mathrm{out}} - 1)\,\mathrm{ITL}
-            TTFT = ttft in s, n_out = output_tokens, ITL = itl in s
+            TTFT = ttft in s, n_out = output_len, ITL = itl in s
         per_replica_qps_capacity: q = B / S
             q = B / S
-            B = batch, S = service in s
+            B = active_batch_size, S = base_request_latency in s
         utilization: rho = lambda S / (R B)
             \rho = \frac{\lambda S}{R\,B}
-            lambda = qps in 1/s, S = service in s, R = replicas, B = batch
+            lambda = qps in 1/s, S = base_request_latency in s, R = required_replicas, B = active_batch_size
         estimated_p99_latency: P(T > t) = 0.01 for c = R B slots
             P(T > t) = 0.01,\quad c = R\,B
-            rho = rho, R = replicas, B = batch, cv = cv
+            rho = utilization, R = required_replicas, B = active_batch_size, cv = service_time_cv
     """)
     known_fallacies = (
         "Replicas = rate x latency: at full load the queue grows without end, and P99 needs room to spare.",
@@ -142,7 +139,7 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
         "More replicas fix a latency target: they remove the wait, never the service time.",
     )
 
-    def _solve(self, x: SimpleNamespace, assumed: dict[str, str]) -> ServingCapacityResult:
+    def _solve(self, x: Inputs, assumed: Assumptions) -> ServingCapacityResult:
         """The fewest replicas that keep the P99 of requests within a target."""
         target = x.target_p99_latency_ms / 1e3
         served, replicas = self._choose(x, target, assumed)
@@ -156,39 +153,27 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
         p99 = served.service * (queue or alone).percentile(P99)
         least = int(offered // served.size) + 1
         bound = self._bound(served, replicas, least)
-        outcome = ServingCapacityResult(
+        return ServingCapacityResult.of(
+            assumed,
             feasible=served.fits and replicas is not None,
-            assumptions=assumed,
             binding=_binding(x, bound, served, replicas, least, p99, target),
             required_replicas=replicas,
             required_devices=None if replicas is None else replicas * served.detail.devices,
-            qps_target=quantity(x.qps, "1/second"),
-            qps_capacity=None if replicas is None else quantity(replicas * served.rate, "1/second"),
-            per_replica_qps_capacity=quantity(served.rate, "1/second"),
+            qps_target=x.qps,
+            qps_capacity=None if replicas is None else replicas * served.rate,
+            per_replica_qps_capacity=served.rate,
             utilization=rho,
-            target_p99_latency=quantity(target, "s"),
-            estimated_p99_latency=quantity(p99, "s"),
-            base_request_latency=quantity(served.service, "s"),
-            queue_wait_p99=None if queue is None else quantity(served.service * queue.wait_percentile(P99), "s"),
+            target_p99_latency=target,
+            estimated_p99_latency=p99,
+            base_request_latency=served.service,
+            queue_wait_p99=None if queue is None else served.service * queue.wait_percentile(P99),
             active_batch_size=served.size,
             max_batch_size=served.detail.max_batch_size,
-            ttft=quantity(served.ttft, "s"),
-            itl=quantity(served.itl, "s"),
+            ttft=served.ttft,
+            itl=served.itl,
             bottleneck=bound,
+            cited={"model": x.model, "hardware": x.hardware},
         )
-        outcome._facts.shown = {
-            "ttft": served.ttft,
-            "itl": served.itl,
-            "output_tokens": x.output_len,
-            "batch": served.size,
-            "service": served.service,
-            "qps": x.qps,
-            "replicas": replicas,
-            "rho": rho,
-            "cv": x.service_time_cv,
-        }
-        outcome._facts.sources = {"model": cite(x.model.metadata), "hardware": cite(x.hardware.metadata)}
-        return outcome
 
     @staticmethod
     def _choose(x: Any, target: float, assumed: dict[str, str]) -> tuple[ServedBatch, int | None]:

@@ -1,0 +1,66 @@
+"""Devices that serve, as pools: the operations of a request that a pool does, and the power that its devices draw for them.
+
+    first order      P = TDP (i + (1 - i) MFU)       MFU of the requests that are answered, as wall 18 has it
+    calibrated       the power of running kernels    :mod:`mlsysim.timing.power`
+
+A pool reads prompts, writes answers, or does both. Readers hardly wait for memory, writers hardly compute: apart, each has its own
+part of the operations, and the bytes are the writers'. Numbers may be arrays, for many points on the same chips.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.cases.traffic import Traffic
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.demand import sequence_demand
+from mlsysim.physics.power import proportional_power
+from mlsysim.timing.power import Activity, narrow_share, serving_activity, wide_peak
+from mlsysim.units.ops import maximum, minimum
+from mlsysim.zoo.constants import constant
+
+_LEAST = 1e-9
+
+
+def request_operations(model: Any, t: Traffic) -> tuple[Any, Any]:
+    """Operations of the prompt and of the answer of one request; the latter at the mean length of the cache."""
+    reading = sequence_demand(model.totals, "prefill", 1, t.new, t.prompt - t.new, 1.0, 1.0, 0.0).flops
+    context = t.prompt + (t.answer - 1) / 2
+    return reading, t.mean_answer * sequence_demand(model.totals, "decode", 1, 1, context, 1.0, 1.0, 0.0).flops
+
+
+def first_order_power(tdp: Any, mfu: Any) -> Any:
+    """Power of a device by the share of its peak in use, in the unit of its TDP."""
+    return proportional_power(tdp, constant("idle_power_fraction").number, minimum(mfu, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """``replicas`` of ``width`` devices each."""
+
+    replicas: Any
+    width: Any
+    reads: bool = True
+    writes: bool = True
+
+    @property
+    def devices(self) -> Any:
+        return self.replicas * self.width
+
+    def operations(self, model: Any, t: Traffic) -> Any:
+        """Operations of one request that are done here."""
+        reading, writing = request_operations(model, t)
+        return reading * self.reads + writing * self.writes
+
+    def activity(
+        self, model: Any, chip: HardwareNode, precision: str, t: Traffic, requests: Any, busy: Any = 1.0
+    ) -> Activity:
+        """What each device does while so many requests a second are answered by replicas with a batch of the traffic's."""
+        batch, tokens = maximum(t.batch, _LEAST), requests * t.mean_answer / self.replicas
+        found = serving_activity(model, chip, self.width, batch, tokens, precision, t.prompt, t.answer, busy)
+        if self.reads and self.writes:
+            return found
+        rate = requests * self.operations(model, t) * narrow_share(precision)
+        memory = found.memory if self.writes else 0.0
+        return Activity(rate / self.devices / wide_peak(chip), memory, busy, found.converting)

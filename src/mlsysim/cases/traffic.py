@@ -1,0 +1,122 @@
+"""What is asked of replicas: lengths, batches and clients, and how clients ask.
+
+Numbers may be arrays, one value for each of many points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from mlsysim.cases.cache import DeviceMemory
+from mlsysim.units.ops import ceil, maximum, minimum
+
+CLIENT_ROUNDS = 10
+"""Requests of each client, as benchmarks have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How clients ask and how an engine is set, beside what is asked for; for calibrated engines.
+
+    Lengths are spread evenly between ``shortest`` times the nominal ones and all of them; clients send ``rounds`` requests each, or as
+    many one by one at ``random`` times. ``slots`` the most requests of a replica at a time, ``drafted`` tokens
+    that the model's own heads draft, ``server`` whether there is a front end.
+    """
+
+    shortest: float = 1.0
+    rounds: int = CLIENT_ROUNDS
+    random: bool = False
+    slots: float | None = None
+    poll_steps: float = 1.0
+    wait_steps: float = 0.0
+    drafted: int = 0
+    acceptance: float | None = None
+    warm: bool = True
+    server: bool = True
+
+    def mean(self, length: Any) -> Any:
+        """The mean of lengths whose nominal one is given."""
+        return length if self.shortest == 1 else length * (1 + self.shortest) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Clients in a closed loop on one replica, or on a pool of them."""
+
+    concurrency: Any
+    prompt: Any
+    answer: Any
+    habits: Habits = Habits()
+
+    @property
+    def mean_prompt(self) -> Any:
+        return self.habits.mean(self.prompt)
+
+    @property
+    def mean_answer(self) -> Any:
+        return maximum(self.habits.mean(self.answer), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is asked. ``batch`` sequences are answered at once by each of ``replicas``; ``together`` of their prompts are read at
+    once (all of a batch unless given, one where clients come by themselves). With ``concurrency`` the batch follows from it."""
+
+    prompt: Any
+    answer: Any
+    batch: Any = 1.0
+    concurrency: Any = None
+    together: Any = None
+    cached: Any = 0
+    chunk: Any = None
+    drafted: Any = 0
+    acceptance: Any = 0.0
+    replicas: Any = 1
+    prefill_replicas: Any = None
+    network: Any = None
+    habits: Habits = Habits()
+
+    @property
+    def mean_answer(self) -> Any:
+        """Tokens of an answer on average."""
+        return maximum(self.habits.mean(self.answer), 1.0)
+
+    @property
+    def prefills(self) -> Any:
+        """Replicas that read prompts."""
+        return self.replicas if self.prefill_replicas is None else self.prefill_replicas
+
+    @property
+    def length(self) -> Any:
+        """Tokens that a sequence holds in the end."""
+        return self.prompt + self.answer
+
+    @property
+    def new(self) -> Any:
+        """Prompt tokens that are not found in the cache; of a wholly cached prompt the last is computed again."""
+        return maximum(self.prompt - self.cached, 1)
+
+    @property
+    def active(self) -> Any:
+        """Requests that are answered at once, over all replicas."""
+        held = self.batch * self.replicas
+        return held if self.concurrency is None else minimum(held, self.concurrency)
+
+    def admitted(self, memory: DeviceMemory) -> Traffic:
+        """The same with the batch that clients make: as many as a replica holds, the others wait."""
+        together = self.together
+        if self.concurrency is None:
+            return replace(self, together=self.batch if together is None else minimum(together, self.batch))
+        batch = maximum(minimum(ceil(self.concurrency / self.replicas), memory.sequences), 1.0)
+        batch = batch if self.habits.slots is None else minimum(batch, self.habits.slots)
+        return replace(self, batch=batch, together=1.0 if together is None else minimum(together, batch))
+
+    def take(self, index: Any) -> Traffic:
+        """The traffic of some of many points."""
+        return Traffic(**{field.name: taken(getattr(self, field.name), index) for field in fields(self)})
+
+
+def taken(value: Any, index: Any) -> Any:
+    """A number that all points share, or those of some of them."""
+    return value.take(index) if hasattr(value, "take") else value
