@@ -201,12 +201,6 @@ def test_rooms_are_ordered():
 
 PHYSICS = ("physics", "timing", "cases", "walls")
 
-# Modules that only calibrate reaches: forms that are scored and that no answer uses. This list may only get shorter.
-ONLY_SCORED = {
-    "cases.training_peak": "peak memory of a training step in PyTorch on one device, of our own measurements",
-    "timing.collectives": "collectives of measured tables; steps price theirs by the network of the chip's training constants",
-}
-
 
 def only_calibrated(package: Path) -> set[str]:
     """Modules of physics, timing, cases and walls that no module outside reaches but calibrate. Walls are asked by name."""
@@ -244,7 +238,7 @@ def only_calibrated(package: Path) -> set[str]:
 
 
 def test_no_form_is_scored_that_no_answer_uses():
-    assert only_calibrated(PACKAGE) == set(ONLY_SCORED)
+    assert only_calibrated(PACKAGE) == set()
 
 
 def test_a_form_of_calibrate_alone_is_caught(planted, tmp_path):

@@ -143,15 +143,16 @@ def test_an_unlisted_model_is_built_from_its_row():
 
 
 def test_memory_rows_ask_for_the_activations_of_the_plan():
-    """Korthikanti et al. count s b h (10 + 24/t + 5 a s/(h t)); a plan counts no dropout masks (2 of the 10), but logits."""
+    """Korthikanti et al. count s b h (10 + 24/t + 5 a s/(h t)); a plan counts logits too."""
     row = {**ROW, "reported_metric": "memory_activations", "recompute": "none", "unit": "GiB", "value": "1"}
     (prediction,) = TABLES["training"].predict(row)
     unit = 48 * 2048 * 4 * 6144 / 2**30
     logits = 4 * 2048 * 51200 / 8 * 8 / 2**30
-    assert prediction.predicted == pytest.approx(unit * (8 + 24 / 8 + 5 * 64 * 2048 / (6144 * 8)) + logits)
+    assert prediction.predicted == pytest.approx(unit * (10 + 24 / 8 + 5 * 64 * 2048 / (6144 * 8)) + logits)
     assert prediction.regime == "training memory" and prediction.low is None
     fused = TABLES["training"].predict({**row, "source": "megatron-bridge-26.06"})[0].predicted
-    assert prediction.predicted - fused == pytest.approx(unit * 5 * 64 * 2048 / (6144 * 8), rel=0.05)
+    masks_and_scores = 2 + 5 * 64 * 2048 / (6144 * 8)
+    assert prediction.predicted - fused == pytest.approx(unit * masks_and_scores)
 
 
 @pytest.mark.skipif(

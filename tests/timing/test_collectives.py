@@ -1,22 +1,25 @@
-"""Calibrated collectives: published points, limits and signs."""
+"""The network of measured libraries: published points, limits and signs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
-from mlsysim.timing.collectives import (
-    across_nodes,
-    bridged_pairs,
-    inside_domain,
-    start_of,
-    wire_and_steps,
-)
+from mlsysim.timing.collectives import measured_network, start_of, wire_and_steps
+from mlsysim.timing.network import Group
 
 LARGE = 512 * 2**20
+ADAPTER = 0.93 * 50e9
+
+
+def inside(chip, ranks, **more):
+    return measured_network(Hardware.get(chip), ranks, **more)
 
 
 @pytest.mark.parametrize(
@@ -25,15 +28,16 @@ LARGE = 512 * 2**20
 )
 def test_bus_bandwidth_of_large_all_reduces(chip, ranks, bus):
     wire, _ = wire_and_steps("all_reduce", ranks)
-    found = wire * LARGE / inside_domain("all_reduce", LARGE, ranks, Hardware.get(chip))
+    found = wire * LARGE / inside(chip, ranks).all_reduce(LARGE, Group(ranks, ranks))
     assert found == pytest.approx(bus, rel=0.15)
 
 
 def test_small_messages_cost_the_start_of_the_machine():
-    chip = Hardware.get("H100")
-    assert inside_domain("all_gather", 512, 2, chip) == pytest.approx(start_of(chip), rel=0.02)
-    assert inside_domain("all_gather", 512, 2, chip, start=1e-5) == pytest.approx(1e-5, rel=0.02)
-    assert inside_domain("all_reduce", 512, 8, chip) > 2 * start_of(chip)
+    start, pair = start_of(Hardware.get("H100")), Group(2, 2)
+    net = inside("H100", 8)
+    assert net.gather(512, pair) == pytest.approx(start, rel=0.02)
+    assert replace(net, link_latency=1e-5).gather(512, pair) == pytest.approx(1e-5, rel=0.02)
+    assert net.all_reduce(512, Group(8, 8)) > 2 * start
 
 
 def test_a_chip_of_the_generation_borrows_its_start():
@@ -41,31 +45,63 @@ def test_a_chip_of_the_generation_borrows_its_start():
     assert start_of(Hardware.get("TPU_v4")) == pytest.approx(8.5e-6)
 
 
-@given(st.floats(512, 1e9), st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]))
+KINDS = {
+    "all_reduce": lambda net, message: net.all_reduce(message, Group(8, 8)),
+    "all_gather": lambda net, message: net.gather(message, Group(8, 8)),
+    "all_to_all": lambda net, message: net.all_to_all(message, 8),
+    "exchange": lambda net, message: net.exchange(message / 4, 4, Group(16, 8), True),
+    "send": lambda net, message: net.send(message, True),
+}
+
+
+@given(st.floats(512, 1e9), st.sampled_from(sorted(KINDS)))
 def test_a_larger_message_never_takes_less(message, kind):
-    chip = Hardware.get("B200")
-    assert inside_domain(kind, message, 8, chip) <= inside_domain(kind, 1.5 * message, 8, chip)
-    assert inside_domain(kind, message, 8, chip) >= inside_domain(kind, message, 8, chip, link=2e12)
+    net, time = inside("B200", 8, fabric=ADAPTER), KINDS[kind]
+    assert time(net, message) <= time(net, 1.5 * message)
+    assert time(net, message) >= time(replace(net, link=2e12), message)
+
+
+def test_a_group_of_one_says_nothing():
+    net = inside("H100", 8, fabric=ADAPTER, hop=6e-6)
+    alone = Group(1, 1)
+    assert net.all_reduce(1e6, alone) == net.gather(1e6, alone) == net.exchange(1e6, 2, alone, False) == 0
+    assert net.gather_terms(alone) == (0, 0)
+
+
+def test_large_messages_are_a_start_and_seconds_a_byte():
+    """The terms are those of the gather where the slower protocol for short messages is not used."""
+    net = inside("H100", 8, fabric=ADAPTER, hop=6e-6)
+    for group in (Group(8, 8), Group(64, 8), Group(16, 1)):
+        start, each = net.gather_terms(group)
+        assert start + each * 1e9 == pytest.approx(net.gather(1e9, group), rel=1e-12)
+
+
+def test_arrays_of_groups_are_the_groups_one_by_one():
+    net = inside("H100", 8, fabric=ADAPTER, hop=6e-6)
+    ranks = np.array([1.0, 2.0, 8.0, 16.0, 512.0])
+    for call in (net.all_reduce, net.gather):
+        assert call(1e8, net.group(ranks)) == pytest.approx([call(1e8, net.group(float(n))) for n in ranks], rel=1e-12)
 
 
 def test_the_slowest_hop_sets_the_ring():
-    chip = Hardware.get("A100")
-    pair, four = (bridged_pairs("all_reduce", LARGE, n, chip, 300e9, 32e9) for n in (2, 4))
+    pair, four = (inside("A100", n, link=w).all_reduce(LARGE, Group(n, n)) for n, w in ((2, 300e9), (4, 32e9)))
     assert four > 8 * pair
 
 
 def test_between_nodes_the_adapter_decides():
     """nccl-tests issue 232: two nodes of one H100, 32 MiB in 812 us."""
-    chip = Hardware.get("H100")
-    assert across_nodes("all_reduce", 32 * 2**20, 2, 1, chip, 50e9) == pytest.approx(812e-6, rel=0.1)
-    assert across_nodes("all_reduce", LARGE, 4, 8, chip, 50e9) < across_nodes("all_reduce", LARGE, 4, 1, chip, 50e9)
-    assert across_nodes("send", LARGE, 2, 1, chip, 50e9) == pytest.approx(LARGE / 46.5e9, rel=0.01)
+    net = inside("H100", 8, fabric=ADAPTER)
+    assert net.all_reduce(32 * 2**20, Group(2, 1)) == pytest.approx(812e-6, rel=0.1)
+    assert net.all_reduce(LARGE, Group(32, 8)) < net.all_reduce(LARGE, Group(4, 1))
+    assert net.send(LARGE, False) == pytest.approx(LARGE / ADAPTER, rel=0.01)
 
 
-def test_unknown_collectives_and_missing_links_raise():
-    with pytest.raises(MLSysError, match="collective"):
-        inside_domain("broadcast", 1e6, 2, Hardware.get("H100"))
+def test_many_nodes_sum_in_a_tree():
+    """A ring over 1,024 nodes pays 2,046 start-ups, a tree 20."""
+    net = inside("H100", 8, fabric=ADAPTER)
+    assert net.all_reduce(1e4, Group(1024, 1)) == pytest.approx(20 * (1e4 / ADAPTER + 25e-6), rel=1e-9)
+
+
+def test_a_missing_link_raises():
     with pytest.raises(MLSysError, match="link"):
-        inside_domain("all_reduce", 1e6, 2, Hardware.get("RTX_4090"))
-    with pytest.raises(MLSysError, match="across nodes"):
-        across_nodes("all_to_all", 1e6, 2, 8, Hardware.get("H100"), 50e9)
+        inside("RTX_4090", 2)

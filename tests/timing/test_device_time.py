@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlsysim.cases.training_peak import training_peak
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -127,13 +126,3 @@ def test_software_is_documented(name):
 def test_unknown_software_is_refused():
     with pytest.raises(InputError, match="software"):
         software("fortran")
-
-
-def test_peak_memory_is_either_end_of_the_backward_pass():
-    small = training_peak(LLAMA, 1, 128)
-    assert small.peak == pytest.approx(small.state + small.gradients, rel=0.02)
-    large = training_peak(LLAMA, 4, 4096, mixed=False)
-    assert large.peak > large.state + large.saved
-    assert training_peak(LLAMA, 4, 4096, recompute="full").saved < 0.4 * training_peak(LLAMA, 4, 4096).saved
-    assert training_peak(Models.get("Mixtral_8x7B"), 1, 128) is None
-    assert training_peak(Models.get("ResNet50"), 1, 128) is None

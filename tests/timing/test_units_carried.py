@@ -21,11 +21,12 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
 from mlsysim.timing import engine_step, kernels, operator_times
+from mlsysim.timing.collectives import measured_network
 from mlsysim.timing.engine_block import Deployment
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import engine, engine_network
 from mlsysim.timing.kernels import Profile
-from mlsysim.timing.network import Group, Hierarchical, Pipelined, Reduction, Tabled
+from mlsysim.timing.network import Group, Hierarchical, Reduction, Tabled
 from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.timing.profile import profile
 from mlsysim.timing.software_stacks import software
@@ -117,19 +118,18 @@ def test_a_dropped_factor_is_noticed(carrying: None, monkeypatch: pytest.MonkeyP
 
 NETWORK = {"link": 450e9, "link_latency": 3e-6, "fabric": 50e9, "fabric_latency": 5e-6, "domain": 8}
 NETWORK_UNITS = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s"}
-RATES = {"reduce": 400e9, "exchange_rate": 300e9}
 
 
 @pytest.mark.parametrize("group", [Group(8, 8), Group(64, 8), Group(16, 1)], ids=str)
-@pytest.mark.parametrize("kind", [Hierarchical, Pipelined])
-def test_messages_carry_their_units(kind: Any, group: Group) -> None:
+@pytest.mark.parametrize("kind", ["hierarchical", "measured"])
+def test_messages_carry_their_units(kind: str, group: Group) -> None:
     """Every operation of a network gives seconds, and the plain number, under both algorithms."""
-    own = RATES if kind is Pipelined else {}
-    plain = kind(**NETWORK, **own)
-    units = NETWORK_UNITS | dict.fromkeys(own, "byte/s")
-    carrying = kind(
-        **{name: Q_(value, units[name]) if name in units else value for name, value in (NETWORK | own).items()}
-    )
+    plain: Any = Hierarchical(**NETWORK)
+    units = dict(NETWORK_UNITS)
+    if kind == "measured":
+        plain = measured_network(Hardware.get("H100"), 8, fabric=50e9, hop=5e-6)
+        units["far_start"] = "s"
+    carrying = replace(plain, **{name: Q_(getattr(plain, name), unit) for name, unit in units.items()})
     message = 1e8
     for operation, more in (
         ("all_reduce", (group,)),
@@ -145,6 +145,9 @@ def test_messages_carry_their_units(kind: Any, group: Group) -> None:
         assert found.to("s").magnitude == pytest.approx(expected, rel=1e-12), operation
         with pytest.raises(DimensionalityError):
             getattr(carrying, operation)(Q_(message, "flop"), *more)
+    if kind == "measured":
+        start, each = carrying.gather_terms(group)
+        assert start.check("[time]") and (each * Q_(1.0, "byte")).check("[time]")
 
 
 def carried_network(plain: Tabled) -> Tabled:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mlsysim.cases.recompute import NOTHING, Again
 from mlsysim.models.base import Workload
+from mlsysim.models.footprint import TEXTBOOK, Keeping
 
 __all__ = ["Job", "Overlap"]
 
@@ -55,11 +56,10 @@ class Job:
     straggler: Any = 1.0
     imbalance: Any = 1.0
     headroom: Any = 0.0
-    gathered: bool = False
+    keeps: Keeping = TEXTBOOK
     fp8_attention: bool = False
     deduplicated: bool = False
     predicted_tokens: int = 0
-    scores_kept: bool = False
 
     @property
     def frozen(self) -> bool:

@@ -23,7 +23,6 @@ from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
-from mlsysim.cases.capacity import inference_bytes
 from mlsysim.cases.joules import at_utilisation, watts_at
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.errors import InputError
@@ -31,6 +30,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.models.footprint import inference_bytes
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
@@ -321,3 +321,21 @@ def first_order_pass(
         energy=None if watts is None else watts * seconds,
         spilled=times.spilled,
     )
+
+
+def remedies(needed: float, available: float, precision: str, place: str = "") -> list[str]:
+    """The smallest changes that would make inference fit, cheapest first.
+
+    A microcontroller (``place`` says which of its memories is short) does not share a network with others: it takes a chip with
+    more of that memory.
+    """
+    found = []
+    if place:
+        return [f"use a smaller network or a chip with {needed / available:.2g} times as much {place}"]
+    weight = bytes_per_element(precision)
+    for name in ("fp8", "int4"):
+        if bytes_per_element(name) < weight and needed * bytes_per_element(name) / weight <= available:
+            found.append(f"store the weights in {name}")
+            break
+    found.append(f"use {math.ceil(needed / available)} devices")
+    return found

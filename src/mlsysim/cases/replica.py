@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mlsysim.cases.capacity import local_parameters
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
+from mlsysim.models.footprint import local_parameters
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time

@@ -81,7 +81,8 @@ def composed(
     ``hides`` is the share of the synchronisation that may run beside computing; ``window`` gives the computing that it may run
     beside, from the time that stages are busy.
     """
-    busy = a.grown("uneven stages", 14, "uneven", m * mean, m * longest)
+    # Even stages differ by rounding; none is shorter than their mean.
+    busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(longest, mean))
     bubble = a.loss("pipeline bubble", 14, "bubble", idle * (mean + waited))
     shown = data - minimum(hides * data, window(busy))
     step = busy + bubble + shown + update

@@ -143,7 +143,7 @@ def calibrated(
     moved = (update + 2 * states) * _owned(job, layout, dense, experts)
     moved = 0.0 * moved if job.frozen else moved
     # Frozen weights rest in the format of the arithmetic, and fp32 arithmetic reads parameters as they are.
-    cast_bytes = 0.0 if job.frozen or chip.product_bytes > HALF else stack.cast_bytes
+    cast_bytes = (0.0 if job.frozen or chip.product_bytes > HALF else 1.0) * stack.cast_bytes
     casts = stream(s, "casts of parameters", cast_bytes * (dense + experts), stack.elementwise_share)
     written = stream_time(moved, chip.bandwidth, chip.kernels.memory_bound.optimizer_share)
     updated = casts + a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)

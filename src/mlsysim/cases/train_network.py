@@ -25,7 +25,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.timing.network import Pipelined
+from mlsysim.timing.collectives import Measured
 from mlsysim.timing.runtimes import Runtime, band_of, reciprocal, runtime_for
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.zoo.intervals import Interval
@@ -41,10 +41,10 @@ class NetworkSoftware:
     inventory: Inventory
     chip: HardwareNode
     runtime: Runtime
-    network: Pipelined | None = None
+    network: Measured | None = None
 
     @classmethod
-    def of(cls, model: Any, chip: HardwareNode, name: str | None, network: Pipelined | None = None) -> NetworkSoftware:
+    def of(cls, model: Any, chip: HardwareNode, name: str | None, network: Measured | None = None) -> NetworkSoftware:
         """The software of a name, or the usual one."""
         return cls(inventory_of(model), chip, runtime_for(model, "training", name)[0], network)
 

@@ -40,6 +40,8 @@ __all__ = [
 
 HALF = bytes_per_element("bf16")
 """Bytes of an activation."""
+FLOP = 1.0
+"""An operation; a multiply-add has two."""
 
 
 class Setting(NamedTuple):
@@ -84,7 +86,7 @@ def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tup
         n = product.n / tp if product.split == "n" else product.n
         depth = product.k / tp if product.split == "k" else product.k
         rows = tokens if product.split else tokens / tp
-        operations = 2 * rows * n * depth
+        operations = 2 * FLOP * rows * n * depth
         weights, inputs, outputs = n * depth, rows * depth, rows * n
         forward = forward + _product(
             s, "products", operations, b * (weights + inputs) + HALF * outputs, chip.product_rate
@@ -118,7 +120,7 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
     backward: Any = 0.0
     for core in kind.cores:
         heads = core.heads / s.layout.tp
-        per_pair = 2 * heads * (core.qk + core.v)
+        per_pair = 2 * FLOP * heads * (core.qk + core.v)
         if stack.attention == "unfused":
             operations = per_pair * tokens * minimum(job.seq_len * 1.0, core.window)
             scores = heads * tokens * job.seq_len
@@ -185,7 +187,7 @@ def scan_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
     """Forward and backward times of a recurrence in chunks."""
     assert kind.scan is not None
     local = tokens / s.layout.tp
-    operations = local * kind.scan.operations
+    operations = FLOP * local * kind.scan.operations
     once = s.a.tag(
         "scan",
         1,
@@ -219,7 +221,7 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
     forward: Any = 0.0
     backward: Any = 0.0
     for n, depth in ((wide, e.inner), (e.inner, e.width)):
-        operations = 2 * rows * n * depth
+        operations = 2 * FLOP * rows * n * depth
         once = _product(s, "experts", operations, b * local * n * depth + b * rows * depth + HALF * rows * n, rate)
         forward, backward = forward + once, backward + once
         if not job.frozen:
@@ -257,6 +259,6 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
 def head_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
     """Output projection and loss, forward and backward, in 16 bit."""
     vocab = shape.vocab / s.layout.tp if shape.head else 0.0
-    operations = (2 if s.job.frozen else 3) * 2 * tokens * shape.hidden * vocab
+    operations = (2 if s.job.frozen else 3) * 2 * FLOP * tokens * shape.hidden * vocab
     products = s.a.tag("output head", 1, "peak", "head", operations / s.chip.half_rate, flop=operations)
     return products + stream(s, "loss", s.stack.loss_bytes * tokens * vocab, s.stack.elementwise_share)

@@ -57,6 +57,11 @@ class Trainer:
     host_link: float | None
     software: Software | NetworkSoftware | None = None
 
+    @property
+    def domain(self) -> Any:
+        """Accelerators that share links."""
+        return (self.software.chip.network if isinstance(self.software, Software) else self.net).domain
+
     def congested(self, factor: Any) -> Trainer:
         """The same with a slower fabric."""
         if self.software is None:

@@ -15,11 +15,12 @@ from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.schedule import in_flight
 from mlsysim.models.footprint import TrainingState, training_state
-
-__all__ = ["MODES", "fitting_change", "on_device", "on_host", "training_held", "training_state_of"]
+from mlsysim.vocabulary import Setting, worded
 
 MODES = ("none", "selective", "full")
 """Recomputation modes that a search tries, mildest first."""
+_RANK = 16
+"""Of the adapters that a remedy proposes."""
 
 
 def training_state_of(job: Job, layout: Layout) -> TrainingState:
@@ -41,10 +42,8 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         sequence_parallel=job.sequence_parallel,
         stages_in_flight=in_flight(layout),
         optimizer_offload=job.offload,
-        scores_kept=job.scores_kept,
-        weights_gathered=job.gathered and layout.pp > 1
-        if isinstance(layout.pp, int)
-        else job.gathered & (layout.pp > 1),
+        keeps=job.keeps,
+        several=layout.micro_batches * job.accumulation > 1,
     )
 
 
@@ -88,3 +87,26 @@ def fitting_change(job: Job, layout: Layout, capacity: float) -> dict[str, Any] 
             values = zip(now, (zero, mode, count), strict=True)
             return {name: value for name, value in values if value != now[name]}
     return None
+
+
+def training_remedies(job: Job, layout: Layout, capacity: float) -> list[str]:
+    """The smallest changes that would make a step fit on one device, cheapest first; only those that do."""
+
+    def fits(dp: int = layout.dp, **changes: Any) -> bool:
+        return bool(on_device(training_held(replace(job, **changes), replace(layout, dp=dp))) <= capacity)
+
+    found: list[str] = []
+    if job.recompute != "full" and fits(recompute="full"):
+        found.append(worded("recompute activations (", Setting("activation_recomputation", "full"), ")"))
+    for stage in range(job.zero + 1, 4):
+        if layout.dp > 1 and fits(zero=stage):
+            shared = f"share the state over the {layout.dp} data-parallel devices ("
+            found.append(worded(shared, Setting("zero_stage", stage), ")"))
+            break
+    if job.lora_rank is None and fits(lora_rank=_RANK):
+        found.append(worded("train adapters only (", Setting("is_lora", True), ")"))
+    for devices in (2**n for n in range(1, 17)):
+        if devices > layout.dp and fits(devices, recompute="full", zero=3):
+            found.append(f"use {devices} devices with ZeRO 3 and full recomputation")
+            break
+    return found or ["use a smaller batch or sequence: its activations alone do not fit"]

@@ -14,7 +14,6 @@ from typing import Any
 
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions
-from mlsysim.cases.capacity import training_remedies
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import RESERVE, Held
@@ -23,9 +22,10 @@ from mlsysim.cases.pass_times import Form, profile_band, refuse_runtime, say_pro
 from mlsysim.cases.recompute import again
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_network import NetworkSoftware, device_step
-from mlsysim.cases.training_memory import training_held
+from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
+from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
@@ -50,6 +50,7 @@ class TrainingStep:
     zero_stage: int = 0
     dp: int = 1
     lora_rank: int | None = None
+    calibrated: bool = False
 
 
 def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
@@ -98,7 +99,7 @@ def training_pass(
         return first_order_pass(work, device, efficiency, chip, held)
     assumed.pop("bandwidth_efficiency", None)
     check_known(step.model, chip, step.precision)
-    layers = isinstance(step.model, TransformerWorkload) and step.model.has_dimensions
+    layers = _by_its_layers(step.model)
     if fixed:
         seconds, band, words = _by_runtime(step, chip, runtime, assumed)
     else:
@@ -109,17 +110,23 @@ def training_pass(
     return timed if not layers else replace(timed, band=(timed.seconds / band.high, timed.seconds / band.low))
 
 
+def _by_its_layers(model: Workload) -> bool:
+    return isinstance(model, TransformerWorkload) and model.has_dimensions
+
+
 def _job(step: TrainingStep) -> Job:
+    software = stack(default_stack(1))
     return Job(
         step.model,
         step.precision,
         step.seq_len or 1,
         recompute=step.recompute,
-        again=again(step.recompute, stack(default_stack(1)).selective),
+        again=again(step.recompute, software.selective),
         zero=step.zero_stage,
         optimizer=step.optimizer,
         lora_rank=step.lora_rank,
         headroom=constant("allocator_overhead_fraction").number,
+        keeps=software.keeps if step.calibrated and _by_its_layers(step.model) else TEXTBOOK,
     )
 
 
@@ -192,15 +199,4 @@ def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) 
 
 def training_help(step: TrainingStep, available: float) -> list[str]:
     """The smallest changes that would make the step fit, its reserve included."""
-    return training_remedies(
-        step.model,
-        step.batch,
-        step.seq_len or 1,
-        step.precision,
-        available / (1 + constant("allocator_overhead_fraction").number),
-        optimizer=step.optimizer,
-        recompute=step.recompute,
-        zero_stage=step.zero_stage,
-        dp=step.dp,
-        lora_rank=step.lora_rank,
-    )
+    return training_remedies(_job(step), _layout(step), available)

@@ -57,9 +57,9 @@ FORMULAS = written(r"""
     model_state: M_W + M_G + M_O
         M_W + M_G + M_O
         M_W = weights, M_G = gradients, M_O = optimizer_state
-    activations: M_A = L m + r + V
-        M_A = L\,m + r + V
-        L = layers_kept, m = bytes_a_layer_keeps, r = bytes_of_the_layer_computed_again, V = bytes_of_the_logits
+    activations: M_A = L m + r + V + c
+        M_A = L\,m + r + V + c
+        L = layers_kept, m = bytes_a_layer_keeps, r = bytes_of_the_layer_computed_again, V = bytes_of_the_logits, c = bytes_of_cast_weights
     activations: M_A = B m
         M_A = B\,m
         B = samples_on_a_device, m = bytes_a_sample_keeps

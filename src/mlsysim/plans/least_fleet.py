@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from mlsysim.cases.losslaw import training_flops
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.constants import constant
 
 CHIPS = ("A100", "H100", "H200", "B200", "MI300X", "TPU_v5p")
 _MOST_NODES = 1 << 17
@@ -95,7 +97,8 @@ def _floor(plan: Plan, chip: str, step: int) -> int:
     if model.fixed_shape or model.parameters is None:
         return 1
     active = getattr(model, "active_parameters", None) or model.parameters
-    work = 6.0 * float(active.to("param").magnitude) * (plan.workload.tokens or 0.0)
+    cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
+    work = training_flops(cost, float(active.to("param").magnitude), plan.workload.tokens or 0.0)
     needed = work / (peak * to_si(plan.ops.deadline, "s")) / step
     nodes = 1
     while 2 * nodes <= needed and nodes < _MOST_NODES:

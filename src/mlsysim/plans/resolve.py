@@ -119,7 +119,9 @@ def _with_dimensions(model: str, dimensions: tuple[tuple[str, Any], ...]) -> Wor
         return TransformerWorkload(name=model, **given)
     if not isinstance(known, TransformerWorkload):
         raise InputError(f"{known.name} is not a transformer, so it has no such dimensions.", field="dimensions")
-    return type(known)(**{**_stated(known, "parameters", "active_parameters", "metadata"), **given})
+    # The width of the feed-forward network follows from a number of parameters.
+    without = ("ffn_dim",) if "parameters" in given else ()
+    return type(known)(**{**_stated(known, "parameters", "active_parameters", "metadata", *without), **given})
 
 
 def find_fleets(part: HardwarePart) -> Groups:
@@ -179,21 +181,20 @@ def _named_fleets(part: HardwarePart) -> Groups:
         return parse_fleet(part.on, part.fabric)
     name = part.name or ""
     kind, _ = find_system(name)
-    if kind == "cluster":
-        if part.nodes is not None or part.accelerators is not None:
-            found = parse_fleet(name, part.fabric).one
-            per_node = found.node.accelerators_per_node
-            count = part.nodes if part.nodes is not None else (part.accelerators or 0) // per_node
-            if count < 1 or (part.accelerators is not None and part.accelerators % per_node):
-                raise InputError(
-                    f"{part.accelerators} accelerators are no whole number of nodes of {per_node}.",
-                    field="accelerators",
-                )
-            return Groups((found.model_copy(update={"count": count}),))
-        return parse_fleet(name, part.fabric)
+    if kind not in ("cluster", "node"):
+        return parse_fleet(f"{part.nodes or part.accelerators or 1}x{name}", part.fabric)
+    groups, count = parse_fleet(name if kind == "cluster" else f"1x{name}", part.fabric), part.nodes
+    if part.accelerators is not None:
+        per_node = groups.one.node.accelerators_per_node
+        count, rest = divmod(part.accelerators, per_node)
+        if rest or not count:
+            text = f"{part.accelerators} accelerators are no whole number of nodes of {per_node}."
+            raise InputError(text, field="accelerators")
+    if count is None:
+        return groups
     if kind == "node":
-        return parse_fleet(f"{part.nodes or 1}x{name}", part.fabric)
-    return parse_fleet(f"{part.nodes or part.accelerators or 1}x{name}", part.fabric)
+        return parse_fleet(f"{count}x{name}", part.fabric)
+    return Groups((groups.one.model_copy(update={"count": count}),))
 
 
 def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:

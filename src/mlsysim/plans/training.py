@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.cases.losslaw import training_flops
+from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
@@ -33,11 +34,17 @@ from mlsysim.zoo.constants import constant
 
 _SECONDS_PER_DAY = 86400.0
 _STEP = "step"
+_OF_A_PASS = {"workload": ("phase", "steps", "random_arrivals", "measured_rate"), "parallelism": ("ring",)}
+"""Keys of a plan that a training step has no use for."""
 _STATE = ("weights", "gradients", "optimizer state")
 
 
 def evaluate_training(plan: Plan) -> Answer:
     """The answer to a training plan on one kind of accelerator."""
+    for part, names in _OF_A_PASS.items():
+        for name in names:
+            if getattr(getattr(plan, part), name) is not None:
+                raise InputError(f"{name} belongs to one pass; a training step has none.", field=name)
     groups = find_fleets(plan.hardware)
     fleet = groups.one
     if plan.ops.mtbf is not None:
@@ -131,6 +138,7 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult)
         names[1]: quantity(saved.each, "byte"),
         "bytes_of_the_layer_computed_again": quantity(saved.again, "byte"),
         "bytes_of_the_logits": quantity(saved.logits, "byte"),
+        "bytes_of_cast_weights": quantity(saved.casts, "byte"),
     }
     if model.parameters is not None:
         sheet.facts["parameters"] = _worked(model)

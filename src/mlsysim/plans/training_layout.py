@@ -24,19 +24,21 @@ _TOKENS_A_STEP = 4e6
 _SHARING = 64
 """Accelerators that share a sequence at most, where the batch is ours to choose."""
 
+_BESIDE = (
+    *("sequence_parallel", "overlap", "recomputed", "fp8_attention", "deduplicated_exchange"),
+    *("overlap_tp", "overlap_ep"),
+)
+"""Fields of a plan's parallelism that a search leaves as they are."""
 _PASSED = (
     *("tp", "pp", "ep", "cp", "virtual_stages", "schedule", "micro_batches", "zero", "recompute", "offload"),
-    *(
-        "sequence_parallel",
-        "overlap",
-        "recomputed",
-        "fp8_attention",
-        "deduplicated_exchange",
-        "overlap_tp",
-        "overlap_ep",
-    ),
+    *_BESIDE,
 )
 """Fields of a plan's parallelism that DistributedModel takes, under its own names."""
+_FIXED = {
+    **{name: name for name in ("tp", "pp", "dp", "ep", "cp", "micro_batch")},
+    **{"v_stages": "virtual_stages", "microbatch_count": "micro_batches", "zero_stage": "zero"},
+}
+"""Settings that a search holds where the plan gives them, and the plan's names of them."""
 
 
 def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
@@ -125,12 +127,16 @@ def _best_layout(
 ) -> ParallelismPart:
     """The best layout that fits, with what the plan has fixed kept."""
     split = plan.parallelism
-    limits: dict[str, Any] = {"max_cp": 16 if options["seq_len"] >= 32768 else 1}
-    for name in ("sequence_parallel", "overlap"):
-        if getattr(split, name) is not None:
-            options[python_name(f"parallelism.{name}")] = getattr(split, name)
-    if split.schedule is not None:
-        limits["schedule"] = split.schedule
+    given = {name: value for name in _BESIDE if (value := getattr(split, name)) is not None}
+    options |= {python_name(f"parallelism.{name}"): value for name, value in given.items()}
+    limits: dict[str, Any] = {"max_cp": split.cp or (16 if options["seq_len"] >= 32768 else 1)}
+    limits |= {f"max_{name}": value for name in ("tp", "pp", "ep") if (value := getattr(split, name)) is not None}
+    limits |= {name: value for name in ("recompute", "schedule") if (value := getattr(split, name)) is not None}
+    fixed = {name: value for name, key in _FIXED.items() if (value := getattr(split, key)) is not None}
+    if fixed:
+        limits["fixed"] = fixed
+    if split.offload is not None:
+        given["offload"] = limits["optimizer_offload"] = split.offload
     found = ParallelismOptimizer().solve(model=model, fleet=fleet, **options, **limits)
     best = found.best_config
     if not found.feasible:
@@ -150,11 +156,6 @@ def _best_layout(
     }
     if best.get("schedule") is not None:
         chosen["schedule"] = best["schedule"]
-    given = {
-        name: getattr(split, name)
-        for name in ("sequence_parallel", "overlap", "offload")
-        if getattr(split, name) is not None
-    }
     return ParallelismPart(**chosen, **given)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
@@ -20,6 +19,7 @@ from mlsysim.search.layouts import RECOMPUTE, Split
 from mlsysim.search.steps import best_by_value
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.step_inputs import job_of, trainer_of
+from mlsysim.walls.inputs import Inputs
 
 PASSED = tuple(
     name
@@ -183,8 +183,8 @@ class LayoutTimes:
             self.values["congestion_factor"]
         )
 
-    def _inputs(self, **settings: Any) -> SimpleNamespace:
-        return SimpleNamespace(**{**self.values, **settings})
+    def _inputs(self, **settings: Any) -> Inputs:
+        return Inputs({**self.values, **settings})
 
     def evaluate(self, layout: Layout, zero: int, mode: str, offload: float) -> tuple[float, float, float, bool]:
         """MFU, seconds, bytes and whether it fits and can be."""

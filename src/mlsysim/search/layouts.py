@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.cases.layout import divisors
@@ -57,8 +57,46 @@ def offload_fractions(given: Any) -> tuple[float, ...]:
     return tuple(sorted({float(value) for value in values}))
 
 
+FIXABLE = ("tp", "pp", "dp", "ep", "cp", "v_stages", "microbatch_count", "micro_batch", "zero_stage")
+"""Settings that a search may hold at one value; a micro-batch is the samples of one."""
+
+
+def fixed_settings(given: Any) -> dict[str, int]:
+    """Settings that every layout must have, checked."""
+    found = dict(given) if isinstance(given, dict) else {}
+    if found != (given or {}) or not all(name in FIXABLE and isinstance(n, int) for name, n in found.items()):
+        text = f"'fixed' is a table of whole numbers for {', '.join(FIXABLE)}, such as {{'tp': 8}}."
+        raise InputError(text, field="fixed")
+    return found
+
+
+def holding(split: Split, fixed: dict[str, int]) -> Split | None:
+    """What of a split has the fixed settings; None where nothing has."""
+    if any(getattr(split, name) != fixed[name] for name in ("tp", "pp", "dp", "cp") if name in fixed):
+        return None
+    size, stages = fixed.get("micro_batch"), fixed.get("v_stages")
+    counts = _only(split.micro_batches, fixed, "microbatch_count")
+    kept = replace(
+        split,
+        eps=_only(split.eps, fixed, "ep"),
+        pipelines=tuple(each for each in split.pipelines if stages in (None, each[1])),
+        micro_batches=tuple(m for m in counts if size is None or m * size == split.local),
+        zeros=_only(split.zeros, fixed, "zero_stage"),
+    )
+    return kept if kept.eps and kept.pipelines and kept.micro_batches and kept.zeros else None
+
+
+def _only(values: tuple[int, ...], fixed: dict[str, int], name: str) -> tuple[int, ...]:
+    return tuple(value for value in values if fixed.get(name, value) == value)
+
+
 def splits(x: Any) -> Iterator[Split]:
-    """Every split of the fleet in which everything divides."""
+    """Every split of the fleet in which everything divides and that has the fixed settings."""
+    fixed = fixed_settings(x.fixed)
+    return (kept for split in _divided(x) if (kept := holding(split, fixed)) is not None)
+
+
+def _divided(x: Any) -> Iterator[Split]:
     model, accelerators = x.model, x.fleet.total_accelerators
     heads = getattr(model, "heads", None) or 1
     layers = getattr(model, "layers", None) or 1

@@ -98,6 +98,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             (0.0,),
             assumed="0: all of it on the devices",
         ),
+        "fixed": Input.of("settings that every layout has, such as {'tp': 8}", "object", None),
         "compare_to": Input.of("a layout to rank among the others, such as {'tp': 8, 'pp': 16}", "object", None),
         **{name: DistributedModel.inputs[name] for name in PASSED if name not in _OWN},
         "overlap_comm": replace(DistributedModel.inputs["overlap_comm"], default=True),
@@ -124,7 +125,8 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         table, searched = evaluate(shared, list(splits(x)), modes, fractions)
         if not len(table):
             raise InputError(
-                f"None of {searched} layouts of {x.model.name} on {x.fleet.total_accelerators} x {chip.name} fits: "
+                f"None of {searched} layouts of {x.model.name} on {x.fleet.total_accelerators} x {chip.name} fits"
+                f"{' with ' + ', '.join(f'{n} {v}' for n, v in x.fixed.items()) if x.fixed else ''}: "
                 "use more accelerators, a batch that divides, or allow ZeRO 3 and full recomputation."
             )
         return self._answer(x, assumed, shared, table, searched)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ from mlsysim.timing.stacks import default_stack
 from mlsysim.units.ops import where
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
-from mlsysim.walls.inputs import CALIBRATED, read_input
+from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input
 
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "evaluate"]
 
@@ -101,7 +100,7 @@ class TrainingPoints:
         saved = run_checkpoint(self.model, self.fleet, self.fleet.total_accelerators, *formats)
         self.costs = RunCosts(self.fleet, given, saved)
         self.values = values
-        x = SimpleNamespace(**values)
+        x = Inputs(values)
         self.schedule = schedule_given(x)
         try:
             self.trainer = trainer_of(x, Assumptions(self.given))
@@ -165,20 +164,16 @@ class TrainingPoints:
         if "optimizer_offload" in numbers and numbers["optimizer_offload"].any():
             host_link(self.fleet.node.accelerator)
 
-    def _inputs(self, numbers: Mapping[str, Any]) -> SimpleNamespace:
+    def _inputs(self, numbers: Mapping[str, Any]) -> Inputs:
         """Inputs of the step with the columns in place; whole numbers as floats, as the columns are."""
-        x = SimpleNamespace(**self.values)
-        x.nodes, x.accelerators = float(self.fleet.count), None
-        x.micro_batch, x.dp = self.micro_batch, self.dp
-        x.__dict__.update(numbers)
-        per_node = self.fleet.node.accelerators_per_node
-        if x.accelerators is None and x.dp is not None and not self.counted and "nodes" not in numbers:
-            x.accelerators = 1.0 * x.dp * x.tp_size * x.pp_size * x.cp_size
-        if x.accelerators is None:
-            x.accelerators = x.nodes * per_node
-        else:
-            x.nodes = x.accelerators / per_node
-        return x
+        sizes = {"nodes": float(self.fleet.count), "accelerators": None, "micro_batch": self.micro_batch, "dp": self.dp}
+        x = Inputs({**self.values, **sizes, **numbers})
+        per_node, accelerators = self.fleet.node.accelerators_per_node, x.accelerators
+        if accelerators is None and x.dp is not None and not self.counted and "nodes" not in numbers:
+            accelerators = 1.0 * x.dp * x.tp_size * x.pp_size * x.cp_size
+        if accelerators is None:
+            return x.but(accelerators=x.nodes * per_node)
+        return x.but(accelerators=accelerators, nodes=accelerators / per_node)
 
     def _divided(self, x: Any, size: int) -> tuple[Any, Any, Any, np.ndarray]:
         """Data-parallel degree, samples and micro-batches of each replica, and which layouts divide."""

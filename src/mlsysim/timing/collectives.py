@@ -1,11 +1,13 @@
-"""Calibrated fidelity for collectives: inside a link domain, over a bridge or a host's PCIe, and across nodes.
+"""The network of measured libraries: what a message costs by its size, inside a link domain, over a bridge or a host's bus, and across
+nodes. Training steps ask it, and published tables of collectives are scored through it.
 
 Inside a link domain (:func:`mlsysim.physics.operators.link_time`) a collective has a start-up time that belongs to the machine
 and its software, a cost for each step, a local copy, and two protocols of which the faster is used; all-reduce on eight ranks
 and more may be done in the switch. All-to-all is no ring and has constants of its own.
 
-    across nodes    reduce-scatter inside, all-reduce of each rank's share between nodes over the adapters, all-gather inside;
-                    with one rank in each node only the middle part
+    gather across domains      one chunked ring through all ranks: the start-up once and a hop for each domain; the slower of link
+                               and adapters sets the pace, and a ring leaves a domain over as many adapters as it has ranks there
+    all-reduce across domains  gathers inside, and of each rank's share the faster of a ring and a tree between nodes
 
 The slowest hop sets the pace of a ring: four devices that are bridged in pairs run at the speed of PCIe between the pairs.
 Constants: ``data/collectives.toml``. The start-up time of a machine may be given (one measured number halves the error);
@@ -14,32 +16,33 @@ without it that of the chip's profile or the class default holds, within a facto
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.collectives import ring_all_reduce, send
+from mlsysim.physics.collectives import ring_all_reduce, ring_time, send, tree_all_reduce
 from mlsysim.physics.operators import link_time
-from mlsysim.units.ops import minimum
+from mlsysim.timing.network import Group, Network, copies
+from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.registry import Q_, to_si
 
-__all__ = [
-    "COLLECTIVES",
-    "SWITCHED_RANKS",
-    "across_nodes",
-    "bridged_pairs",
-    "collective_constants",
-    "inside_domain",
-    "wire_and_steps",
-]
-
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 SWITCHED_RANKS = 8
 """Smallest group for which reduction in the switch was seen to be used."""
+
+
+class Protocol(NamedTuple):
+    """What a kind of collective reaches on a link; see :func:`mlsysim.physics.operators.link_time`."""
+
+    copy_share: float
+    efficiency: float
+    eager_share: float
+    rendezvous: float
 
 
 @cache
@@ -49,16 +52,80 @@ def collective_constants() -> dict[str, Any]:
 
 
 def wire_and_steps(kind: str, ranks: Any) -> tuple[Any, Any]:
-    """How often the message crosses a link, and how many steps a ring takes."""
+    """How often the message of a collective inside a domain crosses a link, and how many steps it takes."""
+    around = (ranks - 1) / ranks
     if kind == "all_reduce":
-        return 2 * (ranks - 1) / ranks, 2 * (ranks - 1)
-    if kind in ("all_gather", "reduce_scatter"):
-        return (ranks - 1) / ranks, ranks - 1
-    if kind == "all_to_all":
-        return (ranks - 1) / ranks, 1 + collective_constants()["exchange"]["steps"] + 0 * ranks
-    if kind == "send":
-        return 1.0 + 0 * ranks, 1 + 0 * ranks
-    raise unknown_name("collective", kind, COLLECTIVES)
+        return 2 * around, 2 * (ranks - 1)
+    return around, 1 + collective_constants()["exchange"]["steps"] + 0 * ranks if kind == "all_to_all" else ranks - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Network):
+    """``link`` is a link's line rate, ``link_latency`` the start-up time of the machine, ``fabric`` what a rank reaches of its
+    adapter, ``fabric_latency`` one hop of a ring, ``far_start`` the start-up of a message between nodes.
+
+    ``switched`` links reduce in the switch, ``dispatch`` is the share of an all-to-all's rate that routed tokens reach.
+    """
+
+    far_start: Any
+    ring: Protocol
+    swap: Protocol
+    switched: bool = False
+    dispatch: float = 1.0
+
+    def _inside(self, kind: str, message: Any, ranks: Any) -> Any:
+        """A collective inside a domain; one rank alone takes no time."""
+        several = maximum(1.0 * ranks, 2.0)
+        how, link = (self.swap, self.link * self.dispatch) if kind == "all_to_all" else (self.ring, self.link)
+        share = collective_constants()["ring"]["step_share"]
+        wire, steps = wire_and_steps(kind, several)
+        time = link_time(message, several, wire, steps, link, self.link_latency, share, *how)
+        return minimum(ranks - 1.0, 1.0) * time
+
+    def all_reduce(self, message: Any, g: Group) -> Any:
+        """Sum over the group, known to all."""
+        near = self._inside("all_reduce", message, g.inside)
+        if self.switched:
+            table = collective_constants()["in_switch"]
+            switch = self.link_latency * (1 + table["start"]) + message / (table["share"] * self.link)
+            near = where(g.inside >= SWITCHED_RANKS, minimum(near, switch), near)
+        piece, nodes = message / g.inside, maximum(g.domains, 2.0)
+        between = (f(piece, nodes, self.fabric, self.far_start) for f in (ring_all_reduce, tree_all_reduce))
+        return where(g.domains > 1, 2 * self._inside("all_gather", message, g.inside) + minimum(*between), near)
+
+    def gather(self, message: Any, g: Group) -> Any:
+        """Each rank ends with all of a message of which it held a share; a reduce-scatter takes as long."""
+        start, each = self._ring(g)
+        return where(g.domains > 1, start + each * message, self._inside("all_gather", message, g.inside))
+
+    def gather_terms(self, g: Group) -> tuple[Any, Any]:
+        """The same for large messages, as a start and seconds a byte that many points and pieces share."""
+        copied = self.ring.copy_share / g.inside / (self.ring.efficiency * self.link) * minimum(g.ranks - 1.0, 1.0)
+        start, each = self._ring(g)
+        return start, each + where(g.domains > 1, 0.0 * copied, copied)
+
+    def _ring(self, g: Group) -> tuple[Any, Any]:
+        """Start and seconds a byte of a chunked ring through all ranks."""
+        steps = collective_constants()["ring"]["step_share"] * (maximum(g.inside - 1.0, 1.0) - 1)
+        begun = self.link_latency * (1 + steps + self.ring.rendezvous)
+        rates = (g.ranks, g.inside, self.ring.efficiency * self.link, self.fabric)
+        nothing = 0.0 * self.link * self.link_latency
+        return ring_time(nothing, *rates, begun, self.fabric_latency), ring_time(1.0, *rates, 0.0, 0.0)
+
+    def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool) -> Any:
+        """Tokens of ``token`` bytes to ``choices`` experts each: inside the domain and across the fabric at once."""
+        near = self._inside("all_to_all", token * choices, g.inside)
+        return maximum(near, token * copies(g, choices, deduplicated) / self.fabric)
+
+    def all_to_all(self, message: Any, ranks: Any) -> Any:
+        """Each of the ranks of a domain sends a share of its message to every other."""
+        return self._inside("all_to_all", message, ranks)
+
+    def send(self, message: Any, near: Any) -> Any:
+        """One message to one other rank; ``near`` says whether it shares the domain."""
+        table = collective_constants()["send"]
+        rate = where(near, table["efficiency"] * self.link, self.fabric)
+        return send(message, rate, where(near, table["start_share"] * self.link_latency, self.far_start))
 
 
 def start_of(chip: HardwareNode) -> float:
@@ -70,20 +137,12 @@ def start_of(chip: HardwareNode) -> float:
     return to_si(Q_(starts["default"]), "s")
 
 
-def inside_domain(
-    kind: str,
-    message: Any,
-    ranks: Any,
-    chip: HardwareNode,
-    *,
-    start: float | None = None,
-    link: float | None = None,
-    in_switch: bool | None = None,
-    eager_share: float | None = None,
-) -> Any:
-    """Seconds of a collective of ``message`` bytes (the whole buffer) over ranks that share one link domain.
+def measured_network(
+    chip: HardwareNode, domain: Any, *, link: Any = None, fabric: Any = math.inf, hop: Any = 0.0, **more: Any
+) -> Measured:
+    """The network of a chip's machine, its own link (bytes a second, one direction) where none is given.
 
-    ``link`` is bytes a second in one direction (the chip's own by default), ``start`` the machine's start-up time in seconds.
+    ``fabric`` is what a rank reaches of its adapter; without one there is nothing beyond the domain.
     """
     if link is None:
         if chip.link is None:
@@ -91,58 +150,9 @@ def inside_domain(
                 f"{chip.name} states no link to other chips; give link=... (bytes a second, one direction)."
             )
         link = to_si(chip.link.bandwidth_per_direction, "byte/s")
-    start = start_of(chip) if start is None else start
     tables = collective_constants()
-    if kind == "send":
-        return send(message, tables["send"]["efficiency"] * link, tables["send"]["start_share"] * start)
-    constants = tables["exchange" if kind == "all_to_all" else "ring"]
-    wire, steps = wire_and_steps(kind, ranks)
-    time = link_time(
-        message,
-        ranks,
-        wire,
-        steps,
-        link,
-        start,
-        tables["ring"]["step_share"],
-        constants["copy_share"],
-        constants["efficiency"],
-        constants["eager_share"] if eager_share is None else eager_share,
-        constants["rendezvous"],
-    )
-    switch = tables["in_switch"]
-    if in_switch is None:
-        in_switch = (chip.generation or "") in switch["generations"]
-    if in_switch and kind == "all_reduce" and ranks >= SWITCHED_RANKS:
-        time = minimum(time, start * (1 + switch["start"]) + message / (switch["share"] * link))
-    return time
-
-
-def across_nodes(
-    kind: str,
-    message: Any,
-    nodes: Any,
-    ranks_per_node: Any,
-    chip: HardwareNode,
-    adapter: float,
-    *,
-    start: float | None = None,
-    link: float | None = None,
-) -> Any:
-    """Seconds of an all-reduce or a send between nodes; ``adapter`` is the network rate of one rank (bytes a second)."""
-    fabric = collective_constants()["fabric"]
-    rate, alpha = fabric["share"] * adapter, to_si(Q_(fabric["start"]), "s")
-    if kind == "send":
-        return send(message, rate, alpha)
-    if kind != "all_reduce":
-        raise unknown_name("collective across nodes", kind, ("all_reduce", "send"))
-    between = ring_all_reduce(message / ranks_per_node, nodes, rate, alpha)
-    if ranks_per_node == 1:
-        return between
-    inside = 2 * inside_domain("all_gather", message, ranks_per_node, chip, start=start, link=link)
-    return inside + between
-
-
-def bridged_pairs(kind: str, message: Any, ranks: Any, chip: HardwareNode, bridge: float, host: float) -> Any:
-    """Seconds on devices bridged in pairs: two ranks use the bridge, more cross the host's bus, which then sets the pace."""
-    return inside_domain(kind, message, ranks, chip, link=bridge if ranks <= 2 else host, in_switch=False)
+    own: dict[str, Any] = {"switched": (chip.generation or "") in tables["in_switch"]["generations"]}
+    for name, kind in (("ring", "ring"), ("swap", "exchange")):
+        own[name] = Protocol(*(tables[kind][field] for field in Protocol._fields))
+    far = to_si(Q_(tables["fabric"]["start"]), "s")
+    return Measured(link, start_of(chip), fabric, hop, domain, far, **(own | more))

@@ -228,16 +228,11 @@ class Collective(Record):
 
 
 class Links(Record):
-    """Rings of a chip in its usual cluster: bytes a second of gathers and of sums inside the link domain, or shares of the link.
+    """A chip in its usual cluster; what its links reach is in :mod:`mlsysim.timing.collectives`.
 
     ``adapter`` is the network of one accelerator; zero where the links themselves reach everywhere.
     """
 
-    ring: ByteRate | None = None
-    ring_share: float = Field(gt=0, le=1)
-    all_reduce: ByteRate | None = None
-    all_reduce_share: float = Field(gt=0, le=1)
-    latency: Seconds
     adapter: ByteRate
     unlinked: ByteRate = Field(description="in one direction, of chips that state no link")
     domain: int = Field(gt=0)

@@ -5,9 +5,8 @@ itself is priced by the network's algorithm:
 
     hierarchical    the textbook's: reduce-scatter inside a node, a ring (or, if faster, a tree) of each rank's share between
                     nodes, all-gather inside; every step of a ring pays its start-up time
-    pipelined       as measured libraries do it: one ring through all domains, chunked, so that the start-up is paid once and
-                    a hop for each domain; the slower of link and adapters sets the pace, and a ring leaves a domain over as many
-                    adapters as it has ranks there
+    measured        as libraries do it (:mod:`mlsysim.timing.collectives`): by the size of the message inside a domain, one chunked
+                    ring through all of them
     tabled          as measured inside serving engines, whose messages are short: a start, more of it for each rank, and the rate of
                     a group of that size; over PCI Express where a chip has no links, and a second leg between nodes
 
@@ -28,7 +27,6 @@ from mlsysim.physics.collectives import (
     all_gather,
     distinct_domains,
     hierarchical_all_reduce,
-    ring_time,
     send,
     tree_all_reduce,
 )
@@ -105,38 +103,7 @@ class Hierarchical(Network):
         """
         near = token * choices * (g.inside - 1) / g.ranks / self.link + minimum(g.inside - 1.0, 1.0) * self.link_latency
         across = minimum(g.ranks - g.inside, 1.0) * self.fabric_latency
-        return maximum(near, token * _copies(g, choices, deduplicated) / self.fabric + across)
-
-
-@dataclass(frozen=True, slots=True)
-class Pipelined(Network):
-    """One ring through all domains; ``reduce`` is the rate of an all-reduce inside one, ``exchange_rate`` of an exchange."""
-
-    reduce: Any
-    exchange_rate: Any
-
-    def all_reduce(self, message: Any, g: Group) -> Any:
-        """Sum over the group, known to all."""
-        return self._ring(2 * message, g, self.reduce)
-
-    def gather(self, message: Any, g: Group) -> Any:
-        """Each rank ends with all of a message of which it held a share; a reduce-scatter takes as long."""
-        return self._ring(message, g, self.link)
-
-    def gather_terms(self, g: Group) -> tuple[Any, Any]:
-        """The same as a start and seconds a byte, for messages that many points and pieces share."""
-        start = ring_time(0.0, g.ranks, g.inside, self.link, self.fabric, self.link_latency, self.fabric_latency)
-        return start, ring_time(1.0, g.ranks, g.inside, self.link, self.fabric, 0.0, 0.0)
-
-    def _ring(self, message: Any, g: Group, link: Any) -> Any:
-        return ring_time(message, g.ranks, g.inside, link, self.fabric, self.link_latency, self.fabric_latency)
-
-    def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool) -> Any:
-        """Tokens of ``token`` bytes to ``choices`` experts each; all messages start together."""
-        near = token * choices * (1 - 1 / g.inside) / self.exchange_rate
-        far = token * _copies(g, choices, deduplicated) / self.fabric
-        some = minimum(g.ranks - 1.0, 1.0)
-        return some * (self.link_latency + maximum(near, far))
+        return maximum(near, token * copies(g, choices, deduplicated) / self.fabric + across)
 
 
 class Reduction(NamedTuple):
@@ -205,7 +172,7 @@ class Tabled(Network):
         return cache / (self.pools if rate is None else rate)
 
 
-def _copies(g: Group, choices: Any, deduplicated: bool) -> Any:
+def copies(g: Group, choices: Any, deduplicated: bool) -> Any:
     """How often a token crosses the fabric: once for each expert elsewhere, or once for each domain that has one."""
     domains = maximum(g.ranks / g.inside, 1.0)
     return distinct_domains(domains, choices) if deduplicated else choices * (1 - 1 / domains)

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
+from mlsysim.models.footprint import Keeping
 from mlsysim.timing.profile import software_file
 
 __all__ = ["Recipe", "Stack", "default_stack", "nearest_stack", "recipe", "stack", "stack_names", "stack_of_source"]
@@ -33,7 +34,7 @@ class Stack:
     ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
     a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
     ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one,
-    ``light_backward`` what they take backward, for each second forward.
+    ``light_backward`` what they take backward, for each second forward. ``memory`` names what it holds.
     """
 
     name: str
@@ -63,12 +64,18 @@ class Stack:
     update_bytes: float | None = None
     light_launches: float = 0.0
     light_backward: float = 2.0
+    memory: str = "mixed"
     sources: tuple[str, ...] = ()
 
     @property
     def fusion(self) -> Fusion:
         """What its elementwise kernels move."""
         return _fusion(self.elementwise)
+
+    @property
+    def keeps(self) -> Keeping:
+        """What it holds in memory."""
+        return _keeping(self.memory)
 
     @property
     def schedule(self) -> str | None:
@@ -94,12 +101,20 @@ class Fusion:
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
-    return {name: table for name, table in software_file("stacks").items() if name != "fusion"}
+    return {name: table for name, table in software_file("stacks").items() if name not in ("fusion", "memory")}
 
 
 @cache
 def _fusion(name: str) -> Fusion:
     return Fusion(**{key: value for key, value in software_file("stacks")["fusion"][name].items() if key != "source"})
+
+
+@cache
+def _keeping(name: str) -> Keeping:
+    """Of a table of memory, which may be like another."""
+    own = {key: value for key, value in software_file("stacks")["memory"][name].items() if key != "source"}
+    parent = own.pop("like", None)
+    return replace(_keeping(parent), **own) if parent else Keeping(**own)
 
 
 def stack_names() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ power cap and link domain are facts of a cluster: the values here are those of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,8 +17,8 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_step import capped_rate
 from mlsysim.systems.types import Fleet
-from mlsysim.timing.kernels import Links, Products, Profile
-from mlsysim.timing.network import Pipelined
+from mlsysim.timing.collectives import Measured, measured_network
+from mlsysim.timing.kernels import Products, Profile
 from mlsysim.timing.profile import profile, software_file
 from mlsysim.units.registry import Q_, to_si
 
@@ -60,7 +60,7 @@ class TrainingChip:
     attention_rate: float
     bandwidth: float
     capacity: float
-    network: Pipelined
+    network: Measured
     kernels: Profile
     product: Products
 
@@ -91,18 +91,17 @@ def training_chip(
     adapter: float | None = None,
     power_cap: float | None = None,
     domain: int | None = None,
-    ring: float | None = None,
+    link: float | None = None,
 ) -> TrainingChip:
     """Constants of a chip at a precision (fp16, bf16, fp8, mxfp8, nvfp4, tf32, fp32), in a cluster with these facts.
 
-    ``adapter`` is byte/s of network per accelerator, ``power_cap`` in watts, ``ring`` byte/s inside the link domain.
+    ``adapter`` is byte/s of network per accelerator, ``power_cap`` in watts, ``link`` byte/s inside the link domain, one direction.
     """
     k, own = constants(), profile(chip, "training")
-    assert own.links is not None
     wanted, conversion = PRODUCT_FORMATS.get(precision, (precision, 0.0))
     if wanted == "fp16":
         wanted = "bf16"
-    faster, wider = _against_zoo(chip)
+    faster = _against_zoo(chip)
     half = _rate(chip, own, "bf16", faster)
     product = half if wanted == "bf16" else _rate(chip, own, wanted, faster)
     attention = _peak(chip, "bf16") * own.attention.rate_share
@@ -128,46 +127,31 @@ def training_chip(
         attention_rate=attention,
         bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
         capacity=to_si(chip.memory.capacity, "byte"),
-        network=_network(chip, own, own.links, k, wider, adapter, domain, ring),
+        network=_network(chip, own, k, adapter, domain, link),
         kernels=own,
         product=own.gemm_for(wanted),
     )
 
 
 def _network(
-    chip: HardwareNode,
-    own: Profile,
-    links: Links,
-    k: Constants,
-    wider: float,
-    adapter: float | None,
-    domain: int | None,
-    ring: float | None,
-) -> Pipelined:
-    """Rings of the chip: as measured, else shares of its link."""
-    stated = chip.link.bandwidth_per_direction if chip.link is not None else links.unlinked
-    if ring is not None:
-        direct = ring
-    elif links.ring is not None:
-        direct = to_si(links.ring, "byte/s") * wider
-    else:
-        direct = to_si(stated, "byte/s") * links.ring_share
-    reduce = direct * links.all_reduce_share / links.ring_share
-    if links.all_reduce is not None:
-        reduce = to_si(links.all_reduce, "byte/s") * wider
+    chip: HardwareNode, own: Profile, k: Constants, adapter: float | None, domain: int | None, link: float | None
+) -> Measured:
+    """The links of the chip and the adapter of its usual cluster, where the caller has no others."""
+    links = own.links
+    assert links is not None
+    if link is None:
+        link = to_si(links.unlinked if chip.link is None else chip.link.bandwidth_per_direction, "byte/s")
     if domain is None:
         # Of a chip that was measured the usual system is known; another is as it says.
-        own_domain = chip.link.domain if chip.link is not None and links.ring is None else None
-        domain = own_domain or links.domain
-    network = adapter if adapter is not None else (to_si(links.adapter, "byte/s") or direct)
-    return Pipelined(
-        link=direct,
-        link_latency=to_si(links.latency, "s"),
+        domain = (chip.link.domain if chip.link is not None and not own.passes_measured else None) or links.domain
+    network = adapter if adapter is not None else (to_si(links.adapter, "byte/s") or link)
+    return measured_network(
+        chip,
+        domain,
+        link=link,
         fabric=network * own.collective.fabric_share,
-        fabric_latency=to_si(own.collective.fabric_start, "s"),
-        domain=domain,
-        reduce=reduce,
-        exchange_rate=direct * k.exchange_share,
+        hop=to_si(own.collective.fabric_start, "s"),
+        dispatch=k.exchange_share,
     )
 
 
@@ -199,32 +183,19 @@ def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, power_cap: float | 
     link, domain = hardware.link, fleet.node.accelerators_per_node
     if link is not None and link.domain is not None and link.domain > max(domain, _NODE):
         domain = link.domain
-    found = training_chip(hardware, precision, adapter=fabric, power_cap=power_cap, domain=domain)
-    if link is None:
-        return found
-    # A node with less (or more) of the link than the chip's own keeps the same share of it.
-    ratio = to_si(fleet.node.intra_node_bw, "byte/s") / 2 / to_si(link.bandwidth_per_direction, "byte/s")
-    net = found.network
-    scaled = replace(net, link=net.link * ratio, reduce=net.reduce * ratio, exchange_rate=net.exchange_rate * ratio)
-    return replace(found, network=scaled)
+    inside = to_si(fleet.node.intra_node_bw, "byte/s") / 2
+    return training_chip(hardware, precision, adapter=fabric, power_cap=power_cap, domain=domain, link=inside)
 
 
-def _against_zoo(chip: HardwareNode) -> tuple[float, float]:
-    """Peak and link of a chip over those of the zoo's entry of its name.
+def _against_zoo(chip: HardwareNode) -> float:
+    """Peak of a chip over that of the zoo's entry of its name.
 
     Measured rates belong to the chip as it is sold; of a hypothetical one with other figures they keep their share.
     """
     key = chip.metadata.key
-    if key is None or key not in Hardware:
-        return 1.0, 1.0
-    sold = Hardware.get(key)
-    if sold is chip:
-        return 1.0, 1.0
-    rate = to_si(chip.compute.peak_flops, "flop/s") / to_si(sold.compute.peak_flops, "flop/s")
-    if chip.link is None or sold.link is None:
-        return rate, 1.0
-    link = to_si(chip.link.bandwidth_per_direction, "byte/s")
-    return rate, link / to_si(sold.link.bandwidth_per_direction, "byte/s")
+    if key is None or key not in Hardware or (sold := Hardware.get(key)) is chip:
+        return 1.0
+    return to_si(chip.compute.peak_flops, "flop/s") / to_si(sold.compute.peak_flops, "flop/s")
 
 
 def _peak(chip: HardwareNode, precision: str) -> float:

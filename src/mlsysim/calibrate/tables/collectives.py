@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.timing.collectives import (
-    across_nodes,
-    bridged_pairs,
-    collective_constants,
-    inside_domain,
-    start_of,
-    wire_and_steps,
-)
+from mlsysim.timing.collectives import Measured, collective_constants, measured_network, wire_and_steps
+from mlsysim.timing.network import Group
 from mlsysim.units.registry import to_si
 
 COLUMNS = ("collective", "gpu", "n_gpus", "n_nodes", "interconnect", "message_bytes", "metric", "value")
@@ -37,6 +32,7 @@ _BRIDGE = 300e9
 _NETWORKS = {"vidur-network-a100_dgx": 8.4e9, "vidur-network-a100_pairwise_nvlink": 2.7e9}
 _ADAPTER = 50e9
 _LARGE = 8e9
+_PAIR = 2
 
 
 def read(row: Mapping[str, str]) -> list[Prediction]:
@@ -58,53 +54,54 @@ def _predict(row: Mapping[str, str]) -> Prediction:
     if metric in ("peak_busbw", "busbw"):
         wire, _ = wire_and_steps(kind, ranks)
         bridged = "bridge" in row["interconnect"]
-        rings = bridged or row["source"].endswith("-ring")
-        link = _BRIDGE if bridged else None
-        seconds = inside_domain(kind, _LARGE, ranks, chip, link=link, in_switch=False if rings else None)
+        rings = {"switched": False} if bridged or row["source"].endswith("-ring") else {}
+        net = measured_network(chip, ranks, link=_BRIDGE if bridged else None, **rings)
+        seconds = _asked(net, kind, _LARGE, net.group(ranks))
         return Prediction(metric, float(row["value"]), wire * _LARGE / seconds / 1e9, "collective link domain", True)
     if metric != "latency":
         raise Skipped(f"the metric {metric!r} is not modelled")
-    seconds, regime, inferred = _seconds(row, kind, ranks, chip, float(row["message_bytes"]))
+    net, regime, inferred = _network(row, ranks, chip)
+    seconds = _asked(net, kind, float(row["message_bytes"]), net.group(ranks))
     measured = chip.metadata.key in collective_constants()["start"]
     return Prediction(metric, float(row["value"]), float(seconds) * 1e6, regime, measured, inferred)
 
 
-def _seconds(
-    row: Mapping[str, str], kind: str, ranks: int, chip: HardwareNode, message: float
-) -> tuple[Any, str, tuple[str, ...]]:
-    wires, source = row["interconnect"], row["source"]
-    if int(row["n_nodes"]) > 1:
+def _asked(net: Measured, kind: str, message: float, group: Group) -> Any:
+    """Seconds of a collective, as a training step asks for them."""
+    if kind == "all_reduce":
+        return net.all_reduce(message, group)
+    if kind == "send":
+        return net.send(message, group.domains == 1)
+    return net.all_to_all(message, group.ranks) if kind == "all_to_all" else net.gather(message, group)
+
+
+def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Measured, str, tuple[str, ...]]:
+    """The network of a row's machine."""
+    wires, nodes = row["interconnect"], int(row["n_nodes"])
+    host = to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect else 0.0
+    if nodes > 1:
         found = re.search(r"devices_per_node=(\d+)", row["notes"])
-        local = int(found[1]) if found else max(1, ranks // int(row["n_nodes"]))
+        local = int(found[1]) if found else max(1, ranks // nodes)
         # The measured machines share one adapter of the node among its ranks.
-        adapter = _NETWORKS.get(source, _ADAPTER) / local
+        adapter = collective_constants()["fabric"]["share"] * _NETWORKS.get(row["source"], _ADAPTER) / local
         link = _BRIDGE if "bridge" in wires else None
-        seconds = across_nodes(kind, message, int(row["n_nodes"]), local, chip, adapter, link=link)
-        return seconds, "collective network", ("network rate",)
-    if "pairwise" in wires:
-        host = to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect else 0.0
-        return bridged_pairs(kind, message, ranks, chip, _BRIDGE, host), "collective bridge", ("bridge rate",)
+        return measured_network(chip, local, link=link, fabric=adapter), "collective network", ("network rate",)
     if "bridge" in wires:
-        return (
-            inside_domain(kind, message, ranks, chip, link=_BRIDGE, in_switch=False),
-            "collective bridge",
-            ("bridge rate",),
-        )
+        # Two ranks use the bridge; more that are bridged in pairs cross the host's bus, which then sets the pace.
+        link = host if "pairwise" in wires and ranks > _PAIR else _BRIDGE
+        return measured_network(chip, ranks, link=link, switched=False), "collective bridge", ("bridge rate",)
     if "PCIe" in wires:
-        return _over_host(kind, message, ranks, chip), "collective host bus", ("no peer access across sockets",)
-    return inside_domain(kind, message, ranks, chip), "collective link domain", ()
+        return _over_host(ranks, chip, host), "collective host bus", ("no peer access across sockets",)
+    return measured_network(chip, ranks), "collective link domain", ()
 
 
-def _over_host(kind: str, message: float, ranks: int, chip: HardwareNode) -> Any:
-    if chip.interconnect is None:
+def _over_host(ranks: int, chip: HardwareNode, host: float) -> Measured:
+    if not host:
         raise Skipped(f"{chip.name} states no host link")
-    tables = collective_constants()
-    shares = tables["host_bus"]["without_peer"]
-    if str(ranks) not in shares:
+    table = collective_constants()["host_bus"]
+    if str(ranks) not in table["without_peer"]:
         raise Skipped(f"no rate is known for {ranks} ranks over a host without peer access")
-    rate = to_si(chip.interconnect.bandwidth, "byte/s") * shares[str(ranks)]
-    share = tables["host_bus"]["eager_share"]
-    link = rate / tables["exchange" if kind == "all_to_all" else "ring"]["efficiency"]
-    return inside_domain(
-        kind, message, ranks, chip, link=link, start=start_of(chip), in_switch=False, eager_share=share
-    )
+    # The share is that of all the bus, so that a protocol takes none of it away.
+    net = measured_network(chip, ranks, link=host * table["without_peer"][str(ranks)], switched=False)
+    whole = {"efficiency": 1.0, "eager_share": table["eager_share"]}
+    return replace(net, ring=net.ring._replace(**whole), swap=net.swap._replace(**whole))

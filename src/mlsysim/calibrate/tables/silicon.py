@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from mlsysim.calibrate.operators import FORMATS, product_work
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.calibrate.questions import Question, without_none
-from mlsysim.cases.training_peak import training_peak
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
-from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import (
     attention_decode_time,
     attention_prefill_time,
@@ -32,6 +29,7 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import regime_of
 from mlsysim.timing.software_stacks import software
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.constants import constant
 
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
 
@@ -72,7 +70,6 @@ _OBSERVED = (
     "throttle_mask",
     "cuda_time",
     "mean_power_smi",
-    "mem_reserved",
 )
 
 
@@ -89,9 +86,9 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     except ValueError:
         raise Skipped("the configuration or the value cannot be read") from None
     own, name = shares.measured and shares.name == _CHIP, f"{section} {metric}"
-    if section in _RUNS and metric.startswith("time"):
+    if section in _RUNS and (metric.startswith("time") or metric in _HELD):
         plan, asked, regime = _RUNS[section](config, metric)
-        return [Question(name, measured, plan, asked, "s", 1.0, regime, own)]
+        return [Question(name, measured, plan, asked, *_HELD.get(metric, ("s", 1.0)), regime, own)]
     reader = _READERS.get(section)
     if reader is None:
         raise Skipped(f"{section} rows have no prediction")
@@ -197,13 +194,6 @@ def _memop(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) 
 # --- whole passes -------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=32)
-def _model(name: str, layers: int) -> TransformerWorkload:
-    model = Models.get(name)
-    assert isinstance(model, TransformerWorkload)
-    return model if model.layers == layers else model.model_copy(update={"layers": layers, "parameters": None})
-
-
 def _served(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
     name, weights, mode = _SERVED.get(c["model"]), _WEIGHTS.get(c["wdtype"]), _SOFTWARE.get(c["mode"])
     if name is None or weights is None or mode is None:
@@ -233,7 +223,13 @@ def _network(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
 
 _STACKS = {("amp", False): "plain", ("bf16", False): "plain-16bit", ("amp", True): "plain-compiled"}
 """Software of our training runs, by mode and whether blocks were compiled."""
-_TIMES = {"time_step": ("latency", "training dense"), "time_opt": ("part: optimizer update", "training part opt")}
+_ASKED = {
+    "time_step": ("latency", "training dense"),
+    "time_opt": ("part: optimizer update", "training part opt"),
+    **dict.fromkeys(("mem_peak", "mem_reserved"), ("memory", "memory training")),
+}
+_HELD = {"mem_reserved": ("byte", 1.0), "mem_peak": ("byte", 1 / (1 + constant("allocator_overhead_fraction").number))}
+"""What the allocator took is the answer's memory; what tensors take at the peak is that without the reserve."""
 
 
 def _step(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
@@ -241,13 +237,13 @@ def _step(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
     stack = _STACKS.get((c["mode"], bool(c["compile"])))
     if stack is None:
         raise Skipped(f"no stack is {c['mode']} and compiled")
-    if metric not in _TIMES:
+    if metric not in _ASKED:
         raise Skipped(f"{metric} is no part of an answer")
     if c["model"] not in _TRAINED:
         raise Skipped(f"the model {c['model']!r} is not known")
     work = {"batch_size": c["mb"], "seq_len": c["seq"], "precision": "bf16"}
     plan = _plan("training", _TRAINED[c["model"]], stack, c["L"], c["recompute"], **work)
-    return plan, *_TIMES[metric]
+    return plan, *_ASKED[metric]
 
 
 def _plan(task: str, model: str, stack: str, layers: int | None = None, again: str | None = None, **work: Any) -> Plan:
@@ -271,37 +267,6 @@ _RUNS: dict[str, Callable[[dict[str, Any], str], tuple[Plan, str, str]]] = {
     "bert_large": _bert,
 }
 """Sections of whole passes and steps: the plan, what is asked of its answer, and the kind of work."""
-
-
-def _train(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    name = _TRAINED.get(c["model"])
-    if name is None:
-        raise Skipped(f"the model {c['model']!r} is not known")
-    model = _model(name, c["L"])
-    mixed = c["mode"] == "amp"
-    if metric.startswith("mem"):
-        found = training_peak(
-            model, c["mb"], c["seq"], mixed=mixed, recompute=c["recompute"], compiled=bool(c["compile"])
-        )
-        assert found is not None
-        values = {
-            "mem_peak": found.peak,
-            "mem_before": found.state,
-            "mem_after_fwd": found.state + found.saved,
-            "mem_after_zero": found.state,
-            "mem_after_bwd": found.state + found.gradients,
-            "mem_after_opt": found.state + found.gradients,
-            "mem_peak_bwd": found.peak,
-        }
-        if metric not in values:
-            raise Skipped(f"{metric} is not predicted")
-        return values[metric], "memory training"
-    raise Skipped(f"{metric} is not predicted")
-
-
-def _train_memory(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    width = 4.0 if c["mode"] == "amp" else 2.0
-    return c["params"] * width * (3.0 if metric == "mem_model_opt" else 1.0), "memory training"
 
 
 def _convolution(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
@@ -328,7 +293,5 @@ _READERS: dict[str, _Reader] = {
     "attn_fwdbwd": _attention_both,
     "attn_decode": _decode_attention,
     "memop": _memop,
-    "train": _train,
-    "train_mem": _train_memory,
     "conv": _convolution,
 }

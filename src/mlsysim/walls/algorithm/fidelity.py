@@ -26,9 +26,9 @@ from typing import Annotated, Any, ClassVar
 
 from mlsysim.cases.accuracy import accuracy_change
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.capacity import inference_bytes
 from mlsysim.cases.compression import BASELINES, Form, Pass, kept_bits, passes, weights_size
 from mlsysim.errors import InputError
+from mlsysim.models.footprint import inference_bytes
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding

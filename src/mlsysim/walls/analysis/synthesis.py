@@ -16,10 +16,10 @@ import math
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.capacity import inference_bytes, training_state
 from mlsysim.cases.one_pass import asked_pass
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.models.footprint import inference_bytes, training_state
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver

@@ -47,7 +47,7 @@ from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding, too_full
 from mlsysim.walls.explanation import Equation, written
-from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
+from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input, Inputs
 from mlsysim.walls.node.compute_memory import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
@@ -262,7 +262,8 @@ class DistributedModel(Resolver[DistributedResult]):
         if x.schedule is None:
             assumed.say("schedule", schedule_of(layout), INFERRED)
         job = job_of(x, trainer, assumed)
-        if job.gathered and layout.pp > 1 and job.zero == 3:
+        say_idle_inputs(x, layout, trainer, assumed)
+        if job.keeps.gathered and layout.pp > 1 and job.zero == 3:
             assumed["weights"] = "gathered for the whole step, as ZeRO 3 in a pipeline is run"
         return self._answer(x, assumed, trainer, job, layout)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.assumptions import CHIP, SOFTWARE, Assumptions, shown
+from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions, shown
 from mlsysim.cases.job import Job, Overlap
+from mlsysim.cases.layout import Layout
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.recompute import again
 from mlsysim.cases.train import Device
@@ -17,6 +18,7 @@ from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.training_shape import training_shape
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.runtimes import trained_by_runtime
@@ -53,6 +55,9 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
             assumed.say("extrapolating", True, CHIP, text)
     else:
         assumed.pop("stack", None)
+        for name in _OF_SOFTWARE:
+            if name in assumed.given and getattr(x, name) is not None:
+                _no_effect(x, name, "a first-order step is one operator at one efficiency", assumed)
         for name, plain in _OF_OPERATORS.items():
             assumed.pop(name, None)
             if getattr(x, name) != plain:
@@ -84,6 +89,33 @@ def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftw
     software = NetworkSoftware.of(x.model, x.fleet.node.accelerator, x.stack, ring)
     assumed.say("stack", software.runtime.name, SOFTWARE, f"{software.runtime.name}: {software.runtime.title}")
     return software
+
+
+_OF_SOFTWARE = ("stack", "power_cap")
+"""Inputs that say what a measured rate belongs to."""
+
+
+def _no_effect(x: Any, name: str, why: str, assumed: Assumptions) -> None:
+    value = getattr(x, name)
+    assumed.say(name, value, INFERRED, f"{shown(value)}: no effect, {why}")
+
+
+def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptions) -> None:
+    """What was given and can have no effect in this layout, with the reason."""
+    reasons = {
+        "tensors are not split": (layout.tp == 1, ("sequence_parallel", "overlap_tp")),
+        "there is no pipeline": (layout.pp == 1, ("schedule", "overlap_pp")),
+        "the sequence is not split": (layout.cp == 1, ("overlap_cp",)),
+        "experts are not split": (layout.ep == 1, ("overlap_ep", "deduplicated_exchange")),
+        "all experts share a link domain": (1 < layout.ep <= trainer.domain, ("deduplicated_exchange",)),
+        "nothing is synchronised": (layout.dp * layout.cp == 1 and not x.overlap_comm, ("overlap_comm",)),
+        "recomputation is not selective": (x.activation_recomputation != "selective", ("recomputed",)),
+        f"{x.model.name} has no encoder": (getattr(x.model, "encoder_stack", None) is None, ("target_share",)),
+    }
+    for why, (holds, names) in reasons.items():
+        for name in names:
+            if holds and name in assumed.given and getattr(x, name) is not None:
+                _no_effect(x, name, why, assumed)
 
 
 def stack_name(x: Any) -> str:
@@ -120,12 +152,10 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         straggler=x.straggler_factor,
         imbalance=x.moe_routing_imbalance_factor,
         headroom=x.memory_headroom,
-        # Stacks that join ZeRO 3 and a pipeline gather a stage once a step and keep it.
-        gathered=software is not None,
+        keeps=TEXTBOOK if software is None else software.keeps,
         fp8_attention=x.fp8_attention,
         deduplicated=deduplicated,
         predicted_tokens=x.predicted_tokens,
-        scores_kept=software is not None and software.attention == "unfused",
     )
 
 

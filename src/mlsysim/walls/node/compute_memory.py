@@ -25,8 +25,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.capacity import remedies
-from mlsysim.cases.one_pass import Device, Pass, Timed, Work, asked_pass, device_of, first_order_pass, held_by, work_of
+from mlsysim.cases.one_pass import (
+    Device,
+    Pass,
+    Timed,
+    Work,
+    asked_pass,
+    device_of,
+    first_order_pass,
+    held_by,
+    remedies,
+    work_of,
+)
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
@@ -174,7 +184,16 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             rank = x.lora_rank if x.is_lora else None
             recompute = x.activation_recomputation
             step = TrainingStep(
-                x.model, x.batch_size, new, x.precision, x.optimizer, recompute, x.zero_stage, x.dp_size, rank
+                x.model,
+                x.batch_size,
+                new,
+                x.precision,
+                x.optimizer,
+                recompute,
+                x.zero_stage,
+                x.dp_size,
+                rank,
+                efficiency is None,
             )
             work, held = training_work(step)
             timed = training_pass(step, work, held, device, x.hardware, efficiency, x.runtime, assumed)

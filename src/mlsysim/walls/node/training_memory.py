@@ -10,8 +10,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.capacity import training_remedies, training_state
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
+from mlsysim.cases.training_memory import training_remedies
+from mlsysim.models.footprint import training_state
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
@@ -74,18 +77,25 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         "ZeRO shards activations: it shards state; activations need recomputation, tensors or shorter micro-batches.",
     )
 
+    @staticmethod
+    def _remedy(x: Inputs, capacity: float) -> str:
+        recompute, pp = x.activation_checkpointing, x.pp_size
+        job = Job(x.model, x.precision, x.seq_len, recompute, zero=x.zero_stage, optimizer=x.optimizer)
+        # As many micro-batches as fill the stages.
+        layout = Layout(x.dp_size, x.tp_size, pp, x.ep_size, 1, micro_batches=pp, local_batch=pp * x.batch_size)
+        return training_remedies(job, layout, capacity)[0]
+
     def _solve(self, x: Inputs, assumed: Assumptions) -> TrainingMemoryResult:
         """Add up what one device keeps."""
-        step = (x.model, x.batch_size, x.seq_len, x.precision)
-        rules = {
-            "optimizer": x.optimizer,
-            "recompute": x.activation_checkpointing,
-            "zero_stage": x.zero_stage,
-            "dp": x.dp_size,
-        }
         state = training_state(
-            *step,
-            **rules,
+            x.model,
+            x.batch_size,
+            x.seq_len,
+            x.precision,
+            optimizer=x.optimizer,
+            recompute=x.activation_checkpointing,
+            zero_stage=x.zero_stage,
+            dp=x.dp_size,
             tp=x.tp_size,
             pp=x.pp_size,
             ep=x.ep_size,
@@ -103,7 +113,7 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         }
         largest = max(items, key=lambda name: items[name])
         sentence = f"Wall 2 (Memory): {bytes_text(state.total)} of {bytes_text(capacity)}, most of it {largest}" + (
-            "." if fits else f"; {training_remedies(*step, capacity, **rules, lora_rank=None)[0]}."
+            "." if fits else f"; {self._remedy(x, capacity)}."
         )
         return TrainingMemoryResult.of(
             assumed,
