@@ -3,7 +3,7 @@
     parallelism.tp   `tp` in a plan file, `--tp` on the command line, `tp_size` in Python, `tp` on an axis of a sweep
 
 The first name behind a key is what resolvers call it; the others are what people write. Keys that are not listed have the name
-of their field alone. Meaning, unit and range of a key stand where it is declared: in :mod:`mlsysim.plans.plan` and in the inputs
+of their field alone. Meaning, unit and range of a key stand where it is declared: in :mod:`mlsysim.plans.plan_parts` and in the inputs
 of the resolvers. Nothing is imported here, so that every room may ask.
 
 Sentences that name settings keep them as data (:class:`Wording`): a resolver says that a job ``fits with zero_stage=3``, a plan

@@ -13,7 +13,8 @@ from mlsysim.api.limits import Limits
 from mlsysim.api.service import OPERATIONS, call
 from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate
-from mlsysim.plans.plan import Plan, ServingPart
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.schema import SAID
 from mlsysim.units.registry import Q_
 from mlsysim.walls.catalog import TITLES

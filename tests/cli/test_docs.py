@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mlsysim.plans.files import plan_from_text
-from mlsysim.plans.plan import Assertion, ChipPart, Plan
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import Assertion, ChipPart
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / name for name in ("cli.md", "scenarios.md")]

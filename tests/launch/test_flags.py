@@ -15,7 +15,7 @@ from mlsysim.launch.shell import read_script
 from mlsysim.launch.targets import TARGETS
 from mlsysim.launch.yaml_text import read_yaml
 from mlsysim.models.registry import Models
-from mlsysim.plans.plan import ParallelismPart, ServingPart, WorkloadPart
+from mlsysim.plans.plan_parts import ParallelismPart, ServingPart, WorkloadPart
 
 PARTS: dict[str, Any] = {"parallelism": ParallelismPart, "serving": ServingPart, "workload": WorkloadPart}
 WRITTEN = Path(__file__).parent / "golden" / "written"

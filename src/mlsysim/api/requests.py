@@ -12,7 +12,8 @@ from pydantic import Field, WithJsonSchema
 
 from mlsysim.errors import InputError
 from mlsysim.launch.targets import TARGETS
-from mlsysim.plans.plan import Plan, Short
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import Short
 from mlsysim.plans.schema import SAID, in_words, record_of
 from mlsysim.search.kinds import KINDS
 from mlsysim.units.fields import Record

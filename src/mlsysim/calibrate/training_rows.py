@@ -19,7 +19,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import TrainingShape, training_shape
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.plans.plan import DimensionsPart, WorkloadPart
+from mlsysim.plans.plan_parts import DimensionsPart, WorkloadPart
 from mlsysim.plans.resolve import workload_of
 from mlsysim.timing.stacks import Recipe, Stack, nearest_stack, recipe, stack, stack_of_source
 from mlsysim.timing.training_chip import constants

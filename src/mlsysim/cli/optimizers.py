@@ -215,7 +215,7 @@ def synthesize(
 
     mlsysim synthesize Llama3_70B --latency '50 ms' --on H100
     """
-    from mlsysim.plans.plan import amount
+    from mlsysim.plans.plan_parts import amount
     from mlsysim.plans.resolve import find_model
     from mlsysim.units.text import format_value
     from mlsysim.walls.analysis.synthesis import SynthesisSolver

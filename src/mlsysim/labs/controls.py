@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mlsysim.plans.plan import FREE, Plan
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import FREE
 from mlsysim.plans.schema import Leaf
 
 NOT_CONTROLS = {

@@ -34,7 +34,8 @@ from mlsysim.launch.scripts import Setting, array, comment, details_of
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
-from mlsysim.plans.plan import Plan, ServingPart
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ServingPart
 
 _ALWAYS = ("workload.model", "serving.engine", "serving.replicas")
 _NEUTRAL = {"parallelism.tp": 1, "parallelism.pp": 1, "parallelism.ep": 1, "workload.precision": "bf16"}

@@ -5,7 +5,7 @@ The texts of metrics are made here once, so that the terminal, a report and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from html import escape
 from typing import Any, Literal
@@ -14,11 +14,11 @@ from pydantic import Field, PrivateAttr
 
 from mlsysim.cases.assumptions import Assumption
 from mlsysim.cases.ledger import STREAMED, Ledger
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import unknown_name
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
-from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
+from mlsysim.units.registry import Quantity
 from mlsysim.units.text import format_value
 from mlsysim.walls.result import as_plain
 
@@ -59,17 +59,8 @@ class Metric(Record):
         return f"{value_text(self.name, self.low)} to {value_text(self.name, self.high)}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "label": self.label,
-            "level": self.level,
-            "value": as_plain(self.value),
-            "low": as_plain(self.low),
-            "high": as_plain(self.high),
-            "wall": self.wall,
-            "text": self.text,
-            "interval": self.interval_text,
-        }
+        told = {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
+        return told | {"text": self.text, "interval": self.interval_text}
 
 
 _FRACTIONS = ("mfu", "hfu", "goodput", "scaling_efficiency", "bubble", "utilization", "failure_probability", "share")
@@ -86,13 +77,8 @@ def value_text(name: str, value: Any) -> str:
     if isinstance(value, Quantity):
         if str(value.units) == "USD":
             size = abs(value.magnitude)
-            return (
-                f"${value.magnitude:,.0f}"
-                if size >= 100
-                else f"${value.magnitude:,.2f}"
-                if size >= 1
-                else f"${value.magnitude:.3g}"
-            )
+            form = ",.0f" if size >= 100 else ",.2f" if size >= 1 else ".3g"
+            return f"${value.magnitude:{form}}"
         if str(value.units) == "token" and value.magnitude >= 1e6:
             return f"{value.magnitude:.4g}"
         if str(value.units) in _RATES and value.magnitude >= 1e-2:
@@ -289,40 +275,15 @@ class Answer(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON; quantities as {"magnitude", "unit"}."""
-        return {
-            "name": self.name,
-            "task": self.task,
-            "fidelity": self.fidelity,
-            "feasible": self.feasible,
-            "passed": self.passed,
-            "subject": self.subject,
-            "headline": self.headline,
-            "verdict": list(self.verdict),
+        change = None if self.change is None else self.change.model_dump(exclude={"plan"})
+        own = {
             "metrics": {metric.path: metric.to_dict() for metric in self.metrics},
-            "main": self.main,
-            "binding": self.binding.model_dump(),
-            "next_wall": None if self.next_wall is None else self.next_wall.model_dump(),
-            "change": None
-            if self.change is None
-            else {**self.change.model_dump(exclude={"plan"}), "plan": self.change.plan.document()},
-            "interval": self.interval,
-            "interval_key": self.interval_key,
-            "time_parts": [part.model_dump() for part in self.time_parts],
-            "memory": None if self.memory is None else self.memory.model_dump(),
-            "roofline": [dict(point) for point in self.roofline],
-            "scorecard": [score.model_dump() for score in self.scorecard],
-            "sensitivities": {name: list(sides) for name, sides in self.sensitivities.items()},
-            "layout": dict(self.layout),
-            "assumptions": dict(self.assumptions),
+            "change": None if self.change is None else {**(change or {}), "plan": self.change.plan.document()},
             "assumed": [as_plain(asdict(each)) for each in self.assumed],
-            "sources": dict(self.sources),
-            "equations": [equation.model_dump() for equation in self.equations],
-            "checks": [check.model_dump() for check in self.checks],
-            "warnings": list(self.warnings),
-            "cost_parts": [part.model_dump() for part in self.cost_parts],
-            "carbon_parts": [part.model_dump() for part in self.carbon_parts],
             "plan": self.plan.document(),
         }
+        told = {name: own[name] if name in own else as_plain(getattr(self, name)) for name in type(self).model_fields}
+        return told | {"passed": self.passed}
 
     def explain(self, name: str) -> tuple[Equation, ...]:
         """The equation that gives a metric, then those of what it is made from."""
@@ -377,73 +338,3 @@ _MADE_FROM: dict[str, tuple[str, ...]] = {
     "carbon_footprint": ("energy",),
 }
 """Equations that stand behind that of a metric."""
-
-
-def check(answer: Answer) -> tuple[Checked, ...]:
-    """The plan's assertions against the answer's metrics."""
-    found = []
-    for wanted in answer.plan.constraints.assertions:
-        metric = answer.metric(wanted.metric)
-        for word, limit, sign in (("at most", wanted.max, 1), ("at least", wanted.min, -1)):
-            if limit is None:
-                continue
-            bound = _limit(metric, limit)
-            value = metric.value
-            number, most = (
-                (value.to(bound.units).magnitude, bound.magnitude) if isinstance(bound, Quantity) else (value, bound)
-            )
-            passed = bool(number * sign <= most * sign)
-            found.append(
-                Checked(
-                    metric=metric.path,
-                    sentence=f"{metric.label} is {metric.text}, {'as asked' if passed else 'but was to be'} {word} "
-                    f"{value_text(metric.name, bound)}.",
-                    passed=passed,
-                    limit=metric.name,
-                )
-            )
-    return tuple(found)
-
-
-def _limit(metric: Metric, limit: Any) -> Any:
-    """The limit of an assertion in a form that compares with the metric's value."""
-    value = metric.value
-    if not isinstance(value, (int, float, Quantity)) or isinstance(value, bool):
-        raise InputError(f"The metric {metric.path!r} is {metric.text!r}, which is not a number to be limited.")
-    if isinstance(limit, Mapping):
-        if set(limit) != {"magnitude", "unit"}:
-            raise InputError(f"The limit of {metric.path!r} must have magnitude and unit.")
-        limit = f"{limit['magnitude']} {limit['unit']}"[:80]
-    if isinstance(limit, str):
-        bound = parse_quantity(limit)
-        if not isinstance(value, Quantity):
-            if bound.units.dimensionless:
-                return float(bound.to("").magnitude)
-            raise InputError(f"The metric {metric.path!r} is a plain number, so its limit {limit!r} must have no unit.")
-        try:
-            return bound.to(value.units)
-        except DimensionalityError:
-            raise InputError(
-                f"The limit {limit[:40]!r} of {metric.path!r} has another dimension than its value, {metric.text}."
-            ) from None
-    if not isinstance(value, Quantity):
-        return float(limit)
-    return Quantity(float(limit), _PLAIN_UNITS.get(metric.name, value.units)).to(value.units)
-
-
-_PLAIN_UNITS = {
-    "latency": "ms",
-    "ttft": "ms",
-    "tpot": "ms",
-    "run_time": "day",
-    "mtbf": "h",
-    "checkpoint_interval": "min",
-    "memory": "GB",
-    "memory_capacity": "GB",
-    "kv_cache": "GB",
-    "power": "kW",
-    "energy": "kWh",
-    "energy_per_sample": "J",
-    "energy_per_token": "J",
-}
-"""Units of plain numbers in assertions, for metrics whose printed unit follows their size."""

@@ -5,18 +5,90 @@ A demand that is not kept is what stopped the plan, and so what binds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.plans.answer import Answer, Checked, Limit, check
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer, Checked, Limit, Metric, value_text
 from mlsysim.plans.sheet import compact_time
-from mlsysim.units.registry import to_si
+from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
 
 
 def demands(answer: Answer) -> tuple[Checked, ...]:
     """Assertions and limits of the answer's plan, each with whether it holds."""
-    return (*check(answer), *limits(answer))
+    return (*assertions(answer), *limits(answer))
+
+
+def assertions(answer: Answer) -> tuple[Checked, ...]:
+    """The plan's assertions against the answer's metrics."""
+    found = []
+    for wanted in answer.plan.constraints.assertions:
+        metric = answer.metric(wanted.metric)
+        for word, limit, sign in (("at most", wanted.max, 1), ("at least", wanted.min, -1)):
+            if limit is None:
+                continue
+            bound = _limit(metric, limit)
+            value = metric.value
+            number, most = (
+                (value.to(bound.units).magnitude, bound.magnitude) if isinstance(bound, Quantity) else (value, bound)
+            )
+            passed = bool(number * sign <= most * sign)
+            found.append(
+                Checked(
+                    metric=metric.path,
+                    sentence=f"{metric.label} is {metric.text}, {'as asked' if passed else 'but was to be'} {word} "
+                    f"{value_text(metric.name, bound)}.",
+                    passed=passed,
+                    limit=metric.name,
+                )
+            )
+    return tuple(found)
+
+
+def _limit(metric: Metric, limit: Any) -> Any:
+    """The limit of an assertion in a form that compares with the metric's value."""
+    value = metric.value
+    if not isinstance(value, (int, float, Quantity)) or isinstance(value, bool):
+        raise InputError(f"The metric {metric.path!r} is {metric.text!r}, which is not a number to be limited.")
+    if isinstance(limit, Mapping):
+        if set(limit) != {"magnitude", "unit"}:
+            raise InputError(f"The limit of {metric.path!r} must have magnitude and unit.")
+        limit = f"{limit['magnitude']} {limit['unit']}"[:80]
+    if isinstance(limit, str):
+        bound = parse_quantity(limit)
+        if not isinstance(value, Quantity):
+            if bound.units.dimensionless:
+                return float(bound.to("").magnitude)
+            raise InputError(f"The metric {metric.path!r} is a plain number, so its limit {limit!r} must have no unit.")
+        try:
+            return bound.to(value.units)
+        except DimensionalityError:
+            raise InputError(
+                f"The limit {limit[:40]!r} of {metric.path!r} has another dimension than its value, {metric.text}."
+            ) from None
+    if not isinstance(value, Quantity):
+        return float(limit)
+    return Quantity(float(limit), _PLAIN_UNITS.get(metric.name, value.units)).to(value.units)
+
+
+_PLAIN_UNITS = {
+    "latency": "ms",
+    "ttft": "ms",
+    "tpot": "ms",
+    "run_time": "day",
+    "mtbf": "h",
+    "checkpoint_interval": "min",
+    "memory": "GB",
+    "memory_capacity": "GB",
+    "kv_cache": "GB",
+    "power": "kW",
+    "energy": "kWh",
+    "energy_per_sample": "J",
+    "energy_per_token": "J",
+}
+"""Units of plain numbers in assertions, for metrics whose printed unit follows their size."""
 
 
 def limits(answer: Answer) -> tuple[Checked, ...]:

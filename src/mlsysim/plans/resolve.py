@@ -18,7 +18,7 @@ from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
-from mlsysim.plans.plan import ChipPart, HardwarePart, OpsPart, WorkloadPart
+from mlsysim.plans.plan_parts import ChipPart, HardwarePart, OpsPart, WorkloadPart
 from mlsysim.systems.types import Fleet
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts, unfit
-from mlsysim.plans.plan import Plan, ServingPart
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server
 from mlsysim.plans.sheet import (

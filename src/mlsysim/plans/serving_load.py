@@ -19,7 +19,8 @@ from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.open_choices import fidelity_of, precision_of
-from mlsysim.plans.plan import Plan, ServingPart
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import find_model
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.systems.types import Fleet
