@@ -13,7 +13,7 @@ A group that makes the step longer than another alone would is left out. Left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,13 @@ from mlsysim.cases.run import run_time
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.plans.answer import Answer, Metric, Part
+from mlsysim.plans.answer import Answer, Metric
 from mlsysim.plans.equations import Together, equations_of
+from mlsysim.plans.mixed_serving import serve_on_groups
+from mlsysim.plans.mixed_sums import added, fullest, on_group, sums, together_of
 from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import count_text, many
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
@@ -47,11 +48,7 @@ def evaluate_mixed(plan: Plan) -> Answer:
         raise InputError("One pass runs on one accelerator; give one chip.", field="hardware")
     if plan.kind == "training":
         return _training(plan, texts)
-    return _serving(plan, texts)
-
-
-def _on(plan: Plan, text: str, **parts: Any) -> Plan:
-    return plan.replacing(hardware={"on": text}, constraints=None, **parts)
+    return serve_on_groups(plan, texts)
 
 
 def _training(plan: Plan, texts: list[str]) -> Answer:
@@ -65,7 +62,7 @@ def _training(plan: Plan, texts: list[str]) -> Answer:
     def evaluated(text: str, share: int, days: float | None = None) -> Answer:
         ops = {"duration": None, "duration_days": days} if days is not None else {}
         work = {"batch_size": share, **length, **free}
-        return evaluate_training(_on(plan, text, task="training", workload=work, ops=ops))
+        return evaluate_training(on_group(plan, text, task="training", workload=work, ops=ops))
 
     joint = _balanced(groups, texts, total, evaluated)
     if joint.feasible:
@@ -192,7 +189,7 @@ def _joint_training(
     # A group that is left out is paid for as the rest.
     costs = [paid(index, days) for index in joint.active]
     samples = workload_of(plan.workload).fixed_shape
-    full = _fullest(active)
+    full = fullest(active)
     useful, possible = _joint_work(groups, joint, plan)
     metrics = [
         full.metric("memory"),
@@ -205,7 +202,7 @@ def _joint_training(
         _metric("expected_failures", "Failures to expect", float(expected_failures(days * 24.0, kept.mtbf)), 15),
         _metric("goodput", "Goodput", goodput, 15),
         _metric("checkpoint_interval", "Checkpoint every", quantity(kept.best_interval, "s").to("min"), 19),
-        *_sums(costs),
+        *sums(costs),
     ]
     ledger = _joint_ledger(joint)
     wait = ", ".join(
@@ -241,7 +238,7 @@ def _joint_training(
         "recovery": constant("recovery_time").quantity,
         "mtbf_given": plan.ops.mtbf,
     }
-    together = _together(costs, [names[index] for index in joint.active])
+    together = together_of(costs, [names[index] for index in joint.active])
     if plan.ops.mtbf is None:
         each = {names[i]: joint.answer(i).metric("mtbf").text for i in joint.active}
         together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
@@ -258,8 +255,8 @@ def _joint_training(
             "next_wall": next_wall(ledger, binding, "step"),
             "time_parts": parts,
             "equations": equations_of(metrics, (), facts, parts, full.memory, together),
-            "cost_parts": _added(each.cost_parts for each in costs),
-            "carbon_parts": _added(each.carbon_parts for each in costs),
+            "cost_parts": added(each.cost_parts for each in costs),
+            "carbon_parts": added(each.carbon_parts for each in costs),
             "memory": full.memory,
             "layout": {names[i]: {**joint.answer(i).layout, "sequences": joint.shares[i]} for i in joint.active},
             "assumptions": {
@@ -298,11 +295,6 @@ def _text(metrics: list[Metric], name: str) -> str:
     return next(metric.text for metric in metrics if metric.name == name)
 
 
-def _fullest(answers: list[Answer]) -> Answer:
-    """The answer of the group whose accelerators are fullest."""
-    return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
-
-
 def _joint_work(groups: Any, joint: _Joint, plan: Plan) -> tuple[float, float]:
     """Useful operations of all groups, and what their accelerators could do in the step."""
     useful = possible = 0.0
@@ -315,131 +307,3 @@ def _joint_work(groups: Any, joint: _Joint, plan: Plan) -> tuple[float, float]:
         if index in joint.active:
             useful += joint.answer(index).value("mfu") * ability * joint.time(index)
     return useful, possible
-
-
-def _sums(answers: list[Answer]) -> list[Metric]:
-    """Costs of the groups together."""
-    found = []
-    for name in ("tco", "rent", "purchase", "power", "energy", "carbon_footprint", "water"):
-        held = [m for a in answers for m in a.metrics if m.name == name]
-        if len(held) == len(answers):
-            total = held[0].value
-            for metric in held[1:]:
-                total = total + metric.value
-            found.append(held[0].model_copy(update={"value": total, "low": None, "high": None}))
-    return found
-
-
-def _together(answers: list[Answer], names: list[str]) -> dict[str, Together]:
-    """The equations of those sums."""
-    found = {}
-    for metric in _sums(answers):
-        each = {name: answer.metric(metric.name).amount for name, answer in zip(names, answers, strict=True)}
-        found[metric.name] = Together("sum over groups", r"\sum_i x_i", each)
-    return found
-
-
-def _added(groups: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
-    """Parts of several groups, those of one name together; none where a group has none."""
-    held = list(groups)
-    if not all(held):
-        return ()
-    sums: dict[str, Part] = {}
-    for part in (each for parts in held for each in parts):
-        known = sums.get(part.label)
-        sums[part.label] = part if known is None else known.model_copy(update={"value": known.value + part.value})
-    return tuple(sums.values())
-
-
-def _serving(plan: Plan, texts: list[str]) -> Answer:
-    traffic = plan.serving
-    alone = [
-        evaluate_serving(_on(plan, text, serving={"qps": None, "concurrency": None, "replicas": None}))
-        for text in texts
-    ]
-    rates = [to_si(answer.value("requests_per_second"), "1/s") for answer in alone]
-    answers = alone
-    if traffic is not None and (traffic.qps is not None or traffic.concurrency is not None):
-        scale = sum(rates)
-        answers = []
-        for text, rate in zip(texts, rates, strict=True):
-            share = rate / scale
-            load = (
-                {"qps": traffic.qps * share}
-                if traffic.qps is not None
-                else {"concurrency": max(1, round((traffic.concurrency or 1) * share))}
-            )
-            answers.append(evaluate_serving(_on(plan, text, serving={**load, "replicas": None})))
-    names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
-    slowest = max(range(len(answers)), key=lambda i: to_si(answers[i].value("tpot"), "s"))
-    slow = answers[slowest]
-    feasible = all(answer.feasible for answer in answers)
-    full = _fullest(answers)
-    metrics = [
-        full.metric("memory"),
-        full.metric("memory_capacity"),
-        slow.metric("ttft"),
-        slow.metric("tpot"),
-        slow.metric("latency"),
-    ]
-    for name in ("tokens_per_second", "requests_per_second"):
-        held_by = [answer.metric(name) for answer in answers]
-        sides = {
-            side: quantity(sum(to_si(getattr(each, side), "1/s") for each in held_by), "1/s")
-            for side in ("value", "low", "high")
-            if all(getattr(each, side) is not None for each in held_by)
-        }
-        metrics.append(slow.metric(name).model_copy(update={"low": None, "high": None, **sides}))
-    metrics += _sums(answers)
-    made = sum(to_si(a.value("tokens_per_second"), "1/s") for a in answers) * 86400.0 * (plan.ops.days or 1.0)
-    held = {m.name: m.value for m in metrics}
-    cost = held.get("tco", held.get("rent"))
-    if cost is not None and made:
-        metrics.append(
-            Metric(
-                name="usd_per_mtoken",
-                label="Cost of a million output tokens",
-                level="macro",
-                value=cost / made * 1e6,
-                wall=17,
-            )
-        )
-    together = _together(answers, names)
-    for name in ("tokens_per_second", "requests_per_second"):
-        each = {group: answer.metric(name).amount for group, answer in zip(names, answers, strict=True)}
-        together[name] = Together("sum over groups", r"\sum_i x_i", each)
-    of_groups = [metric for metric in metrics if metric.name in together or metric.name == "usd_per_mtoken"]
-    equations = [
-        *(equation for name in ("memory", "memory_capacity") for equation in full.explain(name)),
-        *(equation for name in ("ttft", "tpot", "latency") for equation in slow.explain(name)),
-        *equations_of(of_groups, (), {"cost": cost, "work_of_the_run": made}, (), None, together),
-    ]
-    routed = ", ".join(
-        f"{name} answers {to_si(a.value('requests_per_second'), '1/s'):.3g} requests a second"
-        for name, a in zip(names, answers, strict=True)
-    )
-    unfit = next(
-        (
-            worded(f"Does not fit on {n}: ", a.headline.removeprefix("Does not fit: "))
-            for n, a in zip(names, answers, strict=True)
-            if not a.feasible
-        ),
-        None,
-    )
-    return slow.model_copy(
-        update={
-            "name": plan.name,
-            "plan": plan,
-            "feasible": feasible,
-            "subject": f"serving {workload_of(plan.workload).name} on {' + '.join(names)}",
-            "headline": unfit
-            or f"Fits: the slowest group, {names[slowest]}, gives a token each {slow.metric('tpot').text}.",
-            "verdict": () if unfit else (f"Requests are routed by speed: {routed}.",),
-            "metrics": tuple(metrics),
-            "memory": full.memory,
-            "equations": tuple(equations),
-            "cost_parts": _added(answer.cost_parts for answer in answers),
-            "carbon_parts": _added(answer.carbon_parts for answer in answers),
-            "layout": {name: dict(a.layout) for name, a in zip(names, answers, strict=True)},
-        }
-    )
