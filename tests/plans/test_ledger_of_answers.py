@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from functools import cache
@@ -21,6 +22,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plot.answers import memory_of, time_of
 from mlsysim.report.content import sections_of
 from mlsysim.units.registry import Quantity
+from mlsysim.walls.result import as_plain
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.toml"))
 SEED, PLANS = 12, 200
@@ -422,23 +424,49 @@ def test_explaining_a_number_gives_its_formula_and_only_its_sources() -> None:
     assert set(answer.sources_of([first])) == {"model", "hardware"} <= set(answer.sources)
 
 
-def test_the_report_and_the_explorer_print_the_digits_of_the_answer() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_report_and_the_explorer_print_the_digits_of_the_answer(kind: str) -> None:
     from mlsysim.report.build import build_report
 
-    plan = Plan.model_validate({"workload": {"model": "Llama3_8B"}, "task": "training", "hardware": {"on": "8xH100"}})
+    plan = next(answer.plan for answer in lawful(kind) if answer.feasible)
     report = build_report(plan)
     text = str(sections_of(report))
     answer = report.answer
     drawn = charts_of(answer, 720, 720)
-    for name in ("latency", "memory", "mfu", "tokens_per_second"):
-        assert answer.metric(name).text in text, name
+    assert {metric.name for metric in answer.metrics if metric.text not in text} == set()
     assert answer.metric("latency").text in drawn["waterfall"] and answer.metric("memory").text in drawn["memory"]
     assert answer.headline in text and answer.binding.sentence in text
 
 
-def test_warnings_of_an_import_are_part_of_the_answer(tmp_path: Path) -> None:
-    import json
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_as_json_is_whole_and_its_plan_gives_it_again(kind: str) -> None:
+    answer = lawful(kind)[0]
+    document = json.loads(json.dumps(answer.to_dict()))
+    assert document == json.loads(json.dumps(as_plain(answer.to_dict())))
+    again = evaluate(document["plan"], change=False, sensitivity=True)
+    assert json.loads(json.dumps(again.to_dict())) == document
 
+
+def test_what_does_not_fit_prints_no_rate_as_if_it_ran() -> None:
+    for kind in KINDS:
+        for answer in (each for each in lawful(kind) if not each.feasible):
+            rates = [m.text for m in answer.metrics if m.name in ("tokens_per_second", "throughput", "usd_per_mtoken")]
+            words = " ".join((answer.headline, *answer.verdict))
+            assert not any(f" {rate} " in words for rate in rates), words
+            assert answer.questions["performance"].endswith("if it fitted")
+
+
+def test_the_layout_of_a_limit_that_none_keeps_is_the_nearest_to_it() -> None:
+    answer = evaluate({"task": "serving", "model": "Llama3_70B", "on": "8xH100", "serving": {"tpot": "1 ms"}})
+    assert any("None of the" in line and "comes nearest" in line for line in answer.verdict)
+    others = [
+        evaluate(answer.plan.replacing(parallelism={"tp": tp}), change=False).value("tpot").to("s").magnitude
+        for tp in (1, 2, 4, 8)
+    ]
+    assert answer.value("tpot").to("s").magnitude == min(others)
+
+
+def test_warnings_of_an_import_are_part_of_the_answer(tmp_path: Path) -> None:
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],

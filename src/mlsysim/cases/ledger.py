@@ -21,6 +21,26 @@ STREAMED = "streamed from the host"
 """The part of a time in which what does not fit comes over the host's link."""
 
 
+_IN_WORDS = {
+    "products": "matrix products",
+    "starts of products": "starts of matrix products",
+    "starts of kernels": "kernel starts",
+    "host launches": "launches",
+    "elementwise": "elementwise operations",
+    "permutation": "permutation of tokens",
+    "conversion": "conversion of formats",
+    "loss": "loss function",
+    "engine": "engine overhead",
+    "weights": "reading weights",
+    "weights of experts": "reading weights of experts",
+    "caches": "reading caches",
+    "sharded state": "gathering of sharded state",
+    "the running step": "the step that runs",
+    "streamed from the host": "streaming from the host",
+}
+"""Names that are short for what sentences and charts say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One line of a ledger.
@@ -41,6 +61,13 @@ class Part:
     moved: Any = 0.0
     sent: Any = 0.0
     joules: Any = 0.0
+
+    @property
+    def label(self) -> str:
+        """The name in words, behind its phase: ``answer: reading weights``."""
+        phase, _, own = self.name.rpartition(": ")
+        words = _IN_WORDS.get(own, own)
+        return f"{phase}: {words}" if phase else words
 
     @property
     def is_loss(self) -> bool:

@@ -33,17 +33,17 @@ def time_parts(ledger: Ledger) -> tuple[Part, ...]:
     shown = [part for part in ledger.parts if part.exposed > _SMALL * ledger.seconds]
     resources: dict[str, set[str]] = {}
     for part in shown:
-        resources.setdefault(part.name, set()).add(part.resource)
+        resources.setdefault(part.label, set()).add(part.resource)
     lines: dict[tuple[str, int], float] = {}
     for part in ledger.parts:
         if part.exposed <= 0:
             continue
         if part.exposed <= _SMALL * ledger.seconds:
             label = f"small parts of {NAMES[part.wall].lower()}"
-        elif len(resources[part.name]) > 1:
-            label = f"{part.name} ({_ASPECTS.get(part.resource, part.resource)})"
+        elif len(resources[part.label]) > 1:
+            label = f"{part.label} ({_ASPECTS.get(part.resource, part.resource)})"
         else:
-            label = part.name
+            label = part.label
         lines[label, part.wall] = lines.get((label, part.wall), 0.0) + float(part.exposed)
     return tuple(Part(label=label, value=value, wall=wall) for (label, wall), value in lines.items())
 
@@ -66,7 +66,7 @@ def score_walls(sheet: Sheet, ledger: Ledger, noun: str, notes: dict[int, str], 
         if wall not in NAMES:  # what is drawn while nothing waits has joules and no seconds
             continue
         share = float(seconds / ledger.seconds)
-        most = f"most of it {ledger.largest(wall).name}" if seconds > 0 else ""
+        most = f"most of it {ledger.largest(wall).label}" if seconds > 0 else ""
         note = "; ".join(filter(None, (notes.get(wall), most)))
         sheet.score(wall, f"{share:.1%} of the {noun}", share, note=note)
     for wall in notes.keys() - sheet.scores.keys():

@@ -361,7 +361,7 @@ def _token_time(sheet: Sheet, served: Served) -> list[str]:
         return []
     parts: dict[str, float] = {}
     for part in of_phase(served.ledger, ANSWER).parts:
-        name = part.name.removeprefix(f"{ANSWER}: ")
+        name = part.label
         parts[name] = parts.get(name, 0.0) + part.exposed / tokens
     most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
     pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL * served.tpot]

@@ -89,8 +89,8 @@ def too_full(words: str, needed: float, capacity: float, remedy: str, after: str
 def cause(part: Part, ledger: Ledger) -> str:
     """A part in words; a loss says what it is made of."""
     if part.is_loss:
-        return f"{part.name} (made of {_MADE_OF.get(ledger.made_of(), 'other parts')})"
-    return part.name
+        return f"{part.label} (made of {_MADE_OF.get(ledger.made_of(), 'other parts')})"
+    return part.label
 
 
 def share_text(ledger: Ledger, wall: int, noun: str) -> str:

@@ -351,7 +351,7 @@ def _two_phases(outcome: ServingResult) -> Binding:
     for phase in (FIRST, ANSWER):
         own = of_phase(ledger, phase)
         wall = own.binding_wall
-        most = own.largest(wall).name
+        most = own.largest(wall).label
         share = own.walls()[wall] / own.seconds
         said.append(f"wall {wall} ({NAMES[wall]}) has {share:.0%} of {_WORDS[phase]}, most of it {most}")
     wall, _, margin = lead(ledger)
