@@ -36,7 +36,6 @@ _IN_WORDS = {
     "caches": "reading caches",
     "sharded state": "gathering of sharded state",
     "the running step": "the step that runs",
-    "streamed from the host": "streaming from the host",
 }
 """Names that are short for what sentences and charts say."""
 
