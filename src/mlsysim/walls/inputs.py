@@ -214,6 +214,10 @@ _BEYOND = 1e40
 """No physical input is larger, in any unit; products of larger ones leave the range of floats."""
 
 
+def _refused(resolver: str, name: str, wanted: str, got: str) -> InputError:
+    return InputError(f"The {name!r} input of {resolver} must be {wanted}, got {got}.", field=name)
+
+
 def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
     low, high = spec.low, spec.high
     if high is None and _BEYOND < abs(number) < math.inf:
@@ -226,7 +230,7 @@ def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
     )
     if fits:
         return int(number) if spec.whole else number
-    raise InputError(f"The {name!r} input of {resolver} must be {spec.range_text}, got {number:g}.", field=name)
+    raise _refused(resolver, name, spec.range_text, f"{number:g}")
 
 
 def _number(resolver: str, name: str, spec: Input, value: Any) -> float:
@@ -234,15 +238,12 @@ def _number(resolver: str, name: str, spec: Input, value: Any) -> float:
         try:
             return float(value.to("").magnitude)
         except DimensionalityError:
-            raise UnitError(
-                f"The {name!r} input of {resolver} must be {spec.range_text}, got {value:~P}.", field=name
-            ) from None
+            words = f"The {name!r} input of {resolver} must be {spec.range_text}, got {value:~P}."
+            raise UnitError(words, field=name) from None
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(
-            f"The {name!r} input of {resolver} must be {spec.range_text}, got {str(value)[:60]!r}.", field=name
-        )
+        raise _refused(resolver, name, spec.range_text, repr(str(value)[:60]))
     return value
 
 
@@ -255,10 +256,8 @@ def _magnitude(resolver: str, name: str, spec: Input, value: Any) -> float:
     elif spec.plain_unit is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
         return to_si(Quantity(value, spec.plain_unit), spec.unit)
     elif isinstance(value, pint.Quantity) and not isinstance(value, Quantity):
-        raise UnitError(
-            f"The {name!r} input of {resolver} is a quantity of another pint registry; build it with mlsysim.Q_.",
-            field=name,
-        )
+        words = "is a quantity of another pint registry; build it with mlsysim.Q_"
+        raise UnitError(f"The {name!r} input of {resolver} {words}.", field=name)
     try:
         return to_si(quantity_from(value, spec.unit, spec.example or f"1 {spec.unit}", name), spec.unit)
     except UnitError as error:
@@ -268,7 +267,7 @@ def _magnitude(resolver: str, name: str, spec: Input, value: Any) -> float:
 def _flag(resolver: str, name: str, spec: Input, value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    raise InputError(f"The {name!r} input of {resolver} must be True or False, got {str(value)[:60]!r}.", field=name)
+    raise _refused(resolver, name, "True or False", repr(str(value)[:60]))
 
 
 def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
@@ -286,41 +285,19 @@ def _efficiency(resolver: str, name: str, spec: Input, value: Any) -> Any:
         if spec.choices and value.strip().lower() in spec.choices:
             return value.strip().lower()
         words = f" or {spec.choices[0]!r}" if spec.choices else ""
-        raise InputError(
-            f"The {name!r} input of {resolver} must be a number above 0 and at most 1{words}, got {value[:40]!r}.",
-            field=name,
-        )
+        raise _refused(resolver, name, f"a number above 0 and at most 1{words}", repr(value[:40]))
     return _in_range(resolver, name, spec, _number(resolver, name, spec, value))
 
 
-def _entry(registry: Any, kinds: tuple[type, ...], article: str) -> Any:
+def _entry(registry: Any, kinds: tuple[type, ...], wanted: str) -> Any:
     def read(resolver: str, name: str, spec: Input, value: Any) -> Any:
         if isinstance(value, kinds):
             return value
         if isinstance(value, str):
             return registry.get(value)
-        raise InputError(
-            f"The {name!r} input of {resolver} must be {article} or its name in the zoo, got {type(value).__name__}.",
-            field=name,
-        )
+        raise _refused(resolver, name, wanted, type(value).__name__)
 
     return read
-
-
-def _grid(resolver: str, name: str, spec: Input, value: Any) -> Any:
-    if isinstance(value, (GridProfile, Datacenter)):
-        return value
-    if isinstance(value, str):
-        return Grids.get(value)
-    raise InputError(
-        f"The {name!r} input of {resolver} must be a GridProfile, a Datacenter or the name of a grid, "
-        f"got {type(value).__name__}.",
-        field=name,
-    )
-
-
-def _anything(resolver: str, name: str, spec: Input, value: Any) -> Any:
-    return value
 
 
 def _precision(resolver: str, name: str, spec: Input, value: Any) -> str:
@@ -335,10 +312,10 @@ _READERS: dict[str, Any] = {
     "choice": _choice,
     "precision": _precision,
     "efficiency": _efficiency,
-    "model": _entry(Models, (Workload,), "a workload"),
-    "hardware": _entry(Hardware, (HardwareNode,), "a HardwareNode"),
-    "fleet": _entry(Clusters, (Fleet,), "a Fleet"),
-    "fabric": _entry(Fabrics, (NetworkFabric,), "a NetworkFabric"),
-    "grid": _grid,
-    "object": _anything,
+    "model": _entry(Models, (Workload,), "a workload or its name in the zoo"),
+    "hardware": _entry(Hardware, (HardwareNode,), "a HardwareNode or its name in the zoo"),
+    "fleet": _entry(Clusters, (Fleet,), "a Fleet or its name in the zoo"),
+    "fabric": _entry(Fabrics, (NetworkFabric,), "a NetworkFabric or its name in the zoo"),
+    "grid": _entry(Grids, (GridProfile, Datacenter), "a GridProfile, a Datacenter or the name of a grid"),
+    "object": lambda resolver, name, spec, value: value,
 }
