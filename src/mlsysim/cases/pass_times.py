@@ -306,7 +306,7 @@ def _form(question: Pass, chip: HardwareNode, stack: str) -> Form:
             return a.grown(WAITING, 7, "T = T_busy / s", busy, busy / kept) if question.arrivals else busy
 
         return seconds
-    return lambda a: passes * inventory_time(inventory, chip, batch, precision, stack, tag=a.tag).total
+    return lambda a: passes * inventory_time(inventory, chip, batch, precision, stack, tag=a.tag)
 
 
 # --- microcontrollers -------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: str, 
     """Seconds of a step of one device."""
 
     def seconds(stack: str) -> Any:
-        return inventory_time(s.inventory, s.chip, batch, precision, stack, tag=a.tag).total
+        return inventory_time(s.inventory, s.chip, batch, precision, stack, tag=a.tag)
 
     total = (_TRAINED if frozen else 1.0) * seconds(s.stack)
     return total if recompute != "full" else total + seconds(s.runtime.inference or s.stack.removesuffix("_train"))

@@ -103,11 +103,6 @@ def inference_time(model: RowWorkload, target: Board, runtime: str = "default", 
     return float(cycle_time(model.flops_per_sample / 2, rate, target.clock))
 
 
-def inference_energy(model: RowWorkload, target: Board, runtime: str = "default") -> float | None:
-    """Joules of one inference, or None where the board's power is not known."""
-    return None if target.power is None else float(active_energy(target.power, inference_time(model, target, runtime)))
-
-
 @dataclass(frozen=True, slots=True)
 class MicrocontrollerPass:
     """A batch on a microcontroller: seconds with their 90 % band, joules where the power is known, and what was assumed."""

@@ -20,7 +20,6 @@ each byte term is two parts, of walls 2 and 1. Starts and launches are wall 3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -100,17 +99,6 @@ _HALF = bytes_per_element("bf16")
 def constants() -> dict[str, Any]:
     """The tables of ``data/software/vision.toml`` and ``data/software/runtimes.toml``."""
     return software_file("vision") | software_file("runtimes")
-
-
-@dataclass(frozen=True, slots=True)
-class VisionTime:
-    """Seconds of one pass over a batch, and where they go."""
-
-    total: Any
-    device: Any
-    host: Any
-    parts: dict[str, Any]
-    stack: str
 
 
 def clock_of(chip: HardwareNode) -> float:
@@ -234,50 +222,40 @@ def inventory_time(
     batch: float,
     precision: str,
     stack: str,
-    launch: float | None = None,
     tag: Tag = untagged,
-) -> VisionTime:
-    """Seconds of one pass over a batch on a GPU or a CPU, run by a named stack; ``launch`` overrides its host cost (s)."""
+) -> Any:
+    """Seconds of one pass over a batch on a GPU or a CPU, run by a named stack."""
     tables = constants()
     if chip.family == "cpu":
         return _cpu_time(inventory, chip, batch, precision, stack, tag)
-    table, usual = stack_constants(stack)
+    table, cost = stack_constants(stack)
     intensity = tables["elementwise"]["intensity"]
     features = gpu_features(inventory, chip, batch, precision, intensity)
     # What a byte of an elementwise kernel takes of memory, of memory and its vector operations together.
     memory = to_si(chip.memory.bandwidth, "byte/s")
     share = elementwise_bandwidth(memory, vector_rate(chip) * clock_of(chip), intensity) / memory
-    named = {
-        name: _named(name, seconds, share, batch * features[name] * share * memory, inventory, batch, tag)
+    device = sum(
+        _named(name, seconds, share, batch * features[name] * share * memory, inventory, batch, tag)
         for name, seconds in _combine(table, features, batch).items()
-    }
-    device = sum(named.values())
-    cost = usual if launch is None else launch
+    )
     launched = inventory.kernels if stack not in CAPTURED else inventory.captured
     if not launched * cost:
-        return VisionTime(device, device, 0.0, named, stack)
+        return device
     host = launched * tag("launches", 3, "host", "t = | device, n h |_p", cost)
-    total = overlapped_time(device, host, tables["launch"]["sharpness"])
-    return VisionTime(total, device, host, named, stack)
+    return overlapped_time(device, host, tables["launch"]["sharpness"])
 
 
-def _cpu_time(
-    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, stack: str, tag: Tag
-) -> VisionTime:
+def _cpu_time(inventory: Inventory, chip: HardwareNode, batch: float, precision: str, stack: str, tag: Tag) -> Any:
     if "train" in stack:
         raise InputError(f"training of vision networks is not calibrated on {chip.name}.")
     cpu = constants()["cpu"]
     scales = cpu["classes"].get(chip.metadata.key, cpu["classes"]["default"])
     features = cpu_features(inventory, chip, batch, precision)
     memory = to_si(chip.memory.bandwidth, "byte/s")
-    named = {
-        name: _named(
-            name, seconds * scales[_cpu_kind(name)], 1.0, batch * features[name] * memory, inventory, batch, tag
-        )
+    return sum(
+        _named(name, seconds * scales[_cpu_kind(name)], 1.0, batch * features[name] * memory, inventory, batch, tag)
         for name, seconds in _combine(cpu, features, batch).items()
-    }
-    device = sum(named.values())
-    return VisionTime(device, device, 0.0, named, "compiled")
+    )
 
 
 def _named(
