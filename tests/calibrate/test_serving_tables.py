@@ -102,7 +102,7 @@ def test_rows_that_are_not_scored():
         ({"model": "nobody/Nothing-1B"}, "unknown model"),
         ({"precision": "fp3"}, "unknown precision"),
         ({"tp": ""}, "tp is not given"),
-        ({"tp": "3"}, "do not divide"),
+        ({"tp": "3"}, "does not divide"),
     ],
 )
 def test_what_is_not_known_is_skipped(change, reason):
