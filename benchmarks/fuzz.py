@@ -257,7 +257,7 @@ def try_plan(rng: random.Random) -> None:
     from mlsysim.plans.evaluate import evaluate
 
     table = plan_table(rng)
-    answer = evaluate(table, change=rng.random() < 0.03, sensitivity=rng.random() < 0.02)
+    answer = evaluate(table, change=rng.random() < 0.03)
     problems = broken(answer)
     assert not problems, problems
 

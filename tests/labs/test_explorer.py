@@ -135,7 +135,7 @@ def test_figures_of_a_chip_are_the_zoos_and_the_plans():
 
 @pytest.mark.parametrize("document", [TRAINING, SERVING, INFERENCE], ids=["training", "serving", "inference"])
 def test_the_slow_parts_are_those_of_the_engine(document):
-    answer = evaluate(Plan.model_validate(document), sensitivity=True)
+    answer = evaluate(Plan.model_validate(document))
     found = ask("sensitivity", plan=document, width=400)
     assert found["changes"] == {name: list(sides) for name, sides in answer.sensitivities.items()}
     assert ET.fromstring(found["chart"]).get("viewBox").split()[2] == "400"

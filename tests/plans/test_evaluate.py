@@ -143,7 +143,6 @@ def test_sensitivities_have_the_sign_of_the_physics() -> None:
             "hardware": {"on": "16xH100"},
         },
         change=False,
-        sensitivity=True,
     ).sensitivities
     less, more = found["peak_flops"]
     assert less is not None and more is not None and less < 0 < more

@@ -228,7 +228,7 @@ def broken(answer: Answer) -> list[str]:
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenarios_keep_the_laws(path: Path) -> None:
-    answer = evaluate(load_plan(path), change=False, sensitivity=True)
+    answer = evaluate(load_plan(path), change=False)
     assert broken(answer) == []
 
 
@@ -236,7 +236,6 @@ def test_the_laws_can_fail() -> None:
     answer = evaluate(
         {"workload": {"model": "Llama3_8B"}, "task": "training", "hardware": {"on": "8xH100"}},
         change=False,
-        sensitivity=True,
     )
     for update in (
         {"time_parts": answer.time_parts[1:]},
@@ -327,7 +326,7 @@ def lawful(kind: str) -> tuple[Answer, ...]:
     found: list[Answer] = []
     while len(found) < PLANS // len(KINDS) + 1:
         try:
-            answer = evaluate(KINDS[kind](rng), change=False, sensitivity=True)
+            answer = evaluate(KINDS[kind](rng), change=False)
         except InputError:
             continue
         found.append(answer)
@@ -409,7 +408,6 @@ def test_memory_that_would_no_longer_fit_has_no_bar() -> None:
             "parallelism": {"mode": "given"},
         },
         change=False,
-        sensitivity=True,
     )
     assert answer.memory is not None
     full = answer.memory.used / answer.memory.capacity

@@ -60,6 +60,6 @@ def test_the_stack_of_a_microcontroller_is_its_runtime():
 
 
 def test_only_the_clock_moves_the_time():
-    found = evaluate(keyword(), change=False, sensitivity=True).sensitivities
+    found = evaluate(keyword(), change=False).sensitivities
     assert found["peak_flops"] == pytest.approx((1 / 0.9 - 1, 1 / 1.1 - 1))
     assert found["memory_bandwidth"] == (0.0, 0.0)

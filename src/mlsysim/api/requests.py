@@ -23,7 +23,6 @@ Detail = Literal["full", "summary"]
 ZooKind = Literal["hardware", "models", "systems", "grids"]
 
 Change = Annotated[bool, Field(description="look for the cheapest change that moves the binding wall")]
-Sensitivity = Annotated[bool, Field(description="what 10 % less and more of each figure of the hardware is worth")]
 HowMuch = Annotated[
     Detail | None,
     Field(description="full: everything; summary: without scorecard, roofline, equations and sources"),
@@ -73,7 +72,6 @@ class EvaluateRequest(Record):
 
     plan: Plan
     change: Change = True
-    sensitivity: Sensitivity = False
     detail: HowMuch = None
 
 
@@ -83,7 +81,6 @@ class FlatRequest(Record):
     task: ClassVar[str]
     plan: Plan
     change: Change = True
-    sensitivity: Sensitivity = False
     detail: HowMuch = None
 
     @classmethod

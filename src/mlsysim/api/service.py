@@ -136,7 +136,7 @@ def _json_word(value: Any) -> str:
 
 
 def _answered(plan: Plan, request: Any) -> dict[str, Any]:
-    answer = evaluate(plan, change=request.change, sensitivity=request.sensitivity)
+    answer = evaluate(plan, change=request.change)
     return _document(answer, request.detail)
 
 

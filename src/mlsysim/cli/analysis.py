@@ -126,7 +126,7 @@ def sensitivity(
     form = chosen_form(context, output, as_json)
     wanted = named_plan(context, target)
     with busy("evaluating ..."):
-        answer = answer_to(wanted, change=False, sensitivity=True)
+        answer = answer_to(wanted, change=False)
     remember(wanted)
     if form == "json":
         print_json(

@@ -30,7 +30,7 @@ from mlsysim.labs.rpc import offer
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.audit import AUDITED
-from mlsysim.plans.changes import sensitivities, settled
+from mlsysim.plans.changes import settled
 from mlsysim.plans.compare import compare_answers
 from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.files import plan_from_text, plan_to_toml
@@ -68,7 +68,7 @@ def _answer(document: Document) -> Answer:
 
 @offer
 def evaluate(plan: Document) -> Document:
-    """The answer to a plan as JSON, without charts, change and sensitivities."""
+    """The answer to a plan as JSON, without charts and change."""
     return _answer(plan).to_dict()
 
 
@@ -191,10 +191,9 @@ def _of_fleet(fleet: Fleet) -> dict[str, Any]:
 def sensitivity(plan: Document, width: int = 720) -> Document:
     """What 10 % less and 10 % more of each figure of the hardware does to the main metric, and the chart of it."""
     answer = _answer(plan)
-    found = sensitivities(answer)
     return {
-        "chart": sensitivity_chart(answer, found, width),
-        "changes": {name: list(pair) for name, pair in found.items()},
+        "chart": sensitivity_chart(answer, answer.sensitivities, width),
+        "changes": {name: list(pair) for name, pair in answer.sensitivities.items()},
     }
 
 

@@ -1,4 +1,4 @@
-"""``evaluate(plan)``: the answer, its assertions checked, and on request the cheapest change and the sensitivities."""
+"""``evaluate(plan)``: the answer, its assertions checked, what each figure of the hardware is worth, and the cheapest change."""
 
 from __future__ import annotations
 
@@ -64,15 +64,13 @@ _EVALUATORS: dict[str, Callable[[], Evaluator]] = {
 }
 
 
-def evaluate(plan: Plan | dict[str, Any], *, change: bool = True, sensitivity: bool = False) -> Answer:
-    """The answer to a plan. ``change`` looks for the cheapest change, ``sensitivity`` for what each figure is worth."""
+def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
+    """The answer to a plan. ``change`` looks for the cheapest change."""
     if not isinstance(plan, Plan):
         plan = Plan.model_validate(plan)
     answer = evaluate_plainly(plan)
-    answer = answer.model_copy(update={"checks": demands(answer)})
-    update: dict[str, Any] = {}
+    update: dict[str, Any] = {"checks": demands(answer), "sensitivities": sensitivities(answer)}
+    answer = answer.model_copy(update=update)
     if change and len(find_fleets(plan.hardware).fleets) == 1:
-        update["change"] = cheapest_change(answer, evaluate_plainly)
-    if sensitivity:
-        update["sensitivities"] = sensitivities(answer)
-    return answer.model_copy(update=update) if update else answer
+        answer = answer.model_copy(update={"change": cheapest_change(answer, evaluate_plainly)})
+    return answer

@@ -47,7 +47,7 @@ class Report:
 
 def build_report(plan: Plan | dict[str, Any]) -> Report:
     """The report of a plan. The same plan gives the same report: nothing in it depends on when or where it was made."""
-    answer = evaluate(plan, change=True, sensitivity=True)
+    answer = evaluate(plan, change=True)
     designs = designs_around(answer)
     return Report(
         answer=answer,
