@@ -130,7 +130,9 @@ class Deployment:
         step = engine_step(
             model,
             chip,
-            named if self.memory_fraction is None else replace(named, memory_utilisation=self.memory_fraction),
+            named
+            if self.memory_fraction is None
+            else named.model_copy(update={"memory_utilisation": self.memory_fraction}),
             precision=self.precision,
             cache_precision=self.cache_precision or CACHE_FORMAT,
             tp=self.tp,
