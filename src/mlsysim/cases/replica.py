@@ -130,7 +130,7 @@ class Replica:
 
     # --- shape ------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def width(self) -> Any:
         """Devices of one stage."""
         return maximum(self.tp, self.ep)
@@ -139,42 +139,42 @@ class Replica:
     def devices(self) -> Any:
         return self.width * self.pp
 
-    @property
+    @cached_property
     def attention_groups(self) -> Any:
         """Tensor-parallel groups that share one set of experts."""
         return maximum(1, self.ep // self.tp)
 
-    @property
+    @cached_property
     def longest_stage(self) -> Any:
         """The longest stage's share of a pass."""
         layers = self.model.layers or self.pp
         return ceil(layers / self.pp) / layers
 
-    @property
+    @cached_property
     def weight_element(self) -> Any:
         return bytes_per_element(self.precision)
 
-    @property
+    @cached_property
     def activation_element(self) -> Any:
         return self.weight_element if self.weight_element >= 1 else 2.0
 
-    @property
+    @cached_property
     def cache_element(self) -> Any:
         return bytes_per_element(self.cache_precision) if self.cache_precision else self.activation_element
 
-    @property
+    @cached_property
     def dispatch(self) -> Any:
         """Seconds to dispatch a pass to one stage."""
         return to_si(self.chip.dispatch_tax, "s")
 
     # --- memory -----------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def capacity(self) -> Any:
         """Bytes that a device has."""
         return to_si(self.chip.memory.capacity, "byte")
 
-    @property
+    @cached_property
     def reserve(self) -> Any:
         """Bytes of a device that weights and caches may not take."""
         return 0.0 if self.memory_fraction is None else (1.0 - self.memory_fraction) * self.capacity
@@ -232,18 +232,6 @@ class Replica:
         """How many groups take turns on the stages, and how many sequences the largest has."""
         groups = minimum(self.pp, batch)
         return groups, ceil(batch / groups)
-
-    def decode(self, batch: Any, context: Any) -> tuple[PassTime, Any]:
-        """One token for each of ``batch`` sequences: the pass of one group, and the time between two tokens."""
-        groups, size = self.groups_in_flight(batch)
-        parts = self.run("decode", size, 1, context)
-        return parts, pipelined_period(parts.total, groups, self.longest_stage)
-
-    def prefill(self, batch: Any, new: Any, context: Any) -> tuple[PassTime, Any]:
-        """``new`` tokens for each of ``batch`` sequences: the pass of one group, and the time until all are done."""
-        groups, size = self.groups_in_flight(batch)
-        parts = self.run("prefill", size, new, context)
-        return parts, pipelined_completion(parts.total, groups, self.longest_stage)
 
     def _weights_read(self, tokens: Any) -> tuple[Any, Any]:
         """Bytes of weights that ``tokens`` tokens touch: those that all share, and those of the experts hit."""

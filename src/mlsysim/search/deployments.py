@@ -61,32 +61,26 @@ _NUMBERS = (
 _ROLES = ("reader", "writer", "draft")
 
 
-@dataclass(frozen=True)
 class Replicas(Replica):
-    """Replicas of one model at many points: what a Replica reads from its chip and formats is an array here."""
+    """Replicas of one model at many points: what a Replica works out of its chip and formats is given here, as arrays."""
 
-    weight_element: Any = None
-    activation_element: Any = None
-    cache_element: Any = None
-    dispatch: Any = None
-    width: Any = None
-    attention_groups: Any = None
-    longest_stage: Any = None
-    device_weights: Any = None
-    capacity: Any = None
-    reserve: Any = None
-    unit_cost: Any = None
+    unit_cost: Any
     """USD of a device; not a number where unknown."""
-    tdp: Any = None
+    tdp: Any
     """kW of a device; not a number where unknown."""
-    rents: tuple[Any, ...] = ()
+    rents: tuple[Any, ...]
     """USD/h of a device for each way of renting that the space names."""
+
+    @classmethod
+    def of(cls, **numbers: Any) -> Replicas:
+        """Replicas with these numbers."""
+        found = cls.__new__(cls)
+        found.__dict__.update(numbers)
+        return found
 
     def take(self, index: Any) -> Replicas:
         """The replicas of some of the points."""
-        values = {field.name: taken(getattr(self, field.name), index) for field in fields(self)}
-        net = Hierarchical(*(taken(getattr(self.network, name), index) for name in _OF_NETWORK))
-        return Replicas(**values | {"network": net})
+        return Replicas.of(**{name: taken(value, index) for name, value in self.__dict__.items()})
 
 
 @dataclass(frozen=True)
@@ -159,7 +153,7 @@ class Deployments:
         found["bandwidth"] = found["bandwidth"] * bandwidth_efficiency
         found["rents"] = tuple(found.pop(name) for name in self.commitments)
         found["network"] = Hierarchical(*(found.pop(name) for name in _OF_NETWORK))
-        return Replicas(model=model, chip=None, precision="", cache_precision=None, efficiency=efficiency, **found)
+        return Replicas.of(model=model, efficiency=efficiency, redundant=0, **found)
 
     def _of(self, given: Mapping[str, Any]) -> Built:
         key = tuple(_key(value) for value in given.values())

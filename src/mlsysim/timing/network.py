@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -56,6 +56,11 @@ class Network:
     fabric: Any
     fabric_latency: Any
     domain: Any
+
+    def take(self, index: Any) -> Any:
+        """The networks of some of many points."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{name: value.take(index) for name, value in found.items() if hasattr(value, "take")})
 
     def congested(self, factor: Any) -> Any:
         """The same with a fabric so many times slower."""

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.deployment import language_model
+from mlsysim.cases.phases import Decoder
 from mlsysim.cases.serve import Engines, Replicated, serve
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.errors import InputError
@@ -154,7 +155,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         fits = limit >= 1
         if not fits:
             assumed["active_requests"] = "times are those of one request, if it fitted"
-        parts, _ = replica.decode(max(active, 1), x.seq_len)
+        parts = Decoder(replica, max(active, 1)).model_pass(x.seq_len)
         itl = token(max(active, 1))
         throughput, static_throughput = max(active, 1) / itl, static / token(static) if static else 0.0
         found = () if fits else deployment.remedies(Traffic(held, 0), 0, 1)
