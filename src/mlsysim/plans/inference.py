@@ -136,7 +136,7 @@ def _answer(
         task="inference",
         calibrated=calibrated,
         feasible=bool(profile.feasible),
-        subject=f"{model.name} on {chip.name}",
+        subject=f"{model.name} on {chip.name if fleet.total_accelerators == 1 else fleet.name}",
         headline=_headline(sheet, profile),
         verdict=(*(money if profile.feasible else ()), *sheet.unknown),
         main="latency",
