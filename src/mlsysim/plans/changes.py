@@ -56,7 +56,7 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
     """The least effort that betters the answer's main metric, or makes it fit."""
     base = _score(answer)
     cost = _cost(answer)
-    broken = {check.sentence.split(" is ")[0] for check in answer.checks if not check.passed}
+    broken = {(check.metric, check.limit) for check in answer.checks if not check.passed}
     wrong = not answer.feasible or bool(broken)
     for group in _candidates(answer):
         best: Change | None = None
@@ -64,7 +64,7 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
         for words, plan in group:
             try:
                 tried = evaluate(plan)
-                failing = {check.sentence.split(" is ")[0] for check in demands(tried) if not check.passed}
+                failing = {(check.metric, check.limit) for check in demands(tried) if not check.passed}
             except InputError:
                 continue
             if not tried.feasible or (failing - broken if answer.feasible else failing) or (wrong and failing):

@@ -96,9 +96,8 @@ def _floor(plan: Plan, chip: str, step: int) -> int:
     peak = max(to_si(rate, "flop/s") for rate in accelerator.compute.precision_flops.values())
     if model.fixed_shape or model.parameters is None:
         return 1
-    active = getattr(model, "active_parameters", None) or model.parameters
     cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
-    work = training_flops(cost, float(active.to("param").magnitude), plan.workload.tokens or 0.0)
+    work = training_flops(cost, model.active_parameter_count, plan.workload.tokens or 0.0)
     needed = work / (peak * to_si(plan.ops.deadline, "s")) / step
     nodes = 1
     while 2 * nodes <= needed and nodes < _MOST_NODES:

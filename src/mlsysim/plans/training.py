@@ -141,7 +141,7 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult)
         "bytes_of_cast_weights": quantity(saved.casts, "byte"),
     }
     if model.parameters is not None:
-        sheet.facts["parameters"] = _worked(model)
+        sheet.facts["parameters"] = model.active_parameter_count
 
 
 def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
@@ -169,17 +169,11 @@ def _share_band(share: float, band: Any, seconds: float) -> tuple[float, float] 
     return None if found is None else (found[0], min(1.0, found[1]))
 
 
-def _worked(model: Workload) -> float:
-    """Parameters that a token works through."""
-    worked: Any = getattr(model, "active_parameters", None) or model.parameters
-    return float(worked.to("param").magnitude)
-
-
 def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
     """Wall 11: tokens for each parameter beside the compute-optimal number."""
     if model.fixed_shape or model.parameters is None:
         return
-    worked = _worked(model)
+    worked = model.active_parameter_count
     cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
     budget = quantity(training_flops(cost, worked, tokens), "flop")
     found = sheet.keep(ScalingModel().solve(compute_budget=budget, target_model_size=quantity(worked, "param")))
