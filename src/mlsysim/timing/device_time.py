@@ -33,7 +33,7 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.software_stacks import Software, software
 from mlsysim.units.registry import to_si
 
-_HALF = 2.0
+_HALF = bytes_per_element("bf16")
 
 
 @dataclass(frozen=True, slots=True)

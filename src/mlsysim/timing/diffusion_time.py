@@ -27,7 +27,7 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.vision_time import constants, vector_rate
 from mlsysim.units.registry import to_si
 
-_HALF = 2.0
+_HALF = bytes_per_element("bf16")
 DEVICE_TERMS = (
     "products",
     "attention",

@@ -62,10 +62,6 @@ class Engine(Record):
     aliases: tuple[str, ...] = ()
 
 
-_NO_LINK = 64e9
-"""Two-way bytes a second between chips whose host link is not known (PCI Express 4 x16)."""
-
-
 @cache
 def serving_table(name: str) -> dict[str, Any]:
     """One table of ``data/software/serving.toml``."""
@@ -150,7 +146,8 @@ _NODE = 8
 def engine_network(chip: HardwareNode, scale: float = 1.0) -> Tabled:
     """What messages between chips reach inside an engine."""
     link, sums = chip.link, serving_table("all_reduce")
-    two_way = 2 * to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect is not None else _NO_LINK
+    stated = chip.interconnect.bandwidth if chip.interconnect is not None else profile(chip).collective.unlinked
+    two_way = 2 * to_si(stated, "byte/s")
     near = host = _reduction(sums["host"], two_way)
     domain = 1
     if link is not None and chip.metadata.key not in serving_table("unbridged")["chips"]:

@@ -224,6 +224,7 @@ class Collective(Record):
     in_switch_share: float | None = None
     fabric_share: float = Field(gt=0, le=1, description="achieved share of a network adapter's rate")
     fabric_start: Seconds
+    unlinked: ByteRate = Field(description="in one direction, of chips that state no link")
     fit_error_pct: float | None = None
 
 
@@ -234,7 +235,6 @@ class Links(Record):
     """
 
     adapter: ByteRate
-    unlinked: ByteRate = Field(description="in one direction, of chips that state no link")
     domain: int = Field(gt=0)
 
 

@@ -140,7 +140,7 @@ def _network(
     links = own.links
     assert links is not None
     if link is None:
-        link = to_si(links.unlinked if chip.link is None else chip.link.bandwidth_per_direction, "byte/s")
+        link = to_si(own.collective.unlinked if chip.link is None else chip.link.bandwidth_per_direction, "byte/s")
     if domain is None:
         # Of a chip that was measured the usual system is known; another is as it says.
         domain = (chip.link.domain if chip.link is not None and not own.passes_measured else None) or links.domain
