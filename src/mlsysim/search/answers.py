@@ -93,9 +93,9 @@ def _training(given: dict[str, Any]) -> Result:
     given = {training_inputs.canonical(name): value for name, value in given.items()}
     fleet, counted = training_inputs.fleet_named(given)
     micro_batch, dp = given.pop("micro_batch", None), given.pop("dp", None)
-    settings = training_inputs.with_fidelity(_taken(DistributedModel, training_inputs.INPUTS, given))
+    settings = _taken(DistributedModel, training_inputs.INPUTS, given)
+    settings = training_inputs.with_fidelity(settings if fleet is None else {**settings, "fleet": fleet})
     if fleet is not None:
-        settings["fleet"] = fleet
         model_parallel = 1
         for name in ("tp_size", "pp_size", "cp_size"):
             model_parallel *= settings.get(name, DistributedModel.inputs[name].default)

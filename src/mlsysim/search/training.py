@@ -26,7 +26,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
-from mlsysim.cases.trainer import Trainer
+from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.cases.training_memory import on_device, on_host, training_held
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.models.demand import Demand
@@ -116,7 +116,12 @@ class TrainingPoints:
         """The default stack of each point where it follows the size of the fleet, which some of the columns set."""
         sizing = {canonical(name): column for name, column in columns.items()}
         sizing = {name: sizing[name] for name in _SIZING if name in sizing}
-        if "stack" in self.given or self.trainer.software is None or "efficiency" in columns or not sizing:
+        if (
+            "stack" in self.given
+            or not isinstance(self.trainer.software, Software)
+            or "efficiency" in columns
+            or not sizing
+        ):
             return None
         alone = np.asarray(self._inputs(sizing).accelerators == 1)
         if alone.all() if self.fleet.total_accelerators == 1 else not alone.any():

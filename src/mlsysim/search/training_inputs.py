@@ -15,6 +15,7 @@ from mlsysim.models.registry import Models
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
+from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
@@ -164,14 +165,14 @@ class Modes:
 
 
 def with_fidelity(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with their fidelity: calibrated where a space does not say and the model has layers to sum over."""
-    if (
-        "efficiency" in given
-        or "model" not in given
-        or not getattr(Models.get(given["model"]), "has_dimensions", False)
-    ):
+    """Settings with their fidelity: calibrated where a space does not say, and the model has layers to sum over or a measured runtime."""
+    if "efficiency" in given or "model" not in given:
         return dict(given)
-    return {**given, "efficiency": CALIBRATED}
+    model, fleet = Models.get(given["model"]), given.get("fleet")
+    known = getattr(model, "has_dimensions", False)
+    if not known and fleet is not None:
+        known = trained_by_runtime(model, Clusters.get(fleet).node.accelerator)
+    return {**given, "efficiency": CALIBRATED} if known else dict(given)
 
 
 def canonical(name: str) -> str:
