@@ -122,6 +122,7 @@ class Deployment:
                 f"efficiency='calibrated' sums operators, and {model.name} states no layers, hidden_dim and heads.",
                 field="model",
             )
+        check_degrees(model, self.tp, self.pp, self.ep, self.redundant)
         if self.cache_precision is None:
             assumed["cache_precision"] = CACHE_FORMAT
         ranks = max(self.ep // self.tp, 1)
