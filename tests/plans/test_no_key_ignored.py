@@ -12,7 +12,8 @@ import pytest
 
 from mlsysim.errors import MLSysError
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.plan import ChipPart, DimensionsPart, HardwarePart, OpsPart, ParallelismPart, Plan, WorkloadPart
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ChipPart, DimensionsPart, HardwarePart, OpsPart, ParallelismPart, WorkloadPart
 from mlsysim.vocabulary import python_name
 
 DENSE = {
