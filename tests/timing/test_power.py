@@ -11,9 +11,9 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.physics.power import proportional_power
 from mlsysim.systems.registry import Systems
+from mlsysim.timing.diffusion_time import diffusion_activity
 from mlsysim.timing.power import (
     Activity,
-    diffusion_activity,
     energy_per_item,
     power_of,
     serving_activity,

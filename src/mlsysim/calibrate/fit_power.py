@@ -21,7 +21,8 @@ from mlsysim.calibrate.tables.energy import IMAGES, PRECISIONS, SERVING, imaged,
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import running_power
-from mlsysim.timing.power import Activity, diffusion_activity, energy_per_item, power_constants, serving_activity
+from mlsysim.timing.diffusion_time import diffusion_activity
+from mlsysim.timing.power import Activity, energy_per_item, power_constants, serving_activity
 from mlsysim.units.registry import to_si
 
 IDLE, CAP = 0.18, 0.975

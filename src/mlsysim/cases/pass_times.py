@@ -36,12 +36,12 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import RowWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, inference_time, regime_of
-from mlsysim.timing.diffusion_time import denoising_time, diffusion_time
+from mlsysim.timing.diffusion_time import denoising_time, diffusion_activity, diffusion_time
 from mlsysim.timing.engine_rates import engine_latency
 from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
-from mlsysim.timing.power import diffusion_activity, power_constants, power_of
+from mlsysim.timing.power import power_constants, power_of
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.software_stacks import software, software_names

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mlsysim.engine.engine import Engine
-from mlsysim.walls.node.compute_memory import PerformanceProfile
+from mlsysim.walls.node.performance import PerformanceProfile
 
 __all__ = ["Engine", "PerformanceProfile"]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.node.performance import PerformanceProfile
 
 
 class Engine:

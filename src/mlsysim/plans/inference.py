@@ -22,7 +22,8 @@ from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import byte_unit, time_unit
 from mlsysim.walls.binding import NAMES
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.node.performance import PerformanceProfile
 
 _PASS = "pass"
 

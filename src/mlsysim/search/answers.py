@@ -16,7 +16,8 @@ from mlsysim.units.registry import Q_, Quantity, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionResult
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.inputs import CALIBRATED
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.result import Result
 

@@ -23,6 +23,7 @@ from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.power import Activity, wide_peak
 from mlsysim.timing.profile import profile
 from mlsysim.timing.vision_time import constants, vector_rate
 from mlsysim.units.registry import to_si
@@ -191,3 +192,12 @@ def single_device_ideal(model: DiffusionWorkload, chip: HardwareNode, batch_size
     table = constants()["diffusion"]
     features = diffusion_features(denoiser(model), chip, batch_size, steps * model.guidance_passes, steps)
     return sum(table[name] * features[name] for name in DEVICE_TERMS)
+
+
+def diffusion_activity(
+    model: DiffusionWorkload, chip: HardwareNode, devices: int, batch_size: float, steps: int, seconds: float
+) -> Activity:
+    """What each device does while a group of them makes a batch of images in a given time."""
+    operations = denoiser(model).operations * batch_size * steps * model.guidance_passes
+    busy = min(1.0, single_device_ideal(model, chip, batch_size, steps) / (devices * seconds))
+    return Activity(operations / (devices * seconds * wide_peak(chip)), 0.0, busy)

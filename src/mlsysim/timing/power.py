@@ -22,10 +22,8 @@ from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.physics.power import running_power
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.timing.diffusion_time import denoiser, single_device_ideal
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 
@@ -143,12 +141,3 @@ def serving_activity(
         busy,
         narrow < 1 and experts,
     )
-
-
-def diffusion_activity(
-    model: DiffusionWorkload, chip: HardwareNode, devices: int, batch_size: float, steps: int, seconds: float
-) -> Activity:
-    """What each device does while a group of them makes a batch of images in a given time."""
-    operations = denoiser(model).operations * batch_size * steps * model.guidance_passes
-    busy = min(1.0, single_device_ideal(model, chip, batch_size, steps) / (devices * seconds))
-    return Activity(operations / (devices * seconds * wide_peak(chip)), 0.0, busy)

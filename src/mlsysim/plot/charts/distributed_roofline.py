@@ -24,7 +24,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import datasheet_network
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.network_roofline import NetworkRooflineModel
-from mlsysim.walls.node.compute_memory import PerformanceProfile
+from mlsysim.walls.node.performance import PerformanceProfile
 
 # Long enough for the latency of any fleet to vanish.
 _LARGE_MESSAGE = 1e18

@@ -21,7 +21,8 @@ from mlsysim.plot.amounts import read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.node.compute_memory import PerformanceProfile, SingleNodeModel
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.node.performance import PerformanceProfile
 
 
 def roofline(

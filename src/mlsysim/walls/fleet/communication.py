@@ -49,7 +49,7 @@ from mlsysim.walls.binding import Binding, too_full
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input, Inputs
-from mlsysim.walls.node.compute_memory import PerformanceProfile
+from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 

@@ -20,7 +20,7 @@ from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import EFFICIENCY, MODEL, PRECISION, Input, Inputs
-from mlsysim.walls.node.compute_memory import PerformanceProfile
+from mlsysim.walls.node.performance import PerformanceProfile
 
 
 class NetworkRooflineModel(Resolver[PerformanceProfile]):

@@ -22,7 +22,7 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.one_pass import (
@@ -40,13 +40,12 @@ from mlsysim.cases.one_pass import (
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
-from mlsysim.units.fields import Words
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import NAMES, Binding, too_full
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
-from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Result, Time, WorkRate
+from mlsysim.walls.node.performance import PerformanceProfile
 
 CARDS = """
 1 Compute: peak FLOP/s
@@ -62,43 +61,6 @@ _TRAINING_ONLY = (
     *("zero_stage", "dp_size", "is_lora", "lora_rank", "activation_recomputation", "optimizer", "raise_errors"),
 )
 CALIBRATED_ONLY = ("devices", "ring", "random_arrivals", "measured_rate")
-
-
-class PerformanceProfile(Result):
-    """What one device makes of one pass."""
-
-    latency: Time
-    latency_compute: Time
-    latency_memory: Time
-    latency_overhead: Time
-    throughput: Rate
-    bottleneck: str
-    arithmetic_intensity: Intensity
-    energy: Energy
-    memory_footprint: Memory
-    memory_capacity: Memory
-    peak_flops_actual: WorkRate
-    peak_bw_actual: MemoryRate
-    mfu: float
-    hfu: float
-    phase: str
-    constraint_trace: tuple[str, ...] = ()
-    remedies: tuple[Words, ...] = ()
-    offload_spill_bytes: Memory = None
-    offload_effective_bw: MemoryRate = None
-    interval: tuple[Time, Time] | None = None
-    energy_interval: tuple[Energy, Energy] | None = None
-
-    @property
-    def energy_per_inference(self) -> Any:
-        """Energy of one sample, or None where the chip's power is not known."""
-        samples = self._facts.context["samples"]
-        return None if self.energy is None else self.energy / samples
-
-    def summary(self) -> str:
-        """One line."""
-        fit = "fits" if self.feasible else "does not fit"
-        return f"{self.bottleneck}-bound, {self.latency.to('ms'):.4g~P}, {self.throughput:.4g~P}, MFU {self.mfu:.1%}, {fit}"
 
 
 class SingleNodeModel(Resolver[PerformanceProfile]):
