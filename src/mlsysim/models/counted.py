@@ -20,14 +20,13 @@ from typing import Any
 from pydantic import Field
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.models.base import Workload, choose_phase, positive_number, sharding
-from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.base import Workload
+from mlsysim.models.fixed_shape import FixedShapeWorkload
+from mlsysim.models.graph import Operator
 from mlsysim.models.inventory import CLASSES, Inventory
 from mlsysim.models.passes import Pass
-from mlsysim.models.stack import Recompute, training_operators
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.units.registry import Quantity
 from mlsysim.zoo.provenance import Metadata, Source
 
 PREFIX = "timm/"
@@ -48,7 +47,7 @@ _SOURCE = Source(
 )
 
 
-class CountedWorkload(Workload):
+class CountedWorkload(FixedShapeWorkload):
     """A network by the count of its operators at one image size."""
 
     architecture: str = "counted"
@@ -56,10 +55,6 @@ class CountedWorkload(Workload):
     calls: dict[str, float]
     operations: dict[str, float]
     elements: dict[str, float]
-
-    @property
-    def fixed_shape(self) -> bool:
-        return True
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -71,33 +66,9 @@ class CountedWorkload(Workload):
         """Operations of one forward pass of one sample."""
         return sum(self.operations.values())
 
-    def lower(
-        self,
-        phase: str | None = None,
-        *,
-        batch_size: Any = 1,
-        precision: str = "fp16",
-        activation_precision: str | None = None,
-        recompute: Recompute = "none",
-        **sizes: Any,
-    ) -> ComputationGraph:
+    def forward(self, p: Pass) -> list[Operator]:
         """An operator for each class, as many times as it is called, with the class's mean size."""
-        if sizes:
-            raise InputError(f"{self.name} has a fixed shape and takes no {', '.join(map(repr, sizes))}.")
-        phase = choose_phase(phase, "inference", ("inference", "training"), self.name)
-        batch_size = positive_number(batch_size, "batch_size")
-        p = Pass.of(phase, batch_size, 1, 0, precision, sharding(), activation_precision)
-        ops = [self._operator(name, batch_size, p) for name in self.calls]
-        if phase == "training":
-            ops = training_operators(ops, recompute)
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=self.parameter_count,
-            weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
-            operators=ops,
-            phase=phase,
-            batch_size=batch_size,
-        )
+        return [self._operator(name, p.batch, p) for name in self.calls]
 
     def working_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
         """Bytes of the mean operator of the class with the largest ones; scores stay inside a fused attention."""

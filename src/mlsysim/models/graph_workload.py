@@ -13,13 +13,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlsysim.errors import InputError
-from mlsysim.models.base import Workload, choose_phase, positive_number, sharding
-from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.fixed_shape import FixedShapeWorkload
+from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass
-from mlsysim.models.stack import Recompute, training_operators
-from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Record
-from mlsysim.units.registry import Quantity
 
 BY_GROUPS = ("attention", "batched_gemm")
 """Kinds in which each sample adds groups; in the others it adds rows."""
@@ -77,17 +74,13 @@ class GraphOperator(Record):
         )
 
 
-class GraphWorkload(Workload):
+class GraphWorkload(FixedShapeWorkload):
     """A network by its operators. Takes a batch and a precision; the length of a sample is part of its shape."""
 
     architecture: str = "graph"
     operators: tuple[GraphOperator, ...] = Field(min_length=1)
     sample: str = ""
     """What one sample is, in words: the shapes of the inputs."""
-
-    @property
-    def fixed_shape(self) -> bool:
-        return True
 
     def model_post_init(self, context: Any) -> None:
         if not self.derived_parameters:
@@ -103,30 +96,6 @@ class GraphWorkload(Workload):
         """Operations of one forward pass of one sample."""
         return float(sum(op.flops * op.count for op in self.operators))
 
-    def lower(
-        self,
-        phase: str | None = None,
-        *,
-        batch_size: Any = 1,
-        precision: str = "fp16",
-        activation_precision: str | None = None,
-        recompute: Recompute = "none",
-        **sizes: Any,
-    ) -> ComputationGraph:
-        """The operators of a forward pass (``inference``) or of a training step on ``batch_size`` samples."""
-        if sizes:
-            raise InputError(f"{self.name} has a fixed shape and takes no {', '.join(map(repr, sizes))}.")
-        phase = choose_phase(phase, "inference", ("inference", "training"), self.name)
-        batch_size = positive_number(batch_size, "batch_size")
-        p = Pass.of(phase, batch_size, 1, 0, precision, sharding(), activation_precision)
-        ops = [op.operator(p) for op in self.operators]
-        if phase == "training":
-            ops = training_operators(ops, recompute)
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=self.parameter_count,
-            weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
-            operators=ops,
-            phase=phase,
-            batch_size=batch_size,
-        )
+    def forward(self, p: Pass) -> list[Operator]:
+        """The operators as they were found, on a batch."""
+        return [op.operator(p) for op in self.operators]

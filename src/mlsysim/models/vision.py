@@ -11,6 +11,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload, choose_phase, positive_number, sharding
 from mlsysim.models.ffn import FeedForward
+from mlsysim.models.fixed_shape import FixedShapeWorkload
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.layers import Layer, parse_row
 from mlsysim.models.passes import Pass
@@ -19,14 +20,10 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import Quantity
 
 
-class RowWorkload(Workload):
+class RowWorkload(FixedShapeWorkload):
     """A network given by layer rows, or only by its parameters and operations."""
 
     rows: tuple[str, ...] = ()
-
-    @property
-    def fixed_shape(self) -> bool:
-        return True
 
     @property
     def has_layers(self) -> bool:
@@ -55,46 +52,12 @@ class RowWorkload(Workload):
         assert self.inference_flops is not None
         return float(self.inference_flops.to("flop").magnitude)
 
-    def lower(
-        self,
-        phase: str | None = None,
-        *,
-        batch_size: Any = 1,
-        precision: str = "fp16",
-        activation_precision: str | None = None,
-        recompute: Recompute = "none",
-        **sizes: Any,
-    ) -> ComputationGraph:
-        """The operators of a forward pass (``inference``) or of a training step on ``batch_size`` samples."""
-        if sizes:
-            raise InputError(f"{self.name} has a fixed shape and takes no {', '.join(map(repr, sizes))}.")
-        phase = choose_phase(phase, "inference", ("inference", "training"), self.name)
-        batch_size = positive_number(batch_size, "batch_size")
-        p = Pass.of(phase, batch_size, 1, 0, precision, sharding(), activation_precision)
+    def forward(self, p: Pass) -> list[Operator]:
+        """The operators of the rows; of a network known by totals, all of them as one."""
         if self.rows:
-            ops = [op for layer in self.network for op in layer.operators(p)]
-        else:
-            ops = [
-                Operator(
-                    "all_layers",
-                    "gemm",
-                    "layers",
-                    m=batch_size,
-                    flops=batch_size * self.flops_per_sample,
-                    weight_bytes=self.parameter_count * p.weight,
-                )
-            ]
-        if phase == "training":
-            ops = training_operators(ops, recompute)
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=self.parameter_count,
-            weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
-            layers=getattr(self, "layers", None),
-            operators=ops,
-            phase=phase,
-            batch_size=batch_size,
-        )
+            return [op for layer in self.network for op in layer.operators(p)]
+        work, weights = p.batch * self.flops_per_sample, self.parameter_count * p.weight
+        return [Operator("all_layers", "gemm", "layers", m=p.batch, flops=work, weight_bytes=weights)]
 
 
 class CNNWorkload(RowWorkload):
