@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.plans.answer import Equation, Metric
+from mlsysim.plans.answer import Equation
+from mlsysim.plans.metrics import Metric
 from mlsysim.units.registry import Quantity, parse_quantity
 
 _NUMBER = re.compile(r"(\$?)(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)(%?)\s*(.*)")

@@ -1,7 +1,4 @@
-"""``Answer``: what every face shows. Words first, then numbers, then where they come from.
-
-The texts of metrics are made here once, so that the terminal, a report and the browser print the same digits.
-"""
+"""``Answer``: what every face shows. Words first, then numbers, then where they come from."""
 
 from __future__ import annotations
 
@@ -15,80 +12,11 @@ from pydantic import Field, PrivateAttr
 from mlsysim.cases.assumptions import Assumption
 from mlsysim.cases.ledger import STREAMED, Ledger
 from mlsysim.errors import unknown_name
+from mlsysim.plans.metrics import Level, Metric, kinds
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
-from mlsysim.units.registry import Quantity
-from mlsysim.units.text import format_value
 from mlsysim.walls.result import as_plain
-
-Level = Literal["feasibility", "performance", "macro"]
-
-
-class Metric(Record):
-    """A number of the answer, the wall that it belongs to, and its 90 % interval where there is one."""
-
-    name: str
-    label: str
-    level: Level
-    value: Any
-    wall: int
-    low: Any = None
-    high: Any = None
-
-    @property
-    def path(self) -> str:
-        return f"{self.level}.{self.name}"
-
-    @property
-    def text(self) -> str:
-        """The value as it is printed."""
-        return value_text(self.name, self.value)
-
-    @property
-    def amount(self) -> str:
-        """The same with its unit, where the label says that: of counts a second."""
-        rate = isinstance(self.value, Quantity) and str(self.value.units) in _RATES
-        return f"{self.text} 1/s" if rate else self.text
-
-    @property
-    def interval_text(self) -> str:
-        """The interval as it is printed, or nothing."""
-        if self.low is None or self.high is None:
-            return ""
-        return f"{value_text(self.name, self.low)} to {value_text(self.name, self.high)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        told = {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
-        return told | {"text": self.text, "interval": self.interval_text}
-
-
-_FRACTIONS = ("mfu", "hfu", "goodput", "scaling_efficiency", "bubble", "utilization", "failure_probability", "share")
-
-
-_RATES = ("1 / second", "1 / s")
-"""Units of counts a second, which labels name in words."""
-
-
-def value_text(name: str, value: Any) -> str:
-    """A value as it is printed: fractions as per cent, money with thousands, the rest as the tutorial prints it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Quantity):
-        if str(value.units) == "USD":
-            size = abs(value.magnitude)
-            form = ",.0f" if size >= 100 else ",.2f" if size >= 1 else ".3g"
-            return f"${value.magnitude:{form}}"
-        if str(value.units) == "token" and value.magnitude >= 1e6:
-            return f"{value.magnitude:.4g}"
-        if str(value.units) in _RATES and value.magnitude >= 1e-2:
-            return f"{value.magnitude:,.4g}" if value.magnitude < 1e4 else f"{value.magnitude:,.0f}"
-        return format_value(value)
-    if isinstance(value, float):
-        return f"{value:.1%}" if name in _FRACTIONS else format_value(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value)
 
 
 class Part(Record):
@@ -226,23 +154,17 @@ class Answer(Record):
         def say(text: str) -> str:
             return spoken(text, write, Plan.leaves())
 
-        def limit(found: Limit) -> Limit:
-            return found.model_copy(update={"sentence": say(found.sentence)})
+        def limit(found: Limit | None) -> Limit | None:
+            return found and found.model_copy(update={"sentence": say(found.sentence)})
 
-        return self.model_copy(
-            update={
-                "headline": say(self.headline),
-                "verdict": tuple(map(say, self.verdict)),
-                "binding": limit(self.binding),
-                "next_wall": None if self.next_wall is None else limit(self.next_wall),
-            }
-        )
+        limits = {"binding": limit(self.binding), "next_wall": limit(self.next_wall)}
+        words = {"headline": say(self.headline), "verdict": tuple(map(say, self.verdict))}
+        return self.model_copy(update=limits | words)
 
     def metric(self, name: str) -> Metric:
-        """A metric by its name or by its path, such as ``mfu`` or ``performance.mfu``."""
-        wanted = _ALIASES.get(name, name)
+        """A metric by its name, by its path, such as ``mfu`` or ``performance.mfu``, or by that of the documents."""
         for metric in self.metrics:
-            if wanted in (metric.name, metric.path):
+            if name in (metric.name, metric.path, *kinds()[metric.name].aliases):
                 return metric
         raise unknown_name(
             "metric of this answer", name, [m.path for m in self.metrics] + [m.name for m in self.metrics]
@@ -275,10 +197,10 @@ class Answer(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON; quantities as {"magnitude", "unit"}."""
-        change = None if self.change is None else self.change.model_dump(exclude={"plan"})
+        change = self.change
         own = {
             "metrics": {metric.path: metric.to_dict() for metric in self.metrics},
-            "change": None if self.change is None else {**(change or {}), "plan": self.change.plan.document()},
+            "change": change and {**change.model_dump(exclude={"plan"}), "plan": change.plan.document()},
             "assumed": [as_plain(asdict(each)) for each in self.assumed],
             "plan": self.plan.document(),
         }
@@ -288,10 +210,8 @@ class Answer(Record):
     def explain(self, name: str) -> tuple[Equation, ...]:
         """The equation that gives a metric, then those of what it is made from."""
         wanted = self.metric(name).name
-        made_from = _MADE_FROM.get(wanted, ())
-        return tuple(
-            equation for gives in (wanted, *made_from) for equation in self.equations if equation.gives == gives
-        )
+        shown = (wanted, *kinds()[wanted].made_from)
+        return tuple(equation for gives in shown for equation in self.equations if equation.gives == gives)
 
     def sources_of(self, equations: Iterable[Equation]) -> dict[str, str]:
         """The sources that stand behind some equations."""
@@ -306,35 +226,3 @@ class Answer(Record):
         )
         words = "".join(f"<p>{escape(line)}</p>" for line in (self.headline, *self.verdict, self.binding.sentence))
         return f"{words}<table><caption>{escape(self.subject)}</caption>{rows}</table>"
-
-
-_ALIASES = {
-    "performance.step_latency": "latency",
-    "performance.step_latency_total": "latency",
-    "step_latency": "latency",
-    "macro.carbon_footprint_kg": "carbon_footprint",
-    "macro.tco_usd": "tco",
-    "macro.water_usage_liters": "water",
-    "macro.total_energy_kwh": "energy",
-}
-"""Names of the documents for metrics of ours."""
-
-_MADE_FROM: dict[str, tuple[str, ...]] = {
-    "latency": (
-        "step_latency_total",
-        "latency_compute",
-        "latency_memory",
-        "tp_communication_latency",
-        "dp_communication_latency",
-    ),
-    "ttft": ("prefill_compute",),
-    "tpot": ("itl", "decode_memory"),
-    "goodput": ("checkpoint_interval", "mtbf"),
-    "mtbf": ("node_mtbf",),
-    "checkpoint_time": ("checkpoint_size",),
-    "tco": ("capex_usd", "opex_energy_usd", "opex_maintenance_usd"),
-    "usd_per_mtoken": ("tco", "rent"),
-    "energy": ("it_energy_kwh",),
-    "carbon_footprint": ("energy",),
-}
-"""Equations that stand behind that of a metric."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.footprint import footprint
-from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.run_inputs import site_of
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
@@ -14,30 +13,26 @@ from mlsysim.models.base import Workload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.open_choices import fidelity_of, precision_of
-from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts, unfit
+from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
-from mlsysim.plans.sheet import Sheet, compact_time, in_unit_of, limit_of
+from mlsysim.plans.sheet import Sheet, compact_time
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import byte_unit, time_unit
 from mlsysim.walls.binding import NAMES
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.performance import PerformanceProfile
-
-_PASS = "pass"
 
 
 def evaluate_inference(plan: Plan) -> Answer:
     """The answer to a plan of one pass."""
     groups = find_fleets(plan.hardware)
     fleet = groups.one
-    sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"})
+    sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"}, "inference", "pass")
     model = workload_of(plan.workload)
     options = _options(plan, model, fleet, sheet.assumed)
     profile = sheet.keep(SingleNodeModel().solve(model, fleet.node.accelerator, **options))
-    calibrated = options["efficiency"] == "calibrated"
-    return _answer(sheet, model, fleet, profile, options, calibrated)
+    return _answer(sheet, model, fleet, profile, options)
 
 
 def measured_metrics(plan: Plan) -> dict[str, Measured]:
@@ -89,67 +84,44 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
 
 
 def _answer(
-    sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProfile, options: dict[str, Any], calibrated: bool
+    sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProfile, options: dict[str, Any]
 ) -> Answer:
-    plan, chip, ledger = sheet.plan, fleet.node.accelerator, profile.ledger
-    assert ledger is not None
-    sheet.ledger, sheet.memory, sheet.time_parts = ledger, memory_bar(ledger), time_parts(ledger)
-    latency = to_si(profile.latency, "s")
-    needed, capacity = to_si(profile.memory_footprint, "byte"), to_si(profile.memory_capacity, "byte")
+    plan, chip, ledger = sheet.plan, fleet.node.accelerator, sheet.read(profile.ledger)
     measured = read_off(profile)
     _facts(sheet, model, fleet, profile, options["precision"])
 
-    sheet.add("feasibility", "memory", "Memory needed", profile.memory_footprint.to(byte_unit(needed)), 2)
-    sheet.add("feasibility", "memory_capacity", "Memory there is", profile.memory_capacity.to(byte_unit(capacity)), 2)
-    weights = _in_flash(ledger)
+    sheet.add("memory", to_si(profile.memory_footprint, "byte"))
+    sheet.add("memory_capacity", to_si(profile.memory_capacity, "byte"))
+    # Weights that are executed from flash, where a chip does so.
+    weights = next((each.bytes for each in ledger.held if each.where == "flash"), None)
     if weights is not None:
-        there = chip.memory.flash_capacity
-        assert there is not None
-        sheet.add("feasibility", "flash", "Flash for weights", quantity(weights, "byte").to(byte_unit(weights)), 2)
-        sheet.add("feasibility", "flash_capacity", "Flash there is", there.to(byte_unit(to_si(there, "byte"))), 2)
-    score_walls(sheet, ledger, _PASS, {3: f"MFU {profile.mfu:.1%}"}, fails=not profile.feasible)
+        sheet.add("flash", weights)
+        sheet.add("flash_capacity", to_si(chip.memory.flash_capacity, "byte"))
+    sheet.score_walls({3: f"MFU {profile.mfu:.1%}"}, fails=not profile.feasible)
     sheet.ingest(model.data_rate, chip)
-    wall = ledger.binding_wall
-    sheet.add(
-        "performance",
-        "latency",
-        "Time of a pass",
-        profile.latency.to(time_unit(latency)),
-        wall,
-        in_unit_of(measured["latency"][1], latency),
-    )
+    sheet.add("latency", to_si(profile.latency, "s"), measured["latency"][1])
     rate, band = measured["throughput"]
-    sheet.add("performance", "throughput", "Samples a second", rate.to("1/s"), wall, band)
-    sheet.add("performance", "mfu", "Model FLOP utilisation", float(profile.mfu), 3)
-    sheet.add(
-        "performance", "arithmetic_intensity", "Arithmetic intensity", profile.arithmetic_intensity.to("flop/byte"), 1
-    )
-    sheet.add("performance", "bottleneck", "Bottleneck", profile.bottleneck, profile.binding.wall)
-    region = find_region(plan.ops, fleet)
-    money = _macro(sheet, chip, profile, region)
+    sheet.add("throughput", rate.to("1/s"), band)
+    sheet.add("mfu", float(profile.mfu))
+    sheet.add("arithmetic_intensity", profile.arithmetic_intensity.to("flop/byte"))
+    sheet.add("bottleneck", profile.bottleneck, wall=profile.binding.wall)
+    energy = _macro(sheet, chip, profile, find_region(plan.ops, fleet))
     sheet.roofline = roof_point(ledger, chip, options["precision"], profile.phase or "one pass")
-    binding = (
-        binding_of(ledger, _PASS)
-        if profile.feasible
-        else limit_of(profile.binding).model_copy(update={"limit": MEMORY})
-    )
     return sheet.answer(
-        task="inference",
-        calibrated=calibrated,
+        calibrated=options["efficiency"] == "calibrated",
         feasible=bool(profile.feasible),
         subject=f"{model.name} on {chip.name if fleet.total_accelerators == 1 else fleet.name}",
         headline=_headline(sheet, profile),
-        verdict=(*(money if profile.feasible else ()), *sheet.unknown),
+        verdict=(*(energy if profile.feasible else ()), *sheet.unknown),
         main="latency",
-        binding=binding,
-        next_wall=next_wall(ledger, binding, _PASS),
+        binding=binding_of(ledger, sheet.noun) if profile.feasible else too_full(profile.binding),
     )
 
 
 def _facts(sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProfile, precision: str) -> None:
     """What equations of metrics show beside other metrics."""
-    ledger, chip, devices = profile.ledger, fleet.node.accelerator, fleet.total_accelerators
-    assert ledger is not None
+    chip, devices = fleet.node.accelerator, fleet.total_accelerators
+    times = [f"{NAMES[wall]} {compact_time(float(time))}" for wall, time in sheet.ledger.walls().items() if time]
     sheet.facts |= {
         "memory_stated": chip.memory.capacity,
         "flash_stated": chip.memory.flash_capacity,
@@ -163,42 +135,28 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProf
         "operations": quantity(profile.named("flops", "flop"), "flop"),
         "bytes_moved": quantity(profile.named("bytes", "byte"), "byte"),
         "samples": profile.named("samples"),
-        "time_by_wall": ", ".join(f"{NAMES[wall]} {compact_time(float(t))}" for wall, t in ledger.walls().items() if t),
+        "time_by_wall": ", ".join(times),
     }
-
-
-def _in_flash(ledger: Ledger) -> float | None:
-    """Bytes of weights that are executed from flash, where a chip does so."""
-    return next((each.bytes for each in ledger.held if each.where == "flash"), None)
 
 
 def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region: Any) -> list[str]:
     lines = []
-    energy = profile.energy
-    if energy is None:
+    if profile.energy is None:
         sheet.unknown.append(f"The TDP of {chip.name} is not published, so energy is not known.")
     else:
         sample, band = read_off(profile)["energy_per_sample"]
-        sheet.facts["energy_of_the_pass"] = energy
-        sheet.add(
-            "macro",
-            "energy_per_sample",
-            "Energy of a sample",
-            sample.to(unit := "J" if to_si(sample, "J") >= 0.1 else "mJ"),
-            18,
-            None if band is None else (band[0].to(unit), band[1].to(unit)),
-        )
+        joules = to_si(sample, "J")
+        sheet.facts["energy_of_the_pass"] = profile.energy
+        sheet.add("energy_per_sample", joules, band)
         if region is not None:
             place = site_of(region, None, Assumptions())
             sheet.facts |= {"carbon_of_the_grid": quantity(place.carbon, "kgCO2e/kWh"), "pue": place.pue}
-            kilograms = footprint(to_si(sample, "kWh") * 1e6, place).carbon
-            sheet.add("macro", "carbon_per_million", "Carbon of a million samples", quantity(kilograms, "kgCO2e"), 18)
+            sheet.add("carbon_per_million", footprint(to_si(sample, "kWh") * 1e6, place).carbon)
         if chip.battery_capacity is not None:
-            passes = to_si(chip.battery_capacity, "J") / to_si(sample, "J")
-            sheet.add("macro", "samples_per_charge", "Samples of a battery charge", float(passes), 18)
+            sheet.add("samples_per_charge", float(to_si(chip.battery_capacity, "J") / joules))
         lines.append(f"Each sample takes {sheet.text('energy_per_sample')}.")
         sheet.score(18, f"{sheet.text('energy_per_sample')} a sample")
-    sheet.add("macro", "purchase", "Purchase price", chip.unit_cost, 17)
+    sheet.add("purchase", chip.unit_cost)
     return lines
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Answer, Checked, Limit, Metric, value_text
+from mlsysim.plans.answer import Answer, Checked, Limit
+from mlsysim.plans.metrics import Metric, kinds, value_text
 from mlsysim.plans.sheet import compact_time
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
 from mlsysim.vocabulary import worded
@@ -70,25 +71,8 @@ def _limit(metric: Metric, limit: Any) -> Any:
             ) from None
     if not isinstance(value, Quantity):
         return float(limit)
-    return Quantity(float(limit), _PLAIN_UNITS.get(metric.name, value.units)).to(value.units)
-
-
-_PLAIN_UNITS = {
-    "latency": "ms",
-    "ttft": "ms",
-    "tpot": "ms",
-    "run_time": "day",
-    "mtbf": "h",
-    "checkpoint_interval": "min",
-    "memory": "GB",
-    "memory_capacity": "GB",
-    "kv_cache": "GB",
-    "power": "kW",
-    "energy": "kWh",
-    "energy_per_sample": "J",
-    "energy_per_token": "J",
-}
-"""Units of plain numbers in assertions, for metrics whose printed unit follows their size."""
+    # A plain number is in a unit of its own where the printed one follows the size.
+    return Quantity(float(limit), kinds()[metric.name].plain or value.units).to(value.units)
 
 
 def limits(answer: Answer) -> tuple[Checked, ...]:

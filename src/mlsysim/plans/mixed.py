@@ -13,9 +13,8 @@ A group that makes the step longer than another alone would is left out. Left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from mlsysim.cases.goodput import Goodput, Saving, expected_failures, goodput_of
 from mlsysim.cases.ledger import Ledger
@@ -24,13 +23,14 @@ from mlsysim.cases.run import run_time
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.plans.answer import Answer, Metric
-from mlsysim.plans.equations import Together, equations_of
-from mlsysim.plans.mixed_serving import serve_on_groups
-from mlsysim.plans.mixed_sums import added, fullest, on_group, sums, together_of
+from mlsysim.plans.answer import Answer, Part
+from mlsysim.plans.equations import Together, equations_of, summed
+from mlsysim.plans.fleet_text import Groups
+from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import count_text, many
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
@@ -39,6 +39,10 @@ from mlsysim.vocabulary import worded
 from mlsysim.zoo.constants import constant
 
 _ROUNDS = 4
+_SUMMED = ("tco", "rent", "purchase", "power", "energy", "carbon_footprint", "water")
+
+Named = list[tuple[str, Answer]]
+"""The answers of groups with their names."""
 
 
 def evaluate_mixed(plan: Plan) -> Answer:
@@ -46,100 +50,198 @@ def evaluate_mixed(plan: Plan) -> Answer:
     texts = [piece.strip() for piece in (plan.hardware.on or "").split("+")]
     if plan.kind == "inference":
         raise InputError("One pass runs on one accelerator; give one chip.", field="hardware")
-    if plan.kind == "training":
-        return _training(plan, texts)
-    return serve_on_groups(plan, texts)
+    return _training(plan, texts) if plan.kind == "training" else _serving(plan, texts)
+
+
+# --- what groups add up to -------------------------------------------------------------------------------------------
+
+
+def _on_group(plan: Plan, text: str, **parts: Any) -> Plan:
+    """The plan on one group alone."""
+    return plan.replacing(hardware={"on": text}, constraints=None, **parts)
+
+
+def _fullest(answers: list[Answer]) -> Answer:
+    """The answer of the group whose accelerators are fullest."""
+    return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
+
+
+def _sums(groups: Named) -> tuple[list[Metric], dict[str, Together]]:
+    """Costs of the groups together, and the equations of these sums."""
+    metrics, equations = [], {}
+    for name in _SUMMED:
+        held = [(group, m) for group, answer in groups for m in answer.metrics if m.name == name]
+        if len(held) == len(groups):
+            first, *others = (m.value for _, m in held)
+            total = sum(others, start=first)
+            metrics.append(held[0][1].model_copy(update={"value": total, "low": None, "high": None}))
+            equations[name] = summed({group: m.amount for group, m in held})
+    return metrics, equations
+
+
+def _added(groups: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Parts of several groups, those of one name together; none where a group has none."""
+    held = list(groups)
+    if not all(held):
+        return ()
+    sums: dict[str, Part] = {}
+    for part in (each for parts in held for each in parts):
+        known = sums.get(part.label)
+        sums[part.label] = part if known is None else known.model_copy(update={"value": known.value + part.value})
+    return tuple(sums.values())
+
+
+def _joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline: str, **found: Any) -> Answer:
+    """The answer of all groups: that of one of them, with what holds for all in its place."""
+    names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
+    unfit = next(((name, answer) for name, answer in groups if not answer.feasible), None)
+    if unfit is not None:
+        why = unfit[1].headline.removeprefix("Does not fit: ")
+        headline, found["verdict"] = worded(f"Does not fit on {unfit[0]}: ", why), ()
+    update = {
+        "name": plan.name,
+        "plan": plan,
+        "feasible": unfit is None,
+        "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
+        "headline": headline,
+        "memory": _fullest([answer for _, answer in groups]).memory,
+        "cost_parts": _added(answer.cost_parts for answer in costs),
+        "carbon_parts": _added(answer.carbon_parts for answer in costs),
+    }
+    return one.model_copy(update=update | found)
+
+
+# --- serving ---------------------------------------------------------------------------------------------------------
+
+
+def _serving(plan: Plan, texts: list[str]) -> Answer:
+    """Requests are routed by speed, and the slowest group sets what is promised."""
+    traffic = plan.serving
+    free = {"qps": None, "concurrency": None, "replicas": None}
+    answers = [evaluate_serving(_on_group(plan, text, serving=free)) for text in texts]
+    if traffic is not None and (traffic.qps is not None or traffic.concurrency is not None):
+        rates = [to_si(answer.value("requests_per_second"), "1/s") for answer in answers]
+        answers = []
+        for text, rate in zip(texts, rates, strict=True):
+            share = rate / sum(rates)
+            load = (
+                {"qps": traffic.qps * share}
+                if traffic.qps is not None
+                else {"concurrency": max(1, round((traffic.concurrency or 1) * share))}
+            )
+            answers.append(evaluate_serving(_on_group(plan, text, serving={**load, "replicas": None})))
+    groups = list(zip([fleet.name for fleet in find_fleets(plan.hardware).fleets], answers, strict=True))
+    slowest, slow = max(groups, key=lambda each: to_si(each[1].value("tpot"), "s"))
+    full = _fullest(answers)
+    kept = [(full, "memory"), (full, "memory_capacity"), (slow, "ttft"), (slow, "tpot"), (slow, "latency")]
+    costs, together = _sums(groups)
+    rates_of_all = []
+    for name in ("tokens_per_second", "requests_per_second"):
+        held = [answer.metric(name) for answer in answers]
+        sides = {
+            side: quantity(sum(to_si(getattr(each, side), "1/s") for each in held), "1/s")
+            for side in ("value", "low", "high")
+            if all(getattr(each, side) is not None for each in held)
+        }
+        rates_of_all.append(slow.metric(name).model_copy(update={"low": None, "high": None, **sides}))
+        together[name] = summed({group: answer.metric(name).amount for group, answer in groups})
+    made = sum(to_si(a.value("tokens_per_second"), "1/s") for a in answers) * 86400.0 * (plan.ops.days or 1.0)
+    values = {m.name: m.value for m in costs}
+    cost = values.get("tco", values.get("rent"))
+    of_groups = [*rates_of_all, *costs]
+    if cost is not None and made:
+        of_groups.append(metric("usd_per_mtoken", cost / made * 1e6, "serving"))
+    routed = ", ".join(
+        f"{name} answers {to_si(a.value('requests_per_second'), '1/s'):.3g} requests a second" for name, a in groups
+    )
+    return _joined(
+        plan,
+        slow,
+        groups,
+        answers,
+        f"Fits: the slowest group, {slowest}, gives a token each {slow.metric('tpot').text}.",
+        verdict=(f"Requests are routed by speed: {routed}.",),
+        metrics=(*(answer.metric(name) for answer, name in kept), *of_groups),
+        equations=(
+            *(equation for answer, name in kept for equation in answer.explain(name)),
+            *equations_of(of_groups, (), {"cost": cost, "work_of_the_run": made}, (), None, together),
+        ),
+        layout={name: dict(answer.layout) for name, answer in groups},
+    )
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+class _Joint(NamedTuple):
+    """Groups that make a step together: place, sequences and answer of each, and the last exchange between them."""
+
+    groups: list[tuple[int, int, Answer]]
+    exchange: float
+
+    @property
+    def slowest(self) -> tuple[int, Answer]:
+        return max(((place, answer) for place, _, answer in self.groups), key=lambda each: _seconds(each[1]))
+
+    @property
+    def step(self) -> float:
+        return _seconds(self.slowest[1]) + self.exchange
+
+    @property
+    def feasible(self) -> bool:
+        return all(answer.feasible for _, _, answer in self.groups)
+
+
+def _seconds(answer: Answer) -> float:
+    return to_si(answer.value("latency"), "s")
 
 
 def _training(plan: Plan, texts: list[str]) -> Answer:
     groups = find_fleets(plan.hardware)
     model = workload_of(plan.workload)
     # A batch that each group alone would take; the sum of accelerators decides where none is given.
-    total, seq_len = training_batch(plan, _joined(groups), model, {})
+    first = groups.fleets[0]
+    nodes = max(1, round(groups.accelerators / first.node.accelerators_per_node))
+    total, seq_len = training_batch(plan, first.model_copy(update={"count": nodes}), model, {})
     length = {} if model.fixed_shape else {"seq_len": seq_len}
-    free = {"tokens": None, "optimizer": plan.workload.optimizer}
 
-    def evaluated(text: str, share: int, days: float | None = None) -> Answer:
+    def evaluated(place: int, share: int, days: float | None = None) -> Answer:
         ops = {"duration": None, "duration_days": days} if days is not None else {}
-        work = {"batch_size": share, **length, **free}
-        return evaluate_training(on_group(plan, text, task="training", workload=work, ops=ops))
+        work = {"batch_size": share, "tokens": None, **length}
+        return evaluate_training(_on_group(plan, texts[place], task="training", workload=work, ops=ops))
 
-    joint = _balanced(groups, texts, total, evaluated)
+    joint = _balanced(groups, total, evaluated)
     if joint.feasible:
-        for index, text in enumerate(texts):
+        for place in range(len(texts)):
             try:
-                alone = evaluated(text, total)
+                alone = evaluated(place, total)
             except InputError:
                 continue
-            if alone.feasible and to_si(alone.value("latency"), "s") < joint.step:
-                shares = [total if other == index else 0 for other in range(len(texts))]
-                joint = _Joint(shares, [alone if share else None for share in shares], 0.0)
+            if alone.feasible and _seconds(alone) < joint.step:
+                joint = _Joint([(place, total, alone)], 0.0)
                 break
-    return _joint_training(
-        plan, groups, joint, total * seq_len, lambda i, days: evaluated(texts[i], joint.shares[i], days)
-    )
+    return _joint_training(plan, groups, joint, total * seq_len, evaluated)
 
 
-@dataclass
-class _Joint:
-    """Groups that make a step together: sequences of each, its answer (None where it is left out), the last exchange."""
-
-    shares: list[int]
-    answers: list[Answer | None]
-    exchange: float
-
-    @property
-    def active(self) -> list[int]:
-        return [index for index, answer in enumerate(self.answers) if answer is not None]
-
-    def answer(self, index: int) -> Answer:
-        found = self.answers[index]
-        assert found is not None
-        return found
-
-    def time(self, index: int) -> float:
-        return to_si(self.answer(index).value("latency"), "s")
-
-    @property
-    def slowest(self) -> int:
-        return max(self.active, key=self.time)
-
-    @property
-    def step(self) -> float:
-        return self.time(self.slowest) + self.exchange
-
-    @property
-    def feasible(self) -> bool:
-        return all(self.answer(index).feasible for index in self.active)
-
-
-def _balanced(groups: Any, texts: list[str], total: int, evaluated: Callable[[str, int], Answer]) -> _Joint:
+def _balanced(groups: Groups, total: int, evaluated: Callable[[int, int], Answer]) -> _Joint:
     """Shares in proportion to speed; the quickest of a few rounds."""
     counts = [fleet.total_accelerators for fleet in groups.fleets]
     shares = _split(total, [float(count) for count in counts], counts)
     seen: list[list[int]] = []
     found: list[_Joint] = []
-    refused: InputError | None = None
     for _ in range(_ROUNDS):
         seen.append(shares)
         try:
-            answers = [evaluated(text, share) for text, share in zip(texts, shares, strict=True)]
-        except InputError as error:
-            refused = error
+            answers = [evaluated(place, share) for place, share in enumerate(shares)]
+        except InputError:
+            if not found:
+                raise
             break
-        found.append(_Joint(shares, list(answers), _exchange(groups, answers)))
+        found.append(_Joint(list(zip(range(len(shares)), shares, answers, strict=True)), _exchange(groups, answers)))
         shares = _split(total, [to_si(answer.value("tokens_per_second"), "1/s") for answer in answers], counts)
         if shares in seen:
             break
-    if not found:
-        raise refused if refused is not None else InputError("The groups share no batch.", field="batch_size")
     return min(found, key=lambda joint: (not joint.feasible, joint.step))
-
-
-def _joined(groups: Any) -> Any:
-    first = groups.fleets[0]
-    nodes = max(1, round(groups.accelerators / first.node.accelerators_per_node))
-    return first.model_copy(update={"count": nodes})
 
 
 def _split(total: int, weights: list[float], counts: list[int]) -> list[int]:
@@ -164,21 +266,22 @@ def _split(total: int, weights: list[float], counts: list[int]) -> list[int]:
     return shares
 
 
-def _exchange(groups: Any, answers: list[Answer]) -> float:
+def _exchange(groups: Groups, answers: list[Answer]) -> float:
     """The last sum of gradients between groups, over the slower port."""
     gradients = [next((p.value for p in a.memory.parts if p.label == "gradients"), 0.0) for a in answers if a.memory]
     rate = min(to_si(fleet.fabric.bandwidth, "byte/s") for fleet in groups.fleets)
-    many = len(groups.fleets)
-    return 2 * (many - 1) / many * max(gradients, default=0.0) / rate
+    count = len(groups.fleets)
+    return 2 * (count - 1) / count * max(gradients, default=0.0) / rate
 
 
 def _joint_training(
-    plan: Plan, groups: Any, joint: _Joint, tokens: int, paid: Callable[[int, float], Answer]
+    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[[int, int, float], Answer]
 ) -> Answer:
-    names = [fleet.name for fleet in groups.fleets]
-    slow = joint.answer(joint.slowest)
+    fleets = [fleet.name for fleet in groups.fleets]
+    named = [(fleets[place], answer) for place, _, answer in joint.groups]
+    active = [answer for _, answer in named]
+    slowest, slow = joint.slowest
     rate = tokens / joint.step
-    active = [joint.answer(index) for index in joint.active]
     written = min(to_si(answer.value("checkpoint_time"), "s") for answer in active)
     kept = _joint_goodput(plan, active, written)
     goodput = float(kept.ratio)
@@ -187,48 +290,39 @@ def _joint_training(
         days = run_time(wanted, rate, goodput, 1.0) / 86400.0
     days = days if days is not None else run_days()
     # A group that is left out is paid for as the rest.
-    costs = [paid(index, days) for index in joint.active]
-    samples = workload_of(plan.workload).fixed_shape
-    full = fullest(active)
+    costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
+    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)])
+    full = _fullest(active)
     useful, possible = _joint_work(groups, joint, plan)
-    metrics = [
-        full.metric("memory"),
-        full.metric("memory_capacity"),
-        _metric("latency", "Time of a step", quantity(joint.step, "s"), 14),
-        _metric("mfu", "Model FLOP utilisation", min(1.0, useful / possible), 3),
-        _metric("tokens_per_second", "Samples a second" if samples else "Tokens a second", quantity(rate, "1/s"), 14),
-        *([_metric("run_time", "Time of the run", quantity(days, "day"), 15)] if wanted is not None else []),
-        _metric("mtbf", "Time between failures", quantity(kept.mtbf, "h"), 15),
-        _metric("expected_failures", "Failures to expect", float(expected_failures(days * 24.0, kept.mtbf)), 15),
-        _metric("goodput", "Goodput", goodput, 15),
-        _metric("checkpoint_interval", "Checkpoint every", quantity(kept.best_interval, "s").to("min"), 19),
-        *sums(costs),
-    ]
-    ledger = _joint_ledger(joint)
-    wait = ", ".join(
-        f"{names[i]} takes {many(joint.shares[i], 'sequence')} in {joint.answer(i).metric('latency').text}"
-        for i in joint.active
+    values = {
+        "latency": joint.step,
+        "mfu": min(1.0, useful / possible),
+        "tokens_per_second": rate,
+        **({"run_time": days} if wanted is not None else {}),
+        "mtbf": kept.mtbf,
+        "expected_failures": float(expected_failures(days * 24.0, kept.mtbf)),
+        "goodput": goodput,
+        "checkpoint_interval": kept.best_interval,
+    }
+    task = "samples" if workload_of(plan.workload).fixed_shape else "training"
+    made = {name: metric(name, value, task, binding=14) for name, value in values.items()}
+    metrics = [full.metric("memory"), full.metric("memory_capacity"), *made.values(), *spent]
+    ledger = _joint_ledger(slow, joint.exchange)
+    parts = time_parts(ledger)
+    shared = ", ".join(
+        f"{fleets[place]} takes {many(share, 'sequence')} in {answer.metric('latency').text}"
+        for place, share, answer in joint.groups
     )
-    idle = [name for index, name in enumerate(names) if index not in joint.active]
-    verdict = [f"Load is balanced by speed: {wait}."]
+    idle = [name for place, name in enumerate(fleets) if place not in [each[0] for each in joint.groups]]
+    verdict = [f"Load is balanced by speed: {shared}."]
     if idle:
         verdict = [
             f"{' and '.join(idle)} would slow the others down, so nothing is given to it; its cost is not counted."
         ]
     if wanted is not None and goodput > 0:
-        verdict.append(
-            f"{count_text(wanted)} tokens take {_text(metrics, 'run_time')} (goodput {_text(metrics, 'goodput')})."
-        )
-    unfit = next((i for i in joint.active if not joint.answer(i).feasible), None)
-    headline = (
-        f"Fits: a step takes {_text(metrics, 'latency')}; the slowest stage is {names[joint.slowest]}."
-        if unfit is None
-        else worded(f"Does not fit on {names[unfit]}: ", joint.answer(unfit).headline.removeprefix("Does not fit: "))
-    )
-    parts = time_parts(ledger)
-    binding = binding_of(ledger, "step", kept) if unfit is None else joint.answer(unfit).binding
+        verdict.append(f"{count_text(wanted)} tokens take {made['run_time'].text} (goodput {made['goodput'].text}).")
     facts = {
-        "memory_stated": groups.fleets[joint.active[active.index(full)]].node.accelerator.memory.capacity,
+        "memory_stated": groups.fleets[joint.groups[active.index(full)][0]].node.accelerator.memory.capacity,
         "peak_of_all_groups": quantity(possible / joint.step, "flop/s"),
         "model_operations": quantity(useful, "flop"),
         "work_of_a_step": tokens,
@@ -238,44 +332,38 @@ def _joint_training(
         "recovery": constant("recovery_time").quantity,
         "mtbf_given": plan.ops.mtbf,
     }
-    together = together_of(costs, [names[index] for index in joint.active])
     if plan.ops.mtbf is None:
-        each = {names[i]: joint.answer(i).metric("mtbf").text for i in joint.active}
+        each = {name: answer.metric("mtbf").text for name, answer in named}
         together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
-    answer = slow.model_copy(
-        update={
-            "name": plan.name,
-            "plan": plan,
-            "feasible": joint.feasible,
-            "subject": f"training {workload_of(plan.workload).name} on {' + '.join(names)}",
-            "headline": headline,
-            "verdict": tuple(verdict) if unfit is None else (),
-            "metrics": tuple(metrics),
-            "binding": binding,
-            "next_wall": next_wall(ledger, binding, "step"),
-            "time_parts": parts,
-            "equations": equations_of(metrics, (), facts, parts, full.memory, together),
-            "cost_parts": added(each.cost_parts for each in costs),
-            "carbon_parts": added(each.carbon_parts for each in costs),
-            "memory": full.memory,
-            "layout": {names[i]: {**joint.answer(i).layout, "sequences": joint.shares[i]} for i in joint.active},
-            "assumptions": {
-                **{name: text for name, text in slow.assumptions.items() if name not in ("duration", "batch_size")},
-                "groups": "data parallel between groups",
-                **({} if wanted is not None or plan.ops.days is not None else {"duration": f"{run_days():g} days"}),
-            },
-        }
+    binding = next((answer.binding for answer in active if not answer.feasible), None)
+    binding = binding or binding_of(ledger, "step", kept)
+    answer = _joined(
+        plan,
+        slow,
+        named,
+        costs,
+        f"Fits: a step takes {made['latency'].text}; the slowest stage is {fleets[slowest]}.",
+        verdict=tuple(verdict),
+        metrics=tuple(metrics),
+        binding=binding,
+        next_wall=next_wall(ledger, binding, "step"),
+        time_parts=parts,
+        equations=equations_of(metrics, (), facts, parts, full.memory, together),
+        layout={fleets[place]: {**answer.layout, "sequences": share} for place, share, answer in joint.groups},
+        assumptions={
+            **{name: text for name, text in slow.assumptions.items() if name not in ("duration", "batch_size")},
+            "groups": "data parallel between groups",
+            **({} if wanted is not None or plan.ops.days is not None else {"duration": f"{run_days():g} days"}),
+        },
     )
     return answer.read_off(ledger)
 
 
-def _joint_ledger(joint: _Joint) -> Ledger:
+def _joint_ledger(slow: Answer, last: float) -> Ledger:
     """The step of the slowest group, and the sum of gradients between groups after it."""
-    slow = joint.answer(joint.slowest).ledger
-    assert slow is not None
-    last = joint.exchange
+    assert slow.ledger is not None
     line = Line("sum between groups", 14, "fabric", "ring", exposed=last, elastic=last)
-    return slow + Ledger(last, (line,)) if last else slow
+    return slow.ledger + Ledger(last, (line,)) if last else slow.ledger
 
 
 def _joint_goodput(plan: Plan, answers: list[Answer], write: float) -> Goodput:
@@ -287,23 +375,14 @@ def _joint_goodput(plan: Plan, answers: list[Answer], write: float) -> Goodput:
     return goodput_of(mtbf, Saving(write, to_si(constant("recovery_time").quantity, "s")))
 
 
-def _metric(name: str, label: str, value: Any, wall: int) -> Metric:
-    return Metric(name=name, label=label, level="performance", value=value, wall=wall)
-
-
-def _text(metrics: list[Metric], name: str) -> str:
-    return next(metric.text for metric in metrics if metric.name == name)
-
-
-def _joint_work(groups: Any, joint: _Joint, plan: Plan) -> tuple[float, float]:
+def _joint_work(groups: Groups, joint: _Joint, plan: Plan) -> tuple[float, float]:
     """Useful operations of all groups, and what their accelerators could do in the step."""
+    precision = plan.workload.precision or joint.slowest[1].assumptions.get("precision", "bf16")
+    active = {place: answer for place, _, answer in joint.groups}
     useful = possible = 0.0
-    for index, fleet in enumerate(groups.fleets):
-        chip = fleet.node.accelerator
-        held = joint.answer(joint.slowest).assumptions
-        peak, _ = arithmetic_peak(chip, plan.workload.precision or held.get("precision", "bf16"))
-        ability = peak * fleet.total_accelerators
+    for place, fleet in enumerate(groups.fleets):
+        ability = arithmetic_peak(fleet.node.accelerator, precision)[0] * fleet.total_accelerators
         possible += ability * joint.step
-        if index in joint.active:
-            useful += joint.answer(index).value("mfu") * ability * joint.time(index)
+        if place in active:
+            useful += active[place].value("mfu") * ability * _seconds(active[place])
     return useful, possible

@@ -10,9 +10,7 @@ from mlsysim.cases.run_ledger import FRAGILITY, run_binding
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.plans.answer import Limit, MemoryBar, Part
-from mlsysim.plans.sheet import Sheet
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import bytes_text
 from mlsysim.vocabulary import worded
 from mlsysim.walls.binding import MEMORY as MEMORY_WALL
 from mlsysim.walls.binding import NAMES, NEGLIGIBLE, Binding, bound_text, lead, share_text
@@ -57,27 +55,6 @@ def memory_bar(ledger: Ledger) -> MemoryBar:
     )
 
 
-def score_walls(sheet: Sheet, ledger: Ledger, noun: str, notes: dict[int, str], fails: bool) -> None:
-    """What the ledger says about each wall with time, as a share of it; wall 2 has bytes held and bytes moved apart.
-
-    ``notes`` say more of a wall; one without time has its note alone.
-    """
-    for wall, seconds in ledger.walls().items():
-        if wall not in NAMES:  # what is drawn while nothing waits has joules and no seconds
-            continue
-        share = float(seconds / ledger.seconds)
-        most = f"most of it {ledger.largest(wall).label}" if seconds > 0 else ""
-        note = "; ".join(filter(None, (notes.get(wall), most)))
-        sheet.score(wall, f"{share:.1%} of the {noun}", share, note=note)
-    for wall in notes.keys() - sheet.scores.keys():
-        sheet.score(wall, notes[wall])
-    moved = ledger.total("moved")
-    traffic = f"{float(ledger.walls().get(2, 0.0) / ledger.seconds):.1%} of the {noun}"
-    moves = f"moves {bytes_text(moved)} in a {noun}: {traffic}" if moved else traffic
-    used, capacity = float(ledger.memory), float(ledger.capacity)
-    sheet.score(2, f"{bytes_text(used)} of {bytes_text(capacity)}", used / capacity, note=moves, fails=fails)
-
-
 def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -> list[dict[str, Any]]:
     """The operations and bytes of a ledger under the chip's roof, over the time that the device is busy with them.
 
@@ -118,6 +95,11 @@ def binding_of(ledger: Ledger, noun: str, kept: Goodput | None = None) -> Limit:
     return Limit(wall=wall, name=NAMES[wall], margin=margin, sentence=sentence)
 
 
+def too_full(binding: Binding) -> Limit:
+    """The limit of what does not fit, as a resolver says it."""
+    return Limit(**binding.to_dict(), limit=MEMORY)
+
+
 def unfit(binding: Binding) -> str:
     """The headline of what does not fit: what is needed, what there is, and the smallest change that helps."""
     return worded("Does not fit: ", binding.sentence.removeprefix(MEMORY_WALL))
@@ -125,17 +107,14 @@ def unfit(binding: Binding) -> str:
 
 def next_wall(ledger: Ledger, binding: Limit, noun: str) -> Limit | None:
     """The wall with most of the time beside the one that binds; where no other has any, the one that hides most behind it."""
-    exposed, hidden = ledger.walls("exposed"), ledger.walls("hidden")
-    others = {wall: seconds for wall, seconds in exposed.items() if wall != binding.wall}
-    wall = max(others, key=lambda number: others[number], default=None)
-    if wall is not None and others[wall] > NEGLIGIBLE * ledger.seconds:
-        return _following(wall, share_text(ledger, wall, noun))
-    behind = {wall: seconds for wall, seconds in hidden.items() if wall != binding.wall and seconds > 0}
-    if not behind:
-        return None
-    wall = max(behind, key=lambda number: behind[number])
-    return _following(wall, f"hidden now, {behind[wall] / ledger.seconds:.1%} as long as the {noun}")
 
+    def largest(kind: str) -> tuple[int, float]:
+        return next((each for each in ledger.walls(kind).items() if each[0] != binding.wall), (0, 0.0))
 
-def _following(wall: int, text: str) -> Limit:
-    return Limit(wall=wall, name=NAMES[wall], sentence=f"Wall {wall} ({NAMES[wall]}): {text}.")
+    wall, seconds = largest("exposed")
+    if seconds > NEGLIGIBLE * ledger.seconds:
+        text = share_text(ledger, wall, noun)
+    else:
+        wall, seconds = largest("hidden")
+        text = f"hidden now, {seconds / ledger.seconds:.1%} as long as the {noun}"
+    return Limit(wall=wall, name=NAMES[wall], sentence=f"Wall {wall} ({NAMES[wall]}): {text}.") if seconds > 0 else None

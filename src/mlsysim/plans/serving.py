@@ -16,23 +16,16 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.equations import Together, texts_of
-from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts, unfit
+from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server
-from mlsysim.plans.sheet import (
-    Share,
-    Sheet,
-    compact_time,
-    limit_of,
-    many,
-    spend,
-)
+from mlsysim.plans.sheet import Sheet, compact_time, many
+from mlsysim.plans.spending import Share, spend
 from mlsysim.timing.engines import offered_memory
 from mlsysim.timing.power import power_constants, power_figures, power_of, waiting_share
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import byte_unit
 from mlsysim.walls.binding import NAMES, share_text
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval
@@ -49,7 +42,7 @@ def evaluate_serving(plan: Plan) -> Answer:
         raise InputError(f"{model.name} has no prefill and decode; plan a task of inference for it.", field="model")
     if model.fixed_shape:
         raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
-    sheet = Sheet(plan, groups.assumed)
+    sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
     server = Server(plan, sheet, model, fleet)
     served, tried = server.best()
     sheet.keep(served.result)
@@ -71,70 +64,44 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
         "replicas": served.replicas,
         "concurrency": served.clients,
     }
-    ledger = served.ledger
-    sheet.ledger, sheet.memory, sheet.time_parts = ledger, memory_bar(ledger), time_parts(ledger)
+    ledger = sheet.read(served.ledger)
     main = "tokens_per_second" if server.part.qps is None else "tpot"
     if main == "tpot" and served.mean_output > 1:
         sheet.ledger_of_main = of_phase(ledger, ANSWER)
     bands = _bands(served, server.part)
     _facts(sheet, server, served)
-    needed, there = result.memory_per_device, result.memory_available
-    sheet.add("feasibility", "memory", "Memory of each accelerator", needed.to(byte_unit(ledger.memory)), 2)
-    sheet.add("feasibility", "memory_capacity", "Memory there is", there.to(byte_unit(ledger.capacity)), 2)
-    sheet.add(
-        "feasibility",
-        "kv_cache",
-        "Caches of a replica",
-        None if result.kv_cache_size is None else result.kv_cache_size.to("GB"),
-        5,
-    )
-    sheet.add("feasibility", "max_batch", "Requests that fit in a replica", result.max_batch_size, 5)
-    sheet.add("feasibility", "longest_context", "Longest context of a request", result.longest_context, 5)
-    sheet.add("performance", "ttft", "Time to the first token", quantity(served.ttft, "s").to("ms"), 4, bands["ttft"])
-    sheet.add(
-        "performance", "tpot", "Time of each further token", quantity(served.tpot, "s").to("ms"), 4, bands["tpot"]
-    )
-    sheet.add("performance", "latency", "Time of a request", quantity(served.latency, "s"), 4, bands["latency"])
-    requests = served.delivered(server.part)
+    sheet.add("memory", to_si(result.memory_per_device, "byte"))
+    sheet.add("memory_capacity", to_si(result.memory_available, "byte"))
+    sheet.add("kv_cache", None if result.kv_cache_size is None else result.kv_cache_size.to("GB"))
+    sheet.add("max_batch", result.max_batch_size)
+    sheet.add("longest_context", result.longest_context)
+    sheet.add("ttft", served.ttft, bands["ttft"])
+    sheet.add("tpot", served.tpot, bands["tpot"])
+    sheet.add("latency", quantity(served.latency, "s"), bands["latency"], wall=4)
+    requests, each = served.delivered(server.part), bands["requests"]
     rate = requests * served.mean_output
-    each = bands["requests"]
-    tokens = None if each is None else tuple(side * served.mean_output for side in each)
-    sheet.add("performance", "tokens_per_second", "Output tokens a second", quantity(rate, "1/s"), 4, tokens)
-    sheet.add(
-        "performance",
-        "tokens_per_second_per_device",
-        "Output tokens a second of a device",
-        quantity(rate / served.devices, "1/s"),
-        4,
-        None if tokens is None else tuple(side / served.devices for side in tokens),
-    )
-    sheet.add("performance", "requests_per_second", "Requests a second", quantity(requests, "1/s"), 4, each)
-    user = None if bands["tpot"] is None else tuple((1 / side).to("1/s") for side in reversed(bands["tpot"]))
-    sheet.add("performance", "user_rate", "Tokens a second of a user", quantity(1 / served.tpot, "1/s"), 4, user)
-    _score(sheet, served)
+    tokens = each and tuple(side * served.mean_output for side in each)
+    sheet.add("tokens_per_second", rate, tokens, wall=4)
+    of_device = tokens and tuple(side / served.devices for side in tokens)
+    sheet.add("tokens_per_second_per_device", rate / served.devices, of_device)
+    sheet.add("requests_per_second", requests, each)
+    sheet.add("user_rate", 1 / served.tpot, bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"])))
+    # Walls 4 and 5 say what was found there whether or not a request waits for them.
+    notes = {4: f"first token {sheet.text('ttft')}, then {sheet.text('tpot')} each"}
+    if result.max_batch_size:
+        notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
+    sheet.score_walls(notes, fails=not result.feasible)
     _costs(sheet, server, served)
     sheet.roofline = _roofline(server, served)
-    binding = _binding(server, served)
     return sheet.answer(
-        task="serving",
         calibrated=server.calibrated,
         feasible=bool(result.feasible),
         subject=f"serving {model.name} on {fleet.name}",
         headline=_headline(sheet, served),
         verdict=_verdict(sheet, server, served, tried),
         main=main,
-        binding=binding,
-        next_wall=next_wall(ledger, binding, _REQUEST),
+        binding=_binding(server, served),
     )
-
-
-def _score(sheet: Sheet, served: Served) -> None:
-    """Shares of a request by wall; walls 4 and 5 say what was found there whether or not it waits for them."""
-    result = served.result
-    notes = {4: f"first token {sheet.text('ttft')}, then {sheet.text('tpot')} each"}
-    if result.max_batch_size:
-        notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
-    score_walls(sheet, served.ledger, _REQUEST, notes, fails=not result.feasible)
 
 
 def _facts(sheet: Sheet, server: Server, served: Served) -> None:
@@ -198,32 +165,22 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
     if power is not None:
         chip = server.chip
         band = interval("energy per token", chip.metadata.key in power_constants()["provenance"]["measured"])
-        ends = tuple(quantity(side, "W") for side in band.around(power)) if server.calibrated else None
-        sheet.add("macro", "accelerator_power", "Power of an accelerator", quantity(power, "W"), 18, ends)
+        sheet.add("accelerator_power", power, band.around(power) if server.calibrated else None)
     decoding = 0 if server.decode_fleet is None else server.decode_fleet.total_accelerators
     idle = fleet.total_accelerators + decoding - served.devices
     if idle > 0:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
-    more = [] if server.decode_fleet is None else [Share(server.decode_fleet, 0.0, powers[1])]
-    spent = spend(sheet, fleet, days, 0.0, power, more)
+    more = [] if server.decode_fleet is None else [Share(server.decode_fleet, power=powers[1])]
     made = served.delivered(server.part) * served.mean_output * days * 86400.0
+    spent = spend(sheet, days, made, Share(fleet, power=power), *more)
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": made}
-    if spent.price is not None and made > 0:
-        sheet.facts["cost"] = quantity(spent.price, "USD")
-        cost = quantity(spent.price / made * 1e6, "USD")
-        sheet.add("macro", "usd_per_mtoken", "Cost of a million output tokens", cost, 17)
-    if spent.kwh is not None and made > 0:
-        sheet.add("macro", "energy_per_token", "Energy of an output token", quantity(spent.kwh * 3.6e6 / made, "J"), 18)
-    if spent.kg is not None and made > 0:
-        sheet.add(
-            "macro",
-            "carbon_per_mtoken",
-            "Carbon of a million output tokens",
-            quantity(spent.kg / made * 1e6 * 1e3, "gCO2e"),
-            18,
-        )
+    energy, carbon = spent["energy"], spent["carbon_footprint"]
+    if energy is not None and made > 0:
+        sheet.add("energy_per_token", energy * 3.6e6 / made)
+    if carbon is not None and made > 0:
+        sheet.add("carbon_per_mtoken", carbon / made * 1e6 * 1e3)
 
 
 def _pools(server: Server, served: Served) -> list[tuple[HardwareNode, Pool]]:
@@ -282,7 +239,7 @@ def _binding(server: Server, served: Served) -> Limit:
     """The limit that stopped the plan (memory, a rate, a time), else the wall with most of a request."""
     wanted = server.part.qps
     if not served.result.feasible:
-        return limit_of(served.result.binding).model_copy(update={"limit": MEMORY})
+        return too_full(served.result.binding)
     if wanted is not None and served.requests < wanted * 0.999:
         need = served.replicas * wanted / served.requests
         return Limit(

@@ -10,30 +10,22 @@ from typing import Any
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
-from mlsysim.plans.answer import Answer, Limit
-from mlsysim.plans.parts import MEMORY, binding_of, memory_bar, next_wall, roof_point, score_walls, time_parts
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.parts import binding_of, roof_point, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.sheet import (
-    Sheet,
-    compact_time,
-    count_text,
-    in_unit_of,
-    limit_of,
-    spend,
-)
+from mlsysim.plans.sheet import Sheet, compact_time, count_text
+from mlsysim.plans.spending import Share, spend
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.plans.training_run import TrainingRun, training_run
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import byte_unit, time_unit
 from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.zoo.constants import constant
 
 _SECONDS_PER_DAY = 86400.0
-_STEP = "step"
 _OF_A_PASS = {"workload": ("phase", "steps", "random_arrivals", "measured_rate"), "parallelism": ("ring",)}
 """Keys of a plan that a training step has no use for."""
 _STATE = ("weights", "gradients", "optimizer state")
@@ -50,7 +42,7 @@ def evaluate_training(plan: Plan) -> Answer:
     if plan.ops.mtbf is not None:
         fleet = fleet.model_copy(update={"mtbf_hours": to_si(plan.ops.mtbf, "h")})
     model = workload_of(plan.workload)
-    sheet = Sheet(plan, groups.assumed)
+    sheet = Sheet(plan, groups.assumed, "samples" if model.fixed_shape else "training", "step")
     batch, seq_len = training_batch(plan, fleet, model, sheet.assumed)
     options = step_options(plan, model, fleet, batch, seq_len, sheet.assumed)
     step = sheet.keep(fitting_step(model, fleet, options, sheet.assumed))
@@ -59,64 +51,50 @@ def evaluate_training(plan: Plan) -> Answer:
 
 def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any]) -> Answer:
     """The answer around a step: read off its ledger."""
-    plan, ledger = sheet.plan, step.ledger
-    assert ledger is not None
-    calibrated = options["efficiency"] == "calibrated"
-    sheet.ledger = ledger
+    plan, ledger = sheet.plan, sheet.read(step.ledger)
     sheet.layout = {**step.parallelism, "micro_batches": step.microbatch_count, **_chosen(options, step)}
-    sheet.memory, sheet.time_parts = memory_bar(ledger), time_parts(ledger)
-    seconds = to_si(step.step_latency_total, "s")
-    tokens_per_second = to_si(step.tokens_per_second, "1/s")
-    band = step.step_interval
+    seconds, band = to_si(step.step_latency_total, "s"), step.step_interval
     _facts(sheet, model, fleet, step)
 
-    needed, there = step.memory_per_accelerator, step.memory_capacity
-    sheet.add("feasibility", "memory", "Memory of each accelerator", needed.to(byte_unit(ledger.memory)), 2)
-    sheet.add("feasibility", "memory_capacity", "Memory there is", there.to(byte_unit(ledger.capacity)), 2)
+    sheet.add("memory", float(ledger.memory))
+    sheet.add("memory_capacity", float(ledger.capacity))
     held = {each.name: float(each.bytes) for each in ledger.held if each.where == "device"}
-    state = sum(held.get(name, 0.0) for name in _STATE)
-    sheet.add("feasibility", "model_state", "Weights, gradients, optimizer", quantity(state, "byte").to("GB"), 2)
-    sheet.add("feasibility", "activations", "Activations", quantity(held.get("activations", 0.0), "byte").to("GB"), 2)
+    sheet.add("model_state", sum(held.get(name, 0.0) for name in _STATE))
+    sheet.add("activations", held.get("activations", 0.0))
     sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte") for name in _STATE if name in held}
     sheet.ingest(model.data_rate, fleet.node.accelerator)
 
-    shown = step.step_latency_total.to(time_unit(seconds))
-    sheet.add("performance", "latency", "Time of a step", shown, ledger.binding_wall, in_unit_of(band, seconds))
-    sheet.add("performance", "mfu", "Model FLOP utilisation", float(step.mfu), 3, _share_band(step.mfu, band, seconds))
-    sheet.add("performance", "hfu", "Hardware FLOP utilisation", float(step.hfu), 3)
-    sheet.add("performance", "scaling_efficiency", "Scaling efficiency", float(step.scaling_efficiency), 14)
-    sheet.add("performance", "bubble", "Pipeline bubble", float(step.bubble_fraction), 14)
-    noun = "Samples a second" if model.fixed_shape else "Tokens a second"
-    rate = step.tokens_per_second.to("1/s")
-    sheet.add("performance", "tokens_per_second", noun, rate, ledger.binding_wall, _rate_band(rate, band, seconds))
-    notes = {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}
-    score_walls(sheet, ledger, _STEP, notes, fails=not step.feasible)
+    sheet.add("latency", seconds, band)
+    used = _inverse(step.mfu, band, seconds)
+    sheet.add("mfu", float(step.mfu), used and (used[0], min(1.0, used[1])))
+    for name, share in (
+        ("hfu", step.hfu),
+        ("scaling_efficiency", step.scaling_efficiency),
+        ("bubble", step.bubble_fraction),
+    ):
+        sheet.add(name, float(share))
+    rate = to_si(step.tokens_per_second, "1/s")
+    sheet.add("tokens_per_second", rate, _inverse(rate, band, seconds))
+    sheet.score_walls(
+        {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}, fails=not step.feasible
+    )
 
-    run = training_run(sheet, model, fleet, options, tokens_per_second)
+    run = training_run(sheet, model, fleet, options, rate)
     sheet.facts |= {"duration": quantity(run.days, "day"), "work_of_the_run": run.tokens}
-    spent = spend(sheet, fleet, run.days, step.mfu)
-    if spent.price is not None and run.goodput > 0:
-        each = "samples" if model.fixed_shape else "tokens"
-        cost = quantity(spent.price / run.tokens * 1e6, "USD")
-        sheet.facts["cost"] = quantity(spent.price, "USD")
-        sheet.add("macro", "usd_per_mtoken", f"Cost of a million {each}", cost, 17)
+    spend(sheet, run.days, run.tokens if run.goodput > 0 else 0.0, Share(fleet, step.mfu))
     if plan.workload.tokens is None:
-        what = "Samples of the run" if model.fixed_shape else "Tokens of the run"
-        sheet.add("performance", "tokens", what, quantity(run.tokens, "token"), 11)
+        sheet.add("tokens", run.tokens)
     _scaling(sheet, model, run.tokens)
     sheet.roofline = roof_point(ledger, fleet.node.accelerator, options["precision"], "training step of one device")
-
-    binding = _binding(step, run)
     return sheet.answer(
-        task="training",
-        calibrated=calibrated,
+        calibrated=options["efficiency"] == "calibrated",
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
         headline=_headline(sheet, fleet, step),
         verdict=_verdict(sheet, run, bool(step.feasible)),
         main="tokens_per_second",
-        binding=binding,
-        next_wall=next_wall(ledger, binding, _STEP),
+        # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
+        binding=binding_of(ledger, sheet.noun, run.kept) if step.feasible else too_full(step.binding),
     )
 
 
@@ -156,17 +134,9 @@ def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
     }
 
 
-def _rate_band(rate: Any, band: Any, seconds: float) -> tuple[Any, Any] | None:
+def _inverse(value: float, band: Any, seconds: float) -> tuple[float, float] | None:
     """The interval of what is inverse to the step's time."""
-    if band is None:
-        return None
-    low, high = (to_si(side, "s") for side in band)
-    return rate * seconds / high, rate * seconds / low
-
-
-def _share_band(share: float, band: Any, seconds: float) -> tuple[float, float] | None:
-    found = _rate_band(share, band, seconds)
-    return None if found is None else (found[0], min(1.0, found[1]))
+    return band and (value * seconds / to_si(band[1], "s"), value * seconds / to_si(band[0], "s"))
 
 
 def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
@@ -177,7 +147,7 @@ def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
     cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
     budget = quantity(training_flops(cost, worked, tokens), "flop")
     found = sheet.keep(ScalingModel().solve(compute_budget=budget, target_model_size=quantity(worked, "param")))
-    sheet.add("performance", "tokens_per_parameter", "Tokens for each parameter", float(tokens / worked), 11)
+    sheet.add("tokens_per_parameter", float(tokens / worked))
     sheet.score(11, f"{tokens / worked:.1f} tokens/param", note=found.regime)
 
 
@@ -187,15 +157,12 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
     where = "one accelerator" if count == 1 else f"each of {count:,} accelerators"
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
     if not step.feasible:
-        return worded(f"Does not fit: {where} needs {memory}; ", _remedy(step), ". Times are given as if it fitted.")
+        remedy = next(iter(step.remedies), "no smaller change than more accelerators or a smaller batch helps")
+        return worded(f"Does not fit: {where} needs {memory}; ", remedy, ". Times are given as if it fitted.")
     return (
         f"Fits: {memory} on {where}{' with ' + split if split else ''}; a step takes {sheet.text('latency')}"
         f"{sheet.band('latency')} at {sheet.text('mfu')} MFU."
     )
-
-
-def _remedy(step: DistributedResult) -> str:
-    return next(iter(step.remedies), "no smaller change than more accelerators or a smaller batch helps")
 
 
 def _verdict(sheet: Sheet, run: TrainingRun, fits: bool) -> tuple[str, ...]:
@@ -218,11 +185,3 @@ def _verdict(sheet: Sheet, run: TrainingRun, fits: bool) -> tuple[str, ...]:
         lines.append(("It costs " if paid is not None else "It takes ") + ", ".join(taken) + ".")
     lines.extend(sheet.unknown)
     return tuple(lines)
-
-
-def _binding(step: DistributedResult, run: TrainingRun) -> Limit:
-    """Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more."""
-    assert step.ledger is not None
-    if not step.feasible:
-        return limit_of(step.binding).model_copy(update={"limit": MEMORY})
-    return binding_of(step.ledger, _STEP, run.kept)

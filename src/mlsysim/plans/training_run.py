@@ -72,17 +72,17 @@ def training_run(sheet: Sheet, model: Workload, fleet: Fleet, options: dict[str,
     if plan.ops.checkpoint_time is None:
         sheet.keep(_written(model, fleet, saved, result))
     if tokens is not None:
-        sheet.add("performance", "run_time", "Time of the run", quantity(days, "day"), 15)
-    sheet.add("performance", "mtbf", "Time between failures", result.fleet_mtbf.to("h"), 15)
-    sheet.add("performance", "expected_failures", "Failures to expect", float(result.expected_failures), 15)
-    sheet.add("performance", "goodput", "Goodput", float(result.goodput_ratio), 15)
-    sheet.add("performance", "checkpoint_time", "Checkpoint takes", quantity(write, "s"), 19)
-    interval = result.optimal_checkpoint_interval.to("min")
-    sheet.add("performance", "checkpoint_interval", "Checkpoint every", interval, 19)
+        sheet.add("run_time", days)
+    sheet.add("mtbf", result.fleet_mtbf.to("h"))
+    sheet.add("expected_failures", float(result.expected_failures))
+    sheet.add("goodput", float(result.goodput_ratio))
+    sheet.add("checkpoint_time", write)
+    interval = to_si(result.optimal_checkpoint_interval, "s")
+    sheet.add("checkpoint_interval", interval)
     lost = result.total_overhead_fraction
     sheet.score(15, f"goodput {result.goodput_ratio:.1%}", lost, fails=result.goodput_ratio <= 0)
     overhead = result.checkpoint_overhead_fraction
-    sheet.score(19, f"every {compact_time(to_si(interval, 's'))}", overhead, note=f"{overhead:.1%} of the time")
+    sheet.score(19, f"every {compact_time(interval)}", overhead, note=f"{overhead:.1%} of the time")
     return TrainingRun(days, tokens or run_work(days * _DAY, rate, result.goodput_ratio, 1.0), result)
 
 

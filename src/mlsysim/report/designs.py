@@ -17,10 +17,11 @@ from itertools import product
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Answer, value_text
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.fleet_text import find_system
+from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plot.charts.pareto import front

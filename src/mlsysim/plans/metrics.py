@@ -1,0 +1,148 @@
+"""What the metrics of an answer are, as data (``data/metrics.toml``), and how their values are printed.
+
+The texts of metrics are made here once, so that the terminal, a report and the browser print the same digits.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any, Literal
+
+from mlsysim.units.fields import Record
+from mlsysim.units.registry import Quantity, quantity
+from mlsysim.units.text import byte_unit, format_value, time_unit
+from mlsysim.walls.explanation import Equation, written
+from mlsysim.walls.result import as_plain
+
+Level = Literal["feasibility", "performance", "macro"]
+
+_SIZES = {
+    "W": ((1e6, "MW"), (1e3, "kW"), (0.0, "W")),
+    "kWh": ((1e3, "MWh"), (1.0, "kWh"), (0.0, "Wh")),
+    "J": ((0.1, "J"), (0.0, "mJ")),
+}
+"""Units by the least value that is printed in them."""
+
+
+def readable(value: float, unit: str) -> Any:
+    """A plain number as a quantity in the unit that it reads best in."""
+    if unit in ("s", "byte"):
+        return quantity(value, unit).to(time_unit(value) if unit == "s" else byte_unit(value))
+    return quantity(value, unit).to(next(name for least, name in _SIZES[unit] if value >= least))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a metric is; the fields are those of the file."""
+
+    name: str
+    level: Level
+    label: str | dict[str, str]
+    wall: int = 0
+    unit: str = ""
+    shown: str = ""
+    plain: str = ""
+    share: bool = False
+    field: str = ""
+    made_from: Sequence[str] = ()
+    aliases: Sequence[str] = ()
+    formulas: Sequence[tuple[str, str, str]] = ()
+
+    def packed(self, value: Any) -> Any:
+        """A plain number in the unit that it is printed in; a quantity as it is."""
+        if not self.unit or isinstance(value, Quantity):
+            return value
+        if self.shown == "best":
+            return readable(value, self.unit)
+        return quantity(value, self.unit).to(self.shown or self.unit)
+
+    @cached_property
+    def equations(self) -> tuple[Equation, ...]:
+        """Its equations where no resolver gives it."""
+        return written(
+            "\n".join(f"{self.name}: {text}\n    {latex}\n    {listed}" for text, latex, listed in self.formulas)
+        )
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """All metrics by name."""
+    levels = tomllib.loads(files("mlsysim.data").joinpath("metrics.toml").read_text(encoding="utf-8"))
+    return {name: Kind(name, level, **entry) for level, held in levels.items() for name, entry in held.items()}  # type: ignore[arg-type]
+
+
+class Metric(Record):
+    """A number of the answer, the wall that it belongs to, and its 90 % interval where there is one."""
+
+    name: str
+    label: str
+    level: Level
+    value: Any
+    wall: int
+    low: Any = None
+    high: Any = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.level}.{self.name}"
+
+    @property
+    def text(self) -> str:
+        """The value as it is printed."""
+        return value_text(self.name, self.value)
+
+    @property
+    def amount(self) -> str:
+        """The same with its unit, where the label says that: of counts a second."""
+        rate = isinstance(self.value, Quantity) and str(self.value.units) in _RATES
+        return f"{self.text} 1/s" if rate else self.text
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as it is printed, or nothing."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{value_text(self.name, self.low)} to {value_text(self.name, self.high)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
+        return told | {"text": self.text, "interval": self.interval_text}
+
+
+def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, binding: int = 0) -> Metric:
+    """The metric of a value, plain or a quantity, with its interval in the same unit; where neither it nor the caller has a
+    ``wall`` for it, it belongs to the one that binds."""
+    kind = kinds()[name]
+    label = kind.label if isinstance(kind.label, str) else kind.label.get(task) or kind.label["training"]
+    value = kind.packed(value)
+    ends = (None, None) if band is None else tuple(map(kind.packed, band))
+    low, high = (side.to(value.units) if isinstance(side, Quantity) else side for side in ends)
+    wall = wall or kind.wall or binding
+    return Metric(name=name, label=label, level=kind.level, value=value, wall=wall, low=low, high=high)
+
+
+_RATES = ("1 / second", "1 / s")
+"""Units of counts a second, which labels name in words."""
+
+
+def value_text(name: str, value: Any) -> str:
+    """A value as it is printed: fractions as per cent, money with thousands, the rest as the tutorial prints it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Quantity):
+        size, unit = value.magnitude, str(value.units)
+        if unit == "USD":
+            form = ",.0f" if abs(size) >= 100 else ",.2f" if abs(size) >= 1 else ".3g"
+            return f"${size:{form}}"
+        if unit == "token" and size >= 1e6:
+            return f"{size:.4g}"
+        if unit in _RATES and size >= 1e-2:
+            return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
+        return format_value(value)
+    if isinstance(value, float):
+        return f"{value:.1%}" if name in kinds() and kinds()[name].share else format_value(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,134 @@
+"""What a fleet takes for some days: money (wall 17), energy, carbon and water (wall 18)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+from mlsysim.cases.money import rental_cost
+from mlsysim.cases.run_inputs import LOCAL
+from mlsysim.errors import DataWarning, InputError
+from mlsysim.plans.answer import Part
+from mlsysim.plans.resolve import find_region
+from mlsysim.plans.sheet import Sheet
+from mlsysim.systems.types import Fleet
+from mlsysim.units.registry import Quantity, quantity, to_si
+from mlsysim.vocabulary import Setting, worded
+from mlsysim.walls.operations.capital import EconomicsModel
+from mlsysim.walls.operations.sustainability import SustainabilityModel
+
+_MONEY = {"tco": "tco_usd", "rent": "cloud_cost_usd", "purchase": "purchase_price_usd", "hardware": "capex_usd"}
+_TAKEN = {
+    "power": ("power", "W"),
+    "energy": ("total_energy_kwh", "kWh"),
+    "carbon_footprint": ("carbon_footprint_kg", ""),
+    "water": ("water_usage_liters", ""),
+}
+"""Metrics as fields of the results of both walls, and the units that they are added in."""
+_COST_PARTS = {
+    "Hardware, its share of the lifetime": "capex_usd",
+    "Electricity": "opex_energy_usd",
+    "Maintenance": "opex_maintenance_usd",
+}
+_CARBON_PARTS = {
+    "Electricity of the run": "carbon_footprint_kg",
+    "Making of the chips, their share": "embodied_carbon_kg",
+}
+
+
+class Share(NamedTuple):
+    """A fleet, its utilisation, and the power of one of its accelerators where that is known better."""
+
+    fleet: Fleet
+    mfu: float = 0.0
+    power: float | None = None
+
+
+def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, float | None]:
+    """What fleets take that work for some days, by metric; None where it is not known of one of them. Of ``work``, tokens or
+    samples, a million is priced. The sheet learns what is not known."""
+    region = find_region(sheet.plan.ops, shares[0].fleet)
+    bills, footprints, each = [], [], []
+    for share in shares:
+        bill, footprint = _solved(sheet, share, region, days)
+        bills += [bill] if bill is not None else []
+        footprints += [footprint] if footprint is not None else []
+        each.append(_taken(sheet, share.fleet, days, bill, footprint))
+    if region is None:
+        unknown = "No region is given, so carbon and water are not known; give one, such as "
+        sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
+    spent = {name: _sum([taken[name] for taken in each]) for name in each[0]}
+    for name in ("tco", "rent", "purchase", *_TAKEN):
+        sheet.add(name, spent[name])
+    _score(sheet, spent, region)
+    sheet.cost_parts = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
+    sheet.carbon_parts = _parts(_CARBON_PARTS, footprints, 18)
+    price = spent["tco"] if spent["tco"] is not None else spent["rent"]
+    if price is not None and work > 0:
+        sheet.facts["cost"] = quantity(price, "USD")
+        sheet.add("usd_per_mtoken", price / work * 1e6)
+    return spent
+
+
+def _solved(sheet: Sheet, share: Share, region: Any, days: float) -> tuple[Any, Any]:
+    """What both walls say of a fleet; None for one that lacks a figure, which is noted."""
+    ops = sheet.plan.ops
+    options: dict[str, Any] = {"duration_days": days, "mfu": min(max(share.mfu, 0.0), 1.0)}
+    if share.power is not None:
+        options["average_power"] = quantity(share.power, "W")
+    prices = {"kwh_price": LOCAL if ops.electricity is None else ops.electricity, "cloud_price": ops.cloud_price}
+    bill = footprint = None
+    try:
+        with warnings.catch_warnings(record=True) as noticed:
+            warnings.simplefilter("always", DataWarning)
+            bill = sheet.keep(EconomicsModel().solve(share.fleet, grid=region, **prices, **options))
+        for warning in noticed:
+            sheet.note(str(warning.message))
+    except InputError as error:
+        sheet.note(_unknown(error))
+    try:
+        footprint = sheet.keep(SustainabilityModel().solve(share.fleet, datacenter=region, **options))
+    except InputError as error:
+        sheet.note(_unknown(error))
+    return bill, footprint
+
+
+def _unknown(error: InputError) -> str:
+    """A resolver's complaint about a figure that is missing, without the argument of Python that would give it."""
+    sentence = str(error.details.get("reason", error.message)).rstrip(".")
+    return f"{sentence[:1].upper()}{sentence[1:]}."
+
+
+def _taken(sheet: Sheet, fleet: Fleet, days: float, bill: Any, footprint: Any) -> dict[str, float | None]:
+    """What one fleet takes; its rent also where the cost of owning is not known."""
+    taken = {name: getattr(bill, field, None) for name, field in _MONEY.items()}
+    price = sheet.plan.ops.cloud_price
+    if bill is None and price is not None:
+        taken["rent"] = float(rental_cost(to_si(price, "USD/h"), fleet.total_accelerators, days * 24.0, 1.0))
+    for name, (field, unit) in _TAKEN.items():
+        value = getattr(footprint, field, None)
+        taken[name] = to_si(value, unit) if isinstance(value, Quantity) else value
+    return taken
+
+
+def _sum(values: list[Any]) -> Any:
+    return None if any(value is None for value in values) else sum(values)
+
+
+def _score(sheet: Sheet, spent: dict[str, Any], region: Any) -> None:
+    if spent["tco"] is not None:
+        sheet.score(17, f"${spent['tco']:,.0f}", note=f"of which ${spent['hardware'] or 0.0:,.0f} hardware")
+    elif spent["rent"] is not None:
+        sheet.score(17, f"${spent['rent']:,.0f} of rent")
+    if spent["carbon_footprint"] is not None:
+        sheet.score(18, f"{spent['carbon_footprint']:,.0f} kg CO2e", note=region.name if region else "")
+    elif spent["energy"] is not None:
+        sheet.score(18, f"{spent['energy']:,.0f} kWh")
+
+
+def _parts(named: dict[str, str], results: list[Any], wall: int) -> tuple[Part, ...]:
+    """Parts of all fleets; nothing where one is not known."""
+    sums = {label: _sum([getattr(each, field) for each in results]) for label, field in named.items()}
+    if not results or None in sums.values():
+        return ()
+    return tuple(Part(label=label, value=value, wall=wall) for label, value in sums.items())
