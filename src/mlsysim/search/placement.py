@@ -32,7 +32,6 @@ from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.walls.operations.capital import EconomicsModel
-from mlsysim.walls.operations.sustainability import AVERAGE_POWER, DURATION_DAYS, FLEET_INPUT, HOST, MFU
 from mlsysim.walls.result import Amount, Result
 from mlsysim.zoo.constants import constant
 
@@ -88,8 +87,8 @@ class PlacementOptimizer(Resolver[PlacementResult]):
     walls = (17, 18)
     result = PlacementResult
     inputs: ClassVar[dict[str, Input]] = {
-        "fleet": FLEET_INPUT,
-        "duration_days": DURATION_DAYS,
+        "fleet": EconomicsModel.inputs["fleet"],
+        "duration_days": EconomicsModel.inputs["duration_days"],
         "regions": Input.of(
             "grids or datacenters to compare, by name or as objects; 'all' for every grid of the zoo",
             "object",
@@ -103,12 +102,10 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             constant("carbon_tax"),
             example="100 USD/tCO2e",
         ),
-        "mfu": MFU,
+        "mfu": EconomicsModel.inputs["mfu"],
         "kwh_price": replace(EconomicsModel.inputs["kwh_price"], default=LOCAL, assumed="that of each region"),
         "objective": Input.of("what to make least", ("cost", "carbon"), "cost"),
-        **{name: EconomicsModel.inputs[name] for name in _PASSED_ON if name not in ("include_host", "average_power")},
-        "include_host": HOST,
-        "average_power": AVERAGE_POWER,
+        **{name: EconomicsModel.inputs[name] for name in _PASSED_ON},
     }
     equations = written(r"""
         lowest_tco: total = TCO + tax CO2

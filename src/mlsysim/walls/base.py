@@ -8,7 +8,7 @@ what is out of range with one sentence, notes every default that it used, and ha
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from mlsysim.cases.assumptions import DEFAULT, Assumption, Assumptions
 from mlsysim.errors import InputError, unknown_name
@@ -38,8 +38,8 @@ def _by_their_names(resolver: str, given: dict[str, Any], inputs: dict[str, Inpu
 class Resolver(Generic[R]):
     """Base of models, solvers and optimizers.
 
-    A subclass declares ``walls``, ``inputs``, ``result``, ``equations`` and ``_solve``; the signature of ``solve``
-    follows from ``inputs``.
+    A subclass declares ``walls``, ``inputs``, ``equations`` and ``_solve``; its result is that of ``Resolver[...]``, and the
+    signature of ``solve`` follows from ``inputs``.
     """
 
     tier: ClassVar[str] = "model"
@@ -57,6 +57,8 @@ class Resolver(Generic[R]):
         super().__init_subclass__(**kwargs)
         if "inputs" not in cls.__dict__:
             return
+        if "result" not in cls.__dict__:
+            (cls.result,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
         cls.requires = tuple(name for name, spec in cls.inputs.items() if spec.required)
         cls.produces = tuple(n for n in cls.result.model_fields if n not in Result.model_fields)
         cls._defaults = {

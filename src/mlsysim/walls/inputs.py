@@ -24,9 +24,10 @@ from mlsysim.models.registry import Models
 from mlsysim.physics.precision import precision_name
 from mlsysim.systems.registry import Clusters, Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
+from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
-from mlsysim.zoo.constants import Constant
+from mlsysim.zoo.constants import Constant, constant
 
 REQUIRED: Any = object()
 """Default of an input that must be given."""
@@ -152,22 +153,83 @@ class Inputs:
 MODEL = Input("the model: an entry of Models, its name, or a workload of your own", kind="model", example="Llama3_70B")
 HARDWARE = Input("the chip: an entry of Hardware, its name, or a HardwareNode", kind="hardware", example="H100")
 PRECISION = Input("number format of weights and arithmetic", kind="precision", default="fp16")
-EFFICIENCY = Input(
-    "fraction of the peak arithmetic rate that is sustained",
-    kind="efficiency",
-    low=0.0,
-    high=1.0,
-    low_open=True,
-    default=0.5,
-)
+_SUSTAINED = "fraction of the peak arithmetic rate that is sustained"
+EFFICIENCY = Input(_SUSTAINED, kind="efficiency", low=0.0, high=1.0, low_open=True, default=0.5)
 
 CALIBRATED = "calibrated"
 """Value of an efficiency input that asks for the sum of measured operators instead of one number."""
 CALIBRATED_EFFICIENCY = replace(
-    EFFICIENCY,
-    meaning="fraction of the peak arithmetic rate that is sustained, or 'calibrated' for the sum of measured operators",
-    choices=(CALIBRATED,),
+    EFFICIENCY, meaning=f"{_SUSTAINED}, or 'calibrated' for the sum of measured operators", choices=(CALIBRATED,)
 )
+
+
+def declared(text: str) -> dict[str, Input]:
+    '''Inputs of a text, a line each: name, values (see :meth:`Input.of`), meaning, example, default as it is echoed.
+
+    A name has its default behind it, ``?`` where it need not be given, nothing where it must. A line of names alone has
+    inputs that several walls share.
+
+    >>> found = declared("""
+    ...     model, hardware?
+    ...     replicas = 1 | whole [1, 1e7] | replicas that share the queue
+    ...     writer? | (0, inf) byte/s, plain GB/s | what one writer sends | 7 GB/s
+    ...     mode = all | one of all, none | what is kept
+    ... """)
+    >>> list(found), found["replicas"].default, found["writer"].example, found["mode"].choices
+    (['model', 'hardware', 'replicas', 'writer', 'mode'], 1, '7 GB/s', ('all', 'none'))
+    '''
+    inputs: dict[str, Input] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        head, *columns = (" ".join(column.split()) for column in line.split("|"))
+        if not columns:
+            for name in head.split(", "):
+                shared = _SHARED[name.rstrip("?")]
+                inputs[name.split()[0].rstrip("?")] = replace(shared, default=None) if name.endswith("?") else shared
+            continue
+        name, equals, default = head.partition(" = ")
+        values, meaning, example, assumed = (*columns, "", "")[:4]
+        of = tuple(values[7:].split(", ")) if values.startswith("one of ") else values
+        found = _default(default, values) if equals else None if name.endswith("?") else REQUIRED
+        inputs[name.rstrip("?")] = Input.of(meaning, of, found, example, assumed or None)
+    return inputs
+
+
+def _default(text: str, values: str) -> Any:
+    if text.startswith("constant "):
+        return constant(text.removeprefix("constant "))
+    if values == "flag":
+        return text == "yes"
+    if _INTERVAL.fullmatch(values) is None:
+        return text
+    return int(text) if text.isdigit() else float(text)
+
+
+_SHARED = {
+    "model": MODEL,
+    "hardware": HARDWARE,
+    "precision": PRECISION,
+    "efficiency": EFFICIENCY,
+    "efficiency or calibrated": CALIBRATED_EFFICIENCY,
+}
+_SHARED |= declared(f"""
+    tp_size = 1 | whole [1, 10000] | tensor-parallel devices of a replica
+    pp_size = 1 | whole [1, 10000] | pipeline stages of a replica
+    ep_size = 1 | whole [1, 10000] | devices that share the experts of a mixture
+    cache_precision? | precision | number format of the cache
+    bandwidth_efficiency = 1.0 | (0, 1] | fraction of the memory bandwidth that is reached
+    fabric? | fabric | network between nodes, for groups wider than the chip's own links
+    engine = {DEFAULT_ENGINE} | one of {", ".join(ENGINES)} | serving engine, for efficiency='calibrated'
+    concurrency? | whole [1, 1e6] | clients in a closed loop, for efficiency='calibrated' | 64
+    memory_fraction? | (0, 1] | fraction of the memory for weights and caches: all of it, or what the engine takes with \
+        efficiency='calibrated' | 0.9
+    service_time_cv = 1.0 | [0, 10] | standard deviation of the service time over its mean: 0 constant, 1 exponential
+    fleet | fleet | the fleet: an entry of Systems.Clusters, its name, or a Fleet | Frontier_8K
+    duration_days | (0, inf) day, plain | length of the run | 30 day
+    datacenter? | grid | where it runs: a grid, its name, or a Datacenter; the fleet's own place where none is given | Quebec
+    mfu = 1.0 | [0, 1] | model FLOPs over peak FLOPs while it runs
+    include_host = no | flag | add the rated power of the rest of each node
+    average_power? | (0, inf) kW, plain W | measured average power of one accelerator, instead of TDP and MFU | 330 W
+""")
 
 
 def input_schema(spec: Input) -> dict[str, Any]:

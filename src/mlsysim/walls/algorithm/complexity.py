@@ -19,7 +19,7 @@ embeddings, repeated data, learning-rate schedules cut short. Outside the range 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.losslaw import (
@@ -36,7 +36,7 @@ from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Result, Work
 from mlsysim.zoo.constants import constant
 
@@ -72,37 +72,15 @@ class ScalingModel(Resolver[ScalingResult]):
     """The compute-optimal model and its tokens, the loss to expect, and the trade against inference."""
 
     walls = (11,)
-    result = ScalingResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "compute_budget": Input.of(
-            "operations of training ('4e24 flop'), or accelerator time ('1000 day') with 'hardware'",
-            "object",
-            example="4e24 flop",
-        ),
-        "target_model_size": Input.of(
-            "parameters of the model to train, instead of the optimum",
-            "[1, 1e18] count, plain",
-            None,
-            example="70 Bparam",
-        ),
-        "hardware": Input.of(HARDWARE.meaning, "hardware", None),
-        "efficiency": EFFICIENCY,
-        "precision": PRECISION,
-        "tokens_per_parameter": Input.of(
-            "tokens for each parameter at the optimum",
-            "[0.01, 1e6]",
-            constant("chinchilla_tokens_per_parameter"),
-        ),
-        "optimum": Input.of(
-            "where the optimum comes from: the fixed ratio, or the minimum of the loss law",
-            ("ratio", "loss_law"),
-            "ratio",
-        ),
-        "loss_law": Input.of("coefficients of the loss law", tuple(LAWS), "besiroglu2024"),
-        "inference_tokens": Input.of(
-            "tokens that the model will serve in its life", "[0, 1e24] count, plain", None, example="2 Ttoken"
-        ),
-    }
+    inputs = declared(f"""
+        compute_budget | object | operations of training ('4e24 flop'), or accelerator time ('1000 day') with 'hardware' | 4e24 flop
+        target_model_size? | [1, 1e18] count, plain | parameters of the model to train, instead of the optimum | 70 Bparam
+        hardware?, efficiency, precision
+        tokens_per_parameter = constant chinchilla_tokens_per_parameter | [0.01, 1e6] | tokens for each parameter at the optimum
+        optimum = ratio | one of ratio, loss_law | where the optimum comes from: the fixed ratio, or the minimum of the loss law
+        loss_law = besiroglu2024 | one of {", ".join(LAWS)} | coefficients of the loss law
+        inference_tokens? | [0, 1e24] count, plain | tokens that the model will serve in its life | 2 Ttoken
+    """)
     equations = written(r"""
         compute_optimal_parameters if by_ratio: P* = sqrt(C / (c r))
             P^* = \sqrt{\frac{C}{c\,r}}

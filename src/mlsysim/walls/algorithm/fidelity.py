@@ -22,7 +22,7 @@ for each original weight, 12 % of what is kept at half sparsity), and sparse ker
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from mlsysim.cases.accuracy import accuracy_change
 from mlsysim.cases.assumptions import Assumptions
@@ -33,7 +33,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Memory, Result, Time
 
 CARDS = """
@@ -76,28 +76,22 @@ class CompressionModel(Resolver[CompressionResult]):
     """Quantisation and pruning: size, speed of decode and prefill, and accuracy where it has been measured."""
 
     walls = (13,)
-    result = CompressionResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "method": Input.of("what is done to the weights", ("quantization", "pruning", "both"), "quantization"),
-        "target_bitwidth": Input.of("bits of a quantised weight", "[1, 32]", 8),
-        "sparsity": Input.of("fraction of the weights that is removed", "[0, 0.999]", 0.0),
-        "sparsity_type": Input.of(
-            "pattern of the removed weights", ("unstructured", "2:4", "structured_2_4", "structured"), "unstructured"
-        ),
-        "quantize_activations": Input.of("activations take the narrow format too", "flag", False),
-        "number_format": Input.of("integers or floating point", ("int", "fp"), "int"),
-        "baseline_bitwidth": Input.of("bits of the original weights, 16 or 32", "whole [16, 32]", 16),
-        "batch_size": Input.of("sequences or samples in a pass", "whole [1, 1e9]", 1),
-        "seq_len": Input.of("tokens of the prefill, and context of the decode", "whole [1, 1e8]", None),
-        "efficiency": EFFICIENCY,
-        "group_size": Input.of("weights that share one 16-bit scale", "whole [1, 1e9]", None),
-        "count_indices": Input.of("count the positions of the kept weights in the size", "flag", False),
-        "accuracy_curve": Input.of(
-            "(bits, change) points of your own, or (sparsity, change) for pruning", "object", None
-        ),
-    }
+    inputs = declared("""
+        model, hardware
+        method = quantization | one of quantization, pruning, both | what is done to the weights
+        target_bitwidth = 8 | [1, 32] | bits of a quantised weight
+        sparsity = 0.0 | [0, 0.999] | fraction of the weights that is removed
+        sparsity_type = unstructured | one of unstructured, 2:4, structured_2_4, structured | pattern of the removed weights
+        quantize_activations = no | flag | activations take the narrow format too
+        number_format = int | one of int, fp | integers or floating point
+        baseline_bitwidth = 16 | whole [16, 32] | bits of the original weights, 16 or 32
+        batch_size = 1 | whole [1, 1e9] | sequences or samples in a pass
+        seq_len? | whole [1, 1e8] | tokens of the prefill, and context of the decode
+        efficiency
+        group_size? | whole [1, 1e9] | weights that share one 16-bit scale
+        count_indices = no | flag | count the positions of the kept weights in the size
+        accuracy_curve? | object | (bits, change) points of your own, or (sparsity, change) for pruning
+    """)
     equations = written(r"""
         compression_ratio: r = b_base / (b (1 - s))
             r = \frac{b_{\mathrm{base}}}{b\,(1 - s)}

@@ -19,7 +19,7 @@ idle accelerators; electricity and hosting, where the price is an amortised purc
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import build_replica, language_model
@@ -28,7 +28,7 @@ from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.result import Energy, Result, Time
 from mlsysim.zoo.constants import constant
@@ -38,9 +38,6 @@ CARDS = """
 T = K T_step(P, S) (Snell et al. 2025)
 What does it cost to let the model think?
 """
-
-STRATEGIES = ("chain_of_thought", "best_of_n", "tree_search")
-
 
 _YEAR = conversion_factor("year", "s")
 _HOUR = conversion_factor("h", "s")
@@ -72,36 +69,20 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
     """Time, energy and cost of a query that reasons in steps, samples several answers or searches a tree."""
 
     walls = (12,)
-    result = ReasoningResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "reasoning_steps": Input.of("steps, samples or levels, by strategy", "whole [1, 1e5]", 8),
-        "context_length": Input.of("tokens of the prompt", "whole [1, 1e8]", 2048),
-        "precision": PRECISION,
-        "efficiency": EFFICIENCY,
-        "tokens_per_step": Input.of(
-            "tokens of one step, sample or node", "whole [1, 1e7]", constant("reasoning_tokens_per_step")
-        ),
-        "strategy": Input.of("how the steps are arranged", STRATEGIES, "chain_of_thought"),
-        "branching": Input.of(
-            "continuations at each level of a tree search", "whole [1, 1e5]", constant("search_branching")
-        ),
-        "batch_size": Input.of("queries that are served together", "whole [1, 1e6]", 1),
-        "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 1e4]", 1),
-        "pp_size": Input.of("pipeline stages of a replica", "whole [1, 1e4]", 1),
-        "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 1e4]", 1),
-        "cache_precision": Input.of("number format of the cache", "precision", None),
-        "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
-        "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
-        "price_per_accelerator_hour": Input.of(
-            "what an accelerator costs per hour", "[0, inf) USD/s, plain USD/h", None, example="2.5 USD/h"
-        ),
-        "amortization_years": Input.of(
-            "years over which a purchased accelerator is paid off, where no price per hour is given", "(0, 100]", None
-        ),
-        "queries_per_second": Input.of("load, for the accelerators needed", "(0, 1e9]", None),
-    }
+    inputs = declared("""
+        model, hardware
+        reasoning_steps = 8 | whole [1, 1e5] | steps, samples or levels, by strategy
+        context_length = 2048 | whole [1, 1e8] | tokens of the prompt
+        precision, efficiency
+        tokens_per_step = constant reasoning_tokens_per_step | whole [1, 1e7] | tokens of one step, sample or node
+        strategy = chain_of_thought | one of chain_of_thought, best_of_n, tree_search | how the steps are arranged
+        branching = constant search_branching | whole [1, 1e5] | continuations at each level of a tree search
+        batch_size = 1 | whole [1, 1e6] | queries that are served together
+        tp_size, pp_size, ep_size, cache_precision, bandwidth_efficiency, fabric
+        price_per_accelerator_hour? | [0, inf) USD/s, plain USD/h | what an accelerator costs per hour | 2.5 USD/h
+        amortization_years? | (0, 100] | years over which a purchased accelerator is paid off, where no price per hour is given
+        queries_per_second? | (0, 1e9] | load, for the accelerators needed
+    """)
     equations = written(r"""
         total_reasoning_time: T = TTFT + d t ITL, with ITL the mean over a growing context
             T = \mathrm{TTFT} + \sum_{i=0}^{d t - 1} \mathrm{ITL}(w, S + i)

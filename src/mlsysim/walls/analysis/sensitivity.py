@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
@@ -23,7 +23,7 @@ from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.result import Result, Time
 from mlsysim.walls.varied import multiplied
@@ -71,25 +71,18 @@ class SensitivitySolver(Resolver[SensitivityResult]):
 
     tier = "solver"
     walls = (21,)
-    result = SensitivityResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": Input.of(HARDWARE.meaning, "hardware", None),
-        "precision": PRECISION,
-        "perturbation_pct": Input.of("finite change for 'response', in per cent", "(0, 1000]", 10.0),
-        "efficiency": EFFICIENCY,
-        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e9]", 1),
-        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e8]", None),
-        "phase": Input.of(
-            "prefill, decode, training or inference", ("prefill", "decode", "training", "inference"), None
-        ),
-        "is_training": Input.of("a training step instead of inference", "flag", False),
-        "output": Input.of("what to differentiate", _OUTPUTS, "latency"),
-        "fleet": Input.of("a fleet: the output is that of a distributed training step", "fleet", None),
-        "layout": Input.of(
-            "keyword arguments of DistributedModel.solve for the fleet, such as {'tp_size': 8}", "object", None
-        ),
-    }
+    inputs = declared(f"""
+        model, hardware?, precision
+        perturbation_pct = 10.0 | (0, 1000] | finite change for 'response', in per cent
+        efficiency
+        batch_size = 1 | whole [1, 1e9] | sequences or samples in the pass
+        seq_len? | whole [0, 1e8] | new tokens per sequence; the context in decode
+        phase? | one of prefill, decode, training, inference | prefill, decode, training or inference
+        is_training = no | flag | a training step instead of inference
+        output = latency | one of {", ".join(_OUTPUTS)} | what to differentiate
+        fleet? | fleet | a fleet: the output is that of a distributed training step
+        layout? | object | keyword arguments of DistributedModel.solve for the fleet, such as {{'tp_size': 8}}
+    """)
     equations = written(r"""
         binding_constraint: argmax |e(x)|, e(x) = d ln T / d ln x
             \arg\max_x |\partial \ln T/\partial \ln x|

@@ -13,7 +13,7 @@ found here is therefore a lower bound (10 to 20 % short at scale).
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.one_pass import asked_pass
@@ -25,7 +25,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Intensity, Memory, MemoryRate, Result, Time, Work, WorkRate
 
 CARDS = """
@@ -67,23 +67,19 @@ class SynthesisSolver(Resolver[SynthesisResult]):
 
     tier = "solver"
     walls = (22,)
-    result = SynthesisResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "target_latency": Input.of("time of one pass", "(0, inf) s", None, example="200 ms"),
-        "precision": PRECISION,
-        "efficiency": EFFICIENCY,
-        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e9]", 1),
-        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e8]", None),
-        "phase": Input.of(
-            "prefill, decode, training or inference", ("prefill", "decode", "training", "inference"), None
-        ),
-        "is_training": Input.of("a training step instead of inference", "flag", False),
-        "target_throughput": Input.of("samples per time instead of a latency", "(0, inf) 1/s", None, example="100 1/s"),
-        "deadline": Input.of("time for all training tokens instead of a latency", "(0, inf) s", None, example="14 day"),
-        "training_tokens": Input.of("tokens to train on by the deadline", "[1, 1e18]", None),
-        "hardware": Input.of("chip to count: how many are needed", "hardware", None),
-    }
+    inputs = declared("""
+        model
+        target_latency? | (0, inf) s | time of one pass | 200 ms
+        precision, efficiency
+        batch_size = 1 | whole [1, 1e9] | sequences or samples in the pass
+        seq_len? | whole [0, 1e8] | new tokens per sequence; the context in decode
+        phase? | one of prefill, decode, training, inference | prefill, decode, training or inference
+        is_training = no | flag | a training step instead of inference
+        target_throughput? | (0, inf) 1/s | samples per time instead of a latency | 100 1/s
+        deadline? | (0, inf) s | time for all training tokens instead of a latency | 14 day
+        training_tokens? | [1, 1e18] | tokens to train on by the deadline
+        hardware? | hardware | chip to count: how many are needed
+    """)
     equations = written(r"""
         required_bw: W = B / T
             W = \frac{B}{T}

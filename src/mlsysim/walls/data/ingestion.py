@@ -16,7 +16,7 @@ epoch has h = 0).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.feeding import Path, pipeline_utilization
@@ -24,7 +24,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import HARDWARE, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Result
 
 CARDS = """
@@ -53,22 +53,15 @@ class DataModel(Resolver[DataResult]):
     """Demand for training data against what storage, network and host link deliver."""
 
     walls = (8,)
-    result = DataResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "workload_data_rate": Input.of(
-            "bytes that one accelerator reads per second", "[0, inf) byte/s", example="8 MB/s"
-        ),
-        "hardware": HARDWARE,
-        "storage_bandwidth": Input.of(
-            "read bandwidth of the storage, instead of the chip's own entry", "(0, inf) byte/s", None, example="7 GB/s"
-        ),
-        "nic_bandwidth": Input.of(
-            "network bandwidth to remote storage; local storage needs none", "(0, inf) byte/s", None, example="400 Gbps"
-        ),
-        "cache_hit_ratio": Input.of("fraction of reads that a cache answers", "[0, 1]", 0.0),
-        "read_amplification": Input.of("bytes that storage reads for each byte asked for", "[1, 10000]", 1.0),
-        "accelerators": Input.of("accelerators that share the storage and the network adapter", "whole [1, 1e6]", 1),
-    }
+    inputs = declared("""
+        workload_data_rate | [0, inf) byte/s | bytes that one accelerator reads per second | 8 MB/s
+        hardware
+        storage_bandwidth? | (0, inf) byte/s | read bandwidth of the storage, instead of the chip's own entry | 7 GB/s
+        nic_bandwidth? | (0, inf) byte/s | network bandwidth to remote storage; local storage needs none | 400 Gbps
+        cache_hit_ratio = 0.0 | [0, 1] | fraction of reads that a cache answers
+        read_amplification = 1.0 | [1, 10000] | bytes that storage reads for each byte asked for
+        accelerators = 1 | whole [1, 1e6] | accelerators that share the storage and the network adapter
+    """)
     equations = written(r"""
         supply_bw: BW_supply = BW_path / (n a (1 - h)) of the narrowest path
             BW_{\mathrm{supply}} = \frac{BW_{\mathrm{path}}}{n\,a\,(1 - h)}

@@ -26,7 +26,7 @@ adversarial traffic loses another half), cabling that leaves switch ports empty.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError, unknown_name
@@ -35,9 +35,8 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import MemoryRate, Result
-from mlsysim.zoo.constants import constant
 
 CARDS = """
 10 Locality: bisection bandwidth
@@ -64,28 +63,18 @@ class TopologyModel(Resolver[TopologyResult]):
     """Bisection bandwidth and mean distance of a network."""
 
     walls = (10,)
-    result = TopologyResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "fabric": Input.of(
-            "the network: an entry of Fabrics, its name, or a NetworkFabric", "fabric", example="InfiniBand_NDR"
-        ),
-        "topology": Input.of("shape of the network, instead of the fabric's own: " + ", ".join(TITLES), "object", None),
-        "num_nodes": Input.of("nodes on the network", "whole [1, 1e9]", 64),
-        "oversubscription": Input.of(
-            "oversubscription of the upper stages, instead of the fabric's own", "[1, 1000]", None
-        ),
-        "ports_per_node": Input.of(
-            "ports of each node; a rail-optimised network has one rail for each", "whole [1, 64]", 1
-        ),
-        "switch_radix": Input.of("ports of a switch", "whole [2, 4096]", constant("switch_radix")),
-        "groups": Input.of("groups of a dragonfly; None for many", "whole [2, 1e6]", None),
-        "global_links_per_node": Input.of(
-            "links that leave a dragonfly group for each node in it",
-            "(0, 64]",
-            constant("dragonfly_global_links_per_node"),
-        ),
-        "shape": Input.of("lengths of a torus, as (16, 16, 16) or '16x16x16'; a cube where not given", "object", None),
-    }
+    inputs = declared(f"""
+        fabric | fabric | the network: an entry of Fabrics, its name, or a NetworkFabric | InfiniBand_NDR
+        topology? | object | shape of the network, instead of the fabric's own: {", ".join(TITLES)}
+        num_nodes = 64 | whole [1, 1e9] | nodes on the network
+        oversubscription? | [1, 1000] | oversubscription of the upper stages, instead of the fabric's own
+        ports_per_node = 1 | whole [1, 64] | ports of each node; a rail-optimised network has one rail for each
+        switch_radix = constant switch_radix | whole [2, 4096] | ports of a switch
+        groups? | whole [2, 1e6] | groups of a dragonfly; None for many
+        global_links_per_node = constant dragonfly_global_links_per_node | (0, 64] | links that leave a dragonfly group for \
+            each node in it
+        shape? | object | lengths of a torus, as (16, 16, 16) or '16x16x16'; a cube where not given
+    """)
     equations = written(r"""
         bisection_bw_fraction if is_tree: beta = 1 / o
             \beta = \frac{1}{o}

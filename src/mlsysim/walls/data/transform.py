@@ -20,7 +20,7 @@ workers (10 to 30 % below linear).
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.feeding import Fed, preparing_time, worker_rate
@@ -29,7 +29,7 @@ from mlsysim.units.registry import DimensionalityError, Quantity, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Rate, Result, Time
 
 CARDS = """
@@ -59,35 +59,18 @@ class TransformationModel(Resolver[TransformationResult]):
     """Preparation of a batch against the accelerator's step."""
 
     walls = (9,)
-    result = TransformationResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "batch_size": Input.of("samples in a step", "whole [1, 1e9]"),
-        "sample_size_bytes": Input.of(
-            "bytes of one sample; needed where the throughput is in bytes",
-            "(0, inf) byte, plain",
-            None,
-            example="150 kB",
-        ),
-        "cpu_throughput": Input.of(
-            "rate of all processors together, in samples/s or bytes/s", "object", None, example="54400 sample/s"
-        ),
-        "accelerator_step_time": Input.of(
-            "step of the accelerator when it never waits", "(0, inf) s", None, example="48 ms"
-        ),
-        "workers": Input.of("worker processes, instead of 'cpu_throughput'", "whole [1, 1e6]", None),
-        "worker_throughput": Input.of(
-            "rate of one worker, in samples/s or bytes/s", "object", None, example="850 sample/s"
-        ),
-        "cores": Input.of("processor cores; workers beyond them add nothing", "whole [1, 1e6]", None),
-        "prefetch": Input.of("the next batch is prepared while the accelerator works", "flag", True),
-        "gpu_decode_fraction": Input.of("fraction of the samples prepared on the accelerator", "[0, 1]", 0.0),
-        "gpu_decode_rate": Input.of(
-            "samples per second that the accelerator prepares in place of training",
-            "(0, inf) 1/s",
-            None,
-            example="20000 sample/s",
-        ),
-    }
+    inputs = declared("""
+        batch_size | whole [1, 1e9] | samples in a step
+        sample_size_bytes? | (0, inf) byte, plain | bytes of one sample; needed where the throughput is in bytes | 150 kB
+        cpu_throughput? | object | rate of all processors together, in samples/s or bytes/s | 54400 sample/s
+        accelerator_step_time? | (0, inf) s | step of the accelerator when it never waits | 48 ms
+        workers? | whole [1, 1e6] | worker processes, instead of 'cpu_throughput'
+        worker_throughput? | object | rate of one worker, in samples/s or bytes/s | 850 sample/s
+        cores? | whole [1, 1e6] | processor cores; workers beyond them add nothing
+        prefetch = yes | flag | the next batch is prepared while the accelerator works
+        gpu_decode_fraction = 0.0 | [0, 1] | fraction of the samples prepared on the accelerator
+        gpu_decode_rate? | (0, inf) 1/s | samples per second that the accelerator prepares in place of training | 20000 sample/s
+    """)
     equations = written(r"""
         cpu_throughput if worker_throughput: R_cpu = min(workers, cores) x r_worker
             R_{\mathrm{cpu}} = \min(N_{\mathrm{workers}}, N_{\mathrm{cores}})\, r_{\mathrm{worker}}

@@ -21,7 +21,7 @@ given, memory fragmentation (2 to 10 %), and communication that slows the comput
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.job import Job
@@ -48,10 +48,9 @@ from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding, too_full
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, schedule_given, trainer_of
-from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
-from mlsysim.zoo.constants import constant
 
 CARDS = """
 14 Communication: collective bandwidth
@@ -133,74 +132,49 @@ class DistributedModel(Resolver[DistributedResult]):
     """A training step under tensor, pipeline, expert, context and data parallelism."""
 
     walls = (14,)
-    result = DistributedResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet", example="Frontier_8K"),
-        "batch_size": Input.of("sequences (or samples) per micro-step, over the whole fleet", "whole [1, 1e9]", 1),
-        "precision": PRECISION,
-        "efficiency": CALIBRATED_EFFICIENCY,
-        "tp_size": Input.of("tensor-parallel degree", "whole [1, 65536]", 1),
-        "pp_size": Input.of("pipeline stages", "whole [1, 4096]", 1),
-        "ep_size": Input.of("expert-parallel degree", "whole [1, 65536]", 1),
-        "cp_size": Input.of("context-parallel degree", "whole [1, 4096]", 1),
-        "v_stages": Input.of("virtual stages per device", "whole [1, 128]", 1),
-        "microbatch_count": Input.of("micro-batches of each replica", "whole [1, 1e7]", None),
-        "schedule": Input.of("pipeline schedule", SCHEDULES, None, assumed="1f1b, interleaved with v_stages"),
-        "topology_override": Input.of("topology to assume instead of the fabric's", "object", None),
-        "zero_stage": Input.of("ZeRO stage", "whole [0, 3]", 0),
-        "is_lora": Input.of("train low-rank adapters on frozen weights", "flag", False),
-        "lora_rank": Input.of("rank of the adapters", "whole [1, 4096]", 16),
-        "activation_recomputation": Input.of("activations that are recomputed", ("none", "selective", "full"), "none"),
-        "recomputed": Input.of(
-            "what 'selective' computes again, for efficiency='calibrated': attention, light (norms and activations), up (latent "
-            "projections), moe (routed experts), half of the products",
-            SELECTIVE,
-            None,
-            example="attention+light",
-            assumed="the stack's habit",
-        ),
-        "sequence_parallel": Input.of("split norms and dropouts over the tensor group", "flag", True),
-        "optimizer": Input.of("optimizer", "object", "adam"),
-        "optimizer_offload": Input.of("fraction of the optimizer state that rests in host memory", "[0, 1]", 0.0),
-        "overlap_comm": Input.of("hide gradient synchronisation behind the backward pass", "flag", False),
-        "overlap_efficiency": Input.of("fraction of it that can hide", "[0, 1]", 0.85),
-        "overlap_tp": Input.of("fraction of tensor-parallel communication that hides", "[0, 1]", 0.0),
-        "overlap_ep": Input.of("fraction of expert communication that hides", "[0, 1]", 0.0),
-        "overlap_cp": Input.of("fraction of context-parallel communication that hides", "[0, 1]", 0.85),
-        "overlap_pp": Input.of("fraction of pipeline sends that hides", "[0, 1]", 0.85),
-        "congestion_factor": Input.of("slow-down of the fabric", "[1, 1000]", 1.0),
-        "straggler_factor": Input.of("slow-down of the slowest device", "[1, 1000]", 1.0),
-        "moe_routing_imbalance_factor": Input.of("load of the busiest expert device over the mean", "[1, 1000]", 1.0),
-        "gradient_accumulation_steps": Input.of(
-            "micro-steps of batch_size before one synchronisation", "whole [1, 1e6]", 1
-        ),
-        "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
-        "stack": Input.of(
-            "software, for efficiency='calibrated'",
-            (*stack_names(), *training_runtimes()),
-            None,
-            assumed=f"{default_stack(1)} on one accelerator, {default_stack(2)} on more; of networks of fixed shape a runtime",
-        ),
-        "power_cap": Input.of(
-            "power limit of each accelerator, for efficiency='calibrated'", "(0, 100000] W", None, example="500 W"
-        ),
-        "fp8_attention": Input.of("attention in fp8, for efficiency='calibrated'", "flag", False),
-        "deduplicated_exchange": Input.of(
-            "send a token once to each node that has experts for it", "flag", None, assumed="no"
-        ),
-        "predicted_tokens": Input.of(
-            "tokens beyond the next that modules predict, for efficiency='calibrated'", "whole [0, 16]", 0
-        ),
-        "target_share": Input.of(
-            "tokens of the decoder over those of the encoder, for efficiency='calibrated'", "(0, 1000]", 1.0
-        ),
-        "memory_headroom": Input.of(
-            "memory that allocator and libraries take beyond what is counted, as a fraction of it",
-            "[0, 1]",
-            constant("allocator_overhead_fraction").number,
-        ),
-    }
+    inputs = declared(f"""
+        model
+        fleet | fleet | the fleet: a Fleet or the name of a cluster in the zoo | Frontier_8K
+        batch_size = 1 | whole [1, 1e9] | sequences (or samples) per micro-step, over the whole fleet
+        precision, efficiency or calibrated
+        tp_size = 1 | whole [1, 65536] | tensor-parallel degree
+        pp_size = 1 | whole [1, 4096] | pipeline stages
+        ep_size = 1 | whole [1, 65536] | expert-parallel degree
+        cp_size = 1 | whole [1, 4096] | context-parallel degree
+        v_stages = 1 | whole [1, 128] | virtual stages per device
+        microbatch_count? | whole [1, 1e7] | micro-batches of each replica
+        schedule? | one of {", ".join(SCHEDULES)} | pipeline schedule | | 1f1b, interleaved with v_stages
+        topology_override? | object | topology to assume instead of the fabric's
+        zero_stage = 0 | whole [0, 3] | ZeRO stage
+        is_lora = no | flag | train low-rank adapters on frozen weights
+        lora_rank = 16 | whole [1, 4096] | rank of the adapters
+        activation_recomputation = none | one of none, selective, full | activations that are recomputed
+        recomputed? | one of {", ".join(SELECTIVE)} | what 'selective' computes again, for efficiency='calibrated': attention, light (norms and \
+            activations), up (latent projections), moe (routed experts), half of the products | attention+light | the stack's habit
+        sequence_parallel = yes | flag | split norms and dropouts over the tensor group
+        optimizer = adam | object | optimizer
+        optimizer_offload = 0.0 | [0, 1] | fraction of the optimizer state that rests in host memory
+        overlap_comm = no | flag | hide gradient synchronisation behind the backward pass
+        overlap_efficiency = 0.85 | [0, 1] | fraction of it that can hide
+        overlap_tp = 0.0 | [0, 1] | fraction of tensor-parallel communication that hides
+        overlap_ep = 0.0 | [0, 1] | fraction of expert communication that hides
+        overlap_cp = 0.85 | [0, 1] | fraction of context-parallel communication that hides
+        overlap_pp = 0.85 | [0, 1] | fraction of pipeline sends that hides
+        congestion_factor = 1.0 | [1, 1000] | slow-down of the fabric
+        straggler_factor = 1.0 | [1, 1000] | slow-down of the slowest device
+        moe_routing_imbalance_factor = 1.0 | [1, 1000] | load of the busiest expert device over the mean
+        gradient_accumulation_steps = 1 | whole [1, 1e6] | micro-steps of batch_size before one synchronisation
+        seq_len = 2048 | whole [1, 1e8] | tokens per sequence
+        stack? | one of {", ".join([*stack_names(), *training_runtimes()])} | software, for efficiency='calibrated' | | {default_stack(1)} on one \
+            accelerator, {default_stack(2)} on more; of networks of fixed shape a runtime
+        power_cap? | (0, 100000] W | power limit of each accelerator, for efficiency='calibrated' | 500 W
+        fp8_attention = no | flag | attention in fp8, for efficiency='calibrated'
+        deduplicated_exchange? | flag | send a token once to each node that has experts for it | | no
+        predicted_tokens = 0 | whole [0, 16] | tokens beyond the next that modules predict, for efficiency='calibrated'
+        target_share = 1.0 | (0, 1000] | tokens of the decoder over those of the encoder, for efficiency='calibrated'
+        memory_headroom = constant allocator_overhead_fraction | [0, 1] | memory that allocator and libraries take beyond what \
+            is counted, as a fraction of it
+    """)
     equations = (
         *written(r"""
         tp_communication_latency if first_order: T_tp = m L_stage s x ring(TP, tokens x h x bytes)

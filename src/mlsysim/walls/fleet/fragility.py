@@ -21,7 +21,7 @@ where it is 30 %, and above 100 % (no progress) the exact form still has some.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.goodput import (
@@ -39,9 +39,8 @@ from mlsysim.units.registry import conversion_factor
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Result, Time
-from mlsysim.zoo.constants import constant
 
 CARDS = """
 15 Fragility: MTBF of the fleet
@@ -50,10 +49,6 @@ How often does something break, and what do saving and redoing cost?
 """
 
 _HOUR = conversion_factor("h", "s")
-
-
-def _mtbf(part: str, example: str) -> Input:
-    return Input.of(f"mean time between failures of one {part}", "(0, inf) h, plain", None, example=example)
 
 
 Hours = Annotated[Any, Amount("h")]
@@ -82,31 +77,18 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
     """Failure rate of a fleet, the interval at which to save, and the goodput that is left."""
 
     walls = (15,)
-    result = ReliabilityResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "fleet": Input.of(
-            "the fleet: an entry of Systems.Clusters, its name, or a Fleet", "fleet", example="Frontier_8K"
-        ),
-        "job_duration_hours": Input.of("length of the run", "(0, inf) h, plain", example="720 h"),
-        "checkpoint_time_s": Input.of(
-            "time that one checkpoint stops the run", "(0, inf) s, plain", constant("checkpoint_time"), example="120 s"
-        ),
-        "avg_recovery_time_s": Input.of(
-            "time from a failure to training again, without the lost work",
-            "[0, inf) s, plain",
-            constant("recovery_time"),
-            example="300 s",
-        ),
-        "checkpoint_interval": Input.of(
-            "time of computing between two checkpoints; Young's optimum where none is given",
-            "(0, inf) s, plain",
-            None,
-            example="30 min",
-        ),
-        "accelerator_mtbf": _mtbf("accelerator", "50000 h"),
-        "nic_mtbf": _mtbf("network adapter", "150000 h"),
-        "psu_mtbf": _mtbf("power supply", "100000 h"),
-    }
+    inputs = declared("""
+        fleet
+        job_duration_hours | (0, inf) h, plain | length of the run | 720 h
+        checkpoint_time_s = constant checkpoint_time | (0, inf) s, plain | time that one checkpoint stops the run | 120 s
+        avg_recovery_time_s = constant recovery_time | [0, inf) s, plain | time from a failure to training again, without the \
+            lost work | 300 s
+        checkpoint_interval? | (0, inf) s, plain | time of computing between two checkpoints; Young's optimum where none is \
+            given | 30 min
+        accelerator_mtbf? | (0, inf) h, plain | mean time between failures of one accelerator | 50000 h
+        nic_mtbf? | (0, inf) h, plain | mean time between failures of one network adapter | 150000 h
+        psu_mtbf? | (0, inf) h, plain | mean time between failures of one power supply | 100000 h
+    """)
     equations = written(r"""
         node_mtbf if from_components: M_node = 1 / (n_acc / M_acc + n_nic / M_nic + n_psu / M_psu)
             M_{\mathrm{node}} = \left(\frac{n_a}{M_a} + \frac{n_n}{M_n} + \frac{n_p}{M_p}\right)^{-1}

@@ -8,8 +8,6 @@ tokens, and routing that prefers experts of the same node.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.train import moe_fraction
 from mlsysim.errors import InputError
@@ -20,7 +18,7 @@ from mlsysim.timing.network import datasheet_network
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Memory, Result, Time
 
 
@@ -40,16 +38,15 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
     """How many experts does a pass touch, and how long do its tokens travel?"""
 
     walls = (14,)
-    result = MoERoutingResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "batch_size": Input.of("sequences on each device", "whole [1, 1e9]", 1),
-        "seq_len": Input.of("new tokens of each sequence; 1 is a decode step", "whole [1, 1e8]", 1),
-        "precision": PRECISION,
-        "ep_size": Input.of("expert-parallel degree", "whole [1, 65536]", 1),
-        "routing_imbalance_factor": Input.of("load of the busiest device over the mean", "[1, 1000]", 1.0),
-        "fleet": Input.of("where the experts live; without it no time is given", "fleet", None),
-    }
+    inputs = declared("""
+        model
+        batch_size = 1 | whole [1, 1e9] | sequences on each device
+        seq_len = 1 | whole [1, 1e8] | new tokens of each sequence; 1 is a decode step
+        precision
+        ep_size = 1 | whole [1, 65536] | expert-parallel degree
+        routing_imbalance_factor = 1.0 | [1, 1000] | load of the busiest device over the mean
+        fleet? | fleet | where the experts live; without it no time is given
+    """)
     equations = written(r"""
         effective_active_experts: E (1 - (1 - k/E)^n)
             E\left(1 - (1 - k/E)^n\right)

@@ -7,7 +7,7 @@ roofline; :class:`DistributedModel` gives the step with everything else in it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import Assumptions
@@ -19,7 +19,7 @@ from mlsysim.timing.network import datasheet_network
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.performance import PerformanceProfile
 
 
@@ -27,15 +27,13 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
     """Is a data-parallel step bound by arithmetic or by the network?"""
 
     walls = (14,)
-    result = PerformanceProfile
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet"),
-        "precision": PRECISION,
-        "efficiency": EFFICIENCY,
-        "batch_size": Input.of("samples of each accelerator", "whole [1, 1e9]", 1),
-        "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
-    }
+    inputs = declared("""
+        model
+        fleet | fleet | the fleet: a Fleet or the name of a cluster in the zoo
+        precision, efficiency
+        batch_size = 1 | whole [1, 1e9] | samples of each accelerator
+        seq_len = 2048 | whole [1, 1e8] | tokens per sequence
+    """)
     equations = written(r"""
         latency: T = max(F / (P eta), 2 (N-1)/N M/B)
             T = \max\left(\frac{F}{P\eta}, \frac{2(N-1)}{N}\frac{M}{B}\right)

@@ -17,7 +17,7 @@ here), priorities and preemption (they move waiting from one job to another and 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
@@ -25,7 +25,7 @@ from mlsysim.physics.queueing import erlang_c, little_queue, load, load_for_wait
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result
 
 CARDS = """
@@ -62,22 +62,15 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
     """Wait, queue and utilisation of a cluster that many jobs share, and the load that a wait target allows."""
 
     walls = (16,)
-    result = OrchestrationResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "fleet": Input.of("the cluster: an entry of Systems.Clusters, its name, or a Fleet", "fleet"),
-        "arrival_rate_jobs_per_day": Input.of("jobs submitted per day", "(0, 1e9] 1/day, plain"),
-        "avg_job_duration_days": Input.of(
-            "time that a job runs once it has started, in days", "(0, 100000] day, plain", example="2 day"
-        ),
-        "num_servers": Input.of("jobs that run side by side", "whole [1, 1e6]", None),
-        "accelerators_per_job": Input.of("accelerators of one job, instead of 'num_servers'", "whole [1, 1e9]", None),
-        "job_duration_cv": Input.of(
-            "standard deviation of the duration over its mean: 0 constant, 1 exponential", "[0, 10]", 0.0
-        ),
-        "target_wait_days": Input.of(
-            "mean wait that is acceptable, in days", "(0, 1e6] day, plain", None, example="4 h"
-        ),
-    }
+    inputs = declared("""
+        fleet | fleet | the cluster: an entry of Systems.Clusters, its name, or a Fleet
+        arrival_rate_jobs_per_day | (0, 1e9] 1/day, plain | jobs submitted per day
+        avg_job_duration_days | (0, 100000] day, plain | time that a job runs once it has started, in days | 2 day
+        num_servers? | whole [1, 1e6] | jobs that run side by side
+        accelerators_per_job? | whole [1, 1e9] | accelerators of one job, instead of 'num_servers'
+        job_duration_cv = 0.0 | [0, 10] | standard deviation of the duration over its mean: 0 constant, 1 exponential
+        target_wait_days? | (0, 1e6] day, plain | mean wait that is acceptable, in days | 4 h
+    """)
     equations = written(r"""
         cluster_utilization: rho = lambda D / c
             \rho = \frac{\lambda D}{c}

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.cache import DeviceMemory
@@ -36,8 +36,8 @@ from mlsysim.units.ops import ceil
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
-from mlsysim.walls.node.engine_inputs import CONCURRENCY, ENGINE, MEMORY_FRACTION, REPLICA, deployment_of
+from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
+from mlsysim.walls.node.engine_inputs import deployment_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
 
 CARDS = """
@@ -80,29 +80,17 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     """Throughput of decode with paged caches, beside a static baseline."""
 
     walls = (5,)
-    result = BatchingResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "seq_len": Input.of("tokens that each active request holds", "whole [1, 1e8]", example="2048"),
-        "max_batch_size": Input.of("requests that want to be served at once", "whole [1, 1e6]", 1),
-        "page_size": Input.of("tokens of a page of cache", "whole [1, 1e6]", 16),
-        "precision": PRECISION,
-        "efficiency": CALIBRATED_EFFICIENCY,
-        "max_seq_len": Input.of("tokens that static batching reserves for each request", "whole [1, 1e8]", None),
-        "static_waste_fraction": Input.of(
-            "part of a static reservation that stays empty, where max_seq_len is not given", "[0, 0.99]", 0.5
-        ),
-        "memory_fraction": MEMORY_FRACTION,
-        **REPLICA,
-        "engine": ENGINE,
-        "concurrency": CONCURRENCY,
-        "output_len": Input.of(
-            "tokens of an answer, for efficiency='calibrated': each answer brings a prompt of seq_len tokens",
-            "whole [1, 1e8]",
-            None,
-        ),
-    }
+    inputs = declared("""
+        model, hardware
+        seq_len | whole [1, 1e8] | tokens that each active request holds | 2048
+        max_batch_size = 1 | whole [1, 1e6] | requests that want to be served at once
+        page_size = 16 | whole [1, 1e6] | tokens of a page of cache
+        precision, efficiency or calibrated
+        max_seq_len? | whole [1, 1e8] | tokens that static batching reserves for each request
+        static_waste_fraction = 0.5 | [0, 0.99] | part of a static reservation that stays empty, where max_seq_len is not given
+        memory_fraction, tp_size, pp_size, ep_size, cache_precision, bandwidth_efficiency, fabric, engine, concurrency
+        output_len? | whole [1, 1e8] | tokens of an answer, for efficiency='calibrated': each answer brings a prompt of seq_len tokens
+    """)
     equations = written(r"""
         max_active_requests: N = floor((memory - weights - reserve) / KV of one request), on the fullest device
             N = \left\lfloor \frac{M - |W| - R}{KV_{\mathrm{paged}}} \right\rfloor

@@ -22,8 +22,6 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.one_pass import (
     Device,
@@ -44,7 +42,7 @@ from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import NAMES, Binding, too_full
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
 from mlsysim.walls.node.performance import PerformanceProfile
 
 CARDS = """
@@ -67,44 +65,30 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
     """Roofline of one device: is it compute or memory that binds, and does the model fit?"""
 
     walls = (1, 2)
-    result = PerformanceProfile
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "batch_size": Input.of("sequences or samples in the pass", "whole [1, 1e9]", 1),
-        "precision": PRECISION,
-        "efficiency": CALIBRATED_EFFICIENCY,
-        "raise_errors": Input.of("raise OOMError where the model does not fit", "flag", False),
-        "is_training": Input.of("a training step instead of inference", "flag", False),
-        "seq_len": Input.of("new tokens per sequence; the context in decode", "whole [0, 1e8]", None),
-        "phase": Input.of(
-            "prefill, decode, training, inference, or generate (all denoising steps of an image)",
-            ("prefill", "decode", "training", "inference", "generate"),
-            None,
-        ),
-        "zero_stage": Input.of("ZeRO stage of training", "whole [0, 3]", 0),
-        "dp_size": Input.of("data-parallel group that shares the state", "whole [1, 1e6]", 1),
-        "is_lora": Input.of("train low-rank adapters on frozen weights", "flag", False),
-        "lora_rank": Input.of("rank of the adapters", "whole [1, 4096]", 16),
-        "activation_recomputation": Input.of(
-            "activations that training recomputes", ("none", "selective", "full"), "none"
-        ),
-        "optimizer": Input.of("optimizer of training", "object", "adam"),
-        "cache_precision": Input.of("number format of the cache", "precision", None),
-        "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
-        "runtime": Input.of(
-            "software of calibrated times: a serving engine (vLLM ...), or of a network of fixed shape (compiled, eager, tensorrt ...)",
-            "object",
-            None,
-            example="eager",
-        ),
-        "devices": Input.of("devices that share each image of a calibrated denoiser", "whole [1, 1024]", 1),
-        "ring": Input.of("of them, those that pass keys and values around", "whole [1, 1024]", 1),
-        "random_arrivals": Input.of(
-            "samples come at random and may not wait long (calibrated, tensorrt)", "flag", False
-        ),
-        "measured_rate": Input.of("samples a second as measured, which energy is of (calibrated)", "(0, 1e12]", None),
-    }
+    inputs = declared("""
+        model, hardware
+        batch_size = 1 | whole [1, 1e9] | sequences or samples in the pass
+        precision, efficiency or calibrated
+        raise_errors = no | flag | raise OOMError where the model does not fit
+        is_training = no | flag | a training step instead of inference
+        seq_len? | whole [0, 1e8] | new tokens per sequence; the context in decode
+        phase? | one of prefill, decode, training, inference, generate | prefill, decode, training, inference, or generate (all \
+            denoising steps of an image)
+        zero_stage = 0 | whole [0, 3] | ZeRO stage of training
+        dp_size = 1 | whole [1, 1e6] | data-parallel group that shares the state
+        is_lora = no | flag | train low-rank adapters on frozen weights
+        lora_rank = 16 | whole [1, 4096] | rank of the adapters
+        activation_recomputation = none | one of none, selective, full | activations that training recomputes
+        optimizer = adam | object | optimizer of training
+        cache_precision? | precision | number format of the cache
+        bandwidth_efficiency = 1.0 | (0, 1] | fraction of the memory bandwidth that is reached
+        runtime? | object | software of calibrated times: a serving engine (vLLM ...), or of a network of fixed shape \
+            (compiled, eager, tensorrt ...) | eager
+        devices = 1 | whole [1, 1024] | devices that share each image of a calibrated denoiser
+        ring = 1 | whole [1, 1024] | of them, those that pass keys and values around
+        random_arrivals = no | flag | samples come at random and may not wait long (calibrated, tensorrt)
+        measured_rate? | (0, 1e12] | samples a second as measured, which energy is of (calibrated)
+    """)
     equations = written(r"""
         latency_compute if first_order: T_compute = F / (P eta)
             T_{\mathrm{compute}} = \frac{F}{P\,\eta}

@@ -9,59 +9,32 @@ from mlsysim.cases.deployment import Deployment, language_model
 from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
 from mlsysim.errors import InputError
-from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, table_bytes
+from mlsysim.timing.engines import table_bytes
 from mlsysim.units.registry import quantity
 from mlsysim.vocabulary import Setting, worded
-from mlsysim.walls.inputs import CALIBRATED, Input, Inputs
+from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
 from mlsysim.zoo.constants import constant
 
-ENGINE = Input.of("serving engine, for efficiency='calibrated'", ENGINES, DEFAULT_ENGINE)
-CONCURRENCY = Input.of("clients in a closed loop, for efficiency='calibrated'", "whole [1, 1e6]", None, example="64")
-MEMORY_FRACTION = Input.of(
-    "fraction of the memory for weights and caches: all of it, or what the engine takes with efficiency='calibrated'",
-    "(0, 1]",
-    None,
-    example="0.9",
-)
-
-REPLICA = {
-    "tp_size": Input.of("tensor-parallel devices of a replica", "whole [1, 10000]", 1),
-    "pp_size": Input.of("pipeline stages of a replica", "whole [1, 10000]", 1),
-    "ep_size": Input.of("devices that share the experts of a mixture", "whole [1, 10000]", 1),
-    "cache_precision": Input.of("number format of the cache", "precision", None),
-    "bandwidth_efficiency": Input.of("fraction of the memory bandwidth that is reached", "(0, 1]", 1.0),
-    "fabric": Input.of("network between nodes, for groups wider than the chip's own links", "fabric", None),
-}
-"""What shapes a replica."""
-
-LOAD = {
-    "arrivals": Input.of(
-        "'rounds': each client sends its next request when it has its answer; 'random': as many, one by one at random",
-        ("rounds", "random"),
-        None,
-        example="random",
-    ),
-    "requests": Input.of("requests that the clients send in all, ten each unless given", "[1, 1e9]", None),
-    "range_ratio": Input.of(
-        "lengths are spread evenly from this share of the stated ones up to all of them", "[0, 1]", None
-    ),
-    "max_num_seqs": Input.of("most requests that a replica answers at a time", "whole [1, 1e6]", None),
-    "poll_steps": Input.of("steps between two looks for new requests", "whole [1, 10000]", None),
-    "wait_steps": Input.of("steps that the engine waits for prompts to gather", "[0, 10000]", None),
-    "mtp_tokens": Input.of("tokens drafted by the model's own heads at each step", "whole [1, 64]", None),
-    "warm_up": Input.of("the engine was warmed up before it is measured", "flag", None),
-    "offline": Input.of("the engine itself is asked, without a server in front", "flag", None),
-    "redundant_experts": Input.of(
-        "experts of a mixture that are held twice, so that ep_size divides their number", "whole [1, 100000]", None
-    ),
-    "decode_tp_size": Input.of("tensor-parallel devices of a decode replica", "whole [1, 10000]", None),
-    "decode_ep_size": Input.of("expert-parallel devices of a decode replica", "whole [1, 10000]", None),
-    "decode_replicas": Input.of("decode replicas, beside num_replicas for prefill", "whole [1, 1e7]", None),
-}
+LOAD = """
+    arrivals? | one of rounds, random | 'rounds': each client sends its next request when it has its answer; 'random': as \
+        many, one by one at random | random
+    requests? | [1, 1e9] | requests that the clients send in all, ten each unless given
+    range_ratio? | [0, 1] | lengths are spread evenly from this share of the stated ones up to all of them
+    max_num_seqs? | whole [1, 1e6] | most requests that a replica answers at a time
+    poll_steps? | whole [1, 10000] | steps between two looks for new requests
+    wait_steps? | [0, 10000] | steps that the engine waits for prompts to gather
+    mtp_tokens? | whole [1, 64] | tokens drafted by the model's own heads at each step
+    warm_up? | flag | the engine was warmed up before it is measured
+    offline? | flag | the engine itself is asked, without a server in front
+    redundant_experts? | whole [1, 100000] | experts of a mixture that are held twice, so that ep_size divides their number
+    decode_tp_size? | whole [1, 10000] | tensor-parallel devices of a decode replica
+    decode_ep_size? | whole [1, 10000] | expert-parallel devices of a decode replica
+    decode_replicas? | whole [1, 1e7] | decode replicas, beside num_replicas for prefill
+"""
 """Of clients in a closed loop on a calibrated engine; None is the engine's or the benchmark's habit."""
 
 _DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
-_BOTH_FIDELITIES = (*_DECODE_LAYOUT, "redundant_experts")
+_CALIBRATED_ONLY = tuple(name for name in declared(LOAD) if name not in (*_DECODE_LAYOUT, "redundant_experts"))
 _DRAFT_ONLY = ("draft_acceptance_rate", "num_speculative_tokens")
 
 
@@ -76,8 +49,8 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
     for name in _DECODE_LAYOUT:
         if x.decode_hardware is None and getattr(x, name) is not None:
             raise InputError(f"{name} is for disaggregated serving; give decode_hardware.", field=name)
-    for name in () if calibrated else LOAD:
-        if name not in _BOTH_FIDELITIES and getattr(x, name) is not None:
+    for name in () if calibrated else _CALIBRATED_ONLY:
+        if getattr(x, name) is not None:
             raise InputError(f"{name} is for efficiency='calibrated'.", field=name)
     if x.mtp_tokens and x.draft_model is not None:
         raise InputError("mtp_tokens and draft_model cannot be given together.", field="mtp_tokens")

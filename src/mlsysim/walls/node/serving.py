@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import INFERRED, Assumptions
@@ -41,18 +41,8 @@ from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import NAMES, Binding, LazyBinding, lead, too_full
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import CALIBRATED, CALIBRATED_EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
-from mlsysim.walls.node.engine_inputs import (
-    CONCURRENCY,
-    ENGINE,
-    LOAD,
-    MEMORY_FRACTION,
-    REPLICA,
-    check_serving,
-    chunks_of,
-    deployment_of,
-    traffic_of,
-)
+from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
+from mlsysim.walls.node.engine_inputs import LOAD, check_serving, chunks_of, deployment_of, traffic_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
 
 _MOST_TOKENS = 10**7
@@ -124,39 +114,24 @@ class ServingModel(Resolver[ServingResult]):
     """Time to first token and between tokens of a language model on one or more devices."""
 
     walls = (4,)
-    result = ServingResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e8]", example="2048"),
-        "batch_size": Input.of("sequences that a replica serves at once", "whole [1, 1e6]", 1),
-        "precision": PRECISION,
-        "efficiency": CALIBRATED_EFFICIENCY,
-        "decode_hardware": Input.of("other devices that write the answer (disaggregation)", "hardware", None),
-        "network_bandwidth": Input.of(
-            "bandwidth between the prefill and the decode replica, one direction",
-            "(0, inf) byte/s",
-            None,
-            example="400 Gbps",
-        ),
-        "draft_model": Input.of("small model that drafts tokens (speculative decoding)", "model", None),
-        "draft_acceptance_rate": Input.of("probability that a draft token is accepted", "[0, 1]", 0.7),
-        "cached_prefix_len": Input.of("tokens of the prompt found in the cache", "whole [0, 1e8]", 0),
-        "prefill_chunk_tokens": Input.of(
-            "tokens of each prompt that one pass of a chunked prefill reads", "whole [1, 1e8]", None
-        ),
-        "prefill_batch_size": Input.of(
-            "prompts that one prefill reads together; all of a batch unless given", "whole [1, 1e6]", None
-        ),
-        "num_replicas": Input.of("replicas, each with its own batch", "whole [1, 1e7]", 1),
-        "output_len": Input.of("tokens of the answer", "whole [1, 1e8]", None),
-        "num_speculative_tokens": Input.of("tokens drafted before each verification", "whole [1, 64]", 4),
-        **REPLICA,
-        "engine": ENGINE,
-        "concurrency": CONCURRENCY,
-        "memory_fraction": MEMORY_FRACTION,
-        **LOAD,
-    }
+    inputs = declared(f"""
+        model, hardware
+        seq_len | whole [1, 1e8] | tokens of the prompt | 2048
+        batch_size = 1 | whole [1, 1e6] | sequences that a replica serves at once
+        precision, efficiency or calibrated
+        decode_hardware? | hardware | other devices that write the answer (disaggregation)
+        network_bandwidth? | (0, inf) byte/s | bandwidth between the prefill and the decode replica, one direction | 400 Gbps
+        draft_model? | model | small model that drafts tokens (speculative decoding)
+        draft_acceptance_rate = 0.7 | [0, 1] | probability that a draft token is accepted
+        cached_prefix_len = 0 | whole [0, 1e8] | tokens of the prompt found in the cache
+        prefill_chunk_tokens? | whole [1, 1e8] | tokens of each prompt that one pass of a chunked prefill reads
+        prefill_batch_size? | whole [1, 1e6] | prompts that one prefill reads together; all of a batch unless given
+        num_replicas = 1 | whole [1, 1e7] | replicas, each with its own batch
+        output_len? | whole [1, 1e8] | tokens of the answer
+        num_speculative_tokens = 4 | whole [1, 64] | tokens drafted before each verification
+        tp_size, pp_size, ep_size, cache_precision, bandwidth_efficiency, fabric, engine, concurrency, memory_fraction
+        {LOAD}
+    """)
     equations = written(r"""
         kv_cache_size: KV = B c
             |KV| = B\,c

@@ -16,7 +16,7 @@ Left out: bursts, uneven routing, failures of replicas (wall 15).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.serve import service_time
@@ -26,22 +26,18 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import HARDWARE, MODEL, Input, Inputs
-from mlsysim.walls.node.engine_inputs import REPLICA
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.serving import ServingModel, ServingResult
-from mlsysim.walls.node.tail import TailLatencyModel
 from mlsysim.walls.result import Rate, Result, Time
-from mlsysim.zoo.constants import constant
 
 P99 = 0.99
 
 _MOST_SLOTS = 4096
 
-REPLICA_INPUTS: dict[str, Input] = {
-    "output_len": Input.of("tokens of the answer", "whole [1, 1e8]", int(constant("serving_output_tokens").number)),
-    "service_time_cv": TailLatencyModel.inputs["service_time_cv"],
-    **REPLICA,
-}
+REPLICA_INPUTS = declared("""
+    output_len = constant serving_output_tokens | whole [1, 1e8] | tokens of the answer
+    service_time_cv, tp_size, pp_size, ep_size, cache_precision, bandwidth_efficiency, fabric
+""")
 """Inputs of resolvers that serve requests on replicas."""
 
 _PASSED_ON = ("precision", "efficiency", *(name for name in REPLICA_INPUTS if name != "service_time_cv"))
@@ -103,22 +99,16 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
     """Replicas that a request rate and a P99 target need."""
 
     walls = (4, 7)
-    result = ServingCapacityResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "qps": TailLatencyModel.inputs["arrival_rate_qps"],
-        "target_p99_latency_ms": Input.of(
-            "latency of a whole request that 99 % must not exceed, in milliseconds",
-            "(0, 1e12] ms, plain",
-            example="5 s",
-        ),
-        "seq_len": Input.of("tokens of the prompt", "whole [1, 1e8]", 2048),
-        "batch_size": Input.of("requests that a replica works on at once", "whole [1, 1e6]", None),
-        "precision": ServingModel.inputs["precision"],
-        "efficiency": ServingModel.inputs["efficiency"],
-        **REPLICA_INPUTS,
-    }
+    inputs = declared("""
+        model, hardware
+        qps | (0, 1e9] 1/s, plain | requests per second
+        target_p99_latency_ms | (0, 1e12] ms, plain | latency of a whole request that 99 % must not exceed, in milliseconds | 5 s
+        seq_len = 2048 | whole [1, 1e8] | tokens of the prompt
+        batch_size? | whole [1, 1e6] | requests that a replica works on at once
+        precision, efficiency or calibrated
+        output_len = constant serving_output_tokens | whole [1, 1e8] | tokens of the answer
+        service_time_cv, tp_size, pp_size, ep_size, cache_precision, bandwidth_efficiency, fabric
+    """)
     equations = written(r"""
         base_request_latency: S = TTFT + (n_out - 1) ITL
             S = \mathrm{TTFT} + (n_{\mathrm{out}} - 1)\,\mathrm{ITL}

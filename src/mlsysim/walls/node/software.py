@@ -16,8 +16,7 @@ can be 2 to 5 times below its class) and power limits (up to 20 % on cards that 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
@@ -28,7 +27,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result, WorkRate
 
 CARDS = """
@@ -60,17 +59,15 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
     """Sustained arithmetic rate of a class of work on a chip, from published ranges."""
 
     walls = (3,)
-    result = EfficiencyResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "workload_type": Input.of("class of work", CLASSES, "ffn"),
-        "use_flash_attention": Input.of("attention fused into one kernel", "flag", False),
-        "precision": PRECISION,
-        "efficiency": replace(EFFICIENCY, meaning="measured efficiency, in place of the class's", default=None),
-        "batch_size": Input.of("sequences, for decode", "whole [1, 1e9]", 1),
-        "seq_len": Input.of("tokens of a sequence, for a whole transformer", "whole [1, 1e8]", 2048),
-    }
+    inputs = declared(f"""
+        model, hardware
+        workload_type = ffn | one of {", ".join(CLASSES)} | class of work
+        use_flash_attention = no | flag | attention fused into one kernel
+        precision
+        efficiency? | (0, 1] | measured efficiency, in place of the class's
+        batch_size = 1 | whole [1, 1e9] | sequences, for decode
+        seq_len = 2048 | whole [1, 1e8] | tokens of a sequence, for a whole transformer
+    """)
     equations = written(r"""
         mfu if decode: eta = min(eta_class, I / I*)
             \eta = \min\left(\eta_{\mathrm{class}}, I / I^{*}\right)

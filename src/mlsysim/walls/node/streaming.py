@@ -18,7 +18,7 @@ cache from SRAM (2 us for 40 GB at 21 PB/s), the host's own limit on reading wei
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import language_model
@@ -30,7 +30,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import EFFICIENCY, HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Memory, MemoryRate, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 
@@ -69,23 +69,16 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
     """Injection or compute: which binds when weights are streamed, and how many sequences fit at once?"""
 
     walls = (6,)
-    result = WeightStreamingResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "seq_len": Input.of("context of decode, or new tokens of prefill", "whole [1, 1e8]", example="2048"),
-        "batch_size": Input.of("sequences in the pass", "whole [1, 1e9]", 1),
-        "precision": PRECISION,
-        "efficiency": EFFICIENCY,
-        "phase": Input.of("decode or prefill", ("decode", "prefill"), "decode"),
-        "injection_bandwidth": Input.of(
-            "rate at which weights reach the chip; that of the chip's interconnect unless given",
-            "(0, 1e18] byte/s",
-            None,
-            example="1.2 TB/s",
-        ),
-        "cache_precision": Input.of("number format of the cache", "precision", None),
-    }
+    inputs = declared("""
+        model, hardware
+        seq_len | whole [1, 1e8] | context of decode, or new tokens of prefill | 2048
+        batch_size = 1 | whole [1, 1e9] | sequences in the pass
+        precision, efficiency
+        phase = decode | one of decode, prefill | decode or prefill
+        injection_bandwidth? | (0, 1e18] byte/s | rate at which weights reach the chip; that of the chip's interconnect unless \
+            given | 1.2 TB/s
+        cache_precision? | precision | number format of the cache
+    """)
     equations = written(r"""
         layer_injection_time: T_inject = |W| / (L BW)
             T_{\mathrm{inject}} = \frac{|W|}{L\,BW_{\mathrm{inject}}}

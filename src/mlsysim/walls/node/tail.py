@@ -19,7 +19,7 @@ P99 at rho = 0.8 is 23 service times instead of 4.95), timeouts and retries, slo
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import little_queue, load
@@ -27,7 +27,7 @@ from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result, Time
 
 CARDS = """
@@ -66,24 +66,14 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
     """Latency percentiles of requests that share replicas, and the replicas that an SLO needs."""
 
     walls = (7,)
-    result = TailLatencyResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "arrival_rate_qps": Input.of("requests per second", "(0, 1e9] 1/s, plain"),
-        "service_latency_ms": Input.of(
-            "mean time to serve one request without waiting, in milliseconds", "(0, 1e9] ms, plain", example="50 ms"
-        ),
-        "num_replicas": Input.of("replicas that share the queue", "whole [1, 1e7]", 1),
-        "service_time_cv": Input.of(
-            "standard deviation of the service time over its mean: 0 constant, 1 exponential", "[0, 10]", 1.0
-        ),
-        "slo_latency_ms": Input.of(
-            "latency that the percentile must not exceed, in milliseconds",
-            "(0, 1e12] ms, plain",
-            None,
-            example="200 ms",
-        ),
-        "percentile": Input.of("percentile that the SLO is about", "(0, 99.999999]", 99.0, assumed="99"),
-    }
+    inputs = declared("""
+        arrival_rate_qps | (0, 1e9] 1/s, plain | requests per second
+        service_latency_ms | (0, 1e9] ms, plain | mean time to serve one request without waiting, in milliseconds | 50 ms
+        num_replicas = 1 | whole [1, 1e7] | replicas that share the queue
+        service_time_cv
+        slo_latency_ms? | (0, 1e12] ms, plain | latency that the percentile must not exceed, in milliseconds | 200 ms
+        percentile = 99.0 | (0, 99.999999] | percentile that the SLO is about | | 99
+    """)
     equations = written(r"""
         queue_utilization: rho = lambda S / c
             \rho = \frac{\lambda S}{c}

@@ -7,8 +7,6 @@ allocator fragmentation (2 to 10 %) and the framework's own context (about 1 GB)
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
@@ -20,10 +18,8 @@ from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Memory, Result
-
-_DEGREE = Input.of("degree of parallelism", "whole [1, 1e6]", 1)
 
 
 class TrainingMemoryResult(Result):
@@ -47,26 +43,22 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
     """Does a training step fit, and what fills the memory?"""
 
     walls = (2,)
-    result = TrainingMemoryResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "batch_size": Input.of("samples of one micro-batch", "whole [1, 1e9]", 1),
-        "seq_len": Input.of("tokens per sequence", "whole [1, 1e8]", 2048),
-        "precision": PRECISION,
-        "optimizer": Input.of("optimizer", "object", "adam"),
-        "activation_checkpointing": Input.of("activations that are recomputed", ("none", "selective", "full"), "none"),
-        "tp_size": _DEGREE,
-        "pp_size": _DEGREE,
-        "dp_size": _DEGREE,
-        "ep_size": _DEGREE,
-        "zero_stage": Input.of("ZeRO stage", "whole [0, 3]", 0),
-        "gradient_accumulation_steps": Input.of(
-            "micro-batches before an update; each keeps its activations only while it runs", "whole [1, 1e6]", 1
-        ),
-        "trainable_fraction": Input.of("share of the parameters that is trained", "(0, 1]", 1.0),
-        "communication_buffer_fraction": Input.of("buffers over weights and gradients", "[0, 1]", 0.0),
-    }
+    inputs = declared("""
+        model, hardware
+        batch_size = 1 | whole [1, 1e9] | samples of one micro-batch
+        seq_len = 2048 | whole [1, 1e8] | tokens per sequence
+        precision
+        optimizer = adam | object | optimizer
+        activation_checkpointing = none | one of none, selective, full | activations that are recomputed
+        tp_size = 1 | whole [1, 1e6] | degree of parallelism
+        pp_size = 1 | whole [1, 1e6] | degree of parallelism
+        dp_size = 1 | whole [1, 1e6] | degree of parallelism
+        ep_size = 1 | whole [1, 1e6] | degree of parallelism
+        zero_stage = 0 | whole [0, 3] | ZeRO stage
+        gradient_accumulation_steps = 1 | whole [1, 1e6] | micro-batches before an update; each keeps its activations only while it runs
+        trainable_fraction = 1.0 | (0, 1] | share of the parameters that is trained
+        communication_buffer_fraction = 0.0 | [0, 1] | buffers over weights and gradients
+    """)
     equations = written(r"""
         total_memory: M = weights + gradients + optimizer + activations + buffers
             M = M_w + M_g + M_o + M_a + M_b

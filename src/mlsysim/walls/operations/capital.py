@@ -18,7 +18,7 @@ unless they are in the multiplier (a node of 350,000 USD with eight GPUs of 30,0
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.money import Bill, Prices, Rent, accelerator_hour_cost, purchase_price, useful_work_cost
@@ -37,18 +37,9 @@ from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
-from mlsysim.walls.operations.sustainability import (
-    AVERAGE_POWER,
-    DURATION_DAYS,
-    FLEET_INPUT,
-    HOST,
-    MFU,
-    PLACE,
-    EnergyKwh,
-)
+from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.operations.sustainability import EnergyKwh
 from mlsysim.walls.result import Result
-from mlsysim.zoo.constants import constant
 
 CARDS = """
 17 Capital: total cost of ownership
@@ -85,51 +76,28 @@ class EconomicsResult(Result):
     break_even_utilization: float | None
 
 
-def _dollars(meaning: str, example: str) -> Input:
-    return Input.of(meaning, "[0, inf) USD, plain", None, example=example)
-
-
 class EconomicsModel(Resolver[EconomicsResult]):
     """Cost of a run on a fleet that is owned, and the comparison with renting it."""
 
     walls = (17,)
-    result = EconomicsResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "fleet": FLEET_INPUT,
-        "duration_days": DURATION_DAYS,
-        "kwh_price": Input.of(
-            "price of electricity in USD/kWh; 'region' for the price of the grid, which must have one, 'local' for it or else a "
-            "default",
-            "object USD/kWh",
-            None,
-            example="0.12 USD/kWh",
-        ),
-        "datacenter": PLACE,
-        "grid": Input.of("the same as datacenter", "grid", None, example="Quebec"),
-        "mfu": MFU,
-        "amortization_years": Input.of(
-            "time over which the purchase is written off",
-            "(0, inf) year, plain",
-            constant("amortization_period"),
-            example="3 year",
-        ),
-        "infrastructure_multiplier": Input.of(
-            "purchase with servers, network and storage over that of the accelerators alone", "[1, 100]", 1.0
-        ),
-        "unit_cost": _dollars("price of one accelerator; the chip's own where none is given", "30000 USD"),
-        "node_cost": _dollars("price of one whole node, instead of its accelerators", "350000 USD"),
-        "maintenance_fraction": Input.of("maintenance in a year over the purchase", "[0, 1]", None),
-        "utilization": Input.of("fraction of the time in which the fleet is in use", "(0, 1]", 1.0),
-        "cloud_price": Input.of(
-            "rent of one accelerator in USD/h, or an entry of Infra.Prices", "object USD/h", None, example="4 USD/h"
-        ),
-        "tokens": Input.of("tokens that the run makes or consumes", "(0, inf)", None),
-        "throughput": Input.of(
-            "tokens per second while in use, instead of tokens", "(0, inf) 1/s, plain", None, example="10000 1/s"
-        ),
-        "include_host": HOST,
-        "average_power": AVERAGE_POWER,
-    }
+    inputs = declared("""
+        fleet, duration_days
+        kwh_price? | object USD/kWh | price of electricity in USD/kWh; 'region' for the price of the grid, which must have one, \
+            'local' for it or else a default | 0.12 USD/kWh
+        datacenter
+        grid? | grid | the same as datacenter | Quebec
+        mfu
+        amortization_years = constant amortization_period | (0, inf) year, plain | time over which the purchase is written off | 3 year
+        infrastructure_multiplier = 1.0 | [1, 100] | purchase with servers, network and storage over that of the accelerators alone
+        unit_cost? | [0, inf) USD, plain | price of one accelerator; the chip's own where none is given | 30000 USD
+        node_cost? | [0, inf) USD, plain | price of one whole node, instead of its accelerators | 350000 USD
+        maintenance_fraction? | [0, 1] | maintenance in a year over the purchase
+        utilization = 1.0 | (0, 1] | fraction of the time in which the fleet is in use
+        cloud_price? | object USD/h | rent of one accelerator in USD/h, or an entry of Infra.Prices | 4 USD/h
+        tokens? | (0, inf) | tokens that the run makes or consumes
+        throughput? | (0, inf) 1/s, plain | tokens per second while in use, instead of tokens | 10000 1/s
+        include_host, average_power
+    """)
     equations = written(r"""
         purchase_price_usd: purchase = K c i, with i the infrastructure around the nodes
             C = K\,c\,i

@@ -17,7 +17,6 @@ long as writing it; that belongs to the recovery time of wall 15.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from mlsysim.cases.assumptions import CHIP, Assumptions
 from mlsysim.cases.checkpoint import Checkpoint, checkpoint_size, saved_bytes, stall_share
@@ -27,9 +26,8 @@ from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import HARDWARE, MODEL, PRECISION, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Memory, MemoryRate, Result, Time
-from mlsysim.zoo.constants import constant
 
 CARDS = """
 19 Checkpoint: storage bandwidth in bursts
@@ -59,36 +57,19 @@ class CheckpointModel(Resolver[CheckpointResult]):
     """Size of a checkpoint, time to write it, and the share of the run that it takes."""
 
     walls = (19,)
-    result = CheckpointResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "optimizer": Input.of("optimizer whose state is saved; none for weights alone", (*OPTIMIZERS, "none"), "adam"),
-        "checkpoint_interval_hours": Input.of(
-            "time between two checkpoints",
-            "(0, inf) h, plain",
-            constant("checkpoint_interval"),
-            example="4 h",
-        ),
-        "n_writers": Input.of("accelerators or hosts that write at once", "whole [1, 1e7]", 1),
-        "filesystem_limit_gbs": Input.of(
-            "what the file system takes in from all writers",
-            "(0, inf) byte/s, plain GB/s",
-            constant("filesystem_bandwidth"),
-            example="500 GB/s",
-        ),
-        "precision": PRECISION,
-        "asynchronous": Input.of("write in the background after a copy to host memory", "flag", False),
-        "writer_bandwidth": Input.of(
-            "what one writer sends; the storage bandwidth of the chip where none is given",
-            "(0, inf) byte/s, plain GB/s",
-            None,
-            example="7 GB/s",
-        ),
-        "bytes_per_parameter": Input.of(
-            "bytes saved for each parameter, instead of optimizer and precision", "(0, 64]", None
-        ),
-    }
+    inputs = declared(f"""
+        model, hardware
+        optimizer = adam | one of {", ".join(OPTIMIZERS)}, none | optimizer whose state is saved; none for weights alone
+        checkpoint_interval_hours = constant checkpoint_interval | (0, inf) h, plain | time between two checkpoints | 4 h
+        n_writers = 1 | whole [1, 1e7] | accelerators or hosts that write at once
+        filesystem_limit_gbs = constant filesystem_bandwidth | (0, inf) byte/s, plain GB/s | what the file system takes in from \
+            all writers | 500 GB/s
+        precision
+        asynchronous = no | flag | write in the background after a copy to host memory
+        writer_bandwidth? | (0, inf) byte/s, plain GB/s | what one writer sends; the storage bandwidth of the chip where none \
+            is given | 7 GB/s
+        bytes_per_parameter? | (0, 64] | bytes saved for each parameter, instead of optimizer and precision
+    """)
     equations = written(r"""
         checkpoint_size: size = P (b_weight + b_optimizer)
             S = P\,(b_w + b_o)

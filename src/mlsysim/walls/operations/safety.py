@@ -19,7 +19,7 @@ data, which needs far less than 1 / p_min.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.units.kernel import kernel
@@ -27,7 +27,7 @@ from mlsysim.units.ops import log, maximum, sqrt
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result, Time
 from mlsysim.zoo.constants import constant
 
@@ -82,13 +82,12 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
     """Computing that differential privacy costs, as a range, and data that rare groups ask for."""
 
     walls = (20,)
-    result = ResponsibleEngineeringResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "base_training_time": Input.of("time of the run without privacy", "(0, inf) s", example="30 day"),
-        "epsilon": Input.of("privacy budget; smaller is more private", "(0, 1000]", 1.0),
-        "delta": Input.of("probability that the guarantee fails", "(0, 0.1]", 1e-5),
-        "min_subgroup_prevalence": Input.of("share of the smallest group in the data", "(0, 1]", 0.01),
-    }
+    inputs = declared("""
+        base_training_time | (0, inf) s | time of the run without privacy | 30 day
+        epsilon = 1.0 | (0, 1000] | privacy budget; smaller is more private
+        delta = 1e-05 | (0, 0.1] | probability that the guarantee fails
+        min_subgroup_prevalence = 0.01 | (0, 1] | share of the smallest group in the data
+    """)
     equations = written(r"""
         dp_slowdown_factor: slowdown = 1 + k / epsilon
             f(\epsilon) = 1 + \frac{k}{\epsilon}

@@ -19,7 +19,7 @@ marginal plant, and the water that power stations spend, which may exceed that o
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import CHIP, INFERRED, Assumptions
 from mlsysim.cases.footprint import Footprint, Site, embodied_share
@@ -29,7 +29,7 @@ from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Power, Result
 from mlsysim.zoo.constants import constant
 
@@ -41,27 +41,6 @@ How much energy and water does it take, and how much carbon does it emit?
 
 _HOURS_PER_DAY = conversion_factor("day", "h")
 _DAYS_PER_YEAR = conversion_factor("year", "day")
-
-FLEET_INPUT = Input.of("the fleet: an entry of Systems.Clusters, its name, or a Fleet", "fleet", example="Frontier_8K")
-DURATION_DAYS = Input.of("length of the run", "(0, inf) day, plain", example="30 day")
-PLACE = Input.of(
-    "where it runs: a grid, its name, or a Datacenter; the fleet's own place where none is given",
-    "grid",
-    None,
-    example="Quebec",
-)
-MFU = Input.of("model FLOPs over peak FLOPs while it runs", "[0, 1]", 1.0)
-HOST = Input.of("add the rated power of the rest of each node", "flag", False)
-AVERAGE_POWER = Input.of(
-    "measured average power of one accelerator, instead of TDP and MFU", "(0, inf) kW, plain W", None, example="330 W"
-)
-MEMORY_UTILISATION = Input.of(
-    "share of the memory bandwidth in use; given, power is calibrated (running kernels, arithmetic, memory) and not in "
-    "proportion to MFU alone",
-    "[0, 1]",
-    None,
-)
-
 
 EnergyKwh = Annotated[Any, Amount("kWh")]
 
@@ -86,28 +65,16 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
     """Energy, carbon and water of a fleet at work, and the share of its embodied carbon."""
 
     walls = (18,)
-    result = SustainabilityResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "fleet": FLEET_INPUT,
-        "duration_days": DURATION_DAYS,
-        "datacenter": PLACE,
-        "mfu": MFU,
-        "embodied_carbon_per_device": Input.of(
-            "carbon embodied in one accelerator; the chip's own figure where none is given",
-            "[0, inf) kgCO2e, plain",
-            None,
-            example="164 kgCO2e",
-        ),
-        "lifetime_years": Input.of(
-            "lifetime over which embodied carbon is written off",
-            "(0, inf) year, plain",
-            constant("amortization_period"),
-            example="3 year",
-        ),
-        "include_host": HOST,
-        "average_power": AVERAGE_POWER,
-        "memory_utilisation": MEMORY_UTILISATION,
-    }
+    inputs = declared("""
+        fleet, duration_days, datacenter, mfu
+        embodied_carbon_per_device? | [0, inf) kgCO2e, plain | carbon embodied in one accelerator; the chip's own figure where \
+            none is given | 164 kgCO2e
+        lifetime_years = constant amortization_period | (0, inf) year, plain | lifetime over which embodied carbon is written \
+            off | 3 year
+        include_host, average_power
+        memory_utilisation? | [0, 1] | share of the memory bandwidth in use; given, power is calibrated (running kernels, \
+            arithmetic, memory) and not in proportion to MFU alone
+    """)
     equations = written(r"""
         power if hosts: power = N p + K h
             P = N\,p + K\,h
