@@ -98,7 +98,7 @@ _MODULES = (
             "mlsysim.units.fields",
             "mlsysim.units.kernel",
             "mlsysim.units.uncertain",
-            "mlsysim.units.uncertain_text",
+            "mlsysim.units.uncertain",
             "mlsysim.walls.uncertain_result",
             "mlsysim.errors",
         ),

@@ -13,8 +13,7 @@ __version__ = "0.1.0"
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.units.registry": ("DimensionalityError", "Q_", "Quantity", "ureg"),
-    "mlsysim.units.uncertain": ("Uncertain",),
-    "mlsysim.units.uncertain_text": ("uncertain",),
+    "mlsysim.units.uncertain": ("Uncertain", "uncertain"),
     "mlsysim.errors": (
         "DataWarning",
         "InputError",

@@ -18,7 +18,7 @@ from mlsysim.search.space import Space
 from mlsysim.search.space_table import schema
 from mlsysim.search.sweep import merge, sweep
 from mlsysim.search.uncertainty import percentiles
-from mlsysim.walls.uncertainty import percentile
+from mlsysim.walls.uncertain_result import percentile
 
 NODE: dict[str, Any] = {
     "kind": "node",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mlsysim.errors import InputError, UnitError
 from mlsysim.units.registry import Q_
-from mlsysim.units.uncertain import DISTRIBUTIONS, Uncertain, latin_hypercube
-from mlsysim.units.uncertain_text import uncertain
+from mlsysim.units.uncertain import DISTRIBUTIONS, Uncertain, uncertain
+from mlsysim.walls.uncertainty import latin_hypercube
 
 READ = [
     ("0.3..0.6", "uniform", (0.3, 0.6), ""),

@@ -32,7 +32,7 @@ from mlsysim import (
 from mlsysim.errors import DataWarning, UnknownNameError
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.inputs import Input
-from mlsysim.walls.uncertainty import percentile
+from mlsysim.walls.uncertain_result import percentile
 
 NAMES = sorted(HOMES)
 PREFILL: dict[str, Any] = {

@@ -27,11 +27,10 @@ import numpy as np
 from mlsysim.errors import InputError
 from mlsysim.search.axes import Axis, read_value
 from mlsysim.search.tiles import TILE
-from mlsysim.units.uncertain import latin_hypercube
-from mlsysim.units.uncertain_text import uncertain as read_uncertain
+from mlsysim.units.uncertain import uncertain as read_uncertain
 from mlsysim.walls.inputs import Input
 from mlsysim.walls.uncertain_result import PERCENTILES
-from mlsysim.walls.uncertainty import read_variables, values_at
+from mlsysim.walls.uncertainty import latin_hypercube, read_variables, values_at
 
 if TYPE_CHECKING:
     from mlsysim.search.kinds import Evaluate

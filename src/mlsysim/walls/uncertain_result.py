@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import PrivateAttr
@@ -13,11 +14,14 @@ from pydantic import PrivateAttr
 from mlsysim.errors import unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.text import format_value
+from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import STYLES
 from mlsysim.walls.inputs import Input, read_input
 from mlsysim.walls.result import Result, as_plain
 
 PERCENTILES = (5, 25, 50, 75, 95)
+_STATISTICS = (*(f"p{share}" for share in PERCENTILES), "mean")
+_MOST_SHARES = 20
 
 
 @dataclass(frozen=True)
@@ -32,18 +36,21 @@ class Percentiles:
     mean: Any
     known: float = 1.0
 
+    @classmethod
+    def of(cls, values: list[Any], units: Any) -> Percentiles:
+        """The percentiles of draws, None where one is not known."""
+        known = sorted(value for value in values if value is not None)
+        numbers = [*(percentile(known, share) for share in PERCENTILES), _mean(known)]
+        measured = numbers if units is None else [Quantity(number, units) for number in numbers]
+        return cls(*[*measured, len(known) / len(values)])
+
     def to(self, unit: str) -> Percentiles:
         """The same in another unit."""
-        return Percentiles(*[*(value.to(unit) for value in self._values), self.known])
-
-    @property
-    def _values(self) -> tuple[Any, ...]:
-        return self.p5, self.p25, self.p50, self.p75, self.p95, self.mean
+        return replace(self, **{name: getattr(self, name).to(unit) for name in _STATISTICS})
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers; quantities as {"magnitude", "unit"}. ``known`` is the share of draws that gave the output."""
-        names = (*(f"p{share}" for share in PERCENTILES), "mean")
-        return {name: as_plain(value) for name, value in zip(names, self._values, strict=True)} | {"known": self.known}
+        return {name: as_plain(getattr(self, name)) for name in (*_STATISTICS, "known")}
 
     def __str__(self) -> str:
         return f"{format_value(self.p50)} ({format_value(self.p5)} to {format_value(self.p95)})"
@@ -67,6 +74,48 @@ class UncertainResult(Result):
     _draws: dict[str, list[Any]] = PrivateAttr(default_factory=dict)
     _inputs: dict[str, list[Any]] = PrivateAttr(default_factory=dict)
 
+    @classmethod
+    def of_draws(
+        cls, outcomes: Iterable[Result], samples: int, inputs: dict[str, list[Any]], **fields: Any
+    ) -> UncertainResult:
+        """What the results of all draws have in common; they are read one by one and not kept."""
+        columns: dict[str, list[Any]] = {}
+        units: dict[str, Any] = {}
+        assumptions: dict[str, str] = {}
+        walls: Counter[tuple[str, int | None]] = Counter()
+        feasible = 0
+        for place, outcome in enumerate(outcomes):
+            for name, text in outcome.assumptions.items():
+                if assumptions.get(name) != text:
+                    assumptions[name] = "varies with the draw" if place else text
+            feasible += bool(outcome.feasible)
+            walls[("not known", None) if outcome.binding is None else (outcome.binding.name, outcome.binding.wall)] += 1
+            for name, value in _outputs(outcome):
+                if isinstance(value, Quantity):
+                    unit = units.setdefault(name, value.units)
+                    value = value.magnitude if value._units == unit._units else value.to(unit).magnitude
+                if value == value:
+                    columns.setdefault(name, [None] * samples)[place] = value
+        words = {name: values for name, values in columns.items() if any(isinstance(v, (bool, str)) for v in values)}
+        numbers = {name: values for name, values in columns.items() if name not in words}
+        counts = {name: Counter(_word(v) for v in values if v is not None) for name, values in words.items()}
+        (wall, number), count = walls.most_common(1)[0]
+        sentence = f"Wall {number} ({wall}) binds in {count / samples:.1%} of {samples:,} draws."
+        found = cls(
+            feasible=feasible == samples,
+            assumptions=assumptions | fields["distributions"],
+            binding=None if number is None else Binding(number, wall, None, sentence),
+            samples=samples,
+            outputs={name: Percentiles.of(values, units.get(name)) for name, values in numbers.items()},
+            shares={name: _shares(each, samples) for name, each in counts.items() if len(each) <= _MOST_SHARES},
+            binding_probability={name: share for (name, _), share in _shares(walls, samples).items()},
+            feasible_probability=feasible / samples,
+            **fields,
+        )
+        found._facts.resolver = found.resolver
+        found._draws, found._inputs = numbers, inputs
+        return found
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             return super().__getattr__(name)  # type: ignore[misc]
@@ -79,10 +128,8 @@ class UncertainResult(Result):
         """The share of draws in which an output is known and not above a limit."""
         draws = self._drawn(output)
         middle = self.outputs[output].p50
-        if isinstance(middle, Quantity):
-            limit = read_input(self.resolver, "at_most", Input("limit", "quantity", format_unit(middle.units)), at_most)
-        else:
-            limit = read_input(self.resolver, "at_most", Input.of("limit", "number"), at_most)
+        spec = Input("limit", "quantity", format_unit(middle.units)) if isinstance(middle, Quantity) else Input("limit")
+        limit = read_input(self.resolver, "at_most", spec, at_most)
         return sum(1 for value in draws if value is not None and value <= limit) / self.samples
 
     def drivers(self, output: str) -> dict[str, float]:
@@ -118,6 +165,47 @@ class UncertainResult(Result):
         body = "".join(f"<tr>{row}</tr>" for row in cells)
         notes = "".join(f"<p>{html.escape(f'{title}: {text}')}</p>" for title, text in _notes(self))
         return f"<div><table><caption>{html.escape(_title(self))}</caption>{body}</table>{notes}</div>"
+
+
+def _outputs(outcome: Result) -> Iterator[tuple[str, Any]]:
+    """Numbers, quantities, flags and words of a result; those of a table as ``table.name``."""
+    for name in type(outcome).model_fields:
+        if name in Result.model_fields:
+            continue
+        value = getattr(outcome, name)
+        if isinstance(value, (bool, int, float, str, Quantity)):
+            yield name, value
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                if isinstance(item, (int, float, Quantity)) and not isinstance(item, bool):
+                    yield f"{name}.{key}", item
+
+
+def _word(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _shares(counts: Counter[Any], samples: int) -> dict[Any, float]:
+    return {name: count / samples for name, count in counts.most_common()}
+
+
+def percentile(ordered: list[Any], share: float) -> Any:
+    """The percentile of sorted numbers, interpolated between neighbours."""
+    place = (len(ordered) - 1) * share / 100
+    first = math.floor(place)
+    low, high = ordered[first], ordered[min(first + 1, len(ordered) - 1)]
+    part = place - first
+    # Equal neighbours come back as they are, and infinite ones do not become NaN.
+    if low == high or part == 0:
+        return low
+    return high if math.isinf(high) or math.isinf(low) else low + (high - low) * part
+
+
+def _mean(values: list[Any]) -> Any:
+    low, high = values[0], values[-1]
+    if low == high:
+        return low
+    return high if math.isinf(high) else low if math.isinf(low) else math.fsum(values) / len(values)
 
 
 def _rank_correlation(xs: list[Any], ys: list[Any]) -> float:
@@ -175,12 +263,9 @@ def _text(result: UncertainResult) -> str:
     rows = _rows(result)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [_title(result)]
-    for row in rows:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)),
-        ]
-        lines.append("  ".join([*cells, row[5]]).rstrip())
+    for name, *numbers, unit in rows:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:5], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *cells, unit]).rstrip())
     return "\n".join([*lines, *(f"{title}: {text}" for title, text in _notes(result))])
 
 

@@ -3,9 +3,13 @@
     SingleNodeModel().solve("Llama3_8B", "H100", efficiency=uncertain("0.3..0.6"))
     EconomicsModel().solve(fleet, 30, grid="Quebec", uncertain={"grid.carbon_intensity_g_kwh": "20..40", "kwh_price": "0.05..0.12"})
 
-Every draw is one ordinary solve, so that an uncertain answer follows the equations of the certain one, kinks included. Draws
-are a Latin hypercube (:mod:`mlsysim.units.uncertain`): with n draws the error of a percentile falls about as 1/n for one
-input and 1/sqrt(n) for many (Stein 1987). Inputs are independent unless one :class:`Uncertain` is used for several.
+Every draw is one ordinary solve, so that an uncertain answer follows the equations of the certain one, kinks included.
+
+Draws are a Latin hypercube (McKay, Beckman, Conover 1979): the unit interval is cut into as many strata as there are
+draws, each stratum is met once, in an order of its own for each name. Only ``random.Random(text).random()`` is used, whose
+sequence Python guarantees for a seed, so that draws are the same on every platform. The stream depends on the seed and the
+name alone: a name has the same draws whatever else is uncertain beside it. With n draws the error of a percentile falls about
+as 1/n for one input and 1/sqrt(n) for many (Stein 1987). Inputs are independent unless one :class:`Uncertain` is used for several.
 
 Percentiles are over all draws that give the output, infeasible ones included: their times are those of a system that does
 not fit, as in any result; ``feasible_probability`` says how many do. A percentile between two draws is interpolated. A
@@ -18,26 +22,23 @@ results state.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.errors import InputError, MLSysError, unknown_name
-from mlsysim.units.registry import Quantity, conversion_factor
+from mlsysim.units.registry import conversion_factor
 from mlsysim.units.text import format_value
-from mlsysim.units.uncertain import Uncertain, latin_hypercube
-from mlsysim.units.uncertain_text import uncertain as read_uncertain
-from mlsysim.walls.binding import Binding
+from mlsysim.units.uncertain import ABOVE_ZERO, BELOW_ONE, Uncertain
+from mlsysim.units.uncertain import uncertain as read_uncertain
 from mlsysim.walls.inputs import Input, read_input
 from mlsysim.walls.result import Result
-from mlsysim.walls.uncertain_result import PERCENTILES, Percentiles, UncertainResult
+from mlsysim.walls.uncertain_result import UncertainResult
 from mlsysim.walls.varied import field_spec, with_field
 
 SAMPLES = 1000
 """Draws unless told otherwise."""
 _MOST_SAMPLES = 1_000_000
-_MOST_SHARES = 20
 _NUMERIC = ("number", "efficiency", "quantity")
 
 
@@ -59,33 +60,22 @@ class Variable:
             spec = replace(self.spec, whole=False) if bell else self.spec
             read_input(resolver, self.name, spec, self.distribution.value(number))
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The range of the input in the unit of the distribution."""
-        spec, unit = self.spec, self.distribution.unit
-        low, high = spec.low, spec.high
-        if spec.kind not in _NUMERIC:
-            return -math.inf, math.inf
-        target = unit or spec.plain_unit or ""
-        factor = 1.0 if target == spec.unit else conversion_factor(spec.unit, target)
-        return (-math.inf if low is None else low * factor), (math.inf if high is None else high * factor)
-
     def draws(self, shares: list[float]) -> list[Any]:
-        """Numbers, or names, at these shares of the distribution."""
-        low, high = self.ends
-        whole = self.spec.whole
-        return [self.distribution.quantile(share, low, high, whole) for share in shares]
+        """Numbers, or names, at these shares of the distribution, within the range of the input."""
+        spec, low, high = self.spec, -math.inf, math.inf
+        if spec.kind in _NUMERIC:
+            target = self.distribution.unit or spec.plain_unit or ""
+            factor = 1.0 if target == spec.unit else conversion_factor(spec.unit, target)
+            low = low if spec.low is None else spec.low * factor
+            high = high if spec.high is None else spec.high * factor
+        return [self.distribution.quantile(share, low, high, spec.whole) for share in shares]
 
 
 def read_variables(
-    resolver: str,
-    inputs: Mapping[str, Input],
-    given: Mapping[str, Any],
-    named: Any,
+    resolver: str, inputs: Mapping[str, Input], given: Mapping[str, Any], named: Any
 ) -> tuple[dict[str, Any], list[Variable]]:
     """What is certain, with zoo names resolved where a field varies, and what is not."""
-    if named is None:
-        named = {}
+    named = {} if named is None else named
     if not isinstance(named, Mapping):
         raise InputError("'uncertain' must be a mapping such as {'efficiency': '0.3..0.6'}.", field="uncertain")
     certain = {name: value for name, value in given.items() if not isinstance(value, Uncertain)}
@@ -138,157 +128,47 @@ def values_at(certain: Mapping[str, Any], variables: list[Variable], numbers: tu
     return inputs
 
 
+def latin_hypercube(names: Mapping[str, Uncertain], samples: int, seed: int) -> dict[str, list[float]]:
+    """For each name, ``samples`` shares between 0 and 1, one in each stratum; one object has one sequence."""
+    from random import Random
+
+    by_object: dict[int, list[float]] = {}
+    for name, distribution in names.items():
+        if id(distribution) in by_object:
+            continue
+        stream = Random(f"{seed}:{name}")
+        keys = [stream.random() for _ in range(samples)]
+        shares = [0.0] * samples
+        for place, stratum in enumerate(sorted(range(samples), key=keys.__getitem__)):
+            shares[place] = min(max((stratum + stream.random()) / samples, ABOVE_ZERO), BELOW_ONE)
+        by_object[id(distribution)] = shares
+    return {name: by_object[id(distribution)] for name, distribution in names.items()}
+
+
 def solve_uncertain(resolver: Any, given: dict[str, Any]) -> Any:
     """Solve once for each draw; without anything uncertain, once."""
-    given = dict(given)
-    named = given.pop("uncertain", None)
-    samples = _whole("samples", given.pop("samples", SAMPLES), 1, _MOST_SAMPLES)
-    seed = _whole("seed", given.pop("seed", 0), 0, 2**63 - 1)
-    kind = type(resolver)
-    certain, variables = read_variables(kind.__name__, kind.inputs, given, named)
+    named, samples, seed = given.pop("uncertain", None), given.pop("samples", SAMPLES), given.pop("seed", 0)
+    samples, seed = _whole("samples", samples, 1, _MOST_SAMPLES), _whole("seed", seed, 0, 2**63 - 1)
+    name = type(resolver).__name__
+    certain, variables = read_variables(name, resolver.inputs, given, named)
     if not variables:
         return resolver.solve(**certain)
-    return propagate(kind.__name__, lambda inputs: resolver.solve(**inputs), certain, variables, samples, seed)
-
-
-def propagate(
-    name: str,
-    solve: Callable[[dict[str, Any]], Result],
-    certain: Mapping[str, Any],
-    variables: list[Variable],
-    samples: int,
-    seed: int,
-) -> UncertainResult:
-    """Percentiles of what ``solve`` gives at the draws of some variables."""
     shares = latin_hypercube({v.name: v.distribution for v in variables}, samples, seed)
     inputs = {v.name: v.draws(shares[v.name]) for v in variables}
-    table = _Table(samples)
-    for place, numbers in enumerate(zip(*inputs.values(), strict=True)):
-        try:
-            table.add(place, solve(values_at(certain, variables, numbers)))
-        except MLSysError as error:
-            at = ", ".join(
-                f"{v.name} = {format_value(v.distribution.value(number))}"
-                for v, number in zip(variables, numbers, strict=True)
-            )
-            raise type(error)(f"At {at}: {error}", **error.details) from None
-    return table.result(name, variables, inputs, seed)
+    outcomes = (_at(resolver, certain, variables, numbers) for numbers in zip(*inputs.values(), strict=True))
+    texts = {v.name: str(v.distribution) for v in variables}
+    return UncertainResult.of_draws(outcomes, samples, inputs, resolver=name, seed=seed, distributions=texts)
+
+
+def _at(resolver: Any, certain: Mapping[str, Any], variables: list[Variable], numbers: tuple[Any, ...]) -> Result:
+    try:
+        outcome: Result = resolver.solve(**values_at(certain, variables, numbers))
+        return outcome
+    except MLSysError as error:
+        drawn = ((v.name, v.distribution.value(number)) for v, number in zip(variables, numbers, strict=True))
+        at = ", ".join(f"{name} = {format_value(value)}" for name, value in drawn)
+        raise type(error)(f"At {at}: {error}", **error.details) from None
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> int:
     return int(read_input("solve", name, Input(name, low=low, high=high, whole=True), value))
-
-
-class _Table:
-    """Outputs of all draws, column by column."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-        self.columns: dict[str, list[Any]] = {}
-        self.units: dict[str, Any] = {}
-        self.shares: dict[str, Counter[str]] = {}
-        self.walls: Counter[str] = Counter()
-        self.numbers: dict[str, int] = {}
-        self.feasible = 0
-        self.assumptions: dict[str, str] = {}
-
-    def add(self, place: int, outcome: Result) -> None:
-        if not place:
-            self.assumptions = dict(outcome.assumptions)
-        elif outcome.assumptions != self.assumptions:
-            for name, text in outcome.assumptions.items():
-                if self.assumptions.get(name) != text:
-                    self.assumptions[name] = "varies with the draw"
-        self.feasible += bool(outcome.feasible)
-        binding = outcome.binding
-        wall = "not known" if binding is None else binding.name
-        self.walls[wall] += 1
-        if binding is not None:
-            self.numbers.setdefault(wall, binding.wall)
-        for name, value in _outputs(outcome):
-            if isinstance(value, (bool, str)):
-                self.shares.setdefault(name, Counter())[_word(value)] += 1
-                continue
-            if isinstance(value, Quantity):
-                units = self.units.get(name)
-                if units is None:
-                    units = self.units[name] = value.units
-                value = value.magnitude if value._units == units._units else value.to(units).magnitude
-            if not math.isnan(value):
-                self.columns.setdefault(name, [None] * self.samples)[place] = value
-
-    def result(
-        self, resolver: str, variables: list[Variable], inputs: dict[str, list[Any]], seed: int
-    ) -> UncertainResult:
-        wall, count = self.walls.most_common(1)[0]
-        share = f"{count / self.samples:.1%}"
-        number = self.numbers.get(wall)
-        sentence = f"Wall {number} ({wall}) binds in {share} of {self.samples:,} draws."
-        texts = {v.name: str(v.distribution) for v in variables}
-        found = UncertainResult(
-            feasible=self.feasible == self.samples,
-            assumptions=self.assumptions,
-            binding=None if number is None else Binding(number, wall, None, sentence),
-            resolver=resolver,
-            samples=self.samples,
-            seed=seed,
-            distributions=texts,
-            outputs={name: self._spread(name, values) for name, values in self.columns.items()},
-            shares={
-                name: {word: n / self.samples for word, n in counts.most_common()}
-                for name, counts in self.shares.items()
-                if len(counts) <= _MOST_SHARES
-            },
-            binding_probability={name: n / self.samples for name, n in self.walls.most_common()},
-            feasible_probability=self.feasible / self.samples,
-        )
-        found.assumptions.update(texts)
-        found._facts.resolver = resolver
-        found._draws, found._inputs = self.columns, inputs
-        return found
-
-    def _spread(self, name: str, values: list[Any]) -> Percentiles:
-        known = sorted(value for value in values if value is not None)
-        numbers = [percentile(known, share) for share in PERCENTILES] + [_mean(known)]
-        units = self.units.get(name)
-        if units is not None:
-            numbers = [Quantity(number, units) for number in numbers]
-        return Percentiles(*[*numbers, len(known) / len(values)])
-
-
-def _outputs(outcome: Result) -> Iterator[tuple[str, Any]]:
-    """Numbers, quantities, flags and words of a result; those of a table as ``table.name``."""
-    for name in type(outcome).model_fields:
-        if name in Result.model_fields:
-            continue
-        value = getattr(outcome, name)
-        if isinstance(value, (bool, int, float, str, Quantity)):
-            yield name, value
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                if isinstance(item, (int, float, Quantity)) and not isinstance(item, bool):
-                    yield f"{name}.{key}", item
-
-
-def _word(value: Any) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def percentile(ordered: list[Any], share: float) -> Any:
-    """The percentile of sorted numbers, interpolated between neighbours."""
-    place = (len(ordered) - 1) * share / 100
-    first = math.floor(place)
-    low, high = ordered[first], ordered[min(first + 1, len(ordered) - 1)]
-    part = place - first
-    # Equal neighbours come back as they are, and infinite ones do not become NaN.
-    if low == high or part == 0:
-        return low
-    return high if math.isinf(high) or math.isinf(low) else low + (high - low) * part
-
-
-def _mean(values: list[Any]) -> Any:
-    if values[0] == values[-1]:
-        return values[0]
-    return (
-        math.inf if math.isinf(values[-1]) else -math.inf if math.isinf(values[0]) else math.fsum(values) / len(values)
-    )
