@@ -15,31 +15,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_HOMES: dict[str, tuple[str, ...]] = {
-    "mlsysim.plot.figure": ("Figure",),
-    "mlsysim.plot.charts.roofline": ("plot_roofline", "roofline"),
-    "mlsysim.plot.charts.distributed_roofline": ("distributed_roofline", "plot_distributed_roofline"),
-    "mlsysim.plot.charts.waterfall": ("waterfall",),
-    "mlsysim.plot.charts.tornado": ("tornado",),
-    "mlsysim.plot.charts.heat_map": ("heat_map", "regime_map"),
-    "mlsysim.plot.charts.pareto": ("pareto",),
-    "mlsysim.plot.charts.timeline": ("timeline",),
-    "mlsysim.plot.charts.memory_timeline": ("memory_timeline",),
-    "mlsysim.plot.charts.memory_bar": ("memory_bar",),
-    "mlsysim.plot.charts.scorecard": ("plot_evaluation_scorecard", "scorecard"),
+_HOMES = {
+    "figure": ("Figure",),
+    "charts.roofline": ("plot_roofline", "roofline"),
+    "charts.distributed_roofline": ("distributed_roofline", "plot_distributed_roofline"),
+    "charts.heat_map": ("heat_map", "regime_map"),
+    "charts.scorecard": ("plot_evaluation_scorecard", "scorecard"),
+    **{
+        f"charts.{name}": (name,)
+        for name in ("waterfall", "tornado", "pareto", "timeline", "memory_timeline", "memory_bar")
+    },
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: f"mlsysim.plot.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'mlsysim.plot' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+    globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

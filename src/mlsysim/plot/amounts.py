@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, UnitError
@@ -15,25 +14,9 @@ from mlsysim.plot.svg import clean
 from mlsysim.units.registry import DimensionalityError, Quantity, Unit, format_unit, parse_quantity, ureg
 
 # Units in which values are kept, and the symbol that takes prefixes.
-_BASES = (
-    ("s", "s"),
-    ("byte", "B"),
-    ("flop", "FLOP"),
-    ("flop/s", "FLOP/s"),
-    ("byte/s", "B/s"),
-    ("flop/byte", "FLOP/B"),
-)
+_BASES = {"s": "s", "byte": "B", "flop": "FLOP", "flop/s": "FLOP/s", "byte/s": "B/s", "flop/byte": "FLOP/B"}
 _SMALLEST, _LARGEST = 1e-36, 1e36
 _MOST = 200
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """Labels and their values in one unit, whose symbol is ``unit``."""
-
-    labels: tuple[str, ...]
-    values: tuple[float, ...]
-    unit: str
 
 
 def plain(value: Any, what: str, *, negative: bool = False, zero: bool = True) -> float:
@@ -75,16 +58,11 @@ def sequence(items: Any, what: str) -> list[Any]:
     return listed
 
 
-def _as_quantity(value: Any, unit: Any, what: str) -> Any:
-    if isinstance(value, str) and unit is None:
-        return parse_quantity(value)
-    if isinstance(value, Quantity):
-        return value if unit is None else value.to(unit)
-    if unit is None:
-        unit = ""
-    if not isinstance(unit, (str, Unit)):
-        raise UnitError(f"The unit of the {what} must be a text such as 's', got {unit!r:.60}.")
-    return Quantity(plain(value, what, negative=True), ureg.Unit(unit) if isinstance(unit, str) else unit)
+def fields(item: Any, said: str, *counts: int, **details: Any) -> Any:
+    """An item that has so many fields; else the sentence of what it should be."""
+    if isinstance(item, (str, bytes, Mapping)) or not hasattr(item, "__len__") or len(item) not in counts:
+        raise InputError(f"{said}, got {item!r:.60}.", **details)
+    return item
 
 
 def read_amount(
@@ -95,37 +73,39 @@ def read_amount(
     >>> read_amount("80 GB", "capacity")
     (80000000000.0, 'B')
     """
-    quantity = _as_quantity(value, unit, what)
-    for base, symbol in _BASES:
+    if isinstance(value, str) and unit is None:
+        quantity = parse_quantity(value)
+    elif isinstance(value, Quantity):
+        quantity = value if unit is None else value.to(unit)
+    elif unit is not None and not isinstance(unit, (str, Unit)):
+        raise UnitError(f"The unit of the {what} must be a text such as 's', got {unit!r:.60}.")
+    else:
+        quantity = Quantity(plain(value, what, negative=True), ureg.Unit("" if unit is None else unit))
+    for base, symbol in _BASES.items():
         if quantity.check(ureg.Unit(base).dimensionality):
             return plain(float(quantity.to(base).magnitude), what, negative=negative, zero=zero), symbol
     symbol = format_unit(quantity.units).replace("percent", "%")
     return plain(float(quantity.magnitude), what, negative=negative, zero=zero), symbol
 
 
-def read_parts(parts: Any) -> Amounts:
-    """Pairs (label, amount) or triples (label, number, unit), or a mapping, all of one dimension."""
-    labels, values, unit = [], [], None
+Parts = list[tuple[str, float]]
+
+
+def read_parts(parts: Any) -> tuple[Parts, str]:
+    """Pairs (label, amount) or triples (label, number, unit), or a mapping: labels with values, and the unit of them all."""
+    read: Parts = []
+    unit = None
     for item in sequence(parts, "parts"):
-        if isinstance(item, (str, bytes)) or not hasattr(item, "__len__") or len(item) not in (2, 3):
-            raise InputError(f"Each of the parts is (label, amount) or (label, number, unit), got {item!r:.60}.")
-        label = read_label(item[0])
-        given = item[2] if len(item) == 3 else None
-        value, symbol = read_amount(item[1], f"value of {label[:40]!r}", given)
-        if unit is None:
-            unit = symbol
-        elif symbol != unit:
-            value = _converted(value, symbol, unit, label)
-        labels.append(label)
-        values.append(value)
-    assert unit is not None
-    return Amounts(tuple(labels), tuple(values), unit)
-
-
-def _converted(value: float, symbol: str, unit: str, label: str) -> float:
-    try:
-        return float(Quantity(value, ureg.Unit(symbol)).to(ureg.Unit(unit)).magnitude)
-    except (DimensionalityError, UnitError):
-        raise UnitError(
-            f"{label[:60]!r} is in {symbol or 'no unit'}, but the parts before it are in {unit or 'no unit'}."
-        ) from None
+        label, value, *given = fields(item, "Each of the parts is (label, amount) or (label, number, unit)", 2, 3)
+        label = read_label(label)
+        number, symbol = read_amount(value, f"value of {label[:40]!r}", *given)
+        unit = symbol if unit is None else unit
+        if symbol != unit:
+            try:
+                number = float(Quantity(number, ureg.Unit(symbol)).to(ureg.Unit(unit)).magnitude)
+            except (DimensionalityError, UnitError):
+                raise UnitError(
+                    f"{label[:60]!r} is in {symbol or 'no unit'}, but the parts before it are in {unit or 'no unit'}."
+                ) from None
+        read.append((label, number))
+    return read, unit or ""

@@ -37,11 +37,9 @@ def scorecard_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure:
     """The walls that were asked, and what was found at each."""
     rows = []
     for score in answer.scorecard:
-        if score.status == "not asked":
-            continue
-        text = "; ".join(filter(None, (score.value, score.note)))
-        words = f"Fails. {text}" if score.status == "fails" else text
-        rows.append((score.wall, score.load, words or "binds"))
+        if score.status != "not asked":
+            text = "; ".join(filter(None, (score.value, score.note)))
+            rows.append((score.wall, score.load, (f"Fails. {text}" if score.status == "fails" else text) or "binds"))
     return scorecard(rows, binding=answer.binding.wall, title=title, width=width)
 
 
@@ -51,50 +49,36 @@ def roofline_of(answers: Named, *, title: str | None = None, width: int = WIDE) 
     points = []
     for name, answer in answers:
         for point in answer.roofline:
+            chip = point["peak_flops"], point["bandwidth"]
             label = f"{point['chip']}, {point['precision']}"
-            peak, bandwidth = quantity(point["peak_flops"], "flop/s"), quantity(point["bandwidth"], "byte/s")
-            roofs.setdefault((point["peak_flops"], point["bandwidth"]), (label, peak, bandwidth))
+            roofs.setdefault(chip, (label, quantity(chip[0], "flop/s"), quantity(chip[1], "byte/s")))
             if point["intensity"] > 0 and point["achieved"] > 0:
                 where = quantity(point["intensity"], "flop/byte"), quantity(point["achieved"], "flop/s")
                 points.append((f"{point['label']} ({name})" if name else point["label"], *where))
     if not roofs:
         return None
-    drawn = _distinct(list(roofs.values()))
-    title = title or "Roofline of " + " and ".join(label for label, _, _ in drawn)
-    return roofline(roofs=drawn, points=points, title=title, width=width)
-
-
-def _distinct(roofs: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
-    """A hypothetical chip has the name of the one that it was made from; the second of a name says so."""
-    seen: set[str] = set()
-    out = []
-    for label, peak, bandwidth in roofs:
-        out.append((f"{label}, edited" if label in seen else label, peak, bandwidth))
-        seen.add(label)
-    return out
+    # A hypothetical chip has the name of the one that it was made from; the second of a name says so.
+    names = [label for label, _, _ in roofs.values()]
+    labels = [f"{label}, edited" if label in names[:k] else label for k, label in enumerate(names)]
+    drawn = [(label, *roof[1:]) for label, roof in zip(labels, roofs.values(), strict=True)]
+    return roofline(roofs=drawn, points=points, title=title or f"Roofline of {' and '.join(labels)}", width=width)
 
 
 def time_of(answer: Answer, *, whole: str = "", title: str, width: int = WIDE) -> Figure | None:
     """Where the time of a step, a request or a pass goes; ``whole`` is what that is called."""
-    parts = [(part.label, quantity(part.value, "s")) for part in answer.time_parts if part.value > 0]
-    if not parts:
-        return None
+    parts = [(part.label, part.value, "s") for part in answer.time_parts if part.value > 0]
     text = answer.metric("latency").text
-    return waterfall(parts, total_label=whole or _WHOLE[answer.task], total_text=text, title=title, width=width)
+    named = {"total_label": whole or _WHOLE[answer.task], "total_text": text, "title": title}
+    return waterfall(parts, **named, width=width) if parts else None
 
 
 def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:
     """What fills the memory of one accelerator, a bar for each answer."""
-    bars = [
-        (
-            name,
-            [(part.label, quantity(part.value, "byte")) for part in answer.memory.parts],
-            quantity(answer.memory.capacity, "byte"),
-            answer.metric("memory").text,
-        )
-        for name, answer in answers
-        if answer.memory is not None and answer.memory.parts
-    ]
+    bars = []
+    for name, answer in answers:
+        if answer.memory is not None and answer.memory.parts:
+            parts = [(part.label, part.value, "byte") for part in answer.memory.parts]
+            bars.append((name, parts, quantity(answer.memory.capacity, "byte"), answer.metric("memory").text))
     return memory_bar(bars, title=title, width=width) if bars else None
 
 
@@ -107,14 +91,5 @@ def tornado_of(
         missing = [word for word, side in zip(("less", "more"), sides, strict=True) if side is None]
         remark = f" (10 % {' and '.join(missing)} no longer fits)" if missing else ""
         rows.append((HARDWARE[name] + remark, 100 * (sides[0] or 0.0), 100 * (sides[1] or 0.0)))
-    if not rows:
-        return None
-    return tornado(
-        rows,
-        base=0,
-        unit="percent",
-        axis=f"Change of {answer.metric(answer.main).label.lower()}",
-        names=("10 % less of it", "10 % more of it"),
-        title=title,
-        width=width,
-    )
+    axis, names = f"Change of {answer.metric(answer.main).label.lower()}", ("10 % less of it", "10 % more of it")
+    return tornado(rows, base=0, unit="percent", axis=axis, names=names, title=title, width=width) if rows else None

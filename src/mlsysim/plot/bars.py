@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from mlsysim.plot.frame import BODY, PAD, SMALL, linear_scale, x_axis
+from mlsysim.plot.frame import BODY, PAD, SMALL, x_axis
+from mlsysim.plot.scale import linear_scale
 from mlsysim.plot.svg import LINE, Box, Drawing, fit, measure, wrap
 
-_PHONE = 500.0
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A bar from low to high in the colour and hatch of a series, with the text behind it.
-
-    ``also`` is a second bar of the same row, (low, high, series).
-    """
+class Row(NamedTuple):
+    """Bars (from, to, series) in the colours and hatches of their series, with a text behind them; a bold one is plain."""
 
     label: str
-    low: float
-    high: float
     value: str
-    series: int
+    bars: Sequence[tuple[float, float, int]]
     bold: bool = False
-    hatched: bool = True
-    also: tuple[float, float, int] | None = None
 
 
 def paint_rows(
@@ -35,66 +26,35 @@ def paint_rows(
 
     ``linked`` joins the end of a bar with the beginning of the next. Returns where the rest begins.
     """
-    narrow = d.width < _PHONE
     value_room = max(measure(row.value, SMALL, row.bold) for row in rows) + 8
-    value_room = min(value_room, d.width * (0.46 if narrow else 0.34))
-    longest = max(measure(row.label, BODY, row.bold) for row in rows)
-    names = 0.0 if narrow else min(longest, d.width * 0.32) + 10
-    plot_left, plot_right = PAD + names, d.width - PAD - value_room
-    lines = {row: [row.label] if narrow else wrap(row.label, BODY, names - 10, 2, row.bold) for row in rows}
-    extents = [value for row in rows for value in (row.low, row.high, *(row.also[:2] if row.also else ()))]
-    scale = linear_scale(min([origin, *extents]), max([origin, *extents]), plot_left, plot_right)
-    tops: list[float] = []
-    height = 16.0 if narrow else 18.0
-    cursor = y + 2
-    for row in rows:
-        above = LINE * BODY + 1 if narrow else 0.0
+    value_room = min(value_room, d.width * (0.46 if d.narrow else 0.34))
+    names = 0.0 if d.narrow else min(max(measure(row.label, BODY, row.bold) for row in rows), d.width * 0.32) + 10
+    lines = [[row.label] if d.narrow else wrap(row.label, BODY, names - 10, 2, row.bold) for row in rows]
+    height, above = (16.0, LINE * BODY + 1) if d.narrow else (18.0, 0.0)
+    tops, cursor = [], y + 2
+    for wrapped in lines:
         tops.append(cursor + above)
-        cursor += above + max(height, 0 if narrow else len(lines[row]) * LINE * BODY) + 8
-    plot = Box(plot_left, y, plot_right, cursor - 2)
+        cursor += above + max(height, 0 if d.narrow else len(wrapped) * LINE * BODY) + 8
+    plot = Box(PAD + names, y, d.width - PAD - value_room, cursor - 2)
+    extents = [origin, *(end for row in rows for bar in row.bars for end in bar[:2])]
+    scale = linear_scale(min(extents), max(extents), plot.left, plot.right)
     after = x_axis(d, scale, plot, title, unit)
     d.line(scale(origin), plot.top, scale(origin), plot.bottom, "zero")
     for k, (row, top) in enumerate(zip(rows, tops, strict=True)):
-        _row(d, row, scale, top, height, lines[row], names, value_room, plot)
+        right = plot.left
+        for low, high, series in row.bars:
+            left, end = sorted((scale(low), scale(high)))
+            hatch, tip = 0 if row.bold else series, f"{row.label}: {row.value}"
+            d.rect(left, top, max(end - left, 1.0), height, f"f{series % 8} edge", radius=1.5, hatch=hatch, tip=tip)
+            right = max(right, end)
+        if d.narrow:
+            d.text(PAD, top - 4, row.label, BODY, "ink halo", bold=row.bold, room=d.width - 2 * PAD)
+        for number, line in enumerate([] if d.narrow else lines[k]):
+            base = top + height / 2 - len(lines[k]) * LINE * BODY / 2 + number * LINE * BODY + BODY
+            d.text(plot.left - 10, base, line, BODY, anchor="end", bold=row.bold)
+        shown = fit(row.value, SMALL, value_room - 8, row.bold)
+        d.text(right + 6, top + height / 2 + 4, shown, SMALL, "ink halo", bold=row.bold)
         if linked and k + 2 < len(rows):
-            x = scale(row.high)
+            x = scale(row.bars[0][1])
             d.line(x, top + height, x, tops[k + 1], "leader")
     return after
-
-
-def _row(
-    d: Drawing,
-    row: Row,
-    scale: object,
-    top: float,
-    height: float,
-    lines: list[str],
-    names: float,
-    value_room: float,
-    plot: Box,
-) -> None:
-    assert callable(scale)
-    bars = [(row.low, row.high, row.series)] + ([row.also] if row.also else [])
-    right = plot.left
-    for low, high, series in bars:
-        left, end = sorted((scale(low), scale(high)))
-        d.rect(
-            left,
-            top,
-            max(end - left, 1.0),
-            height,
-            f"f{series % 8} edge",
-            radius=1.5,
-            hatch=series if row.hatched else 0,
-            tip=f"{row.label}: {row.value}",
-        )
-        right = max(right, end)
-    if names:
-        block = len(lines) * LINE * BODY
-        for number, line in enumerate(lines):
-            base = top + height / 2 - block / 2 + number * LINE * BODY + BODY
-            d.text(plot.left - 10, base, line, BODY, anchor="end", bold=row.bold)
-    else:
-        d.text(PAD, top - 4, row.label, BODY, "ink halo", bold=row.bold, room=d.width - 2 * PAD)
-    shown = fit(row.value, SMALL, value_room - 8, row.bold)
-    d.text(right + 6, top + height / 2 + 4, shown, SMALL, "ink halo", bold=row.bold)

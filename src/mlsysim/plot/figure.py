@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.plot.frame import heading
 from mlsysim.plot.svg import Drawing
 
 NARROWEST, WIDEST = 300, 2000
 WIDE, PHONE = 720, 360
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Figure:
     """A chart. In a notebook it shows itself.
 
     ``svg()`` gives the same bytes for the same input. A chart is laid out for a width: text keeps its size, so that a
     narrow one is readable on a phone, while scaling a wide one down would not be. ``html()`` holds both.
+
+    Each kind of chart has its data as fields, and says ``alt``, ``body`` and ``axes``.
     """
 
     title: str
-    alt: str
-    _paint: Callable[[float], Drawing] = field(repr=False)
-    _axes: Callable[[Any], None] = field(repr=False)
+    subtitle: str = ""
     width: int = WIDE
 
     def __post_init__(self) -> None:
         _check_width(self.width)
+
+    def __repr__(self) -> str:
+        return f"Figure(title={self.title!r}, alt={self.alt!r}, width={self.width!r})"
+
+    @property
+    def alt(self) -> str:
+        """The chart in words."""
+        raise NotImplementedError
+
+    def body(self, d: Drawing, y: float) -> float:
+        """Draw what is below the heading, from y on; returns where it ends."""
+        raise NotImplementedError
+
+    def axes(self, ax: Any) -> None:
+        """Draw the same data on Matplotlib axes."""
+        raise NotImplementedError
+
+    def _paint(self, width: float) -> Drawing:
+        d = Drawing(width)
+        d.height = round(self.body(d, heading(d, self.title, self.subtitle)) + 8)
+        return d
 
     @property
     def height(self) -> float:
@@ -75,7 +96,7 @@ class Figure:
         figure = module.Figure(figsize=(self.width / 96, max(self.height, 200.0) / 96), dpi=96, layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(self.title, loc="left", wrap=True)
-        self._axes(axes)
+        self.axes(axes)
         return figure
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
-from mlsysim.plot.scale import Linear, Log, axis_unit, linear_ticks, log_ticks, number, tick_texts
+from mlsysim.plot.scale import Linear
 from mlsysim.plot.svg import ASCENT, LINE, Box, Drawing, clean, measure, wrap
 
 PAD = 16.0
@@ -26,8 +26,7 @@ def heading(d: Drawing, title: str, subtitle: str = "") -> float:
     return y + 8
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEntry:
+class KeyEntry(NamedTuple):
     """One line of a key: ``kind`` is fill, line, marker, wash, void, frame or limit; ``series`` its colour, hatch, dash and shape."""
 
     label: str
@@ -54,20 +53,19 @@ def key(d: Drawing, y: float, entries: Sequence[KeyEntry]) -> float:
 
 def _sample(d: Drawing, entry: KeyEntry, x: float, y: float) -> None:
     colour = entry.series % 8
-    if entry.kind == "line":
-        d.line(x, y + 7, x + 15, y + 7, f"l{colour}")
-    elif entry.kind == "marker":
-        d.marker(entry.series, x + 7.5, y + 7, 4.5, f"f{colour}")
-    elif entry.kind == "void":
-        d.rect(x + 0.5, y + 1.5, 14, 11, "void")
-    elif entry.kind == "wash":
-        d.rect(x, y + 2, 15, 11, f"f{colour} wash")
-    elif entry.kind == "frame":
-        d.rect(x + 1, y + 2, 13, 10, "mark", radius=3)
-    elif entry.kind == "limit":
-        d.line(x, y + 7, x + 15, y + 7, "limit")
-    else:
-        d.rect(x, y + 1, 15, 12, f"f{colour}", radius=2, hatch=entry.series)
+    match entry.kind:
+        case "line" | "limit":
+            d.line(x, y + 7, x + 15, y + 7, f"l{colour}" if entry.kind == "line" else "limit")
+        case "marker":
+            d.marker(entry.series, x + 7.5, y + 7, 4.5, f"f{colour}")
+        case "void":
+            d.rect(x + 0.5, y + 1.5, 14, 11, "void")
+        case "wash":
+            d.rect(x, y + 2, 15, 11, f"f{colour} wash")
+        case "frame":
+            d.rect(x + 1, y + 2, 13, 10, "mark", radius=3)
+        case _:
+            d.rect(x, y + 1, 15, 12, f"f{colour}", radius=2, hatch=entry.series)
 
 
 def notes(d: Drawing, y: float, lines: Sequence[str], most: int = 40) -> float:
@@ -79,43 +77,30 @@ def notes(d: Drawing, y: float, lines: Sequence[str], most: int = 40) -> float:
     return y + 4 if lines else y
 
 
-def finish(d: Drawing, y: float) -> Drawing:
-    """Close the page below y."""
-    d.height = round(y + 8)
-    return d
+def with_unit(title: str, unit: str) -> str:
+    """The title of an axis with its unit behind it."""
+    return f"{title} ({unit})" if unit else title
 
 
-def linear_scale(low: float, high: float, start: float, end: float) -> Linear:
-    """A scale that has an extent even where all values are equal."""
-    if high - low <= 1e-12 * max(abs(low), abs(high)):
-        spread = abs(high) * 0.5 or 1.0
-        low, high = low - spread, high + spread
-    return Linear(low, high, start, end)
+def axis_title(d: Drawing, y: float, title: str, unit: str, plot: Box | None = None) -> float:
+    """The title of an axis: of x centred under the plot where it fits there; of y upright, above its ticks, at the left.
+
+    Returns where the rest begins.
+    """
+    for line in wrap(with_unit(title, unit), SMALL + 0.5, d.width - 2 * PAD, 2):
+        x = PAD
+        if plot is not None:
+            width = measure(line, SMALL + 0.5)
+            x = min(max((plot.left + plot.right - width) / 2, PAD), d.width - PAD - width)
+        d.text(x, y + ASCENT * 11.5, line, SMALL + 0.5)
+        y += LINE * 11.5
+    return y + 8
 
 
-def log_scale(low: float, high: float, start: float, end: float) -> Log:
-    """A logarithmic scale of at least one decade."""
-    if high < low * 10:
-        middle = (low * high) ** 0.5
-        low, high = middle / 10**0.5, middle * 10**0.5
-    return Log(low, high, start, end)
-
-
-def ticks_of(scale: Linear | Log, unit: str, most: int) -> tuple[list[float], list[str], str]:
-    """Values, their texts, and the symbol of the unit in which these are."""
-    if isinstance(scale, Log):
-        values = log_ticks(scale.low, scale.high, most)
-        return values, [number(value) for value in values], unit
-    factor, symbol = axis_unit(max(abs(scale.low), abs(scale.high)), unit)
-    values = [tick / factor for tick in linear_ticks(scale.low * factor, scale.high * factor, most)]
-    return values, tick_texts(values, factor), symbol
-
-
-def x_axis(d: Drawing, scale: Linear | Log, plot: Box, title: str, unit: str, *, grid: bool = True) -> float:
+def x_axis(d: Drawing, scale: Linear, plot: Box, title: str, unit: str, *, grid: bool = True) -> float:
     """Ticks and title below the plot; returns where the rest begins."""
-    texts: list[str] = []
     for most in (8, 6, 5, 4, 3, 2, 1):
-        values, texts, symbol = ticks_of(scale, unit, most)
+        values, texts, symbol = scale.ticks(unit, most)
         boxes = [_tick_box(scale(value), text, plot, d.width) for value, text in zip(values, texts, strict=True)]
         if all(not one.meets(other, 8) for one, other in pairwise(boxes)):
             break
@@ -135,28 +120,18 @@ def _tick_box(x: float, text: str, plot: Box, page: float) -> Box:
     return Box(x - half, plot.bottom, x + half, plot.bottom + SMALL)
 
 
-def axis_title(d: Drawing, y: float, title: str, unit: str, plot: Box) -> float:
-    """The title of the x axis, centred under the plot where it fits there; returns where the rest begins."""
-    text = f"{title} ({unit})" if unit else title
-    room = d.width - 2 * PAD
-    for line in wrap(text, SMALL + 0.5, room, 2):
-        width = measure(line, SMALL + 0.5)
-        x = min(max((plot.left + plot.right - width) / 2, PAD), d.width - PAD - width)
-        d.text(x, y + ASCENT * 11.5, line, SMALL + 0.5)
-        y += LINE * 11.5
-    return y + 8
+ScaleOf = Callable[[float, float], Linear]
+"""The scale of an axis between two places of the page."""
 
 
-def y_ticks(
-    scale_of: Callable[[float, float], Linear | Log], unit: str, height: float
-) -> tuple[list[float], list[str], str, float]:
-    """Ticks of a y axis of that height, and the width that their texts take."""
-    values, texts, symbol = ticks_of(scale_of(height, 0.0), unit, max(2, int(height / 38)))
-    return values, texts, symbol, max((measure(text, SMALL) for text in texts), default=0.0)
+def y_ticks(scale_of: ScaleOf, unit: str, height: float) -> tuple[list[float], list[str], str, float]:
+    """Values, texts and unit of the ticks of a y axis of that height, and where the plot beside them begins."""
+    values, texts, symbol = scale_of(height, 0.0).ticks(unit, max(2, int(height / 38)))
+    return values, texts, symbol, PAD + max((measure(text, SMALL) for text in texts), default=0.0) + 8
 
 
-def y_axis(d: Drawing, scale: Linear | Log, plot: Box, values: Sequence[float], texts: Sequence[str]) -> None:
-    """Ticks left of the plot. The title stands above the plot, where it can be read (see :func:`y_title`)."""
+def y_axis(d: Drawing, scale: Linear, plot: Box, values: Sequence[float], texts: Sequence[str]) -> None:
+    """Ticks left of the plot. The title stands above the plot, where it can be read."""
     for value, text in zip(values, texts, strict=True):
         y = scale(value)
         d.line(plot.left, y, plot.right, y, "grid")
@@ -164,13 +139,17 @@ def y_axis(d: Drawing, scale: Linear | Log, plot: Box, values: Sequence[float], 
     d.line(plot.left, plot.top, plot.left, plot.bottom, "axis")
 
 
-def y_title(d: Drawing, y: float, title: str, unit: str) -> float:
-    """The title of the y axis, upright, above its ticks; returns where the plot may begin."""
-    text = f"{title} ({unit})" if unit else title
-    for line in wrap(text, SMALL + 0.5, d.width - 2 * PAD, 2):
-        d.text(PAD, y + ASCENT * 11.5, line, SMALL + 0.5)
-        y += LINE * 11.5
-    return y + 8
+def plane(
+    d: Drawing, y: float, height: float, across: tuple[ScaleOf, str, str], up: tuple[ScaleOf, str, str]
+) -> tuple[Box, Linear, Linear, float]:
+    """Both axes, each given as (scale, title, unit): the plot between them, their scales, and where the rest begins."""
+    values, texts, symbol, left = y_ticks(up[0], up[2], height)
+    y = axis_title(d, y, up[1], symbol)
+    plot = Box(left, y, d.width - PAD, y + height)
+    x_scale, y_scale = across[0](plot.left, plot.right), up[0](plot.bottom, plot.top)
+    y = x_axis(d, x_scale, plot, *across[1:])
+    y_axis(d, y_scale, plot, values, texts)
+    return plot, x_scale, y_scale, y
 
 
 def in_sentence(title: str) -> str:

@@ -7,9 +7,12 @@ before is chosen. What finds no place is handed back, for the caller to name it 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
-from mlsysim.plot.svg import ASCENT, DESCENT, Box, measure
+from mlsysim.plot.svg import ASCENT, DESCENT, Box, Drawing, measure
 
 _REACH = (9.0, 16.0, 26.0, 40.0, 58.0, 80.0)
 # What it costs to lie on a line, or to have a leader across a label, in pixels of distance.
@@ -20,8 +23,7 @@ _DIRECTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Where a label goes: left end and baseline, its box, and the end of a leader line where it is not close by."""
 
     x: float
@@ -40,21 +42,30 @@ class Placer:
     texts: list[Box] = field(default_factory=list)
     gap: float = 2.0
 
-    def block(self, box: Box) -> None:
-        """Keep labels off a box."""
-        self.taken.append(box)
+    def block(self, x: float, y: float, reach: float) -> None:
+        """Keep labels off a point."""
+        self.taken.append(Box(x - reach, y - reach, x + reach, y + reach))
 
-    def block_line(self, x1: float, y1: float, x2: float, y2: float) -> None:
-        """Keep labels off a straight line where there is another place."""
-        self.lines.append((x1, y1, x2, y2))
+    def block_path(self, points: Iterable[tuple[float, float]]) -> None:
+        """Keep labels off straight lines where there is another place."""
+        self.lines += [(*one, *other) for one, other in pairwise(points)]
 
-    def place(self, x: float, y: float, text: str, size: float, bold: bool = False) -> Placed | None:
+    def label(self, d: Drawing, x: float, y: float, text: str, size: float, cls: str = "ink halo") -> bool:
+        """Write a label beside its point, with a leader where it is not close; whether there was a place."""
+        place = self.place(x, y, text, size)
+        if place is None:
+            return False
+        if place.leader:
+            d.line(x, y, *place.leader, "leader")
+        d.text(place.x, place.baseline, text, size, cls)
+        return True
+
+    def place(self, x: float, y: float, text: str, size: float) -> Placed | None:
         """The cheapest place beside the point: near, off lines, and with a leader that runs through no other label."""
-        width = measure(text, size, bold)
-        height = (ASCENT + DESCENT) * size
+        width, height = measure(text, size), (ASCENT + DESCENT) * size
         best: tuple[float, Placed] | None = None
         for reach in _REACH:
-            if best is not None and best[0] <= reach:
+            if best and best[0] <= reach:
                 break
             for right, down in _DIRECTIONS:
                 left = x + right * reach + (0 if right > 0 else -width if right < 0 else -width / 2)
@@ -74,12 +85,11 @@ class Placer:
                     )
                 if best is None or cost < best[0]:
                     best = cost, Placed(left, top + ASCENT * size, box, leader)
-        return None if best is None else self._keep(best[1])
-
-    def _keep(self, found: Placed) -> Placed:
-        self.taken.append(found.box)
-        self.texts.append(found.box)
-        return found
+        if best is None:
+            return None
+        self.taken.append(best[1].box)
+        self.texts.append(best[1].box)
+        return best[1]
 
 
 def _crosses(line: tuple[float, float, float, float], box: Box) -> bool:

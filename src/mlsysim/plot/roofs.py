@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from mlsysim.plot.figure import Figure
-from mlsysim.plot.frame import (
-    BODY,
-    PAD,
-    SMALL,
-    KeyEntry,
-    finish,
-    heading,
-    key,
-    log_scale,
-    notes,
-    x_axis,
-    y_axis,
-    y_ticks,
-    y_title,
-)
+from mlsysim.plot.frame import BODY, SMALL, KeyEntry, key, notes, plane
 from mlsysim.plot.labels import Placer
-from mlsysim.plot.scale import amount
+from mlsysim.plot.scale import amount, log_scale
 from mlsysim.plot.svg import Box, Drawing, fit
 
 
-@dataclass(frozen=True, slots=True)
-class Roof:
+class Roof(NamedTuple):
     """A flat roof (FLOP/s) and the slope that leads up to it (B/s)."""
 
     label: str
@@ -54,133 +39,87 @@ class Roof:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OperatingPoint:
+class OperatingPoint(NamedTuple):
     """A workload: its intensity (FLOP/B) and what it reaches (FLOP/s)."""
 
     label: str
     intensity: float
     performance: float
 
+    @property
+    def place(self) -> str:
+        return f"{amount(self.performance, 'FLOP/s')} at {amount(self.intensity, 'FLOP/B')}"
 
-@dataclass(frozen=True)
-class RoofChart:
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RoofChart(Figure):
     """All that a roofline shows. ``ceiling`` is the fraction of the peak that was taken to be reachable."""
 
-    title: str
-    subtitle: str
     x_title: str
-    roofs: tuple[Roof, ...]
-    points: tuple[OperatingPoint, ...]
+    roofs: list[Roof]
+    points: list[OperatingPoint]
     ceiling: float | None = None
 
-    def figure(self, width: int) -> Figure:
-        """The chart as a figure."""
-        return Figure(self.title, self.describe(), self.paint, self.axes, width)
-
-    def describe(self) -> str:
-        """The chart in words."""
-        said = [
-            f"Log-log chart of attainable FLOP/s over {self.x_title.lower()}.",
-            *(f"{r.sentence}." for r in self.roofs),
-        ]
+    @property
+    def alt(self) -> str:
+        said = [f"Log-log chart of attainable FLOP/s over {self.x_title.lower()}."]
+        said += [f"{roof.sentence}." for roof in self.roofs]
+        first = self.roofs[0]
         for point in self.points:
-            roof = self.roofs[0]
-            bound = "slope" if point.intensity < roof.ridge else "flat roof"
-            said.append(
-                f"{point.label}: {amount(point.performance, 'FLOP/s')} at {amount(point.intensity, 'FLOP/B')}, "
-                f"under the {bound} of {roof.label}."
-            )
+            bound = "slope" if point.intensity < first.ridge else "flat roof"
+            said.append(f"{point.label}: {point.place}, under the {bound} of {first.label}.")
         return " ".join(said)
 
     def _range(self) -> tuple[float, float, float, float]:
         ridges = [roof.ridge for roof in self.roofs]
-        intensities = [point.intensity for point in self.points]
-        low = min([min(ridges) / 30, *(value / 3 for value in intensities)])
-        high = max([max(ridges) * 12, *(value * 3 for value in intensities)])
-        reached = [point.performance for point in self.points]
-        bottom = min([*(roof.at(low) for roof in self.roofs), *(value / 2 for value in reached)])
-        top = max([*(roof.peak for roof in self.roofs), *reached]) * 3
+        low = min([min(ridges) / 30, *(point.intensity / 3 for point in self.points)])
+        high = max([max(ridges) * 12, *(point.intensity * 3 for point in self.points)])
+        bottom = min([*(roof.at(low) for roof in self.roofs), *(point.performance / 2 for point in self.points)])
+        top = max([*(roof.peak for roof in self.roofs), *(point.performance for point in self.points)]) * 3
         return low, high, bottom, top
 
-    def paint(self, width: float) -> Drawing:
-        """Lay the chart out for a width."""
-        d = Drawing(width)
+    def body(self, d: Drawing, y: float) -> float:
         low, high, bottom, top = self._range()
-        y = heading(d, self.title, self.subtitle)
         y = key(d, y, [KeyEntry(roof.sentence, k, "line") for k, roof in enumerate(self.roofs)])
-        y = y_title(d, y + 2, "Performance", "FLOP/s")
-        height = 300.0 if width < 500 else 330.0
-        values, texts, _, margin = y_ticks(lambda a, b: log_scale(bottom, top, a, b), "", height)
-        plot = Box(PAD + margin + 8, y, width - PAD, y + height)
-        across = log_scale(low, high, plot.left, plot.right)
-        up = log_scale(bottom, top, plot.bottom, plot.top)
-        y = x_axis(d, across, plot, self.x_title, "FLOP/B")
-        y_axis(d, up, plot, values, texts)
+        sides = (
+            (partial(log_scale, low, high), self.x_title, "FLOP/B"),
+            (partial(log_scale, bottom, top), "Performance", "FLOP/s"),
+        )
+        plot, across, up, y = plane(d, y + 2, 300.0 if d.narrow else 330.0, *sides)
         placer = Placer(Box(plot.left + 2, plot.top + 1, plot.right - 1, plot.bottom - 2))
         for k, roof in enumerate(self.roofs):
             corners = [(low, roof.at(low)), (roof.ridge, roof.peak), (high, roof.peak)]
             drawn = [(across(x), up(value)) for x, value in corners]
             d.polyline(drawn, f"l{k % 8}")
-            for one, other in pairwise(drawn):
-                placer.block_line(*one, *other)
-        if self.ceiling is not None:
-            self._ceiling(d, across, up, high, placer)
-        for k, point in enumerate(self.points):
-            px, py = across(point.intensity), up(point.performance)
-            tip = f"{point.label}: {amount(point.performance, 'FLOP/s')} at {amount(point.intensity, 'FLOP/B')}"
-            d.marker(k, px, py, 5, f"f{(k + len(self.roofs)) % 8} edge", tip)
-            placer.block(Box(px - 6, py - 6, px + 6, py + 6))
-        missing = self._point_labels(d, across, up, placer, plot)
-        self._ridge_labels(d, across, up, placer)
-        y = notes(d, y, ["Also shown: " + "; ".join(missing) + "."] if missing else [])
-        return finish(d, y)
-
-    def _ceiling(self, d: Drawing, across: Any, up: Any, high: float, placer: Placer) -> None:
-        assert self.ceiling is not None
-        for k, roof in enumerate(self.roofs):
-            reachable = roof.peak * self.ceiling
-            start = across(reachable / roof.bandwidth), up(reachable)
-            end = across(high), up(reachable)
-            d.line(*start, *end, f"l{k % 8} ceiling")
-            placer.block_line(*start, *end)
-
-    def _point_labels(self, d: Drawing, across: Any, up: Any, placer: Placer, plot: Box) -> list[str]:
+            placer.block_path(drawn)
+        for k, roof in enumerate(self.roofs if self.ceiling is not None else ()):
+            reachable = roof.peak * (self.ceiling or 1.0)
+            ends = [(across(x), up(reachable)) for x in (reachable / roof.bandwidth, high)]
+            d.line(*ends[0], *ends[1], f"l{k % 8} ceiling")
+            placer.block_path(ends)
+        where = [(across(point.intensity), up(point.performance)) for point in self.points]
+        for k, (point, at) in enumerate(zip(self.points, where, strict=True)):
+            d.marker(k, *at, 5, f"f{(k + len(self.roofs)) % 8} edge", f"{point.label}: {point.place}")
+            placer.block(*at, 6)
+        room = min(230.0, (plot.right - plot.left) * 0.6)
         missing = []
-        for point in self.points:
-            shown = fit(point.label, BODY, min(230.0, (plot.right - plot.left) * 0.6))
-            px, py = across(point.intensity), up(point.performance)
-            place = placer.place(px, py, shown, BODY)
-            if place is None:
-                missing.append(
-                    f"{point.label} ({amount(point.performance, 'FLOP/s')} at {amount(point.intensity, 'FLOP/B')})"
-                )
-                continue
-            if place.leader:
-                d.line(px, py, *place.leader, "leader")
-            d.text(place.x, place.baseline, shown, BODY, "ink halo")
-        return missing
-
-    def _ridge_labels(self, d: Drawing, across: Any, up: Any, placer: Placer) -> None:
+        for point, at in zip(self.points, where, strict=True):
+            if not placer.label(d, *at, fit(point.label, BODY, room), BODY):
+                missing.append(f"{point.label} ({point.place})")
         for roof in self.roofs:
-            x, y = across(roof.ridge), up(roof.peak)
-            text = f"ridge {amount(roof.ridge, 'FLOP/B')}"
-            place = placer.place(x, y, text, SMALL)
-            d.marker(3, x, y, 3.5, "inkfill", f"{roof.label}: {text}")
-            if place is not None:
-                if place.leader:
-                    d.line(x, y, *place.leader, "leader")
-                d.text(place.x, place.baseline, text, SMALL, "muted halo")
+            ridge, text = (across(roof.ridge), up(roof.peak)), f"ridge {amount(roof.ridge, 'FLOP/B')}"
+            d.marker(3, *ridge, 3.5, "inkfill", f"{roof.label}: {text}")
+            placer.label(d, *ridge, text, SMALL, "muted halo")
+        return notes(d, y, ["Also shown: " + "; ".join(missing) + "."] if missing else [])
 
     def axes(self, ax: Any) -> None:
-        """The same on Matplotlib axes."""
         low, high, bottom, top = self._range()
         for roof in self.roofs:
             xs = [low, roof.ridge, high]
             ax.plot(xs, [roof.at(x) for x in xs], label=roof.sentence)
         for k, point in enumerate(self.points):
             ax.plot([point.intensity], [point.performance], linestyle="none", marker="os^DvPX*"[k % 8])
-            ax.annotate(point.label, (point.intensity, point.performance), xytext=(6, 4), textcoords="offset points")
+            ax.annotate(point.label, point[1:], xytext=(6, 4), textcoords="offset points")
         ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
         ax.set(xlabel=f"{self.x_title} (FLOP/B)", ylabel="Performance (FLOP/s)")
         ax.legend(loc="lower right", fontsize="small")

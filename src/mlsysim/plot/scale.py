@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_PREFIXES = dict(zip(range(-5, 9), ("f", "p", "n", "µ", "m", "", "k", "M", "G", "T", "P", "E", "Z", "Y"), strict=True))
+_PREFIXES = dict(zip(range(-5, 9), (*"fpnµm", "", *"kMGTPEZY"), strict=True))
 _PREFIXED = {"B", "FLOP", "FLOP/s", "B/s", "W", "J", "Wh", "token/s"}
 _LONG_TIMES = ((172800.0, 86400.0, "d"), (7200.0, 3600.0, "h"), (600.0, 60.0, "min"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Linear:
     """Values from low to high on the page from start to end."""
 
@@ -23,19 +23,40 @@ class Linear:
     def __call__(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
+    def ticks(self, unit: str, most: int) -> tuple[list[float], list[str], str]:
+        """Values, their texts, and the symbol of the unit in which these are."""
+        factor, symbol = axis_unit(max(abs(self.low), abs(self.high)), unit)
+        values = [tick / factor for tick in linear_ticks(self.low * factor, self.high * factor, most)]
+        return values, tick_texts(values, factor), symbol
 
-@dataclass(frozen=True, slots=True)
-class Log:
+
+class Log(Linear):
     """The same for the logarithm of positive values."""
-
-    low: float
-    high: float
-    start: float
-    end: float
 
     def __call__(self, value: float) -> float:
         share = math.log10(value / self.low) / math.log10(self.high / self.low)
         return self.start + share * (self.end - self.start)
+
+    def ticks(self, unit: str, most: int) -> tuple[list[float], list[str], str]:
+        """The same at powers of ten."""
+        values = log_ticks(self.low, self.high, most)
+        return values, [number(value) for value in values], unit
+
+
+def linear_scale(low: float, high: float, start: float, end: float) -> Linear:
+    """A scale that has an extent even where all values are equal."""
+    if high - low <= 1e-12 * max(abs(low), abs(high)):
+        spread = abs(high) * 0.5 or 1.0
+        low, high = low - spread, high + spread
+    return Linear(low, high, start, end)
+
+
+def log_scale(low: float, high: float, start: float, end: float) -> Log:
+    """A logarithmic scale of at least one decade."""
+    if high < low * 10:
+        middle = (low * high) ** 0.5
+        low, high = middle / 10**0.5, middle * 10**0.5
+    return Log(low, high, start, end)
 
 
 def linear_ticks(low: float, high: float, most: int) -> list[float]:
@@ -79,6 +100,10 @@ def _rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
+def _thousands(value: float) -> int:
+    return math.floor(math.log10(abs(value)) / 3 + 1e-12)
+
+
 def number(value: float, digits: int = 3) -> str:
     """A number with three significant digits and, where it is long, a prefix behind it.
 
@@ -88,7 +113,7 @@ def number(value: float, digits: int = 3) -> str:
     rounded = _rounded(value, digits)
     if rounded == 0:
         return "0"
-    size = math.floor(math.log10(abs(rounded)) / 3 + 1e-12)
+    size = _thousands(rounded)
     if size > 0 and size in _PREFIXES:
         return f"{_rounded(rounded / 1000.0**size, digits):.{digits}g} {_PREFIXES[size]}"
     return _plain(rounded, digits)
@@ -109,9 +134,8 @@ def axis_unit(largest: float, unit: str) -> tuple[float, str]:
             if abs(largest) >= limit:
                 return 1 / length, symbol
     if (unit in _PREFIXED or unit == "s") and largest:
-        size = math.floor(math.log10(abs(_rounded(largest))) / 3 + 1e-12)
-        if unit == "s":
-            size = min(size, 0)
+        size = _thousands(_rounded(largest))
+        size = min(size, 0) if unit == "s" else size
         if size in _PREFIXES:
             return 1000.0**-size, _PREFIXES[size] + unit
     return 1.0, unit
@@ -125,7 +149,7 @@ def amount(value: float, unit: str, digits: int = 3) -> str:
     """
     factor, symbol = axis_unit(value, unit)
     if symbol == unit:
-        return f"{number(value, digits)} {unit}".strip() if unit else number(value, digits)
+        return f"{number(value, digits)} {unit}".strip()
     return f"{_plain(_rounded(value * factor, digits), digits)} {symbol}"
 
 

@@ -20,12 +20,12 @@ and for every m for the others. With fewer the wait is longer, and the simulatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 
 from mlsysim.errors import InputError, unknown_name
-
-SCHEDULE_NAMES = ("gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe")
 
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "backward", "input gradient", "weight gradient"
 
@@ -42,6 +42,10 @@ class Task:
     kind: str
     micro_batch: int
     stage: int
+
+
+# What a device does in turn. The tasks of a pair run back to back, and hand on their results when the last has ended.
+Order = list[Task | tuple[Task, Task]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +91,13 @@ class Timeline:
         A forward pass keeps them from its start until its backward pass ends (with split gradients: until the weight
         gradient, which needs them too).
         """
-        changes: dict[float, float] = {}
+        changes: dict[float, float] = defaultdict(float)
         share = 1 / self.virtual_stages
         for slot in self.of(device):
             if slot.kind == FORWARD:
-                changes[slot.start] = changes.get(slot.start, 0.0) + share
+                changes[slot.start] += share
             elif slot.kind in (BACKWARD, WEIGHT_GRADIENT):
-                changes[slot.end] = changes.get(slot.end, 0.0) - share
+                changes[slot.end] -= share
         level, steps = 0.0, []
         for time in sorted(changes):
             level += changes[time]
@@ -125,31 +129,20 @@ def simulate(schedule: str, stages: int, micro_batches: int, virtual_stages: int
             f"A timeline of {stages} stages x {micro_batches} micro-batches x {virtual_stages} virtual stages has too many "
             f"slots to draw; at most {_MOST_SLOTS // 3:,} passes are drawn."
         )
-    stage_count = stages * virtual_stages
-    if schedule == "dualpipe":
-        orders = _dualpipe(stages, micro_batches)
-    elif schedule == "zero_bubble":
-        orders = [_zero_bubble(device, stages, micro_batches) for device in range(stages)]
-    elif schedule == "interleaved":
-        orders = [_interleaved(device, stages, micro_batches, virtual_stages) for device in range(stages)]
-    elif schedule == "1f1b":
-        orders = [_one_forward_one_backward(device, stages, micro_batches) for device in range(stages)]
-    else:
-        orders = [_all_forward_first(device, micro_batches) for device in range(stages)]
-    unit = 3 * virtual_stages
-    slots = [
-        Slot(device, task.kind, task.micro_batch, _chunk(schedule, device, task, stages), start / unit, end / unit)
-        for device, task, start, end in _run(orders, stage_count)
-    ]
+    orders = [_ORDERS[schedule](device, stages, micro_batches, virtual_stages) for device in range(stages)]
+    slots = []
+    for device, task, start, end in _run(orders, stages * virtual_stages):
+        if schedule == "dualpipe":
+            chunk = 0 if task.stage == min(device, stages - 1 - device) else 1
+        else:
+            chunk = task.stage // stages
+        unit = 3 * virtual_stages
+        slots.append(Slot(device, task.kind, task.micro_batch, chunk, start / unit, end / unit))
     return Timeline(schedule, stages, micro_batches, virtual_stages, tuple(slots))
 
 
-# An order is a list of groups; the tasks of a group run back to back, and hand on their results when the last has ended.
-Group = tuple[Task, ...]
-
-
-def _run(orders: list[list[Group]], stage_count: int) -> list[tuple[int, Task, int, int]]:
-    """Start every group as soon as its device is free and its inputs are there. Times in thirds."""
+def _run(orders: list[Order], stage_count: int) -> list[tuple[int, Task, int, int]]:
+    """Start every task or pair as soon as its device is free and its inputs are there. Times in thirds."""
     ready: dict[tuple[bool, int, int], int] = {}
     position, free = [0] * len(orders), [0] * len(orders)
     placed: list[tuple[int, Task, int, int]] = []
@@ -158,7 +151,8 @@ def _run(orders: list[list[Group]], stage_count: int) -> list[tuple[int, Task, i
         before = left
         for device, order in enumerate(orders):
             while position[device] < len(order):
-                group = order[position[device]]
+                turn = order[position[device]]
+                group = turn if isinstance(turn, tuple) else (turn,)
                 needed = [need for task in group for need in _needs(task, stage_count)]
                 if any(need not in ready for need in needed):
                     break
@@ -187,24 +181,17 @@ def _needs(task: Task, stage_count: int) -> list[tuple[bool, int, int]]:
     return [*own, (False, task.micro_batch, task.stage + 1)] if task.stage + 1 < stage_count else own
 
 
-def _chunk(schedule: str, device: int, task: Task, stages: int) -> int:
-    if schedule == "dualpipe":
-        return 0 if task.stage == min(device, stages - 1 - device) else 1
-    return task.stage // stages
+def _all_forward_first(device: int, stages: int, micro_batches: int, chunks: int) -> Order:
+    forward = [Task(FORWARD, k, device) for k in range(micro_batches)]
+    return [*forward, *(Task(BACKWARD, k, device) for k in reversed(range(micro_batches)))]
 
 
-def _all_forward_first(device: int, micro_batches: int) -> list[Group]:
-    forward = [(Task(FORWARD, k, device),) for k in range(micro_batches)]
-    return [*forward, *((Task(BACKWARD, k, device),) for k in reversed(range(micro_batches)))]
-
-
-def _one_forward_one_backward(device: int, stages: int, micro_batches: int) -> list[Group]:
-    forward: list[Group] = [(Task(FORWARD, k, device),) for k in range(micro_batches)]
-    backward: list[Group] = [(Task(BACKWARD, k, device),) for k in range(micro_batches)]
+def _one_forward_one_backward(device: int, stages: int, micro_batches: int, chunks: int) -> Order:
+    forward, backward = ([Task(kind, k, device) for k in range(micro_batches)] for kind in (FORWARD, BACKWARD))
     return _alternate(forward, backward, stages - device - 1)
 
 
-def _interleaved(device: int, stages: int, micro_batches: int, chunks: int) -> list[Group]:
+def _interleaved(device: int, stages: int, micro_batches: int, chunks: int) -> Order:
     """Micro-batches pass in groups of p through one chunk after the other, backward through the chunks in reverse."""
     if micro_batches % stages:
         raise InputError(
@@ -212,45 +199,49 @@ def _interleaved(device: int, stages: int, micro_batches: int, chunks: int) -> l
             f"{stages} stages.",
             field="micro_batches",
         )
-    forward: list[Group] = []
-    backward: list[Group] = []
+    forward, backward = [], []
     for first in range(0, micro_batches, stages):
         for chunk in range(chunks):
             for k in range(first, first + stages):
-                forward.append((Task(FORWARD, k, chunk * stages + device),))
-                backward.append((Task(BACKWARD, k, (chunks - 1 - chunk) * stages + device),))
+                forward.append(Task(FORWARD, k, chunk * stages + device))
+                backward.append(Task(BACKWARD, k, (chunks - 1 - chunk) * stages + device))
     return _alternate(forward, backward, 2 * (stages - device - 1) + (chunks - 1) * stages)
 
 
-def _alternate(forward: list[Group], backward: list[Group], warm_up: int) -> list[Group]:
+def _alternate(forward: list[Task], backward: list[Task], warm_up: int) -> Order:
     """``warm_up`` forward passes, then one forward and one backward in turn, then the backward passes that are left."""
     ahead = min(warm_up, len(forward))
-    order = forward[:ahead]
-    for one, other in zip(forward[ahead:], backward, strict=False):
-        order += [one, other]
+    order: Order = [*forward[:ahead]]
+    for both in zip(forward[ahead:], backward, strict=False):
+        order += both
     return order + backward[len(forward) - ahead :]
 
 
-def _zero_bubble(device: int, stages: int, micro_batches: int) -> list[Group]:
+def _zero_bubble(device: int, stages: int, micro_batches: int, chunks: int) -> Order:
     """1F1B with weight gradients that lag ``device`` micro-batches behind, so that the last stages do not wait at the end.
 
     A device takes up a new micro-batch only after a weight gradient has let one go: no more are held than in 1F1B.
     """
     started = min(stages - device, micro_batches)
-    order: list[Group] = [(Task(FORWARD, k, device),) for k in range(started)]
-    settled = 0
+    order: Order = [Task(FORWARD, k, device) for k in range(started)]
     for k in range(micro_batches):
-        order.append((Task(INPUT_GRADIENT, k, device),))
+        order.append(Task(INPUT_GRADIENT, k, device))
         if k >= device:
-            order.append((Task(WEIGHT_GRADIENT, settled, device),))
-            settled += 1
+            order.append(Task(WEIGHT_GRADIENT, k - device, device))
         if started < micro_batches:
-            order.append((Task(FORWARD, started, device),))
+            order.append(Task(FORWARD, started, device))
             started += 1
-    return order + [(Task(WEIGHT_GRADIENT, k, device),) for k in range(settled, micro_batches)]
+    settled = max(micro_batches - device, 0)
+    return order + [Task(WEIGHT_GRADIENT, k, device) for k in range(settled, micro_batches)]
 
 
-def _dualpipe(stages: int, micro_batches: int) -> list[list[Group]]:
+def _dualpipe(device: int, stages: int, micro_batches: int, chunks: int) -> Order:
+    """Order of one device of DualPipe (DeepSeek-V3, 2024, figure 5), seen from the nearer end of the pipeline.
+
+    ``depth`` is the distance from that end. The device is stage ``depth`` for micro-batches that enter there ("near")
+    and stage p - 1 - depth for those that enter at the far end. In the middle of the step a forward pass of one
+    direction is paired with a backward pass of the other, which hides the communication of both.
+    """
     if stages % 2:
         raise InputError(f"DualPipe needs an even number of stages, got {stages}.", field="stages")
     if micro_batches % 2 or micro_batches < 2 * stages:
@@ -258,61 +249,44 @@ def _dualpipe(stages: int, micro_batches: int) -> list[list[Group]]:
             f"DualPipe needs an even number of micro-batches, at least two per stage ({2 * stages}), got {micro_batches}.",
             field="micro_batches",
         )
-    return [_DualPipeDevice(device, stages, micro_batches).order() for device in range(stages)]
+    depth, half = min(device, stages - 1 - device), micro_batches // 2
+    sides = [(kind, near) for kind in (FORWARD, BACKWARD) for near in (True, False)]
+    coming = {(kind, near): count(half * (near == (device >= stages // 2))) for kind, near in sides}
+    owed: list[Task] = []
+
+    def task(kind: str, near: bool) -> Task:
+        return Task(kind, next(coming[kind, near]), depth if near else stages - 1 - depth)
+
+    def input_gradient(near: bool) -> Task:
+        whole = task(BACKWARD, near)
+        owed.append(replace(whole, kind=WEIGHT_GRADIENT))
+        return replace(whole, kind=INPUT_GRADIENT)
+
+    def pair(near: bool) -> tuple[Task, Task]:
+        return task(FORWARD, near), task(BACKWARD, not near)
+
+    # Fill from the near end, meet the far direction, run both in pairs, drain with weight gradients in the gaps.
+    from_middle, shared = stages // 2 - depth - 1, depth + 1
+    order: Order = [task(FORWARD, True) for _ in range(2 * from_middle)]
+    for _ in range(shared):
+        order += [task(FORWARD, True), task(FORWARD, False)]
+    for _ in range(from_middle):
+        order += [input_gradient(False), owed.pop(0), task(FORWARD, False)]
+    for _ in range(half - stages + shared):
+        order += [pair(True), pair(False)]
+    for _ in range(from_middle):
+        order += [task(BACKWARD, False), pair(False)]
+    # The second half of the last backward passes keeps its weight gradients for the gaps that follow.
+    for turn in range(2 * shared):
+        near = bool(turn % 2)
+        order.append(task(BACKWARD, near) if turn < shared else input_gradient(near))
+    for _ in range(from_middle):
+        order += [owed.pop(0), input_gradient(True)]
+    return order + owed
 
 
-class _DualPipeDevice:
-    """Order of one device of DualPipe (DeepSeek-V3, 2024, figure 5), seen from the nearer end of the pipeline.
-
-    ``depth`` is the distance from that end. The device is stage ``depth`` for micro-batches that enter there ("near")
-    and stage p - 1 - depth for those that enter at the far end. In the middle of the step a forward pass of one
-    direction is paired with a backward pass of the other, which hides the communication of both.
-    """
-
-    def __init__(self, device: int, stages: int, micro_batches: int) -> None:
-        self.depth = min(device, stages - 1 - device)
-        self.stages = stages
-        self.half = micro_batches // 2
-        second_end = device >= stages // 2
-        self._next = {
-            (kind, near): self.half * (near == second_end) for kind in (FORWARD, BACKWARD) for near in (True, False)
-        }
-        self._owed: list[Task] = []
-
-    def _task(self, kind: str, near: bool) -> Task:
-        micro_batch = self._next[kind, near]
-        self._next[kind, near] += 1
-        return Task(kind, micro_batch, self.depth if near else self.stages - 1 - self.depth)
-
-    def _forward(self, near: bool) -> Task:
-        return self._task(FORWARD, near)
-
-    def _backward(self, near: bool) -> Task:
-        return self._task(BACKWARD, near)
-
-    def _input_gradient(self, near: bool) -> Task:
-        whole = self._backward(near)
-        self._owed.append(Task(WEIGHT_GRADIENT, whole.micro_batch, whole.stage))
-        return Task(INPUT_GRADIENT, whole.micro_batch, whole.stage)
-
-    def order(self) -> list[Group]:
-        """Fill from the near end, meet the far direction, run both in pairs, drain with weight gradients in the gaps."""
-        from_middle = self.stages // 2 - self.depth - 1
-        shared = self.depth + 1
-        order: list[Group] = [(self._forward(True),) for _ in range(2 * from_middle)]
-        for _ in range(shared):
-            order += [(self._forward(True),), (self._forward(False),)]
-        for _ in range(from_middle):
-            order += [(self._input_gradient(False),), (self._owed.pop(0),), (self._forward(False),)]
-        for _ in range(self.half - self.stages + shared):
-            order.append((self._forward(True), self._backward(False)))
-            order.append((self._forward(False), self._backward(True)))
-        for _ in range(from_middle):
-            order += [(self._backward(False),), (self._forward(False), self._backward(True))]
-        # The second half of the last backward passes keeps its weight gradients for the gaps that follow.
-        for turn in range(2 * shared):
-            near = bool(turn % 2)
-            order.append((self._backward(near) if turn < shared else self._input_gradient(near),))
-        for _ in range(from_middle):
-            order += [(self._owed.pop(0),), (self._input_gradient(True),)]
-        return order + [(task,) for task in self._owed]
+_ORDERS = {
+    "gpipe": _all_forward_first, "1f1b": _one_forward_one_backward, "interleaved": _interleaved,
+    "zero_bubble": _zero_bubble, "dualpipe": _dualpipe,
+}  # fmt: skip
+SCHEDULE_NAMES = tuple(_ORDERS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -27,9 +27,8 @@ _ASCII = (
 )
 _WIDTH = {chr(32 + index): int(width) / 100 for index, width in enumerate(_ASCII.split())}
 _WIDTH |= {"·": 0.38, "–": 0.5, "°": 0.5, "²": 0.45, "³": 0.45, "µ": 0.74, "•": 0.64}
-_BOLD = 1.13
 # Bold widens narrow letters most.
-_BOLD_NARROW = 1.27
+_BOLD, _BOLD_NARROW = 1.13, 1.27
 _NARROW = set("ilIjft1!|.,:;'\"()[]{}r-/ ")
 
 # Ascent and descent of a line of text over its size.
@@ -39,9 +38,8 @@ LINE = 1.3
 
 @lru_cache(maxsize=4096)
 def _character(ch: str) -> float:
-    known = _WIDTH.get(ch)
-    if known is not None:
-        return known
+    if ch in _WIDTH:
+        return _WIDTH[ch]
     if unicodedata.combining(ch):
         return 0.0
     base = unicodedata.normalize("NFD", ch)[0]
@@ -61,10 +59,7 @@ def measure(text: str, size: float, bold: bool = False) -> float:
     """
     total = 0.0
     for ch in text:
-        width = _character(ch)
-        if bold:
-            width *= _BOLD_NARROW if ch in _NARROW else _BOLD
-        total += width
+        total += _character(ch) * ((_BOLD_NARROW if ch in _NARROW else _BOLD) if bold else 1.0)
     return total * size
 
 
@@ -112,23 +107,14 @@ class Box(NamedTuple):
     right: float
     bottom: float
 
-    def meets(self, other: Box, gap: float = 0.0) -> bool:
+    def meets(self, box: Box, gap: float = 0.0) -> bool:
         """Whether the two overlap, or come closer than ``gap``."""
-        return (
-            self.left < other.right + gap
-            and other.left < self.right + gap
-            and self.top < other.bottom + gap
-            and other.top < self.bottom + gap
-        )
+        across = self.left < box.right + gap and box.left < self.right + gap
+        return across and self.top < box.bottom + gap and box.top < self.bottom + gap
 
-    def inside(self, other: Box) -> bool:
+    def inside(self, box: Box) -> bool:
         """Whether this box lies within the other."""
-        return (
-            self.left >= other.left
-            and self.top >= other.top
-            and self.right <= other.right
-            and self.bottom <= other.bottom
-        )
+        return box.left <= self.left <= self.right <= box.right and box.top <= self.top <= self.bottom <= box.bottom
 
 
 def text_box(x: float, y: float, text: str, size: float, anchor: str = "start", bold: bool = False) -> Box:
@@ -161,19 +147,17 @@ class Drawing:
 
     def __init__(self, width: float) -> None:
         self.width = width
+        self.narrow = width < 500
         self.height = 0.0
-        self.texts: list[Box] = []
         self._parts: list[str] = []
         self._hatches: set[int] = set()
-
-    # --- shapes -----------------------------------------------------------------------------------------------
 
     def rect(
         self,
         x: float,
         y: float,
-        width: float,
-        height: float,
+        wide: float,
+        high: float,
         cls: str,
         *,
         radius: float = 0,
@@ -181,7 +165,7 @@ class Drawing:
         tip: str = "",
     ) -> None:
         """A rectangle, with the hatch of a series over its fill (0: none). The ninth series repeats a colour, not the pair."""
-        place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(max(width, 0))}" height="{_n(max(height, 0))}"'
+        place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(max(wide, 0))}" height="{_n(max(high, 0))}"'
         if radius:
             place += f' rx="{_n(radius)}"'
         self._add("rect", place, cls, tip)
@@ -199,9 +183,7 @@ class Drawing:
 
     def marker(self, number: int, x: float, y: float, radius: float, cls: str, tip: str = "") -> None:
         """One of eight shapes of about the same area."""
-        shape = _MARKERS[number % len(_MARKERS)].format(
-            _n(radius), _n(radius * 0.87), _n(radius * 1.2), _n(radius * 0.42)
-        )
+        shape = _MARKERS[number % len(_MARKERS)].format(*(_n(radius * part) for part in (1, 0.87, 1.2, 0.42)))
         self._add("path", f'd="{shape}" transform="translate({_n(x)} {_n(y)})"', cls, tip)
 
     def text(
@@ -218,22 +200,17 @@ class Drawing:
     ) -> Box:
         """A line of text with its baseline at y, shortened to ``room``; the whole of it stays as a tip."""
         shown = content if room is None else fit(content, size, room, bold)
-        box = text_box(x, y, shown, size, anchor, bold)
-        if not shown:
-            return box
-        self.texts.append(box)
-        more = f' text-anchor="{anchor}"' if anchor != "start" else ""
-        more += ' font-weight="600"' if bold else ""
-        tip = f"<title>{escape(content)}</title>" if shown != content else ""
-        place = f'x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}"'
-        self._parts.append(f'<text {place}{more} class="{cls}">{tip}{escape(shown)}</text>')
-        return box
+        if shown:
+            more = f' text-anchor="{anchor}"' if anchor != "start" else ""
+            more += ' font-weight="600"' if bold else ""
+            tip = f"<title>{escape(content)}</title>" if shown != content else ""
+            place = f'x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}"'
+            self._parts.append(f'<text {place}{more} class="{cls}">{tip}{escape(shown)}</text>')
+        return text_box(x, y, shown, size, anchor, bold)
 
     def _add(self, tag: str, attributes: str, cls: str, tip: str = "") -> None:
         inner = f"><title>{escape(tip)}</title></{tag}>" if tip else "/>"
         self._parts.append(f'<{tag} {attributes} class="{cls}"{inner}')
-
-    # --- the document -----------------------------------------------------------------------------------------
 
     def document(self, title: str, description: str, identity: str | None = None) -> str:
         """The SVG. Ids start with ``identity``, by default a digest of the content."""
@@ -246,6 +223,10 @@ class Drawing:
                 f"The id of a figure is a letter with letters, digits, '-', '_' or '.' behind it, got {identity!r:.60}."
             )
         width, height = _n(self.width), _n(self.height)
+        patterns = [
+            f'<pattern id="{identity}-h{number}" width="8" height="8" patternUnits="userSpaceOnUse">{HATCHES[number]}</pattern>'
+            for number in sorted(self._hatches)
+        ]
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="mlp" id="{identity}" viewBox="0 0 {width} {height}" '
             f'width="100%" style="max-width:{width}px;height:auto" role="img" '
@@ -253,17 +234,9 @@ class Drawing:
             f'<title id="{identity}-t">{escape(title)}</title>',
             f'<desc id="{identity}-d">{escape(description)}</desc>',
             f"<style>{stylesheet()}</style>",
-            *_definitions(identity, sorted(self._hatches)),
+            *(["<defs>", *patterns, "</defs>"] if patterns else []),
             f'<rect width="{width}" height="{height}" class="bg"/>',
             body.replace("\0", identity),
             "</svg>",
         ]
         return "\n".join(lines) + "\n"
-
-
-def _definitions(identity: str, hatches: Iterable[int]) -> list[str]:
-    patterns = [
-        f'<pattern id="{identity}-h{number}" width="8" height="8" patternUnits="userSpaceOnUse">{HATCHES[number]}</pattern>'
-        for number in hatches
-    ]
-    return ["<defs>", *patterns, "</defs>"] if patterns else []

@@ -9,16 +9,15 @@ slope is the memory of the chip, on the same axis of bytes: where it lies above 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.registry import Models
+from mlsysim.models.base import Workload
 from mlsysim.plot.amounts import read_label
-from mlsysim.plot.charts.roofline import plain_point, point_of
+from mlsysim.plot.charts.roofline import operating_points, plain_point
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
+from mlsysim.plot.roofs import Roof, RoofChart, check_ceiling
 from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import datasheet_network
@@ -57,45 +56,26 @@ def distributed_roofline(
         raise InputError("A distributed roofline needs a fleet of at least two accelerators.", field="fleet")
     net = datasheet_network(cluster)
     slowest = net.all_reduce(_LARGE_MESSAGE, net.group(ranks))
-    roofs = (
-        Roof(f"All-reduce over {ranks:,} accelerators", peak, _LARGE_MESSAGE / slowest),
-        Roof(f"Memory of {chip.name}", peak, to_si(chip.memory.bandwidth, "byte/s")),
-    )
-    items = [workloads] if isinstance(workloads, str) or not isinstance(workloads, (list, tuple)) else list(workloads)
-    where = [_point(item, cluster, peak, precision, efficiency, options) for item in items]
-    chart = RoofChart(
+
+    def solve(model: Workload, **given: Any) -> tuple[PerformanceProfile, str]:
+        profile = NetworkRooflineModel().solve(model, cluster, **given)
+        return profile, f"{model.name}, {given.get('batch_size', 1)} per accelerator"
+
+    where = operating_points(workloads, chip, solve, precision=precision, efficiency=efficiency, **options)
+    return RoofChart(
         title=read_label(title) if title is not None else f"Distributed roofline of {cluster.name}, {precision}",
         subtitle="Per accelerator: left of the first ridge the network binds, right of it arithmetic.",
+        width=width,
         x_title="Operations per byte synchronised",
-        roofs=roofs,
-        points=(*where, *(plain_point(item) for item in points or ())),
-        ceiling=check_ceiling(efficiency) if items else None,
+        roofs=[
+            Roof(f"All-reduce over {ranks:,} accelerators", peak, _LARGE_MESSAGE / slowest),
+            Roof(f"Memory of {chip.name}", peak, to_si(chip.memory.bandwidth, "byte/s")),
+        ],
+        points=[*where, *(plain_point(item) for item in points or ())],
+        ceiling=check_ceiling(efficiency) if where else None,
     )
-    return chart.figure(width)
 
 
 def plot_distributed_roofline(fleet: Any, workloads: Any = (), **options: Any) -> Figure:
     """``distributed_roofline`` under the name that the documents print."""
     return distributed_roofline(fleet, workloads, **options)
-
-
-def _point(
-    item: Any, fleet: Fleet, peak: float, precision: str, efficiency: float, options: Mapping[str, Any]
-) -> OperatingPoint:
-    settings = {"precision": precision, "efficiency": efficiency, **options}
-    label = ""
-    if isinstance(item, tuple) and len(item) == 2:
-        if isinstance(item[1], PerformanceProfile):
-            return point_of(read_label(item[0]), item[1], peak)
-        item, own = item
-        if not isinstance(own, Mapping):
-            raise InputError(
-                f"A workload is a model, its name or a pair (label, result), got {own!r:.60}.", field="workloads"
-            )
-        settings |= own
-        label = read_label(settings.pop("label")) if "label" in settings else ""
-    model = Models.get(item) if isinstance(item, str) else item
-    profile = NetworkRooflineModel().solve(model, fleet, **settings)
-    if not label:
-        label = f"{model.name}, {settings.get('batch_size', 1)} per accelerator"
-    return point_of(label, profile, peak)

@@ -3,127 +3,94 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.plans.parts import memory_bar as held_bar
-from mlsysim.plot.amounts import Amounts, read_amount, read_label, read_parts, sequence
+from mlsysim.plot.amounts import Parts, read_amount, read_label, read_parts, sequence
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import BODY, PAD, KeyEntry, finish, heading, key, linear_scale, x_axis
-from mlsysim.plot.scale import amount
+from mlsysim.plot.frame import BODY, PAD, KeyEntry, key, x_axis
+from mlsysim.plot.scale import amount, linear_scale
 from mlsysim.plot.svg import LINE, Box, Drawing, measure
 from mlsysim.units.registry import quantity
 from mlsysim.walls.result import Result
 
 
-@dataclass(frozen=True)
-class _Bar:
+class _Bar(NamedTuple):
     name: str
-    parts: Amounts
+    parts: Parts
     capacity: float
-    used_text: str = ""
+    total: str
+    """What is used as it is printed; the digits of the metric that it is, where that is known."""
 
     @property
     def used(self) -> float:
-        return sum(self.parts.values)
+        return sum(value for _, value in self.parts)
+
+    def of(self, label: str) -> float:
+        return sum(value for name, value in self.parts if name == label)
+
+    @property
+    def verdict(self) -> str:
+        said = "free of" if self.used <= self.capacity else "over"
+        return f"{amount(abs(self.capacity - self.used), 'B')} {said} {amount(self.capacity, 'B')}"
 
     @property
     def sentence(self) -> str:
         return f"{self.total} used, {self.verdict}"
 
-    @property
-    def total(self) -> str:
-        """What is used as it is printed; the digits of the metric that it is, where that is known."""
-        return self.used_text or amount(self.used, "B")
 
-    @property
-    def verdict(self) -> str:
-        if self.used <= self.capacity:
-            return f"{amount(self.capacity - self.used, 'B')} free of {amount(self.capacity, 'B')}"
-        return f"{amount(self.used - self.capacity, 'B')} over {amount(self.capacity, 'B')}"
-
-
-@dataclass(frozen=True)
-class _MemoryBars:
-    title: str
-    subtitle: str
-    bars: tuple[_Bar, ...]
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _MemoryBars(Figure):
+    bars: list[_Bar]
 
     def kinds(self) -> list[str]:
-        return list(dict.fromkeys(label for bar in self.bars for label in bar.parts.labels))
+        return list(dict.fromkeys(label for bar in self.bars for label, _ in bar.parts))
 
-    def describe(self) -> str:
+    @property
+    def alt(self) -> str:
         said = []
         for bar in self.bars:
-            named = ", ".join(
-                f"{label} {amount(v, 'B')}" for label, v in zip(bar.parts.labels, bar.parts.values, strict=True)
-            )
+            named = ", ".join(f"{label} {amount(value, 'B')}" for label, value in bar.parts)
             said.append(f"{bar.name}: {named}; {bar.total} in all, {bar.verdict}.")
         return "Memory by use. " + " ".join(said)
 
-    def paint(self, width: float) -> Drawing:
-        d = Drawing(width)
-        y = heading(d, self.title, self.subtitle)
+    def body(self, d: Drawing, y: float) -> float:
         kinds = self.kinds()
-        entries = [KeyEntry(self._entry(label), k) for k, label in enumerate(kinds)]
-        entries += [KeyEntry("free", 0, "void"), KeyEntry("capacity", 0, "limit")]
-        y = key(d, y, entries) + 2
-        top = max(max(bar.used, bar.capacity) for bar in self.bars)
-        room = width - 2 * PAD - 10
+        # With a single bar the key carries the values.
+        values = ["" if len(self.bars) > 1 else f" {amount(self.bars[0].of(label), 'B')}" for label in kinds]
+        entries = [KeyEntry(label + value, k) for k, (label, value) in enumerate(zip(kinds, values, strict=True))]
+        y = key(d, y, [*entries, KeyEntry("free", 0, "void"), KeyEntry("capacity", 0, "limit")]) + 2
+        room = d.width - 2 * PAD - 10
         # Name and verdict stand side by side where both fit, else one above the other.
         stacked = any(measure(bar.name, BODY, True) + measure(bar.sentence, BODY) + 10 > room for bar in self.bars)
-        row = 58.0 + (LINE * BODY if stacked else 0.0)
+        below = LINE * BODY if stacked else 0.0
+        row = 58.0 + below
         plot = Box(PAD, y, PAD + room, y + len(self.bars) * row + 2)
-        scale = linear_scale(0.0, top, plot.left, plot.right)
+        scale = linear_scale(0.0, max(max(bar.used, bar.capacity) for bar in self.bars), plot.left, plot.right)
         after = x_axis(d, scale, plot, "Memory", "B")
+        at, anchor = (PAD, "start") if stacked else (plot.right, "end")
         for k, bar in enumerate(self.bars):
             first = y + k * row
             cls = "ink halo" if bar.used <= bar.capacity else "bad halo"
             d.text(PAD, first + 14, bar.name, BODY, "ink halo", bold=True, room=room)
-            below = LINE * BODY if stacked else 0.0
-            at, anchor = (PAD, "start") if stacked else (plot.right, "end")
             d.text(at, first + 14 + below, bar.sentence, BODY, cls, anchor=anchor, room=room)
-            self._bar(d, bar, scale, first + 22 + below, 26.0, kinds)
-        return finish(d, after)
-
-    def _entry(self, label: str) -> str:
-        """With a single bar the key carries the values."""
-        if len(self.bars) > 1:
-            return label
-        parts = self.bars[0].parts
-        total = sum(v for name, v in zip(parts.labels, parts.values, strict=True) if name == label)
-        return f"{label} {amount(total, 'B')}"
-
-    @staticmethod
-    def _bar(d: Drawing, bar: _Bar, scale: Any, top: float, height: float, kinds: list[str]) -> None:
-        if bar.used < bar.capacity:
-            left = scale(bar.used)
-            d.rect(left, top + 0.5, scale(bar.capacity) - left, height - 1, "void", tip=bar.verdict)
-        before = 0.0
-        for label, value in zip(bar.parts.labels, bar.parts.values, strict=True):
-            left, right = scale(before), scale(before + value)
-            series = kinds.index(label)
-            d.rect(
-                left,
-                top,
-                right - left,
-                height,
-                f"f{series % 8} edge",
-                hatch=series,
-                tip=f"{label}: {amount(value, 'B')}",
-            )
-            before += value
-        x = scale(bar.capacity)
-        d.line(x, top - 4, x, top + height + 4, "limit")
+            top, used, end = first + 22 + below, scale(bar.used), scale(bar.capacity)
+            if bar.used < bar.capacity:
+                d.rect(used, top + 0.5, end - used, 25.0, "void", tip=bar.verdict)
+            before = 0.0
+            for label, value in bar.parts:
+                left, series, tip = scale(before), kinds.index(label), f"{label}: {amount(value, 'B')}"
+                before += value
+                d.rect(left, top, scale(before) - left, 26.0, f"f{series % 8} edge", hatch=series, tip=tip)
+            d.line(end, top - 4, end, top + 30.0, "limit")
+        return after
 
     def axes(self, ax: Any) -> None:
         names = [bar.name for bar in self.bars]
         before = [0.0] * len(self.bars)
         for label in self.kinds():
-            sizes = [
-                sum(v for name, v in zip(bar.parts.labels, bar.parts.values, strict=True) if name == label)
-                for bar in self.bars
-            ]
+            sizes = [bar.of(label) for bar in self.bars]
             ax.barh(names, sizes, left=before, label=label)
             before = [one + size for one, size in zip(before, sizes, strict=True)]
         for k, bar in enumerate(self.bars):
@@ -155,35 +122,30 @@ def memory_bar(
 
     A bar may have the text of its sum as a fourth.
     """
-    bars = []
     if isinstance(parts, Result):
         if subtitle is None and not parts.feasible and parts.binding is not None:
             subtitle = parts.binding.sentence
-        bars.append(_read_bar(name, *_of(parts, capacity)))
+        bars = [_bar(name, parts, capacity)]
     elif capacity is not None:
-        bars.append(_read_bar(name, parts, capacity))
+        bars = [_bar(name, parts, capacity)]
     else:
+        bars = []
         for item in sequence(parts, "bars"):
             if not isinstance(item, (tuple, list)) or len(item) not in (2, 3, 4):
                 raise InputError(
                     "A memory bar needs its 'capacity', or bars as (name, parts, capacity) or (name, result)."
                 )
-            text = item[3] if len(item) == 4 else ""
-            bars.append(_read_bar(item[0], *_of(item[1], item[2] if len(item) > 2 else None), text))
-    chart = _MemoryBars(read_label(title or "Memory of one accelerator"), subtitle or "", tuple(bars))
-    return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)
+            bars.append(_bar(*item))
+    title = read_label(title or "Memory of one accelerator")
+    return _MemoryBars(title=title, subtitle=subtitle or "", width=width, bars=bars)
 
 
-def _of(parts: Any, capacity: Any) -> tuple[Any, Any]:
-    if capacity is not None:
-        return parts, capacity
-    return memory_parts(parts)
-
-
-def _read_bar(name: Any, parts: Any, capacity: Any, text: str = "") -> _Bar:
+def _bar(name: Any, parts: Any, capacity: Any = None, text: str = "") -> _Bar:
+    if capacity is None:
+        parts, capacity = memory_parts(parts)
     label = read_label(name)
     limit, unit = read_amount(capacity, f"capacity of {label[:40]!r}", zero=False)
-    read = read_parts(parts)
-    if unit != "B" or read.unit != "B":
+    read, read_unit = read_parts(parts)
+    if unit != "B" or read_unit != "B":
         raise InputError(f"The memory of {label[:40]!r} and its capacity must be in bytes, such as '80 GB'.")
-    return _Bar(label, read, limit, text)
+    return _Bar(label, read, limit, text or amount(sum(value for _, value in read), "B"))

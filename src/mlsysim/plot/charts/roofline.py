@@ -8,7 +8,7 @@ A thin dashed line marks the fraction of the peak that the engine assumed to be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -17,7 +17,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
-from mlsysim.plot.amounts import read_amount, read_label, sequence
+from mlsysim.plot.amounts import fields, read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.roofs import OperatingPoint, Roof, RoofChart, check_ceiling
 from mlsysim.units.registry import quantity, to_si
@@ -43,21 +43,35 @@ def roofline(
     besides: ``roofs`` as (label, peak, bandwidth) and ``points`` as (label, intensity, performance), with units.
     """
     chips = [_chip(item) for item in _several(hardware)]
-    drawn = [_roof_of(chip, precision) for chip in chips] + [_plain_roof(item) for item in roofs or ()]
+    data = [
+        (chip.name, quantity(arithmetic_peak(chip, precision)[0], "flop/s"), chip.memory.bandwidth) for chip in chips
+    ]
+    drawn = [
+        Roof(*_labelled(item, "A roof is (label, peak, bandwidth)", "roofs", peak="FLOP/s", bandwidth="B/s"))
+        for item in (*data, *(roofs or ()))
+    ]
     if not drawn:
         raise InputError("A roofline needs a chip as 'hardware' or a roof (label, peak, bandwidth) in 'roofs'.")
-    where = [_workload_point(item, chips, precision, efficiency) for item in _several(workloads)]
-    where += [plain_point(item) for item in points or ()]
+    items = _several(workloads)
+    if items and not chips:
+        raise InputError("Workloads are placed on a chip; give it as 'hardware', or give 'points' instead.")
+
+    def solve(model: Workload, **options: Any) -> tuple[PerformanceProfile, str]:
+        profile = SingleNodeModel().solve(model, chips[0], **options)
+        batch = f", batch {options['batch_size']}" if "batch_size" in options else ""
+        return profile, f"{model.name}, {profile.phase}{batch}"
+
+    where = operating_points(items, chips[0], solve, precision=precision, efficiency=efficiency) if items else []
     named = " and ".join(roof.label for roof in drawn[:2]) + (f" and {len(drawn) - 2} more" if len(drawn) > 2 else "")
-    chart = RoofChart(
+    return RoofChart(
         title=read_label(title) if title is not None else f"Roofline of {named}" + (f", {precision}" if chips else ""),
         subtitle="Below the slope memory binds, below the flat roof arithmetic does.",
+        width=width,
         x_title="Arithmetic intensity",
-        roofs=tuple(sequence(drawn, "roofs")),
-        points=tuple(where),
-        ceiling=check_ceiling(efficiency) if chips and workloads else None,
+        roofs=sequence(drawn, "roofs"),
+        points=[*where, *(plain_point(item) for item in points or ())],
+        ceiling=check_ceiling(efficiency) if items else None,
     )
-    return chart.figure(width)
 
 
 def plot_roofline(hw: Any, workloads: Any = (), **options: Any) -> Figure:
@@ -66,13 +80,11 @@ def plot_roofline(hw: Any, workloads: Any = (), **options: Any) -> Figure:
 
 
 def _several(given: Any) -> list[Any]:
+    """One or several: a pair of a label or model with a result or options is one."""
     if given is None:
         return []
-    return list(given) if isinstance(given, list) or (isinstance(given, tuple) and not _is_pair(given)) else [given]
-
-
-def _is_pair(given: tuple[Any, ...]) -> bool:
-    return len(given) == 2 and isinstance(given[1], (Mapping, PerformanceProfile))
+    pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], (Mapping, PerformanceProfile))
+    return list(given) if isinstance(given, (list, tuple)) and not pair else [given]
 
 
 def _chip(item: Any) -> HardwareNode:
@@ -82,76 +94,50 @@ def _chip(item: Any) -> HardwareNode:
     return chip
 
 
-def _roof_of(chip: HardwareNode, precision: str) -> Roof:
-    peak, _ = arithmetic_peak(chip, precision)
-    return _checked(chip.name, quantity(peak, "flop/s"), chip.memory.bandwidth)
-
-
-def _plain_roof(item: Any) -> Roof:
-    if not isinstance(item, (tuple, list)) or len(item) != 3:
-        raise InputError(f"A roof is (label, peak, bandwidth), got {item!r:.60}.", field="roofs")
-    return _checked(item[0], item[1], item[2])
-
-
-def _checked(label: str, peak: Any, bandwidth: Any) -> Roof:
-    name = read_label(label)
-    return Roof(
-        name,
-        in_unit(peak, f"peak of {name[:40]!r}", "FLOP/s"),
-        in_unit(bandwidth, f"bandwidth of {name[:40]!r}", "B/s"),
-    )
-
-
-def in_unit(value: Any, what: str, unit: str) -> float:
-    """A positive amount of that unit."""
-    number, symbol = read_amount(value, what, zero=False)
-    if symbol != unit:
-        raise InputError(f"The {what} must be in {unit}, got {value!s:.60}.")
-    return number
+def _labelled(item: Any, said: str, field: str, **units: str) -> tuple[Any, ...]:
+    """A label and two positive amounts, of what and in which unit ``units`` say."""
+    name = read_label(fields(item, said, 3, field=field)[0])
+    read = []
+    for value, (what, unit) in zip(item[1:], units.items(), strict=True):
+        number, symbol = read_amount(value, f"{what} of {name[:40]!r}", zero=False)
+        if symbol != unit:
+            raise InputError(f"The {what} of {name[:40]!r} must be in {unit}, got {value!s:.60}.")
+        read.append(number)
+    return name, *read
 
 
 def plain_point(item: Any) -> OperatingPoint:
     """A point given as (label, intensity, performance)."""
-    if not isinstance(item, (tuple, list)) or len(item) != 3:
-        raise InputError(f"A point is (label, intensity, performance), got {item!r:.60}.", field="points")
-    name = read_label(item[0])
-    return OperatingPoint(
-        name,
-        in_unit(item[1], f"intensity of {name[:40]!r}", "FLOP/B"),
-        in_unit(item[2], f"performance of {name[:40]!r}", "FLOP/s"),
-    )
+    said = "A point is (label, intensity, performance)"
+    return OperatingPoint(*_labelled(item, said, "points", intensity="FLOP/B", performance="FLOP/s"))
 
 
-def _workload_point(item: Any, chips: list[HardwareNode], precision: str, efficiency: Any) -> OperatingPoint:
-    if not chips:
-        raise InputError("Workloads are placed on a chip; give it as 'hardware', or give 'points' instead.")
-    chip = chips[0]
-    options: dict[str, Any] = {}
-    label = ""
-    if isinstance(item, tuple) and len(item) == 2:
-        first, second = item
+def operating_points(
+    items: Any, chip: HardwareNode, solve: Callable[..., tuple[PerformanceProfile, str]], **settings: Any
+) -> list[OperatingPoint]:
+    """Where workloads operate: what each computes in its time.
+
+    A workload is a model, its name, a pair of either with options, a result, or a pair of a label and a result;
+    ``solve`` gives the result of a model with ``settings`` and options, and what to call it.
+    """
+    points = []
+    for item in _several(items):
+        first, second = item if isinstance(item, tuple) and len(item) == 2 else (item, {})
+        if isinstance(first, PerformanceProfile):
+            first, second = first.phase, first
+        options = {**settings, **(second if isinstance(second, Mapping) else {})}
+        label = options.pop("label", None)
         if isinstance(second, PerformanceProfile):
-            return point_of(read_label(first), second, arithmetic_peak(chip, precision)[0])
-        if isinstance(second, Mapping):
-            item, options = first, dict(second)
-            label = read_label(options.pop("label")) if "label" in options else ""
-    if isinstance(item, PerformanceProfile):
-        return point_of(item.phase, item, arithmetic_peak(chip, precision)[0])
-    model = Models.get(item) if isinstance(item, str) else item
-    if not isinstance(model, Workload):
-        raise InputError(
-            f"A workload is a model, its name or a pair (label, result), got {item!r:.60}.", field="workloads"
+            profile, name = second, first
+        else:
+            model = Models.get(first) if isinstance(first, str) else first
+            if not isinstance(model, Workload) or not isinstance(second, Mapping):
+                said = "A workload is a model, its name or a pair (label, result)"
+                raise InputError(f"{said}, got {item!r:.60}.", field="workloads")
+            profile, name = solve(model, **options)
+        peak, _ = arithmetic_peak(chip, options["precision"])
+        intensity = quantity(to_si(profile.arithmetic_intensity, "flop/byte"), "flop/byte")
+        points.append(
+            plain_point((name if label is None else label, intensity, quantity(profile.hfu * peak, "flop/s")))
         )
-    settings = {"precision": precision, "efficiency": efficiency, **options}
-    profile = SingleNodeModel().solve(model, chip, **settings)
-    if not label:
-        label = f"{model.name}, {profile.phase}" + (
-            f", batch {options['batch_size']}" if "batch_size" in options else ""
-        )
-    return point_of(label, profile, arithmetic_peak(chip, settings["precision"])[0])
-
-
-def point_of(label: str, profile: PerformanceProfile, peak: float) -> OperatingPoint:
-    """Where a result operates: what it computes in its time."""
-    intensity = to_si(profile.arithmetic_intensity, "flop/byte")
-    return plain_point((label, quantity(intensity, "flop/byte"), quantity(profile.hfu * peak, "flop/s")))
+    return points

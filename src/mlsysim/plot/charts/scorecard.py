@@ -10,26 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.engine.evaluation import SystemEvaluation
 from mlsysim.errors import InputError
-from mlsysim.plot.amounts import plain, read_amount, read_label, sequence
+from mlsysim.plot.amounts import fields, plain, read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, finish, heading, key, notes
+from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, key, notes
 from mlsysim.plot.scale import amount, number
 from mlsysim.plot.svg import LINE, Drawing, clean, measure, wrap
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.walls.catalog import DOMAINS, Wall, walls
 
 _UNTOUCHED = "Not evaluated"
-_PHONE = 500.0
 _SHORT = {"mfu", "tco", "mtbf", "ttft", "itl", "usd", "kv"}
 _SHARES = ("mfu", "ratio", "efficiency", "utilization")
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     wall: Wall
     load: float | None
     text: str
@@ -44,33 +42,27 @@ class _Entry:
         return self.binds or self.load is not None or self.text != _UNTOUCHED
 
     @property
-    def shown(self) -> str:
-        return f"Binds. {self.text}" if self.binds else self.text
-
-    @property
     def share(self) -> str:
         return "" if self.load is None else f"{self.load:.0%}" if self.load < 10 else ">999%"
 
+    @property
+    def found(self) -> str:
+        return " ".join(filter(None, (self.share, self.text)))
 
-@dataclass(frozen=True)
-class _Scorecard:
-    title: str
-    subtitle: str
-    entries: tuple[_Entry, ...]
 
-    def describe(self) -> str:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _Scorecard(Figure):
+    entries: list[_Entry]
+
+    @property
+    def alt(self) -> str:
         known = [entry for entry in self.entries if entry.known]
-        said = "; ".join(
-            f"wall {entry.name}{' (binds)' if entry.binds else ''}: {' '.join(filter(None, (entry.share, entry.text)))}"
-            for entry in known
-        )
+        said = "; ".join(f"wall {entry.name}{' (binds)' if entry.binds else ''}: {entry.found}" for entry in known)
         return (
             f"Scorecard of {len(self.entries)} walls, {len(self.entries) - len(known)} of them not evaluated. {said}."
         )
 
-    def paint(self, width: float) -> Drawing:
-        d = Drawing(width)
-        y = heading(d, self.title, self.subtitle)
+    def body(self, d: Drawing, y: float) -> float:
         entries = [KeyEntry("share of the limit that is used", 0), KeyEntry("over the limit", 6)]
         y = key(d, y, [*entries, KeyEntry("binding wall, framed", 7, "frame")])
         names = max(measure(entry.name, BODY, True) for entry in self.entries) + 8
@@ -81,66 +73,41 @@ class _Scorecard:
             y += 18
             for entry in group:
                 if entry.known:
-                    y = self._narrow(d, y, entry) if width < _PHONE else self._wide(d, y, entry, names)
+                    y = self._entry(d, y, entry, PAD + names)
             rest = ", ".join(entry.name for entry in group if not entry.known)
             y = notes(d, y, [f"{_UNTOUCHED}: {rest}"] if rest else [])
-        return finish(d, y)
-
-    def _wide(self, d: Drawing, y: float, entry: _Entry, names: float) -> float:
-        left, right = PAD, d.width - PAD
-        track = left + names
-        length = min(180.0, (right - track) * 0.3)
-        start = track + length + 60
-        lines = wrap(entry.shown, SMALL, right - start - 2, 3)
-        height = max(22.0, 8 + len(lines) * LINE * SMALL)
-        if entry.binds:
-            d.rect(left - 6, y - 1, right - left + 12, height, "mark", radius=4)
-        d.text(left, y + 14, entry.name, BODY, bold=entry.binds)
-        self._track(d, track, y + 5, length, entry)
-        d.text(track + length + 8, y + 14, entry.share, SMALL, bold=True)
-        for row, line in enumerate(lines):
-            d.text(start, y + 14 + row * LINE * SMALL, line, SMALL)
-        return y + height + 3
-
-    def _narrow(self, d: Drawing, y: float, entry: _Entry) -> float:
-        left, right = PAD, d.width - PAD
-        lines = wrap(entry.shown, SMALL, right - left - 2, 3)
-        height = 23.0 + len(lines) * LINE * SMALL
-        if entry.binds:
-            d.rect(left - 6, y - 1, right - left + 12, height, "mark", radius=4)
-        share = d.text(right, y + 14, entry.share, SMALL, anchor="end", bold=True)
-        d.text(left, y + 14, entry.name, BODY, bold=entry.binds)
-        self._track(d, min(share.left, right - 44) - 106, y + 5, 100.0, entry)
-        for row, line in enumerate(lines):
-            d.text(left, y + 30 + row * LINE * SMALL, line, SMALL, "muted")
-        return y + height + 5
+        return y
 
     @staticmethod
-    def _track(d: Drawing, x: float, y: float, length: float, entry: _Entry) -> None:
+    def _entry(d: Drawing, y: float, entry: _Entry, track: float) -> float:
+        """Name, bar and share of a wall, and its text behind them, on a narrow page below them."""
+        left, right = PAD, d.width - PAD
+        length = 100.0 if d.narrow else min(180.0, (right - track) * 0.3)
+        start = left if d.narrow else track + length + 60
+        lines = wrap(f"Binds. {entry.text}" if entry.binds else entry.text, SMALL, right - start - 2, 3)
+        block = len(lines) * LINE * SMALL
+        height = 23.0 + block if d.narrow else max(22.0, 8 + block)
+        if entry.binds:
+            d.rect(left - 6, y - 1, right - left + 12, height, "mark", radius=4)
+        if d.narrow:
+            share = d.text(right, y + 14, entry.share, SMALL, anchor="end", bold=True)
+            track = min(share.left, right - 44) - 106
+        d.text(left, y + 14, entry.name, BODY, bold=entry.binds)
         if entry.load is not None:
-            d.rect(x, y, length, 10, "faint", radius=2)
-            over = entry.load > 1
-            tip = f"{entry.name}: {entry.share} of its limit"
-            d.rect(
-                x,
-                y,
-                length * min(entry.load, 1.0),
-                10,
-                "f6" if over else "f0",
-                radius=2,
-                hatch=6 if over else 0,
-                tip=tip,
+            d.rect(track, y + 5, length, 10, "faint", radius=2)
+            colour, tip = 6 if entry.load > 1 else 0, f"{entry.name}: {entry.share} of its limit"
+            d.rect(track, y + 5, length * min(entry.load, 1.0), 10, f"f{colour}", radius=2, hatch=colour, tip=tip)
+        if not d.narrow:
+            d.text(track + length + 8, y + 14, entry.share, SMALL, bold=True)
+        for row, line in enumerate(lines):
+            d.text(
+                start, y + (30 if d.narrow else 14) + row * LINE * SMALL, line, SMALL, "muted" if d.narrow else "ink"
             )
+        return y + height + (5 if d.narrow else 3)
 
     def axes(self, ax: Any) -> None:
-        names = [entry.name for entry in self.entries]
-        bars = ax.barh(names, [entry.load or 0.0 for entry in self.entries])
-        ax.bar_label(
-            bars,
-            [" ".join(filter(None, (entry.share, entry.text))) for entry in self.entries],
-            fontsize="small",
-            padding=3,
-        )
+        bars = ax.barh([entry.name for entry in self.entries], [entry.load or 0.0 for entry in self.entries])
+        ax.bar_label(bars, [entry.found for entry in self.entries], fontsize="small", padding=3)
         for bar, entry in zip(bars, self.entries, strict=True):
             bar.set(edgecolor="black" if entry.binds else "none", linewidth=2)
         ax.axvline(1.0, linestyle="--", color="red")
@@ -160,23 +127,27 @@ def scorecard(
     cards = {card.number: card for card in walls()}
     known: dict[int, tuple[float | None, str]] = {}
     for item in sequence(rows, "rows"):
-        if not isinstance(item, (tuple, list)) or len(item) != 3:
-            raise InputError(f"A row of a scorecard is (wall, share or None, text), got {item!r:.60}.")
-        number, load, text = item
-        if isinstance(number, bool) or number not in cards:
-            raise InputError(f"There is no wall {number!r:.40}; they are numbered 1 to {len(cards)}.", field="rows")
+        number, load, text = fields(item, "A row of a scorecard is (wall, share or None, text)", 3)
+        _check_wall(number, "rows")
         if number in known:
             raise InputError(f"Wall {number} has two rows; give it one.", field="rows")
         share = None if load is None else plain(load, f"share of wall {number}")
         known[number] = share, clean(text)
-    if binding is not None and (isinstance(binding, bool) or binding not in cards):
-        raise InputError(f"There is no wall {binding!r:.40}; they are numbered 1 to {len(cards)}.", field="binding")
-    entries = tuple(
+    if binding is not None:
+        _check_wall(binding, "binding")
+    entries = [
         _Entry(card, *known.get(number, (None, _UNTOUCHED)), binds=number == binding)
         for number, card in sorted(cards.items())
+    ]
+    return _Scorecard(
+        title=read_label(title or "Scorecard of the walls"), subtitle=subtitle, width=width, entries=entries
     )
-    chart = _Scorecard(read_label(title or "Scorecard of the walls"), subtitle, entries)
-    return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)
+
+
+def _check_wall(number: Any, field: str) -> None:
+    count = len(walls())
+    if isinstance(number, bool) or number not in range(1, count + 1):
+        raise InputError(f"There is no wall {number!r:.40}; they are numbered 1 to {count}.", field=field)
 
 
 def plot_evaluation_scorecard(evaluation: SystemEvaluation, **options: Any) -> Figure:
@@ -207,7 +178,8 @@ def _of_evaluation(evaluation: SystemEvaluation) -> list[tuple[int, float | None
     loads = _loads(values)
     if not texts:
         raise InputError(f"The evaluation of {clean(evaluation.scenario_name)!r:.60} has no metrics to show.")
-    return [(number, loads.get(number), _capital(", ".join(said))) for number, said in texts.items()]
+    joined = {number: ", ".join(said) for number, said in texts.items()}
+    return [(number, loads.get(number), said[:1].upper() + said[1:]) for number, said in joined.items()]
 
 
 def _loads(values: Mapping[str, Any]) -> dict[int, float]:
@@ -216,14 +188,9 @@ def _loads(values: Mapping[str, Any]) -> dict[int, float]:
     needed = values.get("memory_needed", values.get("memory_per_accelerator"))
     if needed is not None and "memory_available" in values:
         loads[2] = to_si(needed, "byte") / to_si(values["memory_available"], "byte")
-    for name, wall, lost in (
-        ("mfu", 1, False),
-        ("data_utilization", 8, False),
-        ("scaling_efficiency", 14, True),
-        ("goodput_ratio", 15, True),
-    ):
+    for name, wall in (("mfu", 1), ("data_utilization", 8), ("scaling_efficiency", 14), ("goodput_ratio", 15)):
         if isinstance(values.get(name), (int, float)):
-            loads[wall] = max(1 - values[name], 0.0) if lost else values[name]
+            loads[wall] = values[name] if wall < 14 else max(1 - values[name], 0.0)
     return loads
 
 
@@ -233,10 +200,5 @@ def _metric(name: str, value: Any) -> str:
     if isinstance(value, Quantity):
         return f"{words} {amount(*read_amount(value, name, negative=True))}"
     if isinstance(value, (int, float)):
-        shown = f"{value:.1%}" if name.endswith(_SHARES) else number(value)
-        return f"{words} {shown}"
+        return f"{words} {f'{value:.1%}' if name.endswith(_SHARES) else number(value)}"
     return f"{words} {clean(value)}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

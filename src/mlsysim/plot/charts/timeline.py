@@ -6,18 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import PAD, SMALL, KeyEntry, finish, heading, key, notes, x_axis
+from mlsysim.plot.frame import PAD, SMALL, KeyEntry, key, notes, x_axis
 from mlsysim.plot.scale import Linear
-from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Timeline, simulate
+from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Slot, Timeline, simulate
 from mlsysim.plot.svg import Box, Drawing, measure
 
 TITLES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved": "Interleaved 1F1B",
-    "zero_bubble": "Zero bubble (H1)",
+    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved 1F1B", "zero_bubble": "Zero bubble (H1)",
     "dualpipe": "DualPipe",
-}
+}  # fmt: skip
 _SERIES = {FORWARD: 0, BACKWARD: 1, INPUT_GRADIENT: 4, WEIGHT_GRADIENT: 2}
 _SMALLEST_TEXT = 8.0
 _SHORTER = {
@@ -26,70 +23,59 @@ _SHORTER = {
 }
 
 
+TIME = "Time, in times of one micro-batch on one stage"
+
+
 def stage_names(line: Timeline) -> list[str]:
     """What the rows of a timeline are called."""
     return [f"Stage {device}" for device in range(line.devices)]
 
 
-@dataclass(frozen=True)
-class _TimelineChart:
-    title: str
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _TimelineChart(Figure):
     line: Timeline
 
-    def _subtitle(self) -> str:
-        line = self.line
-        chunks = f", {line.virtual_stages} virtual stages each" if line.virtual_stages > 1 else ""
+    @property
+    def alt(self) -> str:
         return (
-            f"{line.devices} stages{chunks}, {line.micro_batches} micro-batches: {line.length:.4g} micro-batch times, "
-            f"of which a stage waits {line.bubble_fraction:.1%}."
-        )
-
-    def describe(self) -> str:
-        return (
-            f"Timeline of the pipeline schedule {TITLES[self.line.schedule]}. {self._subtitle()} Each row is a stage; each "
+            f"Timeline of the pipeline schedule {TITLES[self.line.schedule]}. {self.subtitle} Each row is a stage; each "
             "block a pass of one micro-batch; gaps are the bubble."
         )
 
-    def paint(self, width: float) -> Drawing:
-        d, line = Drawing(width), self.line
-        y = heading(d, self.title, self._subtitle())
+    def body(self, d: Drawing, y: float) -> float:
+        line = self.line
         kinds = [kind for kind in _SERIES if any(slot.kind == kind for slot in line.slots)]
         entries = [KeyEntry(f"{kind} pass" if kind in (FORWARD, BACKWARD) else kind, _SERIES[kind]) for kind in kinds]
         if line.bubble_fraction > 1e-12:
             entries.append(KeyEntry("waiting (bubble)", 0, "void"))
         y = key(d, y, entries) + 2
-        narrow = width < 500
-        names = [name if not narrow else name.removeprefix("Stage ") for name in stage_names(line)]
+        names = [name.removeprefix("Stage ") if d.narrow else name for name in stage_names(line)]
         margin = max(measure(name, SMALL) for name in names)
         row = 26.0 if line.devices <= 10 else 18.0
-        plot = Box(PAD + margin + 8, y, width - PAD, y + row * line.devices + 2)
+        plot = Box(PAD + margin + 8, y, d.width - PAD, y + row * line.devices + 2)
         scale = Linear(0.0, line.length, plot.left, plot.right)
-        after = x_axis(d, scale, plot, "Time, in times of one micro-batch on one stage", "", grid=False)
-        size = self._text_size(scale)
+        after = x_axis(d, scale, plot, TIME, "", grid=False)
+        # A size at which the number of every micro-batch fits its block, if there is one.
+        widest = max(measure(str(k), 1.0) for k in range(line.micro_batches))
+        shortest = min(slot.end - slot.start for slot in line.slots)
+        size = min((scale(shortest) - scale(0.0) - 3) / widest, SMALL - 1)
         for device, name in enumerate(names):
             top = plot.top + device * row
             d.text(plot.left - 7, top + row / 2 + 4, name, SMALL, "muted", anchor="end")
             d.rect(plot.left, top + 1, plot.right - plot.left, row - 3, "void")
             for slot in line.of(device):
-                self._slot(d, slot, scale, top, row, size)
-        remark = _SHORTER.get(line.schedule)
-        return finish(
-            d, notes(d, after, [remark] if remark and (line.virtual_stages > 1 or line.schedule == "dualpipe") else [])
-        )
+                self._slot(d, slot, scale, top, row, size if size >= _SMALLEST_TEXT else None)
+        return notes(d, after, [_SHORTER[line.schedule]] if self._has_chunks() else [])
 
-    def _text_size(self, scale: Linear) -> float | None:
-        """A size at which the number of every micro-batch fits its block, if there is one."""
-        widest = max(measure(str(k), 1.0) for k in range(self.line.micro_batches))
-        shortest = min(slot.end - slot.start for slot in self.line.slots)
-        size = min((scale(shortest) - scale(0.0) - 3) / widest, SMALL - 1)
-        return size if size >= _SMALLEST_TEXT else None
+    def _has_chunks(self) -> bool:
+        return self.line.virtual_stages > 1 or self.line.schedule == "dualpipe"
 
-    def _slot(self, d: Drawing, slot: Any, scale: Linear, top: float, row: float, size: float | None) -> None:
+    def _slot(self, d: Drawing, slot: Slot, scale: Linear, top: float, row: float, size: float | None) -> None:
         left, right = scale(slot.start), scale(slot.end)
         series = _SERIES[slot.kind]
         # Chunks beyond the first are told apart by their height.
         inset = 3.0 if slot.chunk % 2 else 0.0
-        chunk = f", chunk {slot.chunk}" if self.line.virtual_stages > 1 or self.line.schedule == "dualpipe" else ""
+        chunk = f", chunk {slot.chunk}" if self._has_chunks() else ""
         tip = f"{slot.kind}, micro-batch {slot.micro_batch}{chunk}: {slot.start:.4g} to {slot.end:.4g}"
         hatch = 0 if size is not None or right - left < 6 else series
         d.rect(left, top + 1 + inset, right - left, row - 3 - inset, f"f{series} edge", hatch=hatch, tip=tip)
@@ -101,17 +87,11 @@ class _TimelineChart:
         for kind in _SERIES:
             slots = [slot for slot in self.line.slots if slot.kind == kind]
             if slots:
-                spans = [slot.end - slot.start for slot in slots]
-                ax.barh(
-                    [slot.device for slot in slots],
-                    spans,
-                    left=[slot.start for slot in slots],
-                    edgecolor="white",
-                    label=kind,
-                )
+                devices, starts = [slot.device for slot in slots], [slot.start for slot in slots]
+                ax.barh(devices, [s.end - s.start for s in slots], left=starts, edgecolor="white", label=kind)
         ax.set_yticks(range(self.line.devices), stage_names(self.line))
         ax.invert_yaxis()
-        ax.set_xlabel("Time, in times of one micro-batch on one stage")
+        ax.set_xlabel(TIME)
         ax.legend(fontsize="small")
 
 
@@ -126,5 +106,10 @@ def timeline(
 ) -> Figure:
     """The slots of gpipe, 1f1b, interleaved, zero_bubble or dualpipe, by simulation (:mod:`mlsysim.plot.schedule`)."""
     line = simulate(schedule, stages, micro_batches, virtual_stages)
-    chart = _TimelineChart(title or f"Pipeline schedule: {TITLES[schedule]}", line)
-    return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)
+    chunks = f", {virtual_stages} virtual stages each" if virtual_stages > 1 else ""
+    subtitle = (
+        f"{stages} stages{chunks}, {micro_batches} micro-batches: {line.length:.4g} micro-batch times, "
+        f"of which a stage waits {line.bubble_fraction:.1%}."
+    )
+    title = title or f"Pipeline schedule: {TITLES[schedule]}"
+    return _TimelineChart(title=title, subtitle=subtitle, width=width, line=line)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.plot.amounts import plain, read_amount, read_label, sequence
+from mlsysim.plot.amounts import fields, plain, read_amount, read_label, sequence
 from mlsysim.plot.bars import Row, paint_rows
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import KeyEntry, finish, heading, key
+from mlsysim.plot.frame import KeyEntry, key, with_unit
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import Drawing
 from mlsysim.walls.analysis.sensitivity import SensitivityResult
@@ -17,57 +17,37 @@ from mlsysim.walls.analysis.sensitivity import SensitivityResult
 _LOWER, _HIGHER = 1, 0
 
 
-@dataclass(frozen=True)
-class _Swing:
-    label: str
-    low: float
-    high: float
-
-    @property
-    def size(self) -> float:
-        return max(self.low, self.high) - min(self.low, self.high)
-
-
-@dataclass(frozen=True)
-class _Tornado:
-    title: str
-    subtitle: str
-    swings: tuple[_Swing, ...]
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _Tornado(Figure):
+    swings: list[tuple[str, float, float]]
     base: float
     unit: str
     axis: str
-    names: tuple[str, str]
+    names: tuple[str, ...]
 
     def rows(self) -> list[Row]:
-        return [
-            Row(
-                swing.label,
-                self.base,
-                swing.high,
-                f"{amount(swing.low, self.unit)} to {amount(swing.high, self.unit)}" if swing.size else "no change",
-                _HIGHER,
-                also=(self.base, swing.low, _LOWER),
-            )
-            for swing in self.swings
-        ]
+        rows = []
+        for label, low, high in self.swings:
+            said = f"{amount(low, self.unit)} to {amount(high, self.unit)}" if low != high else "no change"
+            rows.append(Row(label, said, [(self.base, high, _HIGHER), (self.base, low, _LOWER)]))
+        return rows
 
-    def describe(self) -> str:
+    @property
+    def alt(self) -> str:
         named = "; ".join(f"{row.label}: {row.value}" for row in self.rows())
         return f"Tornado chart around {amount(self.base, self.unit)}, strongest first ({self.names[0]} to {self.names[1]}): {named}."
 
-    def paint(self, width: float) -> Drawing:
-        d = Drawing(width)
-        y = heading(d, self.title, self.subtitle)
+    def body(self, d: Drawing, y: float) -> float:
         y = key(d, y, [KeyEntry(self.names[0], _LOWER), KeyEntry(self.names[1], _HIGHER)])
-        return finish(d, paint_rows(d, y, self.rows(), self.axis, self.unit, origin=self.base))
+        return paint_rows(d, y, self.rows(), self.axis, self.unit, origin=self.base)
 
     def axes(self, ax: Any) -> None:
-        names = [swing.label for swing in self.swings]
-        for label, ends in zip(self.names, ([s.low for s in self.swings], [s.high for s in self.swings]), strict=True):
-            ax.barh(names, [end - self.base for end in ends], left=self.base, label=label)
+        labels, *both_ends = zip(*self.swings, strict=True)
+        for name, ends in zip(self.names, both_ends, strict=True):
+            ax.barh(labels, [end - self.base for end in ends], left=self.base, label=name)
         ax.axvline(self.base, color="black", linewidth=1)
         ax.invert_yaxis()
-        ax.set_xlabel(f"{self.axis} ({self.unit})" if self.unit else self.axis)
+        ax.set_xlabel(with_unit(self.axis, self.unit))
         ax.legend()
 
 
@@ -90,62 +70,32 @@ def tornado(
     >>> tornado([("bandwidth", 9, 12), ("peak", 10, 10.5)], base=10, unit="ms", axis="Latency").alt
     'Tornado chart around 10 ms, strongest first (input lower to input higher): bandwidth: 9 ms to 12 ms; peak: 10 ms to 10.5 ms.'
     """
-    if isinstance(items, SensitivityResult):
-        return _of_result(items, title, width)
-    if base is None:
-        raise InputError("A tornado needs the 'base' value that its bars start from.", field="base")
-    centre, symbol = read_amount(base, "base", unit, negative=True)
     swings = []
-    for item in sequence(items, "sensitivities"):
-        if isinstance(item, (str, bytes)) or not hasattr(item, "__len__") or len(item) != 3:
-            raise InputError(f"A sensitivity is (label, low, high), got {item!r:.60}.")
-        label = read_label(item[0])
-        ends = [read_amount(value, f"value of {label[:40]!r}", unit, negative=True) for value in item[1:]]
-        if any(found != symbol for _, found in ends):
-            raise InputError(
-                f"{label[:60]!r} has values in another unit than the base, which is in {symbol or 'no unit'}."
-            )
-        swings.append(_Swing(label, ends[0][0], ends[1][0]))
-    return _figure(
-        swings, centre, symbol, axis, names, title or f"What moves the {axis.lower()}", subtitle, most, width
+    if isinstance(items, SensitivityResult):
+        for name, value in {**items.sensitivities, **items.all_sensitivities}.items():
+            ends = [plain(end, name, negative=True) for end in (-items.from_below[name], value)]
+            swings.append((read_label(name.replace("_", " ")), ends[0], ends[1]))
+        centre, symbol, axis, names = 0.0, "%", f"Change of {items.output}", ("1 % less of it", "1 % more of it")
+        title, subtitle, most = title or f"What moves the {items.output}", items.binding.sentence, 20
+    else:
+        if base is None:
+            raise InputError("A tornado needs the 'base' value that its bars start from.", field="base")
+        centre, symbol = read_amount(base, "base", unit, negative=True)
+        for item in sequence(items, "sensitivities"):
+            label = read_label(fields(item, "A sensitivity is (label, low, high)", 3)[0])
+            read = [read_amount(value, f"value of {label[:40]!r}", unit, negative=True) for value in item[1:]]
+            if any(found != symbol for _, found in read):
+                raise InputError(
+                    f"{label[:60]!r} has values in another unit than the base, which is in {symbol or 'no unit'}."
+                )
+            swings.append((label, read[0][0], read[1][0]))
+    return _Tornado(
+        title=read_label(title or f"What moves the {axis.lower()}"),
+        subtitle=subtitle,
+        width=width,
+        swings=sorted(swings, key=lambda swing: (-abs(swing[2] - swing[1]), swing[0]))[: max(int(most), 1)],
+        base=centre,
+        unit=symbol,
+        axis=read_label(axis),
+        names=tuple(read_label(name) for name in names),
     )
-
-
-def _of_result(result: SensitivityResult, title: str | None, width: int) -> Figure:
-    more = {**result.sensitivities, **result.all_sensitivities}
-    swings = [
-        _Swing(
-            read_label(name.replace("_", " ")),
-            plain(-result.from_below[name], name, negative=True),
-            plain(value, name, negative=True),
-        )
-        for name, value in more.items()
-    ]
-    return _figure(
-        swings,
-        0.0,
-        "%",
-        f"Change of {result.output}",
-        ("1 % less of it", "1 % more of it"),
-        title or f"What moves the {result.output}",
-        result.binding.sentence,
-        20,
-        width,
-    )
-
-
-def _figure(
-    swings: list[_Swing],
-    base: float,
-    unit: str,
-    axis: str,
-    names: tuple[str, str],
-    title: str,
-    subtitle: str,
-    most: int,
-    width: int,
-) -> Figure:
-    strongest = sorted(swings, key=lambda swing: (-swing.size, swing.label))[: max(int(most), 1)]
-    low, high = (read_label(name) for name in names)
-    chart = _Tornado(read_label(title), subtitle, tuple(strongest), base, unit, read_label(axis), (low, high))
-    return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)

@@ -7,10 +7,10 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.parts import time_parts
-from mlsysim.plot.amounts import Amounts, read_label, read_parts
+from mlsysim.plot.amounts import Parts, read_label, read_parts
 from mlsysim.plot.bars import Row, paint_rows
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import finish, heading
+from mlsysim.plot.frame import with_unit
 from mlsysim.plot.scale import amount
 from mlsysim.plot.svg import Drawing
 from mlsysim.units.registry import quantity
@@ -18,53 +18,40 @@ from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.walls.result import Result
 
 
-@dataclass(frozen=True)
-class _Waterfall:
-    title: str
-    subtitle: str
-    parts: Amounts
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _Waterfall(Figure):
+    parts: Parts
+    unit: str
     total_label: str
     total_text: str
-
-    @property
-    def total(self) -> float:
-        return sum(self.parts.values)
-
-    @property
-    def whole(self) -> str:
-        """The sum as it is printed; the digits of the metric that it is, where that is known."""
-        return self.total_text or amount(self.total, self.parts.unit)
+    """The sum as it is printed; the digits of the metric that it is, where that is known."""
 
     def _axis(self) -> str:
-        return "Time" if self.parts.unit == "s" else "Cumulated"
+        return "Time" if self.unit == "s" else "Cumulated"
 
     def rows(self) -> list[Row]:
+        total = sum(value for _, value in self.parts)
         rows, before = [], 0.0
-        for k, (label, value) in enumerate(zip(self.parts.labels, self.parts.values, strict=True)):
-            share = f", {value / self.total:.0%}" if self.total else ""
-            rows.append(Row(label, before, before + value, amount(value, self.parts.unit) + share, k % 7))
+        for k, (label, value) in enumerate(self.parts):
+            share = f", {value / total:.0%}" if total else ""
+            rows.append(Row(label, amount(value, self.unit) + share, [(before, before + value, k % 7)]))
             before += value
-        rows.append(Row(self.total_label, 0.0, before, self.whole, 7, bold=True, hatched=False))
-        return rows
+        return [*rows, Row(self.total_label, self.total_text, [(0.0, before, 7)], bold=True)]
 
-    def describe(self) -> str:
-        named = "; ".join(
-            f"{label} {amount(value, self.parts.unit)}"
-            for label, value in zip(self.parts.labels, self.parts.values, strict=True)
-        )
-        return f"Waterfall of {len(self.parts.labels)} parts: {named}; {self.total_label} {self.whole}."
+    @property
+    def alt(self) -> str:
+        named = "; ".join(f"{label} {amount(value, self.unit)}" for label, value in self.parts)
+        return f"Waterfall of {len(self.parts)} parts: {named}; {self.total_label} {self.total_text}."
 
-    def paint(self, width: float) -> Drawing:
-        d = Drawing(width)
-        y = heading(d, self.title, self.subtitle)
-        y = paint_rows(d, y, self.rows(), self._axis(), self.parts.unit, linked=True)
-        return finish(d, y)
+    def body(self, d: Drawing, y: float) -> float:
+        return paint_rows(d, y, self.rows(), self._axis(), self.unit, linked=True)
 
     def axes(self, ax: Any) -> None:
         rows = self.rows()
-        ax.barh([row.label for row in rows], [row.high - row.low for row in rows], left=[row.low for row in rows])
+        starts, ends, _ = zip(*(row.bars[0] for row in rows), strict=True)
+        ax.barh([row.label for row in rows], [b - a for a, b in zip(starts, ends, strict=True)], left=starts)
         ax.invert_yaxis()
-        ax.set_xlabel(f"{self._axis()} ({self.parts.unit})" if self.parts.unit else self._axis())
+        ax.set_xlabel(with_unit(self._axis(), self.unit))
 
 
 def step_parts(result: Any) -> list[tuple[str, Any]]:
@@ -96,7 +83,13 @@ def waterfall(
         if not subtitle and parts.binding is not None:
             subtitle = parts.binding.sentence
         parts = step_parts(parts)
-    read = read_parts(parts)
-    title = read_label(title or "What the whole consists of")
-    chart = _Waterfall(title, subtitle, read, read_label(total_label), total_text)
-    return Figure(chart.title, chart.describe(), chart.paint, chart.axes, width)
+    read, unit = read_parts(parts)
+    return _Waterfall(
+        title=read_label(title or "What the whole consists of"),
+        subtitle=subtitle,
+        width=width,
+        parts=read,
+        unit=unit,
+        total_label=read_label(total_label),
+        total_text=total_text or amount(sum(value for _, value in read), unit),
+    )
