@@ -35,10 +35,9 @@ from mlsysim.plans.compare import compare_answers
 from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import find_system
-from mlsysim.plans.open_choices import FIRST_ORDER
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import FREE
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value

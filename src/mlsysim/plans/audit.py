@@ -13,9 +13,8 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
-from mlsysim.plans.open_choices import FIRST_ORDER
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
 from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
 from mlsysim.walls.data.ingestion import DataModel

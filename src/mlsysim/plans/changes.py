@@ -15,8 +15,9 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer, Change
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
-from mlsysim.units.registry import Quantity
+from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.systems.registry import Fabrics
+from mlsysim.units.registry import Quantity, to_si
 from mlsysim.walls.binding import NEGLIGIBLE
 
 LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
@@ -58,7 +59,7 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
     cost = _cost(answer)
     broken = {(check.metric, check.limit) for check in answer.checks if not check.passed}
     wrong = not answer.feasible or bool(broken)
-    for group in _candidates(answer):
+    for group in _MAKERS[answer.task](settled(answer), answer):
         best: Change | None = None
         gained = 0.0
         for words, plan in group:
@@ -76,7 +77,7 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
                 spent = _cost(tried)
                 ratio = spent / cost if spent is not None and cost else None
                 best = Change(
-                    sentence=_sentence(answer, tried, words, factor, ratio),
+                    sentence=_sentence(answer, words, factor, ratio),
                     metric=answer.main,
                     factor=factor if answer.main not in LOWER_IS_BETTER else 1 / factor,
                     cost_factor=ratio,
@@ -95,55 +96,41 @@ def _score(answer: Answer) -> float:
 
 
 def _cost(answer: Answer) -> float | None:
-    for name in ("usd_per_mtoken", "tco", "purchase"):
-        for metric in answer.metrics:
-            if metric.name == name:
-                return float(metric.value.magnitude)
-    return None
+    held = {metric.name: metric.value for metric in answer.metrics}
+    return next((float(held[name].magnitude) for name in ("usd_per_mtoken", "tco", "purchase") if name in held), None)
 
 
-def _sentence(before: Answer, after: Answer, words: str, factor: float, ratio: float | None) -> str:
-    money = ""
-    if ratio is not None and abs(ratio - 1) >= 0.01:
-        money = f" and {abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} cost"
-        each = next((m.label.rsplit(" ", 1)[-1].rstrip("s") for m in after.metrics if m.name == "usd_per_mtoken"), "")
-        money += f" a {each}" if each else ""
+def _sentence(before: Answer, words: str, factor: float, ratio: float | None) -> str:
     if not before.feasible:
         return f"Cheapest change: {words}; then it fits."
     if not before.passed:
         return f"Cheapest change: {words}; then all that was asked holds."
-    what = {"tokens_per_second": "throughput", "latency": "speed", "tpot": "speed of tokens"}.get(
-        before.main, before.main
-    )
+    money = ""
+    if ratio is not None and abs(ratio - 1) >= 0.01:
+        money = f" and {abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} cost"
+        if any(metric.name == "usd_per_mtoken" for metric in before.metrics):
+            money += " a sample" if workload_of(before.plan.workload).fixed_shape else " a token"
+    what = {"tokens_per_second": "throughput", "latency": "speed", "tpot": "speed of tokens"}[before.main]
     gain = f"{factor - 1:.0%} more" if factor < 2 else f"{factor:.2g} times the"
     return f"Cheapest change: {words}: {gain} {what}{money}."
 
 
-def _candidates(answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
-    plan = settled(answer)
-    makers = {"training": _training, "serving": _serving, "inference": _inference}
-    yield from makers[answer.task](plan, answer)
+Candidates = Iterator[list[tuple[str, Plan]]]
+"""Classes of effort: what is changed in words, and the plan so."""
 
 
-def _training(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
+def _training(plan: Plan, answer: Answer) -> Candidates:
     layout = answer.layout
-    settings = []
     if not answer.plan.parallelism.automatic:
-        free = plan.replacing(parallelism=None)
-        settings.append(("let the layout be searched", free))
-        for mode in ("none", "selective", "full"):
-            if mode != layout.get("recompute"):
-                settings.append((f"recompute {mode}", plan.replacing(parallelism={"recompute": mode})))
-        for stage in (1, 2, 3):
-            if stage > layout.get("zero", 0):
-                settings.append((f"ZeRO stage {stage}", plan.replacing(parallelism={"zero": stage})))
         micro = plan.parallelism.micro_batch or 1
-        for size in {max(1, micro // 2), micro * 2}:
-            if size != micro:
-                settings.append((f"micro-batches of {size}", plan.replacing(parallelism={"micro_batch": size})))
-    yield settings
-    free_layout: dict[str, Any] = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
-    searched = plan.replacing(parallelism=free_layout)
+        settings: list[tuple[str, dict[str, Any] | None]] = [("let the layout be searched", None)]
+        modes = [mode for mode in ("none", "selective", "full") if mode != layout.get("recompute")]
+        settings += [(f"recompute {mode}", {"recompute": mode}) for mode in modes]
+        settings += [(f"ZeRO stage {k}", {"zero": k}) for k in (1, 2, 3) if k > layout.get("zero", 0)]
+        sizes = {max(1, micro // 2), micro * 2} - {micro}
+        settings += [(f"micro-batches of {size}", {"micro_batch": size}) for size in sizes]
+        yield [(words, plan.replacing(parallelism=split)) for words, split in settings]
+    searched = plan.replacing(parallelism=dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"})
     yield [
         ("a batch twice as large", searched.replacing(workload={"batch_size": layout["batch_size"] * 2})),
         *_narrower(plan, "compute", ("fp8",)),
@@ -153,42 +140,35 @@ def _training(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
     yield list(_more(searched))
 
 
-def _serving(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
-    free = {"mode": None, "tp": None, "pp": None, "ep": None}
-    given = answer.plan.parallelism
-    if given.tp is not None:
-        yield [
-            ("let the tensor-parallel degree be chosen", plan.replacing(parallelism=free, serving={"replicas": None}))
-        ]
-    part = plan.serving
-    if answer.plan.serving is None or (answer.plan.serving.concurrency is None and answer.plan.serving.qps is None):
+def _serving(plan: Plan, answer: Answer) -> Candidates:
+    part, given = plan.serving, answer.plan.serving
+    parallel = {"mode": None, "tp": None, "pp": None, "ep": None}
+    if answer.plan.parallelism.tp is not None:
+        free = plan.replacing(parallelism=parallel, serving={"replicas": None})
+        yield [("let the tensor-parallel degree be chosen", free)]
+    if given is None or (given.concurrency is None and given.qps is None):
         # The load was ours to find, and is found again for each change.
         plan = plan.replacing(serving={"concurrency": None})
     narrow = list(_narrower(plan, "weights and arithmetic", ("fp8", "int8")))
     if part is not None and part.cache_precision is None:
         narrow.append((f"caches in fp8{_CAVEAT}", plan.replacing(serving={"cache_precision": "fp8"})))
     yield narrow
-    loose = plan.replacing(parallelism=free, serving={"replicas": None})
+    loose = plan.replacing(parallelism=parallel, serving={"replicas": None})
     yield list(_other_chips(loose))
     yield list(_more(loose))
 
 
-def _inference(plan: Plan, answer: Answer) -> Iterator[list[tuple[str, Plan]]]:
+def _inference(plan: Plan, answer: Answer) -> Candidates:
     precision = plan.workload.precision or answer.assumptions.get("precision", "fp16")
-    narrower = {
-        "fp32": ("fp16", "int8"),
-        "fp16": ("fp8", "int8"),
-        "bf16": ("fp8", "int8"),
-        "fp8": ("int4",),
-        "int8": ("int4",),
-    }
+    narrower = {"fp32": "fp16 int8", "fp16": "fp8 int8", "bf16": "fp8 int8", "fp8": "int4", "int8": "int4"}
     yield [
         (f"{name} instead of {precision}{_CAVEAT}", plan.replacing(workload={"precision": name}))
-        for name in narrower.get(precision, ())
+        for name in narrower.get(precision, "").split()
     ]
     yield list(_other_chips(plan))
 
 
+_MAKERS = {"training": _training, "serving": _serving, "inference": _inference}
 _CAVEAT = " (check the accuracy)"
 
 
@@ -203,14 +183,11 @@ def _narrower(plan: Plan, what: str, formats: tuple[str, ...]) -> Iterator[tuple
 
 
 def _faster_network(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    from mlsysim.systems.registry import Fabrics
-
     fleet = find_fleets(plan.hardware).fleets[0]
-    if fleet.count == 1:
-        return
-    for key in ("InfiniBand_NDR", "InfiniBand_XDR"):
+    rate = to_si(fleet.fabric.bandwidth, "byte/s")
+    for key in ("InfiniBand_NDR", "InfiniBand_XDR") if fleet.count > 1 else ():
         fabric = Fabrics.get(key)
-        if fabric.bandwidth.to("byte/s").magnitude > fleet.fabric.bandwidth.to("byte/s").magnitude * 1.01:
+        if to_si(fabric.bandwidth, "byte/s") > rate * 1.01:
             yield f"{fabric.name} instead of {fleet.fabric.name}", plan.replacing(hardware={"fabric": key})
 
 
@@ -227,31 +204,18 @@ def _other_chips(plan: Plan) -> Iterator[tuple[str, Plan]]:
     """The same number of the next generation of a family of data-centre GPUs."""
     fleet = find_fleets(plan.hardware).fleets[0]
     key = fleet.node.accelerator.metadata.key or ""
-    for name in _SUCCESSORS.get(key.split("_")[0], ()):
-        if plan.hardware.chip is None:
-            yield (
-                f"{name} instead of {key}",
-                plan.replacing(
-                    hardware={
-                        "on": f"{fleet.total_accelerators}x{name}",
-                        "name": None,
-                        "nodes": None,
-                        "accelerators": None,
-                        "fabric": None,
-                    }
-                ),
-            )
+    for name in _SUCCESSORS.get(key.split("_")[0], ()) if plan.hardware.chip is None else ():
+        on = {"on": f"{fleet.total_accelerators}x{name}", "fabric": None}
+        yield f"{name} instead of {key}", plan.replacing(hardware=on)
 
 
 def _more(plan: Plan) -> Iterator[tuple[str, Plan]]:
     fleet = find_fleets(plan.hardware).fleets[0]
-    key = fleet.node.accelerator.metadata.key or ""
-    if not key or plan.hardware.chip is not None:
-        return
-    joined = f"@{fleet.fabric.metadata.key}" if fleet.count > 1 and fleet.fabric.metadata.key else ""
-    for factor in (2, 4, 8):
+    key, fabric = fleet.node.accelerator.metadata.key, fleet.fabric.metadata.key
+    joined = f"@{fabric}" if fleet.count > 1 and fabric else ""
+    for factor in (2, 4, 8) if key and plan.hardware.chip is None else ():
         count = fleet.total_accelerators * factor
-        on = {"on": f"{count}x{key}{joined}", "name": None, "nodes": None, "accelerators": None, "fabric": None}
+        on = {"on": f"{count}x{key}{joined}", "fabric": None}
         yield f"{count:,} x {key} instead of {fleet.total_accelerators:,}", plan.replacing(hardware=on)
 
 
@@ -281,26 +245,19 @@ def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]
     That is exact to first order in the change, and exact while no overlap changes sides; a time that is hidden now and would show
     counts nothing. Of the capacity of memory it says whether the plan still fits (None where not).
     """
-    ledger = answer.ledger_of_main
+    ledger, memory = answer.ledger_of_main, answer.memory
     if ledger is None or not ledger.seconds:
         return {}
     elastic = ledger.resources()
     found: dict[str, tuple[float | None, float | None]] = {}
     for name, resources in _RESOURCES.items():
         share = float(sum(elastic.get(resource, 0.0) for resource in resources) / ledger.seconds)
-        if share < NEGLIGIBLE and (name not in _OF_ANY_CHIP and not any(each in elastic for each in resources)):
-            continue
-        if share < NEGLIGIBLE and name in _OF_THE_HOST:
-            continue
-        found[name] = (_moved(answer.main, share, 1 - _STEP), _moved(answer.main, share, 1 + _STEP))
-    memory = answer.memory
+        there = name in _OF_ANY_CHIP or (name not in _OF_THE_HOST and any(each in elastic for each in resources))
+        if there or share >= NEGLIGIBLE:
+            times = [1 - share + share / factor for factor in (1 - _STEP, 1 + _STEP)]
+            less, more = (time - 1 if answer.main in LOWER_IS_BETTER else 1 / time - 1 for time in times)
+            found[name] = (less, more)
     if memory is not None:
         short = answer.feasible and memory.used > (1 - _STEP) * memory.capacity
         found["memory_capacity"] = (None if short else 0.0, 0.0)
     return found
-
-
-def _moved(metric: str, share: float, factor: float) -> float:
-    """Change of a metric where a share of its time has ``factor`` times the resource."""
-    time = 1 - share + share / factor
-    return time - 1 if metric in LOWER_IS_BETTER else 1 / time - 1

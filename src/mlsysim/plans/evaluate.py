@@ -13,14 +13,12 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, read_named
 from mlsysim.plans.schema import as_in_a_plan, spoken
 
-Evaluator = Callable[[Plan], Answer]
-
 
 def evaluate_plainly(plan: Plan) -> Answer:
     """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds."""
     kind = "mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind
     try:
-        answer = _EVALUATORS[kind]()(plan)
+        answer = _evaluator(kind)(plan)
     except InputError as error:
         # Resolvers speak of their inputs, a plan of its keys.
         sentence = spoken(error.message, as_in_a_plan, Plan.leaves())
@@ -29,39 +27,23 @@ def evaluate_plainly(plan: Plan) -> Answer:
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))
 
 
-# What one task needs is imported when it is asked: a pass on a chip needs no search of layouts.
+def _evaluator(kind: str) -> Callable[[Plan], Answer]:
+    """What answers plans of a kind, imported when it is asked: a pass on a chip needs no search of layouts."""
+    if kind == "mixed":
+        from mlsysim.plans.mixed import evaluate_mixed
 
+        return evaluate_mixed
+    if kind == "training":
+        from mlsysim.plans.training import evaluate_training
 
-def _mixed() -> Evaluator:
-    from mlsysim.plans.mixed import evaluate_mixed
+        return evaluate_training
+    if kind == "serving":
+        from mlsysim.plans.serving import evaluate_serving
 
-    return evaluate_mixed
-
-
-def _training() -> Evaluator:
-    from mlsysim.plans.training import evaluate_training
-
-    return evaluate_training
-
-
-def _serving() -> Evaluator:
-    from mlsysim.plans.serving import evaluate_serving
-
-    return evaluate_serving
-
-
-def _inference() -> Evaluator:
+        return evaluate_serving
     from mlsysim.plans.inference import evaluate_inference
 
     return evaluate_inference
-
-
-_EVALUATORS: dict[str, Callable[[], Evaluator]] = {
-    "mixed": _mixed,
-    "training": _training,
-    "serving": _serving,
-    "inference": _inference,
-}
 
 
 def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
@@ -69,8 +51,7 @@ def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
     if not isinstance(plan, Plan):
         plan = Plan.model_validate(plan)
     answer = evaluate_plainly(plan)
-    update: dict[str, Any] = {"checks": demands(answer), "sensitivities": sensitivities(answer)}
-    answer = answer.model_copy(update=update)
+    answer = answer.model_copy(update={"checks": demands(answer), "sensitivities": sensitivities(answer)})
     if change and len(find_fleets(plan.hardware).fleets) == 1:
         answer = answer.model_copy(update={"change": cheapest_change(answer, evaluate_plainly)})
     return answer

@@ -12,10 +12,9 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.open_choices import fidelity_of, precision_of
 from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, find_region, workload_of
+from mlsysim.plans.resolve import fidelity_of, find_fleets, find_region, precision_of, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si

@@ -18,11 +18,11 @@ from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full, unfit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server
 from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.spending import Share, spend
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import offered_memory
 from mlsysim.timing.power import power_constants, power_figures, power_of, waiting_share
 from mlsysim.units.registry import quantity, to_si
@@ -43,33 +43,27 @@ def evaluate_serving(plan: Plan) -> Answer:
     if model.fixed_shape:
         raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
     sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
-    server = Server(plan, sheet, model, fleet)
-    served, tried = server.best()
+    served, tried = Server(plan, sheet, model, fleet).best()
     sheet.keep(served.result)
-    return _answer(sheet, server, served, tried)
+    return _answer(sheet, served, tried)
 
 
-def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
-    plan, fleet, model, result = sheet.plan, server.fleet, server.model, served.result
-    if plan.parallelism.tp is None and tried > 1:
+def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
+    server, result = served.server, served.result
+    if sheet.plan.parallelism.tp is None and tried > 1:
         sheet.assumed["layout"] = f"TP {served.tp}, the best of {tried} tried"
     if server.part.concurrency is None:
         sheet.assumed["concurrency"] = f"{served.clients:,} requests in flight" + (
             f", what {server.part.qps:g} requests a second need" if server.part.qps is not None else ""
         )
-    sheet.layout = {
-        "tp": served.tp,
-        "pp": served.pp,
-        "ep": served.ep,
-        "replicas": served.replicas,
-        "concurrency": served.clients,
-    }
+    sheet.layout = {name: getattr(served, name) for name in ("tp", "pp", "ep", "replicas")}
+    sheet.layout["concurrency"] = served.clients
     ledger = sheet.read(served.ledger)
     main = "tokens_per_second" if server.part.qps is None else "tpot"
     if main == "tpot" and served.mean_output > 1:
         sheet.ledger_of_main = of_phase(ledger, ANSWER)
-    bands = _bands(served, server.part)
-    _facts(sheet, server, served)
+    bands = _bands(served)
+    _facts(sheet, served)
     sheet.add("memory", to_si(result.memory_per_device, "byte"))
     sheet.add("memory_capacity", to_si(result.memory_available, "byte"))
     sheet.add("kv_cache", None if result.kv_cache_size is None else result.kv_cache_size.to("GB"))
@@ -78,12 +72,12 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     sheet.add("ttft", served.ttft, bands["ttft"])
     sheet.add("tpot", served.tpot, bands["tpot"])
     sheet.add("latency", quantity(served.latency, "s"), bands["latency"], wall=4)
-    requests, each = served.delivered(server.part), bands["requests"]
+    requests, each = served.delivered(), bands["requests"]
     rate = requests * served.mean_output
     tokens = each and tuple(side * served.mean_output for side in each)
     sheet.add("tokens_per_second", rate, tokens, wall=4)
-    of_device = tokens and tuple(side / served.devices for side in tokens)
-    sheet.add("tokens_per_second_per_device", rate / served.devices, of_device)
+    of_device = tokens and tuple(side / result.devices for side in tokens)
+    sheet.add("tokens_per_second_per_device", rate / result.devices, of_device)
     sheet.add("requests_per_second", requests, each)
     sheet.add("user_rate", 1 / served.tpot, bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"])))
     # Walls 4 and 5 say what was found there whether or not a request waits for them.
@@ -91,40 +85,46 @@ def _answer(sheet: Sheet, server: Server, served: Served, tried: int) -> Answer:
     if result.max_batch_size:
         notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
     sheet.score_walls(notes, fails=not result.feasible)
-    _costs(sheet, server, served)
-    sheet.roofline = _roofline(server, served)
+    _costs(sheet, served)
+    sheet.roofline = _roofline(served)
     return sheet.answer(
         calibrated=server.calibrated,
         feasible=bool(result.feasible),
-        subject=f"serving {model.name} on {fleet.name}",
+        subject=f"serving {server.model.name} on {server.fleet.name}",
         headline=_headline(sheet, served),
-        verdict=_verdict(sheet, server, served, tried),
+        verdict=_verdict(sheet, served, tried),
         main=main,
-        binding=_binding(server, served),
+        binding=_binding(served),
     )
 
 
-def _facts(sheet: Sheet, server: Server, served: Served) -> None:
+def _facts(sheet: Sheet, served: Served) -> None:
     """What equations of metrics show beside other metrics, and the parts of the first and of a further token."""
-    tokens, fullest = served.mean_output, served.result.named("fullest")
+    server, part, tokens, fullest = (
+        served.server,
+        served.server.part,
+        served.mean_output,
+        served.result.named("fullest"),
+    )
     sheet.facts |= {
         "memory_stated": fullest.memory.capacity,
         "memory_offered": offered_memory(fullest) if server.calibrated else None,
         "accelerators": server.fleet.total_accelerators,
-        "devices_that_serve": served.devices,
+        "devices_that_serve": served.result.devices,
         "requests_in_flight": served.clients,
         "tokens_of_an_answer": tokens,
     }
-    part = server.part
     if part.output_rate is not None:
         sheet.facts["measured_rate"] = quantity(part.output_rate, "1/s")
     elif part.qps is not None:
         sheet.facts |= {"requests_that_come": quantity(part.qps, "1/s"), "requests_in_all": part.requests}
-    for name, phase, share in (("ttft", FIRST, 1.0), ("tpot", ANSWER, 1.0 / max(tokens - 1, 1.0))):
+    for name, phase, share, noun in (
+        ("ttft", FIRST, 1.0, "the time until it"),
+        ("tpot", ANSWER, 1.0 / max(tokens - 1, 1.0), "the answer, for each further token"),
+    ):
         found = of_phase(served.ledger, phase)
         if found.seconds > 0:
             each = texts_of(time_parts(found), share=share)
-            noun = "the time until it" if name == "ttft" else "the answer, for each further token"
             sheet.together[name] = Together(f"t = sum of parts of {noun}", r"t = \sum_i t_i", each)
 
 
@@ -134,17 +134,17 @@ _SMALL = 1e-3
 """Share of a token's time below which a sentence leaves a part out."""
 
 
-def _bands(served: Served, part: ServingPart) -> dict[str, Any]:
+def _bands(served: Served) -> dict[str, Any]:
     """Intervals under the load: of TTFT and TPOT the same factors as those of the batch; of a request, and of the rate at
     which requests are answered, what both ends of them give."""
-    found: dict[str, Any] = {"ttft": None, "tpot": None, "latency": None, "requests": None}
+    found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests"))
     result = served.result
-    for name, value, base, band in (
-        ("ttft", served.ttft, result.ttft, result.ttft_interval),
-        ("tpot", served.tpot, result.itl, result.itl_interval),
+    for name, base, band in (
+        ("ttft", result.ttft, result.ttft_interval),
+        ("tpot", result.itl, result.itl_interval),
     ):
         if band is not None and to_si(base, "s") > 0:
-            scale = value / to_si(base, "s")
+            scale = getattr(served, name) / to_si(base, "s")
             found[name] = tuple(quantity(to_si(side, "s") * scale, "s").to("ms") for side in band)
     if found["ttft"] and found["tpot"]:
         ends = [
@@ -153,26 +153,25 @@ def _bands(served: Served, part: ServingPart) -> dict[str, Any]:
         ]
         found["latency"] = tuple(quantity(end, "s") for end in ends)
         slower = [end / served.latency for end in reversed(ends)]
-        found["requests"] = tuple(quantity(served.delivered(part, factor), "1/s") for factor in slower)
+        found["requests"] = tuple(quantity(served.delivered(factor), "1/s") for factor in slower)
     return found
 
 
-def _costs(sheet: Sheet, server: Server, served: Served) -> None:
-    plan, fleet = sheet.plan, server.fleet
+def _costs(sheet: Sheet, served: Served) -> None:
+    plan, server = sheet.plan, served.server
     days = plan.ops.days or _DAYS
-    powers = [_power(sheet, server, served, chip, pool) for chip, pool in _pools(server, served)]
-    power = powers[0]
-    if power is not None:
-        chip = server.chip
-        band = interval("energy per token", chip.metadata.key in power_constants()["provenance"]["measured"])
-        sheet.add("accelerator_power", power, band.around(power) if server.calibrated else None)
-    decoding = 0 if server.decode_fleet is None else server.decode_fleet.total_accelerators
-    idle = fleet.total_accelerators + decoding - served.devices
+    pools = _pools(served)
+    powers = [_power(sheet, served, fleet.node.accelerator, pool) for fleet, pool in pools]
+    if powers[0] is not None:
+        measured = server.chip.metadata.key in power_constants()["provenance"]["measured"]
+        band = interval("energy per token", measured).around(powers[0]) if server.calibrated else None
+        sheet.add("accelerator_power", powers[0], band)
+    idle = sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices
     if idle > 0:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
-    more = [] if server.decode_fleet is None else [Share(server.decode_fleet, power=powers[1])]
-    made = served.delivered(server.part) * served.mean_output * days * 86400.0
-    spent = spend(sheet, days, made, Share(fleet, power=power), *more)
+    made = served.delivered() * served.mean_output * days * 86400.0
+    shares = (Share(fleet, power=power) for (fleet, _), power in zip(pools, powers, strict=True))
+    spent = spend(sheet, days, made, *shares)
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": made}
@@ -183,26 +182,26 @@ def _costs(sheet: Sheet, server: Server, served: Served) -> None:
         sheet.add("carbon_per_mtoken", carbon / made * 1e6 * 1e3)
 
 
-def _pools(server: Server, served: Served) -> list[tuple[HardwareNode, Pool]]:
-    """The devices at work and their chip: one pool, or one that reads prompts and one that writes answers."""
-    reader, writer = _chips(server)
+def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
+    """The fleets and their devices at work: one pool, or one that reads prompts and one that writes answers."""
+    server = served.server
     width = served.tp * served.pp * max(1, served.ep // served.tp)
     if server.decode_fleet is None:
-        return [(reader, Pool(served.replicas, width))]
-    replicas = served.writers
-    rest = (served.devices - width * served.replicas) // replicas
-    return [(reader, Pool(served.replicas, width, writes=False)), (writer, Pool(replicas, rest, reads=False))]
+        return [(server.fleet, Pool(served.replicas, width))]
+    rest = (served.result.devices - width * served.replicas) // served.writers
+    readers = Pool(served.replicas, width, writes=False)
+    return [(server.fleet, readers), (server.decode_fleet, Pool(served.writers, rest, reads=False))]
 
 
-def _power(sheet: Sheet, server: Server, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
+def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
     """Watts of an accelerator that serves; None where the zoo has no TDP for it. The facts are those of the first pool.
 
     It works in the share of the time that requests leave no gap; at a measured rate all of it, but for what the host takes.
     """
     if chip.tdp is None:
         return None
-    part, precision, traffic = server.part, server.options["precision"], served.traffic(server.part.cached_prefix or 0)
-    requests = served.delivered(part)
+    server, part, traffic, requests = served.server, served.server.part, served.traffic, served.delivered()
+    precision = server.options["precision"]
     if not server.calibrated:
         peak = arithmetic_peak(chip, precision)[0]
         mfu = requests * pool.operations(server.model, traffic) / (pool.devices * peak)
@@ -219,28 +218,25 @@ def _power(sheet: Sheet, server: Server, served: Served, chip: HardwareNode, poo
     return float(watts)
 
 
-def _chips(server: Server) -> tuple[HardwareNode, HardwareNode]:
-    """The chip that reads prompts and the one that writes answers."""
-    pool = server.decode_fleet
-    return server.chip, server.chip if pool is None else pool.node.accelerator
-
-
-def _roofline(server: Server, served: Served) -> list[dict[str, Any]]:
+def _roofline(served: Served) -> list[dict[str, Any]]:
     """The first token's step and those of the answer under the roofs of the chips that take them."""
-    phases = zip((FIRST, ANSWER), _chips(server), ("prefill", "decode"), strict=True)
+    server = served.server
+    phases = ((FIRST, server.fleet, "prefill"), (ANSWER, server.decode_fleet or server.fleet, "decode"))
     return [
         point
-        for phase, chip, label in phases
-        for point in roof_point(of_phase(served.ledger, phase), chip, server.options["precision"], label)
+        for phase, fleet, label in phases
+        for point in roof_point(
+            of_phase(served.ledger, phase), fleet.node.accelerator, server.options["precision"], label
+        )
     ]
 
 
-def _binding(server: Server, served: Served) -> Limit:
+def _binding(served: Served) -> Limit:
     """The limit that stopped the plan (memory, a rate, a time), else the wall with most of a request."""
-    wanted = server.part.qps
+    wanted = served.server.part.qps
     if not served.result.feasible:
         return too_full(served.result.binding)
-    if wanted is not None and served.requests < wanted * 0.999:
+    if wanted is not None and not served.carries:
         need = served.replicas * wanted / served.requests
         return Limit(
             wall=7,
@@ -250,7 +246,7 @@ def _binding(server: Server, served: Served) -> Limit:
             sentence=f"Wall 7 (Tail Latency): {many(served.replicas, 'replica')} answer at most {served.requests:.3g} requests a second "
             f"and {wanted:g} come; about {max(served.replicas + 1, math.ceil(need)):,} replicas are needed.",
         )
-    missed = [(name, value / limit) for name, value, limit in server.limits(served) if value > limit]
+    missed = [(name, value / limit) for name, value, limit in served.limits if value > limit]
     if not missed:
         return binding_of(served.ledger, _REQUEST)
     name, factor = max(missed, key=lambda each: each[1])
@@ -276,38 +272,41 @@ _LIMITED: dict[str, tuple[str, str | None, str]] = {
 
 
 def _headline(sheet: Sheet, served: Served) -> str:
-    result = served.result
-    if not result.feasible:
-        return unfit(result.binding)
-    split = (
-        f"TP{served.tp}" + (f" PP{served.pp}" if served.pp > 1 else "") + (f" EP{served.ep}" if served.ep > 1 else "")
-    )
+    if not served.result.feasible:
+        return unfit(served.result.binding)
+    widths = (("TP", served.tp), ("PP", served.pp), ("EP", served.ep))
+    split = " ".join(f"{name}{width}" for name, width in widths if width > 1 or name == "TP")
     return (
         f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {many(served.replicas, 'replica')} of {split}; "
         f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}, then one every {sheet.text('tpot')}{sheet.band('tpot')}."
     )
 
 
-def _verdict(sheet: Sheet, server: Server, served: Served, tried: int) -> tuple[str, ...]:
+def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     """What is found; of what does not fit no rate or cost, which it will not have."""
-    load = f"{many(served.clients, 'request')} in flight of {served.prompt:,} + {served.output:,} tokens"
+    server, places = served.server, served.places
     if not served.result.feasible:
         return tuple(sheet.unknown)
+    load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
     rates = f"{sheet.text('tokens_per_second')} output tokens and {sheet.text('requests_per_second')} requests a second"
     lines = [f"{load} give {rates}."]
-    if tried > 1 and server.limited and not server.within(served):
+    if tried > 1 and server.limited and not served.within:
         lines.append(f"None of the {tried} layouts that were tried keeps every limit; TP {served.tp} comes nearest.")
-    if served.waiting:
+    if places is not None and served.clients > places:
+        waiting = served.clients - places
         lines.append(
-            f"Caches of {served.places:,} of them fit at once, so {served.waiting:,} wait for a place before their first token."
+            f"Caches of {places:,} of them fit at once, so {waiting:,} wait for a place before their first token."
         )
     if server.calibrated:
         lines += _token_time(sheet, served)
-    lines += _missed(server, served)
-    costs = {metric.name: metric for metric in sheet.metrics}
-    if "usd_per_mtoken" in costs:
-        energy = f", {costs['energy_per_token'].text} of energy each token" if "energy_per_token" in costs else ""
-        lines.append(f"A million output tokens cost {costs['usd_per_mtoken'].text}{energy}.")
+    lines += [
+        f"{_LIMITED[name][0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
+        for name, value, limit in served.limits
+        if value > limit
+    ]
+    if sheet.has("usd_per_mtoken"):
+        energy = f", {sheet.text('energy_per_token')} of energy each token" if sheet.has("energy_per_token") else ""
+        lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
     return (*lines, *sheet.unknown)
 
 
@@ -318,16 +317,7 @@ def _token_time(sheet: Sheet, served: Served) -> list[str]:
         return []
     parts: dict[str, float] = {}
     for part in of_phase(served.ledger, ANSWER).parts:
-        name = part.label
-        parts[name] = parts.get(name, 0.0) + part.exposed / tokens
+        parts[part.label] = parts.get(part.label, 0.0) + part.exposed / tokens
     most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
     pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL * served.tpot]
     return [f"Of {sheet.text('tpot')} for each token, {', '.join(pieces)}."]
-
-
-def _missed(server: Server, served: Served) -> list[str]:
-    return [
-        f"{_LIMITED[name][0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
-        for name, value, limit in server.limits(served)
-        if value > limit
-    ]

@@ -9,7 +9,9 @@ keeps the limits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mlsysim.cases.layout import divisors
@@ -18,51 +20,73 @@ from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.fleet_text import parse_fleet
-from mlsysim.plans.open_choices import fidelity_of, precision_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
-from mlsysim.plans.resolve import find_model
+from mlsysim.plans.resolve import fidelity_of, find_model, precision_of
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import engine
 from mlsysim.units.registry import to_si
+from mlsysim.vocabulary import python_name
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 
 PROMPT, OUTPUT = 1024, 256
-_SETTINGS = ("requests", "range_ratio", "max_num_seqs", "poll_steps", "wait_steps", "warm_up", "offline")
-"""Fields of a plan's serving part that are inputs of ServingModel by the same name."""
+_PASSED = (
+    *("cache_precision", "chunk_tokens", "cached_prefix", "acceptance", "decode_tp", "decode_ep", "redundant_experts"),
+    *("network", "memory_fraction", "requests", "range_ratio", "max_num_seqs", "poll_steps", "wait_steps"),
+    *("warm_up", "offline"),
+)
+"""Fields of a plan's serving part that ServingModel takes, under its own names."""
 _CLIENTS = 8
 _MOST_CLIENTS = 4096
+
+Layout = tuple[int, int, int, int]
+"""TP, PP, EP and replicas."""
 
 
 @dataclass(frozen=True)
 class Served:
     """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet."""
 
+    server: Server
     result: ServingResult
     tp: int
     pp: int
     ep: int
     replicas: int
     clients: int
-    ttft: float
-    tpot: float
-    output_rate: float
-    prompt: int
-    output: int
-    writers: int
-    """Replicas that write answers: the same that read prompts, unless they are a pool of their own."""
-    habits: Habits
 
-    def traffic(self, cached: int = 0) -> Traffic:
+    @property
+    def ttft(self) -> float:
+        return to_si(self.result.ttft_at_concurrency, "s")
+
+    @property
+    def tpot(self) -> float:
+        return to_si(self.result.tpot, "s")
+
+    @property
+    def output_rate(self) -> float:
+        """Tokens a second; a replica without a client answers nothing."""
+        return to_si(self.result.output_tokens_per_sec, "1/s") * min(1.0, self.clients / self.replicas)
+
+    @property
+    def writers(self) -> int:
+        """Replicas that write answers: the same that read prompts, unless they are a pool of their own."""
+        return int(self.server.options.get("decode_replicas", self.replicas))
+
+    @cached_property
+    def traffic(self) -> Traffic:
         """What the replicas that write are at work on."""
+        server, part = self.server, self.server.part
         active = self.result.active_requests or self.clients
-        return Traffic(self.prompt, self.output, active / self.writers, cached=cached, habits=self.habits)
+        habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio)
+        cached = part.cached_prefix or 0
+        return Traffic(server.prompt, server.output, active / self.writers, cached=cached, habits=habits)
 
     @property
     def mean_output(self) -> float:
         """Tokens of an answer on average."""
-        return float(self.traffic().mean_answer)
+        return float(self.traffic.mean_answer)
 
     @property
     def latency(self) -> float:
@@ -74,9 +98,10 @@ class Served:
         """Requests a second that are answered while all clients keep asking."""
         return self.output_rate / self.mean_output
 
-    def delivered(self, part: ServingPart, slower: float = 1.0) -> float:
+    def delivered(self, slower: float = 1.0) -> float:
         """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
         ``slower`` is for intervals: were every request so many times as long."""
+        part = self.server.part
         if part.output_rate is not None:
             return part.output_rate / self.mean_output
         if part.qps is None:
@@ -91,19 +116,32 @@ class Served:
         return self.result.ledger
 
     @property
-    def devices(self) -> int:
-        return self.result.devices
-
-    @property
     def places(self) -> int | None:
         """Requests that all replicas hold at once; None where the size of a cache is not known."""
         most = self.result.max_batch_size
         return None if most is None else most * self.replicas
 
     @property
-    def waiting(self) -> int:
-        """Requests in flight that wait for a place: their caches do not fit beside those of the others."""
-        return 0 if self.places is None else max(0, self.clients - self.places)
+    def limits(self) -> list[tuple[str, float, float]]:
+        """Names of the plan's limits on times, what they are held against, and the limits, in seconds."""
+        given = [(name, getattr(self.server.part, name)) for name in ("ttft", "tpot", "latency")]
+        return [(name, getattr(self, name), to_si(limit, "s")) for name, limit in given if limit is not None]
+
+    @property
+    def over(self) -> float:
+        """How many times as long as its limit the time is that misses its limit most; at most 1 where all hold."""
+        return max((value / limit for _, value, limit in self.limits), default=0.0)
+
+    @property
+    def within(self) -> bool:
+        """Whether the limits hold."""
+        return self.result.feasible and self.over <= 1
+
+    @property
+    def carries(self) -> bool:
+        """Whether requests are answered at the rate at which they come."""
+        wanted = self.server.part.qps
+        return wanted is not None and self.requests >= wanted * 0.999
 
 
 class Server:
@@ -121,8 +159,9 @@ class Server:
             assumed["prompt_tokens"] = f"{PROMPT:,}"
         if self.part.output_tokens is None:
             assumed["output_tokens"] = f"{OUTPUT:,}"
-        self.calibrated = fidelity_of(plan, model, assumed) == "calibrated"
-        self.options = self._options(assumed)
+        efficiency = fidelity_of(plan, model, assumed)
+        self.calibrated = efficiency == "calibrated"
+        self.options = self._options(efficiency, assumed)
 
     def _decode_fleet(self) -> Fleet | None:
         """The pool that writes answers: a fleet, or as many accelerators as read prompts."""
@@ -131,8 +170,7 @@ class Server:
             return None
         total = self.fleet.total_accelerators
         pool = parse_fleet(text).one
-        own = self.part.decode_tp or self.part.decode_ep or self.part.decode_replicas
-        if own:
+        if self.part.decode_tp or self.part.decode_ep or self.part.decode_replicas:
             return pool
         if pool.total_accelerators == 1 and total > 1:
             pool = parse_fleet(f"{total}x{text.strip().removeprefix('1x')}").one
@@ -144,42 +182,25 @@ class Server:
             )
         return pool
 
-    def _options(self, assumed: dict[str, str]) -> dict[str, Any]:
-        part = self.part
-        options: dict[str, Any] = {
+    def _options(self, efficiency: float | str, assumed: dict[str, str]) -> dict[str, Any]:
+        part, pool = self.part, self.decode_fleet
+        options = {python_name(f"serving.{name}"): getattr(part, name) for name in _PASSED} | {
             "seq_len": self.prompt,
             "output_len": self.output,
             "precision": precision_of(self.plan, assumed, self.chip),
-            "efficiency": fidelity_of(self.plan, self.model, assumed),
-        }
-        named = {
-            "cache_precision": part.cache_precision,
-            "prefill_chunk_tokens": part.chunk_tokens,
-            "cached_prefix_len": part.cached_prefix,
-            "draft_acceptance_rate": part.acceptance,
+            "efficiency": efficiency,
             "num_speculative_tokens" if part.draft_model is not None else "mtp_tokens": part.draft_tokens,
-            "decode_tp_size": part.decode_tp,
-            "decode_ep_size": part.decode_ep,
             "decode_replicas": self._decode_replicas(),
-            "redundant_experts": part.redundant_experts,
             "arrivals": "random" if part.qps is not None and self.calibrated else None,
-            "network_bandwidth": part.network,
-            "memory_fraction": part.memory_fraction,
             "engine": None if part.engine is None else engine(part.engine).name,
+            "draft_model": None if part.draft_model is None else find_model(part.draft_model),
+            "decode_hardware": None if pool is None else pool.node.accelerator,
+            "fabric": self.fleet.fabric if self.fleet.count > 1 else None,
         }
-        options |= {name: value for name, value in named.items() if value is not None}
-        options |= {name: getattr(part, name) for name in _SETTINGS if getattr(part, name) is not None}
         if part.cache_precision is None and bytes_per_element(options["precision"]) < 2:
             # What engines do unless they are told otherwise.
-            options["cache_precision"] = "bf16"
-            assumed["cache_precision"] = "bf16"
-        if part.draft_model is not None:
-            options["draft_model"] = find_model(part.draft_model)
-        if self.decode_fleet is not None:
-            options["decode_hardware"] = self.decode_fleet.node.accelerator
-        if self.fleet.count > 1:
-            options["fabric"] = self.fleet.fabric
-        return options
+            options["cache_precision"] = assumed["cache_precision"] = "bf16"
+        return {name: value for name, value in options.items() if value is not None}
 
     def _decode_replicas(self) -> int | None:
         """Replicas of the decode pool: those given, or as many as its own layout leaves room for."""
@@ -188,132 +209,87 @@ class Server:
             return part.decode_replicas
         return max(1, pool.total_accelerators // max(part.decode_tp or 1, part.decode_ep or 1))
 
-    def at(self, tp: int, pp: int, ep: int, replicas: int, clients: int) -> Served:
+    def at(self, layout: Layout, clients: int) -> Served:
         """One layout under one load."""
-        options = {**self.options, "tp_size": tp, "pp_size": pp, "ep_size": ep, "num_replicas": replicas}
+        names = ("tp_size", "pp_size", "ep_size", "num_replicas")
+        options = self.options | dict(zip(names, layout, strict=True))
         result = ServingModel().solve(self.model, self.chip, **options, concurrency=clients)
-        ttft, tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
-        # A replica without a client answers nothing.
-        rate = to_si(result.output_tokens_per_sec, "1/s") * min(1.0, clients / replicas)
-        habits = Habits(shortest=1.0 if self.part.range_ratio is None else self.part.range_ratio)
-        load = (ttft, tpot, rate, self.prompt, self.output)
-        return Served(result, tp, pp, ep, replicas, clients, *load, options.get("decode_replicas", replicas), habits)
-
-    def limits(self, served: Served) -> list[tuple[str, float, float]]:
-        """Names of the plan's limits on times, what they are held against, and the limits, in seconds."""
-        given = [(name, getattr(self.part, name)) for name in ("ttft", "tpot", "latency")]
-        return [(name, getattr(served, name), to_si(limit, "s")) for name, limit in given if limit is not None]
-
-    def over(self, served: Served) -> float:
-        """How many times as long as its limit the time is that misses its limit most; at most 1 where all hold."""
-        return max((value / limit for _, value, limit in self.limits(served)), default=0.0)
-
-    def within(self, served: Served) -> bool:
-        """Whether the limits hold."""
-        return served.result.feasible and self.over(served) <= 1
+        return Served(self, result, *layout, clients)
 
     @property
     def limited(self) -> bool:
         part = self.part
         return any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
 
-    def layouts(self) -> list[tuple[int, int, int, int]]:
+    def layouts(self) -> list[Layout]:
         """(TP, PP, EP, replicas) to try."""
         split, total = self.plan.parallelism, self.fleet.total_accelerators
-        per_node = self.fleet.node.accelerators_per_node
         pp, ep = split.pp or 1, split.ep or 1
         heads = getattr(self.model, "heads", None) or 1
         if split.tp is not None:
             degrees = [split.tp]
         else:
-            degrees = [t for t in divisors(min(per_node, total)) if heads % t == 0] or [1]
-        found = []
-        for tp in degrees:
-            width = tp * pp * max(1, ep // tp)
-            room = total // width
-            if room < 1:
-                continue
-            if self.part.replicas is not None and self.part.replicas > room:
-                continue
-            found.append((tp, pp, ep, self.part.replicas or room))
+            most = min(self.fleet.node.accelerators_per_node, total)
+            degrees = [t for t in divisors(most) if heads % t == 0] or [1]
+        rooms = [(tp, total // (tp * pp * max(1, ep // tp))) for tp in degrees]
+        wanted = self.part.replicas or 1
+        found = [(tp, pp, ep, self.part.replicas or room) for tp, room in rooms if room >= wanted]
         if not found:
             experts = f" x EP {ep}" if ep > 1 else ""
             raise InputError(
-                f"{many(total, 'accelerator')} do not hold {many(self.part.replicas or 1, 'replica')} of TP {split.tp or degrees[0]} x "
+                f"{many(total, 'accelerator')} do not hold {many(wanted, 'replica')} of TP {split.tp or degrees[0]} x "
                 f"PP {pp}{experts}.",
                 field="replicas",
             )
         return found
 
-    def loaded(self, layout: tuple[int, int, int, int]) -> Served:
+    def loaded(self, layout: Layout) -> Served:
         """A layout under the plan's load."""
         part, replicas = self.part, layout[3]
         if part.concurrency is not None:
-            return self.at(*layout, part.concurrency)
-        alone = self.at(*layout, replicas)
+            return self.at(layout, part.concurrency)
+        alone = self.at(layout, replicas)
         most = _MOST_CLIENTS * replicas if alone.places is None else min(_MOST_CLIENTS * replicas, alone.places)
         if not alone.result.feasible:
             return alone
         if part.qps is not None:
-            # Never more are in flight than are sent.
-            return self._smallest(layout, part.qps, most if part.requests is None else min(most, part.requests))
+            qps = part.qps
+            # The fewest clients whose answers come at that rate, never more than are sent; the most that fit where none do.
+            most = most if part.requests is None else min(most, part.requests)
+            return self._turn(layout, self.at(layout, 1), most, lambda served: served.requests >= qps)[1]
         if self.limited:
-            return self._largest(layout, alone, most)
+            # The most clients that fit at once and keep the limits; one for each replica where not even they do.
+            return self._turn(layout, alone, most, lambda served: not served.within)[0]
         batch = self.plan.workload.batch_size
-        if batch:
-            return self.at(*layout, batch * replicas)
-        return self.at(*layout, min(_CLIENTS * self.fleet.total_accelerators, most))
+        clients = batch * replicas if batch else min(_CLIENTS * self.fleet.total_accelerators, most)
+        return self.at(layout, clients)
 
-    def _smallest(self, layout: tuple[int, int, int, int], qps: float, most: int) -> Served:
-        """The fewest clients whose answers come at that rate; the most that fit where none do."""
-        low, high = 0, 1
-        served = self.at(*layout, high)
-        while served.requests < qps:
-            if high >= most:
-                return served
-            low, high = high, min(2 * high, most)
-            served = self.at(*layout, high)
-        while high - low > max(1, low // 32):
-            middle = (low + high) // 2
-            tried = self.at(*layout, middle)
-            if tried.requests >= qps:
-                high, served = middle, tried
-            else:
-                low = middle
-        return served
-
-    def _largest(self, layout: tuple[int, int, int, int], best: Served, most: int) -> Served:
-        """The most clients that fit at once and keep the limits; one client for each replica where not even they do."""
-        low, high = layout[3], layout[3]
-        if not self.within(best):
-            return best
-        while high < most:
-            high = min(2 * high, most)
-            served = self.at(*layout, high)
-            if not self.within(served):
-                break
-            low, best = high, served
-        while high - low > max(1, low // 32):
-            middle = (low + high) // 2
-            served = self.at(*layout, middle)
-            if self.within(served):
-                low, best = middle, served
-            else:
-                high = middle
-        return best
+    def _turn(
+        self, layout: Layout, first: Served, most: int, turned: Callable[[Served], bool]
+    ) -> tuple[Served, Served]:
+        """The loads before and after something turns with more clients, found by doubling and halving; one of both where it
+        has turned at the first or does not up to the most."""
+        before = after = first
+        while not turned(after):
+            before = after
+            if after.clients >= most:
+                return before, after
+            after = self.at(layout, min(2 * after.clients, most))
+        while after.clients - before.clients > max(1, before.clients // 32):
+            middle = self.at(layout, (before.clients + after.clients) // 2)
+            before, after = (before, middle) if turned(middle) else (middle, after)
+        return before, after
 
     def best(self) -> tuple[Served, int]:
         """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
-        wanted = self.part.qps
 
         def rank(served: Served) -> tuple[Any, ...]:
-            carries = wanted is not None and served.requests >= wanted * 0.999
             return (
                 -max(served.result.memory_utilization, 1.0),
-                -max(self.over(served), 1.0),
-                carries,
-                -served.latency if carries else served.output_rate,
+                -max(served.over, 1.0),
+                served.carries,
+                -served.latency if served.carries else served.output_rate,
                 served.replicas,  # of equals more replicas: less waiting
             )
 

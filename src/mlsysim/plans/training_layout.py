@@ -11,9 +11,9 @@ from typing import Any
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
-from mlsysim.plans.open_choices import fidelity_of, precision_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ParallelismPart
+from mlsysim.plans.resolve import fidelity_of, precision_of
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.runtimes import trained_by_runtime
