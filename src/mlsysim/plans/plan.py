@@ -23,7 +23,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mlsysim.errors import InputError
 from mlsysim.plans.plan_parts import Constraints, HardwarePart, OpsPart, ParallelismPart, ServingPart, WorkloadPart
-from mlsysim.plans.schema import Leaf, gathered, leaves, record_of
+from mlsysim.plans.schema import INSTEAD, Leaf, gathered, leaves, record_of
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 
@@ -102,9 +102,8 @@ class Plan(Record):
             if part not in type(self).model_fields:
                 raise InputError(f"A plan has no part {part!r}.", field=part)
             if isinstance(fields, dict):
-                document[part] = _replaced(
-                    document.get(part) or {}, record_of(type(self).model_fields[part].annotation), fields
-                )
+                record = record_of(type(self).model_fields[part].annotation)
+                document[part] = _replaced(document.get(part) or {}, record, fields)
             elif fields is None:
                 document.pop(part, None)
             else:
@@ -125,22 +124,10 @@ class Plan(Record):
         return _plain(self)
 
 
-_INSTEAD = (
-    ("micro_batch", "micro_batches"),
-    ("concurrency", "qps"),
-    ("duration", "duration_days"),
-    ("on", "name"),
-    ("on", "nodes"),
-    ("on", "accelerators"),
-    ("nodes", "accelerators"),
-)
-"""Fields that may not stand beside each other."""
-
-
 def _replaced(old: dict[str, Any], part: Any, fields: dict[str, Any]) -> dict[str, Any]:
     new = {part.field_named(name): value for name, value in fields.items()}
     given = {name for name, value in new.items() if value is not None}
-    gone = {pair[1 - k] for pair in _INSTEAD for k in (0, 1) if pair[k] in given and pair[1 - k] not in given}
+    gone = {pair[1 - k] for pair in INSTEAD for k in (0, 1) if pair[k] in given and pair[1 - k] not in given}
     merged = {name: value for name, value in old.items() if name not in gone} | new
     for name, value in new.items():
         if isinstance(value, dict) and isinstance(old.get(name), dict):
@@ -149,13 +136,12 @@ def _replaced(old: dict[str, Any], part: Any, fields: dict[str, Any]) -> dict[st
 
 
 def _plain(record: Record) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, field in type(record).model_fields.items():
-        value = getattr(record, name)
-        if value is None or value == field.get_default(call_default_factory=True):
-            continue
-        out[field.alias or name] = _value(value)
-    return out
+    held = ((getattr(record, name), field.alias or name, field) for name, field in type(record).model_fields.items())
+    return {
+        name: _value(value)
+        for value, name, field in held
+        if value is not None and value != field.get_default(call_default_factory=True)
+    }
 
 
 def _value(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from mlsysim.physics.precision import precision_name
-from mlsysim.plans.schema import Part
+from mlsysim.plans.schema import INSTEAD, Part
 from mlsysim.units.fields import (
     Bandwidth,
     ByteRate,
@@ -54,6 +54,7 @@ Amount = Annotated[
 ]
 Long = Annotated[Any, QuantityField("s", "30 day")]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
+Recomputed = Literal["attention", "light", "up", "moe", "half", "attention+light", "attention+light+moe"]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Written = Annotated[str, Field(min_length=1, max_length=80)]
 
@@ -76,6 +77,10 @@ def _above_0(high: float, words: str) -> Any:
 def _text(longest: int, words: str) -> Any:
     """The same of a text."""
     return Field(default=None, max_length=longest, description=words)
+
+
+def _format(value: str | None) -> str | None:
+    return None if value is None else precision_name(value)
 
 
 class DimensionsPart(Part):
@@ -116,10 +121,7 @@ class WorkloadPart(Part):
         "of one pass of a language model; generate: all denoising steps of an image"
     )
 
-    @field_validator("precision")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        return None if value is None else precision_name(value)
+    _known = field_validator("precision")(_format)
 
 
 class ChipPart(Part):
@@ -165,13 +167,9 @@ class HardwarePart(Part):
         return number
 
     @model_validator(mode="after")
-    def _one_of(self) -> HardwarePart:
-        if (self.on is None) == (self.name is None):
-            raise ValueError("give 'on' (such as '512xH100') or 'name', one of them")
-        if self.on is not None and (self.nodes is not None or self.accelerators is not None):
-            raise ValueError("the number of accelerators is part of 'on'; leave nodes and accelerators out")
-        if self.nodes is not None and self.accelerators is not None:
-            raise ValueError("give nodes or accelerators, one of them")
+    def _there(self) -> HardwarePart:
+        if self.on is None and self.name is None:
+            raise ValueError(INSTEAD["on", "name"])
         return self
 
 
@@ -194,9 +192,7 @@ class ParallelismPart(Part):
     recompute: Literal["none", "selective", "full"] | None = _open(
         "activations that are computed again instead of kept"
     )
-    recomputed: Literal["attention", "light", "up", "moe", "half", "attention+light", "attention+light+moe"] | None = (
-        Field(default=None, description="what selective recomputation computes again; the stack's habit")
-    )
+    recomputed: Recomputed | None = _open("what selective recomputation computes again; the stack's habit")
     offload: float | None = _within(0, 1, "share of the optimizer's state that rests in the host's memory")
     sequence_parallel: bool | None = _open("split norms over the tensor group")
     fp8_attention: bool | None = _open("attention in fp8")
@@ -204,12 +200,6 @@ class ParallelismPart(Part):
     overlap_tp: float | None = _within(0, 1, "share of tensor-parallel communication that hides; the stack's")
     overlap_ep: float | None = _within(0, 1, "share of the experts' exchange that hides; the stack's")
     overlap: bool | None = _open("hide gradient synchronisation behind the backward pass")
-
-    @model_validator(mode="after")
-    def _one_of(self) -> ParallelismPart:
-        if self.micro_batch is not None and self.micro_batches is not None:
-            raise ValueError("give micro_batch (sequences) or micro_batches (how many), one of them")
-        return self
 
     @property
     def automatic(self) -> bool:
@@ -261,16 +251,7 @@ class ServingPart(Part):
     tpot: Short | None = _open("limit on the time of each further token")
     latency: Short | None = _open("limit on the mean time of a whole request")
 
-    @field_validator("cache_precision")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        return None if value is None else precision_name(value)
-
-    @model_validator(mode="after")
-    def _one_load(self) -> ServingPart:
-        if self.concurrency is not None and self.qps is not None:
-            raise ValueError("give concurrency or qps, one of them")
-        return self
+    _known = field_validator("cache_precision")(_format)
 
 
 class OpsPart(Part):
@@ -288,12 +269,6 @@ class OpsPart(Part):
         "that the run stands still to write one; that of writing the state where left out"
     )
     mtbf: Long | None = _open("mean time between failures of the whole fleet")
-
-    @model_validator(mode="after")
-    def _one_duration(self) -> OpsPart:
-        if self.duration is not None and self.duration_days is not None:
-            raise ValueError("give duration or duration_days, one of them")
-        return self
 
     @property
     def days(self) -> float | None:
@@ -328,11 +303,8 @@ class Constraints(Part):
     @field_validator("assertions", mode="before")
     @classmethod
     def _written(cls, value: Any) -> Any:
-        return (
-            [_assertion(item) if isinstance(item, str) else item for item in value]
-            if isinstance(value, list)
-            else value
-        )
+        items = value if isinstance(value, list) else []
+        return [_assertion(item) if isinstance(item, str) else item for item in items] or value
 
 
 def _assertion(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import model_validator
 
@@ -22,34 +22,19 @@ from mlsysim.vocabulary import PARTS, Setting, Wording, names_of, plain
 
 ALL_TASKS = ("training", "serving", "inference")
 
+_OF_TRAINING = {
+    "workload": "tokens optimizer lora_rank predicted_tokens target_share",
+    "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
+    "parallelism": "dp cp virtual_stages micro_batch micro_batches zero recompute offload recomputed fp8_attention "
+    "deduplicated_exchange overlap_tp overlap_ep",
+    "ops": "deadline checkpoint_time mtbf",
+}
 _TASKS: dict[str, tuple[str, ...]] = {
+    **{f"{part}.{name}": ("training",) for part, names in _OF_TRAINING.items() for name in names.split()},
     "workload.seq_len": ("training", "inference"),
-    "workload.tokens": ("training",),
-    "workload.optimizer": ("training",),
-    "workload.lora_rank": ("training",),
-    **{
-        f"{part}.{name}": ("training",)
-        for part, names in (
-            ("workload", "predicted_tokens target_share"),
-            ("workload.dimensions", "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters"),
-            ("parallelism", "recomputed fp8_attention deduplicated_exchange overlap_tp overlap_ep"),
-        )
-        for name in names.split()
-    },
     "workload.phase": ("inference",),
     "parallelism": ("training", "serving"),
-    "parallelism.dp": ("training",),
-    "parallelism.cp": ("training",),
-    "parallelism.virtual_stages": ("training",),
-    "parallelism.micro_batch": ("training",),
-    "parallelism.micro_batches": ("training",),
-    "parallelism.zero": ("training",),
-    "parallelism.recompute": ("training",),
-    "parallelism.offload": ("training",),
     "serving": ("serving",),
-    "ops.deadline": ("training",),
-    "ops.checkpoint_time": ("training",),
-    "ops.mtbf": ("training",),
 }
 """Tasks that a part or a key matters to, where it is not all of them."""
 
@@ -57,10 +42,30 @@ SAID = ("task", "hardware.name", "hardware.nodes", "hardware.accelerators")
 """Keys that a command or request for one task, on a fleet in one string, says already."""
 
 
+_IN_ON = "the number of accelerators is part of 'on'; leave nodes and accelerators out"
+INSTEAD = {
+    ("on", "name"): "give 'on' (such as '512xH100') or 'name', one of them",
+    ("on", "nodes"): _IN_ON,
+    ("on", "accelerators"): _IN_ON,
+    ("nodes", "accelerators"): "give nodes or accelerators, one of them",
+    ("micro_batch", "micro_batches"): "give micro_batch (sequences) or micro_batches (how many), one of them",
+    ("concurrency", "qps"): "give concurrency or qps, one of them",
+    ("duration", "duration_days"): "give duration or duration_days, one of them",
+}
+"""Fields of a part that may not stand beside each other, and what is said where they do."""
+
+
 class Part(Record):
     """A part of a plan: its fields answer to every name of the vocabulary."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        for fields, sentence in INSTEAD.items():
+            if all(getattr(self, name, None) is not None for name in fields):
+                raise ValueError(sentence)
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -82,14 +87,12 @@ class Part(Record):
         """The field that a name stands for."""
         if name in cls.model_fields:
             return name
-        fields = [field.alias or own for own, field in cls.model_fields.items()]
-        wanted = plain(name)
-        for field in fields:
-            if wanted in names_of(cls.part_of[1] + field):
+        path = cls.part_of[1]
+        names = {own.alias or key: names_of(path + (own.alias or key)) for key, own in cls.model_fields.items()}
+        for field, known in names.items():
+            if plain(name) in known:
                 return field
-        raise unknown_key(
-            cls.part_of[1], name, list(fields), [n for field in fields for n in names_of(cls.part_of[1] + field)]
-        )
+        raise unknown_key(path, name, list(names), [other for known in names.values() for other in known])
 
 
 def unknown_key(path: str, name: str, fields: list[str], names: list[str]) -> InputError:
