@@ -170,6 +170,11 @@ class Answer(Record):
             "metric of this answer", name, [m.path for m in self.metrics] + [m.name for m in self.metrics]
         )
 
+    @property
+    def held(self) -> dict[str, Metric]:
+        """The metrics by name."""
+        return {metric.name: metric for metric in self.metrics}
+
     def value(self, name: str) -> Any:
         """The value of a metric."""
         return self.metric(name).value

@@ -6,7 +6,7 @@ one. A row says which wall it is and whether it binds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -48,9 +48,6 @@ class Row:
     name: str
     status: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
 
 @dataclass(frozen=True)
 class Audit:
@@ -68,7 +65,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "rows": [row.to_dict() for row in self.rows],
+            "rows": [asdict(row) for row in self.rows],
             "first_order": self.first_order.to_dict(),
             "calibrated": None if self.calibrated is None else self.calibrated.to_dict(),
             "notes": list(self.notes),
@@ -113,27 +110,12 @@ _RESOLVERS = {
 
 def _scores(first: Answer, measured: Answer | None) -> list[Row]:
     """A row for each wall of the scorecard that was asked."""
-    other = {score.wall: score for score in measured.scorecard} if measured is not None else {}
     rows = []
-    for score in first.scorecard:
-        if score.wall not in _RESOLVERS or score.status == "not asked":
-            continue
-        resolver, metric = _RESOLVERS[score.wall]
-        beside = other.get(score.wall)
-        lead = beside if beside is not None else score
-        same = beside is None or beside.value == score.value
-        rows.append(
-            Row(
-                domain=score.domain,
-                resolver=resolver,
-                metric=metric,
-                first_order=score.value,
-                calibrated="" if same else beside.value if beside is not None else "",
-                wall=score.wall,
-                name=score.name,
-                status=lead.status,
-            )
-        )
+    for score, beside in zip(first.scorecard, (measured or first).scorecard, strict=True):
+        if score.wall in _RESOLVERS and score.status != "not asked":
+            resolver, metric = _RESOLVERS[score.wall]
+            values = score.value, beside.value if beside.value != score.value else ""
+            rows.append(Row(score.domain, resolver, metric, *values, score.wall, score.name, beside.status))
     return rows
 
 
@@ -141,40 +123,26 @@ def _node(plan: Plan, answer: Answer) -> list[Row]:
     """What one accelerator alone makes of the model, and which figure of it binds."""
     chip, model = find_fleets(plan.hardware).fleets[0].node.accelerator, workload_of(plan.workload)
     precision = plan.workload.precision or answer.assumptions.get("precision", "fp16")
-    rows = []
+    batch = (plan.workload.batch_size or 1) if plan.kind == "inference" else 1
     try:
-        alone = SingleNodeModel().solve(
-            model, chip, (plan.workload.batch_size or 1) if plan.kind == "inference" else 1, precision
-        )
+        alone = SingleNodeModel().solve(model, chip, batch, precision)
         bound = SensitivitySolver().solve(model, chip, precision)
     except InputError:
         return []
+    rows = []
     if model.data_rate is None and not model.fixed_shape and plan.kind == "training" and chip.storage is not None:
         # Tokens are read as four-byte numbers, by each accelerator its share; the tutorial's own rate for its own run.
         devices = find_fleets(plan.hardware).accelerators
         rate = to_si(answer.value("tokens_per_second"), "1/s") * _TOKEN_BYTES / devices
-        demand = _TUTORIAL_RATE if plan is AUDITED else f"{rate:.6g} B/s"
-        data = DataModel().solve(demand, chip)
+        data = DataModel().solve(_TUTORIAL_RATE if plan is AUDITED else f"{rate:.6g} B/s", chip)
         share = data.utilization or 0.0
         used = f"{share:.1g} of supply" if share < 5e-4 else f"{share:.1%} of supply"
         shown = data.demand_bw.to("MB/s" if to_si(data.demand_bw, "byte/s") >= 1e6 else "kB/s")
-        rows.append(
-            Row(
-                "Data",
-                "DataModel",
-                f"Data at {shown.magnitude:.3g} {shown.units:~P}",
-                used,
-                "",
-                8,
-                "Ingestion",
-                "holds",
-            )
-        )
-    word = f"{alone.bottleneck}-bound" if alone.feasible else "too big for one"
-    status = "holds" if alone.feasible else "split"
-    rows.append(
-        Row("Node", "SingleNodeModel", "One accelerator", word, "", alone.binding.wall, alone.binding.name, status)
-    )
+        words = f"Data at {shown.magnitude:.3g} {shown.units:~P}"
+        rows.append(Row("Data", "DataModel", words, used, "", 8, "Ingestion", "holds"))
+    word, status = (f"{alone.bottleneck}-bound", "holds") if alone.feasible else ("too big for one", "split")
+    binds = alone.binding
+    rows.append(Row("Node", "SingleNodeModel", "One accelerator", word, "", binds.wall, binds.name, status))
     text = str(as_plain(bound.binding_constraint)).replace("_", " ")
     rows.append(Row("Analysis", "SensitivitySolver", "Binding figure", text, "", 21, "Sensitivity", "holds"))
     return rows

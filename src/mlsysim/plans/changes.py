@@ -96,8 +96,9 @@ def _score(answer: Answer) -> float:
 
 
 def _cost(answer: Answer) -> float | None:
-    held = {metric.name: metric.value for metric in answer.metrics}
-    return next((float(held[name].magnitude) for name in ("usd_per_mtoken", "tco", "purchase") if name in held), None)
+    held = answer.held
+    named = ("usd_per_mtoken", "tco", "purchase")
+    return next((float(held[name].value.magnitude) for name in named if name in held), None)
 
 
 def _sentence(before: Answer, words: str, factor: float, ratio: float | None) -> str:
@@ -108,7 +109,7 @@ def _sentence(before: Answer, words: str, factor: float, ratio: float | None) ->
     money = ""
     if ratio is not None and abs(ratio - 1) >= 0.01:
         money = f" and {abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} cost"
-        if any(metric.name == "usd_per_mtoken" for metric in before.metrics):
+        if "usd_per_mtoken" in before.held:
             money += " a sample" if workload_of(before.plan.workload).fixed_shape else " a token"
     what = {"tokens_per_second": "throughput", "latency": "speed", "tpot": "speed of tokens"}[before.main]
     gain = f"{factor - 1:.0%} more" if factor < 2 else f"{factor:.2g} times the"

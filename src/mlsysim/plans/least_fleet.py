@@ -48,8 +48,9 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
     def rank(candidate: Candidate) -> tuple[bool, float]:
         if candidate.answer is None:
             return True, 0.0
-        held = {m.name: m.value.magnitude for m in candidate.answer.metrics if m.name in ("tco", "rent")}
-        return False, held.get("tco", held.get("rent", float("inf")))
+        held = candidate.answer.held
+        price = held.get("tco") or held.get("rent")
+        return False, float("inf") if price is None else price.value.magnitude
 
     return sorted(found, key=rank)
 
@@ -76,10 +77,8 @@ def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Cand
         return answer
 
     nodes = _floor(plan, chip, step)
-    best = meets(nodes)
-    while best is None and nodes < _MOST_NODES:
+    while (best := meets(nodes)) is None and nodes < _MOST_NODES:
         nodes *= 2
-        best = meets(nodes)
     if best is None:
         return Candidate(chip, None, reason)
     # Eighths of a power of two are numbers that batches divide by and that are bought; fewer than half did not do.

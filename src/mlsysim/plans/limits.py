@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Answer, Checked, Limit
+from mlsysim.plans.answer import Answer, Checked, Limit, Score
 from mlsysim.plans.metrics import Metric, kinds, value_text
 from mlsysim.plans.sheet import compact_time
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
@@ -31,20 +31,13 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
             if limit is None:
                 continue
             bound = _limit(metric, limit)
-            value = metric.value
-            number, most = (
-                (value.to(bound.units).magnitude, bound.magnitude) if isinstance(bound, Quantity) else (value, bound)
-            )
+            number, most = metric.value, bound
+            if isinstance(bound, Quantity):
+                number, most = metric.value.to(bound.units).magnitude, bound.magnitude
             passed = bool(number * sign <= most * sign)
-            found.append(
-                Checked(
-                    metric=metric.path,
-                    sentence=f"{metric.label} is {metric.text}, {'as asked' if passed else 'but was to be'} {word} "
-                    f"{value_text(metric.name, bound)}.",
-                    passed=passed,
-                    limit=metric.name,
-                )
-            )
+            asked = f"{'as asked' if passed else 'but was to be'} {word} {value_text(metric.name, bound)}"
+            sentence = f"{metric.label} is {metric.text}, {asked}."
+            found.append(Checked(metric=metric.path, sentence=sentence, passed=passed, limit=metric.name))
     return tuple(found)
 
 
@@ -77,44 +70,31 @@ def _limit(metric: Metric, limit: Any) -> Any:
 
 def limits(answer: Answer) -> tuple[Checked, ...]:
     """Limits that are parts of a plan: deadline, budget, latencies and rate of serving."""
-    ops, serving = answer.plan.ops, answer.plan.serving
-    found = []
-
-    def limit(name: str, label: str, most: Any, unit: str) -> None:
-        if most is None or not any(metric.name == name for metric in answer.metrics):
-            return
-        metric = answer.metric(name)
-        passed = to_si(metric.value, unit) <= to_si(most, unit) * (1 + 1e-9)
-        shown = f"${to_si(most, 'USD'):,.0f}" if unit == "USD" else compact_time(to_si(most, "s"))
-        word = "within" if passed else "over"
-        found.append(
-            Checked(
-                metric=metric.path,
-                sentence=f"{metric.label} is {metric.text}, {word} the {label} of {shown}.",
-                passed=passed,
-                limit=label if label != "limit" else name,
-            )
-        )
-
-    limit("run_time", "deadline", ops.deadline, "s")
-    owned = any(metric.name == "tco" for metric in answer.metrics)
-    limit("tco" if owned else "rent", "budget", ops.budget, "USD")
+    ops, serving, held = answer.plan.ops, answer.plan.serving, answer.held
+    asked = [("run_time", "deadline", ops.deadline), ("tco" if "tco" in held else "rent", "budget", ops.budget)]
     if serving is not None:
-        limit("ttft", "limit", serving.ttft, "s")
-        limit("tpot", "limit", serving.tpot, "s")
-        limit("latency", "limit", serving.latency, "s")
-        if serving.qps is not None:
-            rate = to_si(answer.value("requests_per_second"), "1/s")
-            passed = rate >= serving.qps * 0.999
-            found.append(
-                Checked(
-                    metric="performance.requests_per_second",
-                    sentence=f"Requests are answered at {rate:.4g} a second, {'as fast as' if passed else 'slower than'} they come ({serving.qps:g}).",
-                    passed=passed,
-                    limit="qps",
-                )
-            )
+        asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
+    found = [_within(held[name], label, most) for name, label, most in asked if most is not None and name in held]
+    if serving is not None and serving.qps is not None:
+        rate = to_si(answer.value("requests_per_second"), "1/s")
+        passed = rate >= serving.qps * 0.999
+        words = f"Requests are answered at {rate:.4g} a second, {'as fast as' if passed else 'slower than'} they come"
+        sentence = f"{words} ({serving.qps:g})."
+        found.append(Checked(metric="performance.requests_per_second", sentence=sentence, passed=passed, limit="qps"))
     return tuple(found)
+
+
+def _within(metric: Metric, label: str, most: Any) -> Checked:
+    unit = "USD" if label == "budget" else "s"
+    limit = to_si(most, unit)
+    passed = to_si(metric.value, unit) <= limit * (1 + 1e-9)
+    shown = f"${limit:,.0f}" if unit == "USD" else compact_time(limit)
+    return Checked(
+        metric=metric.path,
+        sentence=f"{metric.label} is {metric.text}, {'within' if passed else 'over'} the {label} of {shown}.",
+        passed=passed,
+        limit=label if label != "limit" else metric.name,
+    )
 
 
 def stopped(answer: Answer) -> Answer:
@@ -126,15 +106,14 @@ def stopped(answer: Answer) -> Answer:
         return answer
     # Money is a wall of its own; a time is bound by the wall that has most of it.
     wall = answer.metric(missed.metric).wall if missed.metric.startswith("macro.") else answer.binding.wall
-    name, _ = TITLES[wall]
     more = worded(" ", answer.binding.sentence) if wall == answer.binding.wall else ""
-    binding = Limit(wall=wall, name=name, limit=missed.limit, sentence=worded(missed.sentence, more))
-    scores = tuple(
-        score.model_copy(update={"status": "binds"})
-        if score.wall == wall and score.status != "fails"
-        else score.model_copy(update={"status": "holds"})
-        if score.status == "binds"
-        else score
-        for score in answer.scorecard
-    )
+    sentence = worded(missed.sentence, more)
+    binding = Limit(wall=wall, name=TITLES[wall][0], limit=missed.limit, sentence=sentence)
+
+    def status(score: Score) -> str:
+        if score.wall == wall and score.status != "fails":
+            return "binds"
+        return "holds" if score.status == "binds" else score.status
+
+    scores = tuple(score.model_copy(update={"status": status(score)}) for score in answer.scorecard)
     return answer.model_copy(update={"binding": binding, "scorecard": scores})

@@ -52,7 +52,7 @@ def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any
 def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str] | str = "all") -> Any:
     """The grid on which the run of a plan costs least, its carbon taxed: for the time and at the power that the plan's answer has."""
     fleet, answer = find_fleets(plan.hardware).one, evaluate_plainly(plan)
-    found = {metric.name: metric.value for metric in answer.metrics}
+    found = {name: metric.value for name, metric in answer.held.items()}
     options: dict[str, Any] = {} if plan.ops.electricity is None else {"kwh_price": plan.ops.electricity}
     if answer.task == "training":
         options["mfu"] = min(found["mfu"], 1.0)

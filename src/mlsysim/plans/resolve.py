@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mlsysim.importers.report import ImportReport
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
-
-
 _HUB = "hf://"
 
 
@@ -132,50 +130,34 @@ def find_fleets(part: HardwarePart) -> Groups:
     if part.chip is None:
         return groups
     fleets = tuple(_altered(fleet, part.chip) for fleet in groups.fleets)
-    changed = ", ".join(f"{name.replace('_', ' ')} {getattr(part.chip, name):~P}" for name in _given(part.chip))
+    own = ((name, getattr(part.chip, name)) for name in ChipPart.model_fields)
+    changed = ", ".join(f"{name.replace('_', ' ')} {value:~P}" for name, value in own if value is not None)
     return Groups(fleets, {**groups.assumed, "chip": f"hypothetical: {changed}"})
-
-
-def _given(chip: ChipPart) -> list[str]:
-    return [name for name in ChipPart.model_fields if getattr(chip, name) is not None]
 
 
 def _altered(fleet: Fleet, chip: ChipPart) -> Fleet:
     """A fleet of chips with other figures. A new peak scales all formats alike, as the ratio of its headline."""
-    old = fleet.node.accelerator
-    new: dict[str, Any] = {}
-    memory: dict[str, Any] = {}
+
+    def given(**fields: Any) -> dict[str, Any]:
+        return {name: value for name, value in fields.items() if value is not None}
+
+    old, link = fleet.node.accelerator, chip.link_bandwidth
+    new = given(tdp=chip.tdp, unit_cost=chip.price)
     if chip.peak_flops is not None:
-        ratio = float((chip.peak_flops / old.compute.peak_flops).to("").magnitude)
+        peak = old.compute.peak_flops
+        ratio = float((chip.peak_flops / peak).to("").magnitude)
         formats = {name: rate * ratio for name, rate in old.compute.precision_flops.items()}
-        new["compute"] = old.compute.model_copy(
-            update={"peak_flops": old.compute.peak_flops * ratio, "precision_flops": formats}
-        )
-    if chip.memory_bandwidth is not None:
-        memory["bandwidth"] = chip.memory_bandwidth
-    if chip.memory_capacity is not None:
-        memory["capacity"] = chip.memory_capacity
+        new["compute"] = old.compute.model_copy(update={"peak_flops": peak * ratio, "precision_flops": formats})
+    memory = given(bandwidth=chip.memory_bandwidth, capacity=chip.memory_capacity)
     if memory:
         new["memory"] = old.memory.model_copy(update=memory)
-    if chip.tdp is not None:
-        new["tdp"] = chip.tdp
-    if chip.price is not None:
-        new["unit_cost"] = chip.price
-    if chip.link_bandwidth is not None and old.link is not None:
-        new["link"] = old.link.model_copy(
-            update={"bandwidth_total": chip.link_bandwidth, "bandwidth_per_direction": chip.link_bandwidth / 2}
-        )
-    node = fleet.node.model_copy(
-        update={
-            "accelerator": old.model_copy(update=new),
-            **({} if chip.link_bandwidth is None else {"intra_node_bw": chip.link_bandwidth}),
-            **({"unit_cost": None} if chip.price is not None else {}),
-        }
-    )
-    fabric = fleet.fabric
-    if chip.fabric_bandwidth is not None:
-        fabric = fabric.model_copy(update={"bandwidth": chip.fabric_bandwidth})
-    return fleet.model_copy(update={"node": node, "fabric": fabric})
+    if link is not None and old.link is not None:
+        both = {"bandwidth_total": link, "bandwidth_per_direction": link / 2}
+        new["link"] = old.link.model_copy(update=both)
+    priced = {"unit_cost": None} if chip.price is not None else {}
+    update = {"accelerator": old.model_copy(update=new), **given(intra_node_bw=link), **priced}
+    fabric = fleet.fabric.model_copy(update=given(bandwidth=chip.fabric_bandwidth))
+    return fleet.model_copy(update={"node": fleet.node.model_copy(update=update), "fabric": fabric})
 
 
 def _named_fleets(part: HardwarePart) -> Groups:
