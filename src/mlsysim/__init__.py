@@ -15,31 +15,15 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.units.registry": ("DimensionalityError", "Q_", "Quantity", "ureg"),
     "mlsysim.units.uncertain": ("Uncertain", "uncertain"),
     "mlsysim.errors": (
-        "DataWarning",
-        "InputError",
-        "MLSysError",
-        "OOMError",
-        "SLAViolation",
-        "UnitError",
-        "UnknownNameError",
-        "ZooFileError",
+        "DataWarning", "InputError", "MLSysError", "OOMError", "SLAViolation", "UnitError", "UnknownNameError", "ZooFileError",
     ),
     "mlsysim.hardware.registry": ("Hardware",),
     "mlsysim.hardware.types": ("ComputeCore", "HardwareNode", "IOInterconnect", "MemoryHierarchy", "StorageHierarchy"),
     "mlsysim.models.registry": ("Models",),
     "mlsysim.models.types": (
-        "CNNWorkload",
-        "ComputationGraph",
-        "DiffusionWorkload",
-        "HybridWorkload",
-        "RecommendationWorkload",
-        "SSMWorkload",
-        "SparseTransformerWorkload",
-        "SpeechWorkload",
-        "TransformerWorkload",
-        "VisionLanguageWorkload",
-        "VisionTransformerWorkload",
-        "Workload",
+        "CNNWorkload", "ComputationGraph", "DiffusionWorkload", "HybridWorkload", "RecommendationWorkload", "SSMWorkload",
+        "SparseTransformerWorkload", "SpeechWorkload", "TransformerWorkload", "VisionLanguageWorkload",
+        "VisionTransformerWorkload", "Workload",
     ),
     "mlsysim.infra.registry": ("Grids", "Infra"),
     "mlsysim.infra.types": ("Datacenter", "Facility", "GridProfile"),
@@ -85,7 +69,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.importers.user_zoo": ("check_user_zoo", "save_model"),
     "mlsysim.systems.registry": ("Systems",),
     "mlsysim.systems.types": ("Fleet", "NetworkFabric", "Node"),
-}
+}  # fmt: skip
 
 # Resolvers of walls beyond those above are found by the catalogue.
 _CATALOGUE = "mlsysim.core.solver"

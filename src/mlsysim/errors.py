@@ -28,18 +28,9 @@ if TYPE_CHECKING:
     from pint import DimensionalityError
 
 __all__ = [
-    "DataWarning",
-    "DimensionalityError",
-    "InputError",
-    "MLSysError",
-    "OOMError",
-    "SLAViolation",
-    "ThermalThrottleWarning",
-    "UnitError",
-    "UnknownNameError",
-    "ZooFileError",
-    "nearest",
-]
+    "DataWarning", "DimensionalityError", "InputError", "MLSysError", "OOMError", "SLAViolation", "ThermalThrottleWarning",
+    "UnitError", "UnknownNameError", "ZooFileError", "nearest",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -53,8 +53,8 @@ def build_box(key, table):
 
 def make_registry() -> Registry:
     """A registry without shipped files, so that each test has its own entries."""
-    columns = {"name": "name", "size": "size", "colour": "colour"}
-    return Registry("Boxes", "box", "mlsysim.hardware", (), build_box, columns, ("Big", "Small"), Box)
+    columns = {"size": "size", "colour": "colour"}
+    return Registry("Boxes", "box", Box, columns, build_box, names=(), namespaces=("Big", "Small"))
 
 
 @pytest.fixture
@@ -113,9 +113,8 @@ def test_keys_of_different_files_do_not_hide_each_other(registry):
 
     from mlsysim.zoo.files import slices
 
-    store = registry._store
-    folder = files(store.package).joinpath("data")
-    counted = [piece.key for name in store.files_of for piece in slices(name, folder.joinpath(name).read_text("utf-8"))]
+    package, *names = registry._store._place
+    counted = [piece.key for name in names for piece in slices(name, files(package).joinpath(name).read_text("utf-8"))]
     assert sorted(counted) == sorted(registry.keys())
 
 
@@ -308,11 +307,11 @@ def test_unknown_field_suggests_the_nearest(boxes):
 def test_repr_is_a_table(boxes):
     assert repr(boxes).splitlines() == [
         "Boxes: 4 entries",
-        "       name   size    colour",
-        "Alpha  Alpha  900 MB  red",
-        "Beta   Beta   1 GiB   red",
-        "Gamma  Gamma  -       blue",
-        "Delta  Delta  1 GB    -",
+        "       name   size    colour  source",
+        "Alpha  Alpha  900 MB  red     -",
+        "Beta   Beta   1 GiB   red     -",
+        "Gamma  Gamma  -       blue    -",
+        "Delta  Delta  1 GB    -       -",
     ]
     assert repr(boxes.Big).startswith("Boxes.Big: 2 entries\n")
 
@@ -474,7 +473,8 @@ def test_shipped_entries_that_do_not_build_name_file_and_entry(monkeypatch):
     from mlsysim.zoo.files import Slice
 
     boxes = make_registry()
-    boxes._store._shipped = {"Bad": Slice("shipped.toml", "Bad", "[Bad]\n")}
+    bad = {"Bad": Slice("shipped.toml", "Bad", "[Bad]\n")}
+    monkeypatch.setattr(type(boxes._store), "shipped", property(lambda store: bad))
     with pytest.raises(ZooFileError, match=r"shipped\.toml, entry 'Bad': .*has no 'source'") as caught:
         boxes.Bad
     assert (caught.value.file, caught.value.entry) == ("shipped.toml", "Bad")

@@ -72,6 +72,7 @@ def commands(
 def main() -> None:
     """Run a command; bad input is one sentence on stderr and exit code 1."""
     warnings.showwarning = _note
+    _leave_out_others(sys.argv[1:])
     try:
         code = app(standalone_mode=False, prog_name="mlsysim")
     except MLSysError as error:
@@ -97,6 +98,13 @@ def main() -> None:
             f"{_TRACEBACK}=1 shows where."
         )
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _leave_out_others(words: list[str]) -> None:
+    """Where a command is named first, the others' options need not be made."""
+    asked = [c for c in app.registered_commands if c.callback and words[:1] == [c.name or c.callback.__name__]]
+    if asked:
+        app.registered_commands, app.registered_groups = asked, []
 
 
 _TRACEBACK = "MLSYSIM_TRACEBACK"

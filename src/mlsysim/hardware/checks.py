@@ -46,14 +46,9 @@ def within_limits_of_its_class(chip: HardwareNode) -> str | None:
     limits = _LIMITS.get(chip.family or "")
     if limits is None:
         return f"family {chip.family!r} is not one of {', '.join(_LIMITS)}"
-    values = {
-        "bandwidth": chip.memory.bandwidth,
-        "capacity": chip.memory.capacity,
-        "tdp": chip.tdp,
-        "peak": chip.compute.peak_flops,
-    }
-    for name, value in values.items():
-        low, high = parse_quantity(limits[name][0]), parse_quantity(limits[name][1])
+    figures = (chip.memory.bandwidth, chip.memory.capacity, chip.tdp, chip.compute.peak_flops)
+    for (name, bounds), value in zip(limits.items(), figures, strict=True):
+        low, high = map(parse_quantity, bounds)
         if value is not None and not low <= value <= high:
             return f"{name} {value:~P} is outside {low:~P} to {high:~P} for a {chip.family}"
     return None
@@ -86,14 +81,9 @@ def link_directions_add_up(chip: HardwareNode) -> str | None:
 
 def unknown_is_absent_not_zero(chip: HardwareNode) -> str | None:
     """No quantity is zero: a value that is not known is left out."""
-    values = [
-        chip.tdp,
-        chip.unit_cost,
-        chip.memory.capacity,
-        chip.memory.bandwidth,
-        chip.memory.sram_capacity,
-        *chip.compute.precisions.values(),
-    ]
+    memory = chip.memory
+    values = [chip.tdp, chip.unit_cost, memory.capacity, memory.bandwidth, memory.sram_capacity]
+    values += chip.compute.precisions.values()
     if any(value is not None and value.magnitude == 0 for value in values) or chip.embodied_carbon_kg == 0:
         return "has a value of zero"
     return None

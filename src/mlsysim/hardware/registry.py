@@ -17,9 +17,8 @@ FILES = (
 
 def build(key: str, table: dict[str, Any]) -> HardwareNode:
     """A chip from the fields of an entry."""
-    table = dict(table)
+    table = {name: value for name, value in table.items() if name != "namespace"}
     metadata = provenance(key, table)
-    table.pop("namespace", None)
     peaks = dict(table.pop("compute", {}))
     headline = peaks.pop("headline", "fp16")
     if headline not in peaks:
@@ -40,19 +39,16 @@ def build(key: str, table: dict[str, Any]) -> HardwareNode:
 Hardware = Registry(
     "Hardware",
     "hardware",
-    "mlsysim.hardware",
-    FILES,
-    build,
+    HardwareNode,
     {
-        "name": "name",
         "year": "release_year",
         "peak": "compute.peak_flops",
         "precision": "compute.headline",
         "memory": "memory.capacity",
         "bandwidth": "memory.bandwidth",
         "TDP": "tdp",
-        "source": "metadata.kind",
     },
+    build,
+    names=FILES,
     namespaces=("Cloud", "Workstation", "Mobile", "Edge", "Tiny"),
-    kind=HardwareNode,
 )

@@ -27,16 +27,9 @@ from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Metadata
 
 __all__ = [
-    "ChipLink",
-    "ComputeCore",
-    "HardwareNode",
-    "IOInterconnect",
-    "MemoryHierarchy",
-    "MemoryTier",
-    "Metadata",
-    "Reliability",
-    "StorageHierarchy",
-]
+    "ChipLink", "ComputeCore", "HardwareNode", "IOInterconnect", "MemoryHierarchy", "MemoryTier", "Metadata",
+    "Reliability", "StorageHierarchy",
+]  # fmt: skip
 
 
 class ComputeCore(Record):

@@ -111,7 +111,8 @@ def save_model(
 
 def _entries(workload: Workload, key: str, name: str, origin: dict[str, str]) -> Iterator[str]:
     """The tables of a model; twin towers are entries of their own, which the model names."""
-    kind = next((kind for kind, cls in KINDS.items() if type(workload) is cls), None)
+    own = f"{type(workload).__module__}.{type(workload).__name__}"
+    kind = next((kind for kind, place in KINDS.items() if own == f"mlsysim.models.{place}"), None)
     if kind is None:
         raise InputError(f"A {type(workload).__name__} has no form in the zoo's files and cannot be saved.")
     fields: dict[str, Any] = {"kind": kind, "namespace": _NAMESPACES.get(kind, "Language")}

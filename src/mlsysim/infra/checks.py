@@ -8,11 +8,9 @@ from mlsysim.zoo.checks import Check, has_sources
 
 def carbon_intensity_is_credible(grid: GridProfile) -> str | None:
     """Between all-renewable and all-lignite electricity."""
-    return (
-        None
-        if 5 <= grid.carbon_intensity_g_kwh <= 1300
-        else f"carbon intensity {grid.carbon_intensity_g_kwh} g/kWh is not credible"
-    )
+    if 5 <= grid.carbon_intensity_g_kwh <= 1300:
+        return None
+    return f"carbon intensity {grid.carbon_intensity_g_kwh} g/kWh is not credible"
 
 
 def electricity_price_is_credible(grid: GridProfile) -> str | None:
@@ -52,11 +50,8 @@ def price_is_credible(price: CloudPrice) -> str | None:
 
 
 GRID_CHECKS: tuple[Check, ...] = (
-    has_sources,
-    carbon_intensity_is_credible,
-    electricity_price_is_credible,
-    years_are_stated,
-)
+    has_sources, carbon_intensity_is_credible, electricity_price_is_credible, years_are_stated
+)  # fmt: skip
 FACILITY_CHECKS: tuple[Check, ...] = (has_sources, pue_is_credible, wue_is_credible)
 RACK_CHECKS: tuple[Check, ...] = (has_sources, rack_power_is_credible)
 PRICE_CHECKS: tuple[Check, ...] = (has_sources, price_is_credible)

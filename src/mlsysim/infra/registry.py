@@ -6,72 +6,35 @@ from typing import Any
 
 from mlsysim.infra.types import CloudPrice, Facility, GridProfile, Rack
 from mlsysim.units.registry import Q_
-from mlsysim.zoo.registry import Registry, builder, provenance
+from mlsysim.zoo.registry import Registry, builder
 
 DEFAULT_FACILITY = "Industry_Average"
 
 
-def build_grid(key: str, table: dict[str, Any]) -> GridProfile:
-    """A grid from the fields of an entry."""
-    table = dict(table)
-    metadata = provenance(key, table)
-    table["facility"] = Facilities.get(table.pop("facility", DEFAULT_FACILITY))
-    table["carbon_intensity_g_kwh"] = Q_(table.pop("carbon_intensity")).to("gCO2e/kWh").magnitude
-    return GridProfile(metadata=metadata, **table)
+def _grid(**fields: Any) -> GridProfile:
+    fields["facility"] = Facilities.get(fields.get("facility", DEFAULT_FACILITY))
+    if "carbon_intensity" in fields:
+        fields["carbon_intensity_g_kwh"] = Q_(fields.pop("carbon_intensity")).to("gCO2e/kWh").magnitude
+    return GridProfile(**fields)
 
 
-Facilities = Registry(
-    "Facilities",
-    "facility",
-    "mlsysim.infra",
-    ("facilities.toml",),
-    builder(Facility),
-    {"name": "name", "PUE": "pue", "WUE": "wue", "cooling": "cooling", "source": "metadata.kind"},
-    kind=Facility,
-)
+Facilities = Registry("Facilities", "facility", Facility, {"PUE": "pue", "WUE": "wue", "cooling": "cooling"})
 
 Grids = Registry(
     "Grids",
     "grid",
-    "mlsysim.infra",
-    ("grids.toml",),
-    build_grid,
-    {
-        "name": "name",
-        "gCO2e/kWh": "carbon_intensity_g_kwh",
-        "price": "electricity_price",
-        "year": "year",
-        "PUE": "pue",
-        "source": "metadata.kind",
-    },
-    kind=GridProfile,
+    GridProfile,
+    {"gCO2e/kWh": "carbon_intensity_g_kwh", "price": "electricity_price", "year": "year", "PUE": "pue"},
+    builder(_grid),
 )
 
-Racks = Registry(
-    "Racks",
-    "rack",
-    "mlsysim.infra",
-    ("racks.toml",),
-    builder(Rack),
-    {"name": "name", "power": "power", "cooling": "cooling", "source": "metadata.kind"},
-    kind=Rack,
-)
+Racks = Registry("Racks", "rack", Rack, {"power": "power", "cooling": "cooling"})
 
 Prices = Registry(
     "Prices",
     "cloud price",
-    "mlsysim.infra",
-    ("prices.toml",),
-    builder(CloudPrice),
-    {
-        "name": "name",
-        "accelerator": "accelerator",
-        "number": "accelerators",
-        "price": "price",
-        "date": "date",
-        "source": "metadata.kind",
-    },
-    kind=CloudPrice,
+    CloudPrice,
+    {"accelerator": "accelerator", "number": "accelerators", "price": "price", "date": "date"},
 )
 
 

@@ -18,20 +18,16 @@ def parameters_follow_from_dimensions(model: Workload) -> str | None:
     if derived is None:
         return "has no dimensions to derive its parameters from"
     ratio = derived / model.parameter_count
-    return (
-        None
-        if abs(ratio - 1) <= PARAMETER_TOLERANCE
-        else f"dimensions give {derived:.5g} parameters, {ratio - 1:+.2%} from the stated {model.parameter_count:.5g}"
-    )
+    if abs(ratio - 1) <= PARAMETER_TOLERANCE:
+        return None
+    return f"dimensions give {derived:.5g} parameters, {ratio - 1:+.2%} from the stated {model.parameter_count:.5g}"
 
 
 def active_is_at_most_all(model: Workload) -> str | None:
     """Active parameters do not exceed all parameters."""
-    return (
-        None
-        if model.active_parameter_count <= model.parameter_count * (1 + PARAMETER_TOLERANCE)
-        else "has more active than total parameters"
-    )
+    if model.active_parameter_count <= model.parameter_count * (1 + PARAMETER_TOLERANCE):
+        return None
+    return "has more active than total parameters"
 
 
 def dimensions_divide(model: Workload) -> str | None:
@@ -49,17 +45,12 @@ def stated_operations_follow_from_rows(model: Workload) -> str | None:
         return None
     stated = model.inference_flops.to("flop").magnitude
     ratio = model.flops_per_sample / stated
-    return (
-        None
-        if abs(ratio - 1) <= _FLOP_TOLERANCE
-        else f"rows give {model.flops_per_sample:.5g} flop, {ratio - 1:+.2%} from the stated {stated:.5g}"
-    )
+    if abs(ratio - 1) <= _FLOP_TOLERANCE:
+        return None
+    return f"rows give {model.flops_per_sample:.5g} flop, {ratio - 1:+.2%} from the stated {stated:.5g}"
 
 
 CHECKS: tuple[Check, ...] = (
-    has_sources,
-    parameters_follow_from_dimensions,
-    active_is_at_most_all,
-    dimensions_divide,
+    has_sources, parameters_follow_from_dimensions, active_is_at_most_all, dimensions_divide,
     stated_operations_follow_from_rows,
-)
+)  # fmt: skip

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.models.base import Workload
-from mlsysim.models.diffusion import DiffusionWorkload
-from mlsysim.models.graph_workload import GraphWorkload
-from mlsysim.models.hybrid import HybridWorkload, SSMWorkload
-from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
-from mlsysim.models.recommendation import RecommendationWorkload
-from mlsysim.models.sparse import SparseTransformerWorkload
-from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.zoo.registry import Registry, provenance
 
-KINDS: dict[str, type[Workload]] = {
-    "transformer": TransformerWorkload, "moe": SparseTransformerWorkload, "ssm": SSMWorkload,
-    "hybrid": HybridWorkload, "vit": VisionTransformerWorkload, "cnn": CNNWorkload, "diffusion": DiffusionWorkload,
-    "speech": SpeechWorkload, "vision_language": VisionLanguageWorkload, "recommendation": RecommendationWorkload,
-    "graph": GraphWorkload,
+KINDS = {
+    "transformer": "transformer.TransformerWorkload", "moe": "sparse.SparseTransformerWorkload",
+    "ssm": "hybrid.SSMWorkload", "hybrid": "hybrid.HybridWorkload", "vit": "vision.VisionTransformerWorkload",
+    "cnn": "vision.CNNWorkload", "diffusion": "diffusion.DiffusionWorkload", "speech": "multimodal.SpeechWorkload",
+    "vision_language": "multimodal.VisionLanguageWorkload", "graph": "graph_workload.GraphWorkload",
+    "recommendation": "recommendation.RecommendationWorkload",
 }  # fmt: skip
+"""Module and class of every kind; a module is imported when the first of its kind is asked for."""
 
 FILES = (
     "gpt.toml", "llama.toml", "open_llm.toml", "qwen.toml", "deepseek_kimi_glm.toml", "nemotron_ssm.toml",
@@ -30,17 +25,23 @@ FILES = (
 )  # fmt: skip
 
 
-def build(key: str, table: dict[str, Any]) -> Workload:
-    """A workload from the fields of an entry."""
-    table = dict(table)
-    metadata = provenance(key, table)
-    table.pop("namespace", None)
-    kind = table.pop("kind", "transformer")
+def kind_of_model(kind: str) -> type[Workload]:
+    """The class of a kind."""
     if kind not in KINDS:
         raise unknown_name("kind of model", kind, KINDS, remedy=f"use one of {', '.join(KINDS)}.")
+    module, _, name = KINDS[kind].partition(".")
+    found: type[Workload] = getattr(import_module(f"mlsysim.models.{module}"), name)
+    return found
+
+
+def build(key: str, table: dict[str, Any]) -> Workload:
+    """A workload from the fields of an entry."""
+    fields = {name: value for name, value in table.items() if name != "namespace"}
+    metadata = provenance(key, fields)
+    kind = fields.pop("kind", "transformer")
     if kind == "vision_language":
-        table["vision"], table["language"] = Models.get(table["vision"]), Models.get(table["language"])
-    return KINDS[kind](metadata=metadata, **table)
+        fields["vision"], fields["language"] = Models.get(fields["vision"]), Models.get(fields["language"])
+    return kind_of_model(kind)(metadata=metadata, **fields)
 
 
 def _counted(name: str) -> Workload | None:
@@ -55,11 +56,10 @@ def _counted(name: str) -> Workload | None:
 Models = Registry(
     "Models",
     "model",
-    "mlsysim.models",
-    FILES,
+    Workload,
+    {"architecture": "architecture", "parameters": "parameters"},
     build,
-    {"name": "name", "architecture": "architecture", "parameters": "parameters", "source": "metadata.kind"},
+    names=FILES,
     namespaces=("Language", "Vision", "Multimodal", "Speech", "Diffusion", "Recommendation", "Tiny"),
-    kind=Workload,
     beyond=_counted,
 )

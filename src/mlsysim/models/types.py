@@ -17,27 +17,8 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, RowWorkload, VisionTransformerWorkload
 
 __all__ = [
-    "CSA",
-    "MLA",
-    "BlockKind",
-    "CNNWorkload",
-    "ComputationGraph",
-    "DiffusionWorkload",
-    "GraphOperator",
-    "GraphWorkload",
-    "HybridWorkload",
-    "LinearAttention",
-    "Mamba",
-    "Operator",
-    "RecommendationWorkload",
-    "RowWorkload",
-    "SSMWorkload",
-    "Sharding",
-    "SparseIndexer",
-    "SparseTransformerWorkload",
-    "SpeechWorkload",
-    "TransformerWorkload",
-    "VisionLanguageWorkload",
-    "VisionTransformerWorkload",
-    "Workload",
-]
+    "CSA", "MLA", "BlockKind", "CNNWorkload", "ComputationGraph", "DiffusionWorkload", "GraphOperator", "GraphWorkload",
+    "HybridWorkload", "LinearAttention", "Mamba", "Operator", "RecommendationWorkload", "RowWorkload", "SSMWorkload",
+    "Sharding", "SparseIndexer", "SparseTransformerWorkload", "SpeechWorkload", "TransformerWorkload",
+    "VisionLanguageWorkload", "VisionTransformerWorkload", "Workload",
+]  # fmt: skip

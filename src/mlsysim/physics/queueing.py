@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import absolute, exp, log, maximum, minimum, sqrt, where
+from mlsysim.units.ops import exp, log, maximum, minimum, sqrt, where
 
 _STEP = 0.1
 _SERIES = 1e-3
@@ -134,7 +134,7 @@ def exponential_tail(x: Any, waits: Any, drain: Any) -> Any:
     is exponential with rate mu. Then P(T > t) = e^(-mu t) + C mu t e^(-min(mu, theta) t) phi(|theta - mu| t), phi(y) =
     (1 - e^-y) / y, which has no singularity at theta = mu.
     """
-    gap = absolute(drain - 1) * x
+    gap = abs(drain - 1) * x
     far = maximum(gap, _SERIES)
     phi = where(gap < _SERIES, 1 - gap / 2 + gap * gap / 6, (1 - exp(-far)) / far)
     return exp(-x) + waits * x * exp(-minimum(drain, 1.0) * x) * phi

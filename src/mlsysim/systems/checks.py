@@ -11,11 +11,9 @@ def host_power_is_what_is_left(node: Node) -> str | None:
     if node.host_power is None or node.max_power is None or node.accelerator.tdp is None:
         return None
     total = node.host_power + node.accelerators_per_node * node.accelerator.tdp
-    return (
-        None
-        if total <= node.max_power * 1.02
-        else f"host and accelerators draw {total.to('kW'):.4g~P}, more than the rated {node.max_power:~P}"
-    )
+    if total <= node.max_power * 1.02:
+        return None
+    return f"host and accelerators draw {total.to('kW'):.4g~P}, more than the rated {node.max_power:~P}"
 
 
 def adapters_match_the_fabric(node: Node) -> str | None:
@@ -34,11 +32,9 @@ def fabric_rate_is_credible(fabric: NetworkFabric) -> str | None:
 
 def cluster_size_is_credible(cluster: Fleet) -> str | None:
     """Between one node and the largest announced machines."""
-    return (
-        None
-        if 1 <= cluster.total_accelerators <= 1_000_000
-        else f"{cluster.total_accelerators} accelerators are not credible"
-    )
+    if 1 <= cluster.total_accelerators <= 1_000_000:
+        return None
+    return f"{cluster.total_accelerators} accelerators are not credible"
 
 
 NODE_CHECKS: tuple[Check, ...] = (has_sources, host_power_is_what_is_left, adapters_match_the_fabric)

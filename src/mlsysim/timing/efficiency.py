@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.units.fields import Record
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
-from mlsysim.zoo.files import Slice, parse_slice, slices
+from mlsysim.zoo.files import entries, parse_slice
 from mlsysim.zoo.provenance import Source
 
 
@@ -44,15 +43,9 @@ class EfficiencyClass(Record):
 
 
 @cache
-def _index() -> dict[str, Slice]:
-    text = files("mlsysim.data").joinpath("efficiency.toml").read_text(encoding="utf-8")
-    return {piece.key: piece for piece in slices("efficiency.toml", text)}
-
-
-@cache
 def efficiency_class(name: str) -> EfficiencyClass:
     """The class of that name."""
-    index = _index()
+    index = entries("mlsysim.data", "efficiency.toml")
     if name not in index:
         raise unknown_name("class of work", name, index)
     return EfficiencyClass(name=name, **parse_slice(index[name]))

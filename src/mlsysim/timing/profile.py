@@ -20,6 +20,7 @@ from typing import Any
 from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import Profile
+from mlsysim.zoo.files import entries, parse_slice
 from mlsysim.zoo.user_folder import user_folder
 
 EVERY = "every"
@@ -34,26 +35,40 @@ def software_file(name: str) -> dict[str, Any]:
     return tomllib.loads(files("mlsysim.data").joinpath("software", f"{name}.toml").read_text(encoding="utf-8"))
 
 
-@cache
-def _tables(own: str) -> dict[str, dict[str, Any]]:
-    """Every table of chips and classes: those of the shipped files together, then the user's, which replace whole tables."""
-    tables: dict[str, dict[str, Any]] = {}
-    shipped = files("mlsysim.data").joinpath("profiles")
-    for entry in sorted(shipped.iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".toml"):
-            tables = merged(tables, tomllib.loads(entry.read_text(encoding="utf-8")))
-    if own:
-        for path in sorted(Path(own).glob("profiles/*.toml")):
+class _Tables(dict[str, dict[str, Any]]):
+    """Tables of chips and classes. Those of the shipped files are put together when they are asked for; the user's replace them whole."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__()
+        shipped = sorted(path.name for path in files("mlsysim.data").joinpath("profiles").iterdir())
+        self.pieces = [entries("mlsysim.data", f"profiles/{name}") for name in shipped if name.endswith(".toml")]
+        for path in sorted(Path(own).glob("profiles/*.toml")) if own else ():
             try:
-                tables.update(tomllib.loads(path.read_text(encoding="utf-8")))
+                self.update(tomllib.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError) as error:
                 raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
-    return tables
+
+    def __missing__(self, name: str) -> dict[str, Any]:
+        if name not in self:
+            raise KeyError(name)
+        found: dict[str, Any] = {}
+        for table in (parse_slice(pieces[name]) for pieces in self.pieces if name in pieces):
+            found = merged(found, table)
+        self[name] = found
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or any(name in pieces for pieces in self.pieces)
+
+
+_tables = cache(_Tables)
 
 
 def profile_names() -> list[str]:
     """Chips and classes that have constants of their own."""
-    return [name for name in _tables(user_folder()) if name != EVERY]
+    tables = _tables(user_folder())
+    known = [name for names in tables.pieces for name in names]
+    return [name for name in dict.fromkeys([*known, *tables]) if name != EVERY]
 
 
 def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

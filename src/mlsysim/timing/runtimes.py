@@ -16,6 +16,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.recommendation import RecommendationWorkload
+from mlsysim.timing.profile import software_file
 from mlsysim.timing.vision_time import constants
 from mlsysim.zoo.intervals import Interval, interval
 
@@ -71,7 +72,7 @@ def trained_by_runtime(model: Workload, chip: HardwareNode) -> bool:
 
 def training_runtimes() -> tuple[str, ...]:
     """Names of those whose training steps were measured."""
-    return tuple(name for name, entry in constants()["runtimes"].items() if "training" in entry)
+    return tuple(name for name, entry in software_file("runtimes")["runtimes"].items() if "training" in entry)
 
 
 def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime, str]:

@@ -20,25 +20,6 @@ from pydantic_core import PydanticCustomError, core_schema
 from mlsysim.errors import InputError, UnitError, nearest
 from mlsysim.units.registry import Quantity, parse_quantity, ureg
 
-__all__ = [
-    "Bandwidth",
-    "ByteRate",
-    "Bytes",
-    "Count",
-    "Dollars",
-    "EnergyPrice",
-    "FlopRate",
-    "Flops",
-    "HourlyPrice",
-    "Joules",
-    "QuantityField",
-    "Record",
-    "Seconds",
-    "WaterIntensity",
-    "Watts",
-    "quantity_from",
-]
-
 
 @dataclass(frozen=True)
 class QuantityField:
@@ -58,13 +39,7 @@ class QuantityField:
 
         return core_schema.with_info_plain_validator_function(
             validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda q: (
-                    q
-                    if q is None
-                    else {"magnitude": q.magnitude, "unit": f"{q.units:~}" if q.units != ureg.dimensionless else ""}
-                )
-            ),
+            serialization=core_schema.plain_serializer_function_ser_schema(_written),
         )
 
     def __get_pydantic_json_schema__(
@@ -89,30 +64,32 @@ class QuantityField:
 
     def read(self, value: Any, field: str) -> Any:
         """The quantity behind ``value``, or a UnitError with one sentence."""
-        expected = f"expected a quantity in {self.unit or 'counts'} such as {self.example!r}"
-        details = {"field": field, "expected": self.unit, "example": self.example}
-        if isinstance(value, str):
-            try:
+        expected = f"; expected a quantity in {self.unit or 'counts'} such as {self.example!r}."
+
+        def refusal(words: str, end: str = expected) -> UnitError:
+            sentence = f"The {field!r} field{words}{end}"
+            return UnitError(sentence, field=field, expected=self.unit, example=self.example)
+
+        try:
+            if isinstance(value, str):
                 quantity = parse_quantity(value)
-            except UnitError as error:
-                raise UnitError(f"The {field!r} field: {str(error).rstrip('.')}; {expected}.", **details) from None
-        elif isinstance(value, Quantity):
-            quantity = value
-        elif isinstance(value, pint.Quantity):
-            raise UnitError(
-                f"The {field!r} field got a quantity of another pint registry; build it with mlsysim.Q_ instead.",
-                **details,
-            )
-        elif isinstance(value, dict):
-            quantity = self._from_mapping(value, field, expected, details)
-        elif self.plain_number and isinstance(value, (int, float)) and not isinstance(value, bool):
-            quantity = Quantity(value)
-        else:
-            shown = repr(value)[:60]
-            raise UnitError(f"The {field!r} field got {shown}, which has no unit; {expected}.", **details)
+            elif isinstance(value, Quantity):
+                quantity = value
+            elif isinstance(value, pint.Quantity):
+                raise refusal(" got a quantity of another pint registry; build it with mlsysim.Q_ instead.", "")
+            elif isinstance(value, dict):
+                if not _is_written(value):
+                    raise refusal(" got a mapping that is not {'magnitude': number, 'unit': string}")
+                quantity = Quantity(value["magnitude"], ureg.parse_units(value["unit" if "unit" in value else "units"]))
+            elif self.plain_number and isinstance(value, (int, float)) and not isinstance(value, bool):
+                quantity = Quantity(value)
+            else:
+                raise refusal(f" got {repr(value)[:60]}, which has no unit")
+        except UnitError as error:
+            raise (error if "field" in error.details else refusal(f": {str(error).rstrip('.')}")) from None
         if not quantity.is_compatible_with(ureg.parse_units(self.unit)):
             dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
-            raise UnitError(f"The {field!r} field got {quantity:~P}, which is {dimension}; {expected}.", **details)
+            raise refusal(f" got {quantity:~P}, which is {dimension}")
         magnitude = quantity.magnitude
         if getattr(magnitude, "shape", None) == ():
             magnitude = magnitude.item()
@@ -122,29 +99,25 @@ class QuantityField:
         else:
             finite, negative = bool((abs(magnitude) < math.inf).all()), bool((magnitude < 0).any())
         if not finite:
-            raise UnitError(
-                f"The {field!r} field got {magnitude}, which is not a finite number; {expected}.", **details
-            )
+            raise refusal(f" got {magnitude}, which is not a finite number")
         if self.positive and negative:
-            raise UnitError(f"The {field!r} field got {quantity:~P}, which is negative; {expected}.", **details)
+            raise refusal(f" got {quantity:~P}, which is negative")
         return quantity
 
-    def _from_mapping(self, value: dict[Any, Any], field: str, expected: str, details: dict[str, Any]) -> Any:
-        magnitude, unit = value.get("magnitude"), value.get("unit", value.get("units"))
-        if (
-            set(value) - {"magnitude", "unit", "units"}
-            or not isinstance(unit, str)
-            or isinstance(magnitude, bool)
-            or not isinstance(magnitude, (int, float))
-        ):
-            raise UnitError(
-                f"The {field!r} field got a mapping that is not {{'magnitude': number, 'unit': string}}; {expected}.",
-                **details,
-            )
-        try:
-            return Quantity(magnitude, ureg.parse_units(unit))
-        except UnitError as error:
-            raise UnitError(f"The {field!r} field: {str(error).rstrip('.')}; {expected}.", **details) from None
+
+def _written(quantity: Any) -> Any:
+    """A quantity in its JSON form."""
+    if quantity is None:
+        return None
+    unit = f"{quantity.units:~}" if quantity.units != ureg.dimensionless else ""
+    return {"magnitude": quantity.magnitude, "unit": unit}
+
+
+def _is_written(value: dict[Any, Any]) -> bool:
+    """Whether a mapping is the JSON form of a quantity."""
+    magnitude, unit = value.get("magnitude"), value.get("unit", value.get("units"))
+    number = isinstance(magnitude, (int, float)) and not isinstance(magnitude, bool)
+    return number and isinstance(unit, str) and not set(value) - {"magnitude", "unit", "units"}
 
 
 def quantity_from(value: Any, unit: str, example: str, field: str) -> Any:
@@ -227,16 +200,12 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         text = f"{name} needs the {within + path!r} field, which was not given."
     elif first["type"] == "extra_forbidden":
         close = nearest(str(first["loc"][-1]), kind.model_fields)
-        hint = (
-            f"did you mean {' or '.join(repr(c) for c in close)}?"
-            if close
-            else "its fields are " + ", ".join(kind.model_fields) + "."
-        )
+        fields = f"its fields are {', '.join(kind.model_fields)}."
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else fields
         text = f"{name} has no field {path[:200]!r}; {hint}"
     elif first["type"] in ("quantity", "value_error"):
-        message = (
-            first["msg"].removeprefix("Value error, ").replace(f"The {path!r} field", f"The {within + path!r} field")
-        )
+        message = first["msg"].removeprefix("Value error, ")
+        message = message.replace(f"The {path!r} field", f"The {within + path!r} field")
         # A record inside this one has put its own name before its sentence.
         text = message if _NAMED.match(message) else f"{name}: {message}"
     else:

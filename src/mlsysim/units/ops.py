@@ -9,11 +9,12 @@ algebra of its own says so by ``__maximum__``, ``__minimum__`` and ``__where__``
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from mlsysim.units.registry import Quantity
 
-__all__ = ["absolute", "ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "where"]
+__all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "where"]
 
 _SCALARS = (float, int)
 
@@ -75,40 +76,26 @@ def _dimensionless(x: Any) -> Any:
     return x.to("").magnitude if isinstance(x, Quantity) else x
 
 
-def ceil(x: Any) -> Any:
-    """The next whole number; for counts, which have no dimension."""
-    x = _dimensionless(x)
-    return float(math.ceil(x)) if isinstance(x, _SCALARS) else _numpy().ceil(x)
+def _plain(name: str, words: str, whole: bool = False) -> Callable[[Any], Any]:
+    """A function of one dimensionless argument that :mod:`math` and NumPy know by the same name."""
+    on_float = getattr(math, name)
+
+    def function(x: Any) -> Any:
+        x = _dimensionless(x)
+        if not isinstance(x, _SCALARS):
+            return getattr(_numpy(), name)(x)
+        return float(on_float(x)) if whole else on_float(x)
+
+    function.__name__, function.__doc__ = name, words
+    return function
 
 
-def floor(x: Any) -> Any:
-    """The whole number below; for counts, which have no dimension."""
-    x = _dimensionless(x)
-    return float(math.floor(x)) if isinstance(x, _SCALARS) else _numpy().floor(x)
-
-
-def log(x: Any) -> Any:
-    """Natural logarithm of a dimensionless argument."""
-    x = _dimensionless(x)
-    return math.log(x) if isinstance(x, _SCALARS) else _numpy().log(x)
-
-
-def log2(x: Any) -> Any:
-    """Binary logarithm of a dimensionless argument."""
-    x = _dimensionless(x)
-    return math.log2(x) if isinstance(x, _SCALARS) else _numpy().log2(x)
-
-
-def exp(x: Any) -> Any:
-    """Exponential of a dimensionless argument."""
-    x = _dimensionless(x)
-    return math.exp(x) if isinstance(x, _SCALARS) else _numpy().exp(x)
-
-
-def expm1(x: Any) -> Any:
-    """Exponential minus one of a dimensionless argument, exact where the argument is small."""
-    x = _dimensionless(x)
-    return math.expm1(x) if isinstance(x, _SCALARS) else _numpy().expm1(x)
+ceil = _plain("ceil", "The next whole number; for counts, which have no dimension.", whole=True)
+floor = _plain("floor", "The whole number below; for counts, which have no dimension.", whole=True)
+log = _plain("log", "Natural logarithm of a dimensionless argument.")
+log2 = _plain("log2", "Binary logarithm of a dimensionless argument.")
+exp = _plain("exp", "Exponential of a dimensionless argument.")
+expm1 = _plain("expm1", "Exponential minus one of a dimensionless argument, exact where the argument is small.")
 
 
 def sqrt(x: Any) -> Any:
@@ -127,8 +114,3 @@ def power(x: Any, exponent: Any) -> Any:
         x, exponent = _dimensionless(x), _dimensionless(exponent)
     result = x**exponent
     return math.nan if isinstance(result, complex) else result
-
-
-def absolute(x: Any) -> Any:
-    """Magnitude without sign."""
-    return abs(x)

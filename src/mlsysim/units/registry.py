@@ -30,37 +30,31 @@ _UNIT_TOKEN = re.compile(
 
 def _check_unit_text(text: str) -> None:
     """Raise unless ``text`` is a product of unit names with one-digit exponents."""
+
+    def refusal(words: str) -> UnitError:
+        return UnitError(f"{text[:_LONGEST]!r} {words}", got=text[:_LONGEST])
+
     if "%%" in text:
-        raise UnitError(f"{text[:_LONGEST]!r} has more than one per cent sign.", got=text[:_LONGEST])
+        raise refusal("has more than one per cent sign.")
     position, depth, after_name, after_operator = 0, 0, False, False
     end = len(text.rstrip())
     while position < end:
         match = _UNIT_TOKEN.match(text, position)
         if match is None:
-            raise UnitError(
-                f"{text[:_LONGEST]!r} is not a unit; expected unit names joined by * and / with small whole exponents, "
-                "such as 'GB/s' or 'gCO2e/kWh'.",
-                got=text[:_LONGEST],
-            )
+            wanted = "unit names joined by * and / with small whole exponents, such as 'GB/s' or 'gCO2e/kWh'."
+            raise refusal(f"is not a unit; expected {wanted}")
         if match["power"] and not after_name:
-            raise UnitError(
-                f"{text[:_LONGEST]!r} raises something that is not a unit to a power; write it as in 'm**2'.",
-                got=text[:_LONGEST],
-            )
+            raise refusal("raises something that is not a unit to a power; write it as in 'm**2'.")
         if match["paren"]:
             depth += 1 if match["paren"] == "(" else -1
             if depth < 0 or depth > 3:
-                raise UnitError(f"{text[:_LONGEST]!r} has unbalanced or too many parentheses.", got=text[:_LONGEST])
+                raise refusal("has unbalanced or too many parentheses.")
         if match["op"] and after_operator:
-            raise UnitError(
-                f"{text[:_LONGEST]!r} has two operators in a row; write it as in 'GB/s'.", got=text[:_LONGEST]
-            )
+            raise refusal("has two operators in a row; write it as in 'GB/s'.")
         after_name, after_operator = bool(match["name"]), bool(match["op"])
         position = match.end()
     if depth or after_operator:
-        raise UnitError(
-            f"{text[:_LONGEST]!r} is not finished: a unit or a parenthesis is missing.", got=text[:_LONGEST]
-        )
+        raise refusal("is not finished: a unit or a parenthesis is missing.")
 
 
 class Registry(pint.UnitRegistry):
@@ -115,12 +109,10 @@ def _unit(text: str) -> Any:
     except UndefinedUnitError as error:
         unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
         known = nearest(unknown, _unit_names())
-        hint = (
-            f"; did you mean {' or '.join(repr(k) for k in known)}?"
-            if known
-            else "; see mlsysim/units/units.txt for the units."
+        near = (
+            f"did you mean {' or '.join(map(repr, known))}?" if known else "see mlsysim/units/units.txt for the units."
         )
-        raise UnitError(f"There is no unit {unknown!r} (in {text!r}){hint}", got=text, suggestions=known) from None
+        raise UnitError(f"There is no unit {unknown!r} (in {text!r}); {near}", got=text, suggestions=known) from None
     except UnitError:
         raise
     except Exception:
@@ -129,36 +121,14 @@ def _unit(text: str) -> Any:
         ) from None
 
 
-@lru_cache(maxsize=1)
-def _unit_names() -> tuple[str, ...]:
-    common = (
-        "ms",
-        "us",
-        "ns",
-        "kB",
-        "MB",
-        "GB",
-        "TB",
-        "PB",
-        "KiB",
-        "MiB",
-        "GiB",
-        "TiB",
-        "Gb",
-        "Gbps",
-        "Tbps",
-        "kW",
-        "MW",
-        "mW",
-        "kWh",
-        "MWh",
-        "GWh",
-        "Wh",
-        "GHz",
-        "MHz",
-        "km",
-    )
-    return (*common, *(name for name in ureg._units if "µ" not in name and "μ" not in name))
+_COMMON = (
+    "ms", "us", "ns", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "Gb", "Gbps", "Tbps", "kW", "MW", "mW", "kWh",
+    "MWh", "GWh", "Wh", "GHz", "MHz", "km",
+)  # fmt: skip
+
+
+def _unit_names() -> list[str]:
+    return [*_COMMON, *(name for name in ureg._units if "µ" not in name and "μ" not in name)]
 
 
 @lru_cache(maxsize=8192)
@@ -168,13 +138,12 @@ def _parse(text: str) -> tuple[float | int, Any]:
             f"a quantity of {len(text)} characters is too long; expected a number and a unit such as '80 GiB'."
         )
     match = _NUMBER.match(text)
-    number = match[1] if match else ""
-    if not any(ch.isdigit() for ch in number.lower().split("e")[0]):
-        unit = _unit(text.strip()) if text.strip() else None
-        if unit is None:
-            raise UnitError("an empty string is not a quantity; expected a number and a unit such as '80 GiB'.")
-        return 1, unit
     assert match is not None
+    number = match[1]
+    if not any(ch.isdigit() for ch in number.lower().split("e")[0]):
+        if not text.strip():
+            raise UnitError("an empty string is not a quantity; expected a number and a unit such as '80 GiB'.")
+        return 1, _unit(text.strip())
     cleaned = number.replace(",", "").replace("_", "")
     value: float | int = int(cleaned) if cleaned.lstrip("+-").isdigit() else float(cleaned)
     if not math.isfinite(value):
@@ -224,25 +193,14 @@ def _new_quantity(cls: Any, value: Any, units: Any = None) -> Any:
 setattr(Quantity, "__new__", _new_quantity)  # noqa: B010
 
 
-def _restore_quantity(magnitude: Any, units: tuple[tuple[str, Any], ...]) -> Any:
-    return Quantity(magnitude, UnitsContainer(dict(units)))
-
-
-def _restore_unit(units: tuple[tuple[str, Any], ...]) -> Any:
-    return Unit(UnitsContainer(dict(units)))
-
-
-def _reduce_quantity(self: Any) -> tuple[Any, ...]:
-    return _restore_quantity, (self.magnitude, tuple(self._units.items()))
-
-
-def _reduce_unit(self: Any) -> tuple[Any, ...]:
-    return _restore_unit, (tuple(self._units.items()),)
+def _restored(units: dict[str, Any], *magnitude: Any) -> Any:
+    container = UnitsContainer(units)
+    return Quantity(magnitude[0], container) if magnitude else Unit(container)
 
 
 # pint pickles into whatever its process-wide application registry is; ours must come back as ours.
-setattr(Quantity, "__reduce__", _reduce_quantity)  # noqa: B010
-setattr(Unit, "__reduce__", _reduce_unit)  # noqa: B010
+setattr(Quantity, "__reduce__", lambda self: (_restored, (dict(self._units.items()), self.magnitude)))  # noqa: B010
+setattr(Unit, "__reduce__", lambda self: (_restored, (dict(self._units.items()),)))  # noqa: B010
 
 
 @lru_cache(maxsize=4096)

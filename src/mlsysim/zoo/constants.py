@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import cache, cached_property
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_
-from mlsysim.zoo.files import Slice, parse_slice, slices
+from mlsysim.zoo.files import entries, parse_slice
 from mlsysim.zoo.provenance import Source
 
 
@@ -32,21 +31,15 @@ class Constant(Record):
         return float(self.quantity.to("").magnitude)
 
 
-@cache
-def _index() -> dict[str, Slice]:
-    text = files("mlsysim.data").joinpath("constants.toml").read_text(encoding="utf-8")
-    return {piece.key: piece for piece in slices("constants.toml", text)}
-
-
 def constant_names() -> list[str]:
     """Names of all constants."""
-    return list(_index())
+    return list(entries("mlsysim.data", "constants.toml"))
 
 
 @cache
 def constant(name: str) -> Constant:
     """The constant of that name."""
-    index = _index()
+    index = entries("mlsysim.data", "constants.toml")
     if name not in index:
         raise unknown_name("constant", name, index)
     return Constant(name=name, **parse_slice(index[name]))

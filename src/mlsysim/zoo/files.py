@@ -11,6 +11,8 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import ZooFileError
@@ -54,6 +56,13 @@ def slices(file: str, text: str) -> Iterator[Slice]:
             current, start = match[1], match.start()
     if current is not None:
         yield Slice(file, current, text[start:])
+
+
+@cache
+def entries(package: str, *names: str) -> dict[str, Slice]:
+    """The entries of files of a package, unparsed, by key."""
+    texts = ((name, files(package).joinpath(name).read_text(encoding="utf-8")) for name in names)
+    return {piece.key: piece for name, text in texts for piece in slices(name.rpartition("/")[2], text)}
 
 
 def parse_slice(entry: Slice) -> dict[str, Any]:

@@ -7,11 +7,11 @@ and 95th percentile of measured over predicted. ``interval(regime, measured)`` i
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from importlib.resources import files
 
 from mlsysim.units.fields import Record
-from mlsysim.zoo.files import parse_slice, slices
+from mlsysim.zoo.files import Slice, entries, parse_slice
 
 
 class Interval(Record):
@@ -28,39 +28,23 @@ class Interval(Record):
         return predicted * self.low, predicted * self.high
 
 
-@cache
-def _table() -> dict[str, Interval]:
-    path = files("mlsysim.data").joinpath("intervals.toml")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    table = {}
-    for piece in slices("intervals.toml", text):
-        fields = parse_slice(piece)
-        suffix = "" if fields.pop("chip_measured") else " (class)"
-        table[fields["regime"] + suffix] = Interval(**fields)
-    return table
+def _band(piece: Slice) -> Interval:
+    fields = parse_slice(piece)
+    del fields["chip_measured"]
+    return Interval(**fields)
 
 
 @cache
 def interval(regime: str, measured: bool) -> Interval:
     """The band of a regime; of the nearest wider group where it was not validated itself."""
-    table = _table()
-    own = table.get(regime + ("" if measured else " (class)"))
-    if own is not None:
-        return own
+    table = entries("mlsysim.data", "intervals.toml")
+    own = re.sub(r"\W+", "_", regime) + ("" if measured else "_class")
+    if own in table:
+        return _band(table[own])
     group = regime.split(" ")[0]
-    related = [band for name, band in table.items() if name.split(" ")[0] == group]
-    if related:
-        return Interval(
-            low=min(band.low for band in related),
-            high=max(band.high for band in related),
-            rows=0,
-            regime=regime,
-            extrapolating=True,
-        )
-    return Interval(low=0.5, high=2.0, rows=0, regime=regime, extrapolating=True)
+    related = [band for band in map(_band, table.values()) if band.regime.split(" ")[0] == group]
+    low, high = min((band.low for band in related), default=0.5), max((band.high for band in related), default=2.0)
+    return Interval(low=low, high=high, rows=0, regime=regime, extrapolating=True)
 
 
 def published(band: Interval, accelerators: int) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
@@ -29,43 +30,44 @@ Rows = list[list[str]]
 
 
 class Registry:
-    """A zoo, or one namespace of it. See the module's text."""
+    """A zoo, or one namespace of it. See the module's text.
+
+    ``kind`` is the type of its entries, whose package has the data: ``names`` of files, or the one that is called like the zoo.
+    ``columns`` are fields that a table shows between an entry's name and the kind of its source.
+    """
 
     def __init__(
         self,
         name: str,
         word: str,
-        package: str,
-        files_of: tuple[str, ...],
-        build: Builder,
+        kind: type,
         columns: dict[str, str],
-        namespaces: tuple[str, ...] = (),
-        kind: type | None = None,
+        build: Builder | None = None,
         *,
-        folder: str | None = None,
+        names: tuple[str, ...] | None = None,
+        namespaces: tuple[str, ...] = (),
         beyond: Callable[[str], Any] | None = None,
-        store: Store | None = None,
-        only: str | None = None,
     ) -> None:
-        self._name = name
-        self._columns = columns
-        self._kind = kind
-        self._only = only
-        self._beyond = beyond
-        self._store = store or Store(word, package, files_of, build, folder or name.lower())
-        self._namespaces = {
-            space: Registry(
-                f"{name}.{space}", word, package, files_of, build, columns, (), kind, store=self._store, only=space
-            )
-            for space in namespaces
-        }
+        folder = name.rpartition(".")[2].lower()
+        package = kind.__module__.rpartition(".")[0]
+        self._name, self._kind, self._beyond, self._only = name, kind, beyond, ""
+        self._columns = {"name": "name", **columns, "source": "metadata.kind"}
+        self._store = Store(
+            word, package, (f"{folder}.toml",) if names is None else names, build or builder(kind), folder
+        )
+        self._namespaces = {space: self._part(space) for space in namespaces}
+
+    def _part(self, space: str) -> Registry:
+        part = copy(self)
+        part._name, part._only, part._beyond, part._namespaces = f"{self._name}.{space}", space, None, {}
+        return part
 
     # --- names ------------------------------------------------------------------------------------------------
 
     def keys(self) -> list[str]:
         """Keys of the entries, in the order of the data files."""
         keys = self._store.keys()
-        return keys if self._only is None else [k for k in keys if self._store.namespace_of(k) == self._only]
+        return [k for k in keys if self._store.namespace_of(k) == self._only] if self._only else keys
 
     @property
     def namespaces(self) -> dict[str, Registry]:
@@ -90,9 +92,7 @@ class Registry:
 
     def _find(self, name: str) -> str | None:
         key = self._store.find(name)
-        if key is None or (self._only is not None and self._store.namespace_of(key) != self._only):
-            return None
-        return key
+        return None if key and self._only and self._store.namespace_of(key) != self._only else key
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -106,20 +106,19 @@ class Registry:
 
     def get(self, name: Any, *default: Any) -> Any:
         """The entry behind a name; an entry object passes through. Raises with the nearest names, or gives the default."""
-        if self._kind is not None and isinstance(name, self._kind):
+        if isinstance(name, self._kind):
             return name
-        key = self._find(name) if isinstance(name, str) else None
-        if key is not None:
-            return self._store.entry(key)
-        other = self._other(name) if isinstance(name, str) else None
-        if other is not None:
-            return other
+        if isinstance(name, str):
+            key = self._find(name)
+            found = self._store.entry(key) if key is not None else self._other(name)
+            if found is not None:
+                return found
         if default:
             return default[0]
         raise self._unknown(name)
 
     def _unknown(self, name: Any) -> UnknownNameError:
-        names = self._store.names() if self._only is None else self.keys()
+        names = self.keys() if self._only else self._store.names()
         return unknown_name(
             self._store.word, name, [*names, *self._namespaces], remedy=f"list({self._name}) shows what there is."
         )
@@ -134,9 +133,7 @@ class Registry:
     def aliases_of(self, name: str) -> tuple[str, ...]:
         """The other names of an entry, in the order of its file."""
         key = self.key_of(name)
-        store = self._store
-        pairs = (*store.aliases_added.items(), *store._user_aliases.items(), *store._aliases.items())
-        return tuple(alias for alias, entry in pairs if entry == key)
+        return tuple(alias for layer in self._store.aliases for alias, entry in layer.items() if entry == key)
 
     # --- contents ---------------------------------------------------------------------------------------------
 
@@ -149,7 +146,7 @@ class Registry:
         **equals: Any,
     ) -> Entries:
         """Entries, filtered by a function and by field values, sorted by a (dotted) field; unknown values come last."""
-        entries = self._store.entries(self.keys())
+        entries = [*self]
         for path, wanted in equals.items():
             entries = [e for e in entries if _same(field_of(e, path.replace("__", "."), self._name), wanted)]
         if where is not None:
@@ -162,9 +159,9 @@ class Registry:
 
     def add(self, entry: Any, *, key: str, aliases: tuple[str, ...] = (), namespace: str | None = None) -> Any:
         """Add an object for as long as the program runs."""
-        if self._kind is not None and not isinstance(entry, self._kind):
+        if not isinstance(entry, self._kind):
             raise InputError(f"{self._name}.add needs a {self._kind.__name__}, got {type(entry).__name__}.")
-        self._store.add(key, entry, namespace or self._only, tuple(aliases))
+        self._store.add(key, entry, namespace or self._only or None, tuple(aliases))
         return entry
 
     def user_keys(self) -> Keys:

@@ -6,12 +6,11 @@ import re
 import tomllib
 import warnings
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import DataWarning, InputError, ZooFileError
-from mlsysim.zoo.files import Slice, parse_slice, slices
+from mlsysim.zoo.files import Slice, entries, parse_slice
 from mlsysim.zoo.provenance import Metadata, Source
 from mlsysim.zoo.user_folder import user_folder
 
@@ -34,7 +33,7 @@ def provenance(key: str, table: dict[str, Any]) -> Metadata:
 
 
 def builder(kind: Callable[..., Any]) -> Builder:
-    """What makes a type of the fields of an entry as they stand."""
+    """What makes a type of the fields of an entry."""
 
     def build(key: str, table: dict[str, Any]) -> Any:
         fields = dict(table)
@@ -50,45 +49,39 @@ def folded_name(name: str) -> str:
 
 
 class Store:
-    """Entries of one zoo: shipped slices, user entries and objects, built when first asked for."""
+    """Entries of one zoo: objects that were added, the user's entries and shipped slices, in that order of precedence."""
 
-    def __init__(self, word: str, package: str, files_of: tuple[str, ...], build: Builder, folder: str) -> None:
-        self.word = word
-        self.package = package
-        self.files_of = files_of
-        self.build = build
-        self.folder = folder
+    def __init__(self, word: str, package: str, names: tuple[str, ...], build: Builder, folder: str) -> None:
+        self.word, self.build, self.folder = word, build, folder
+        self._place = (package, *(f"data/{name}" for name in names))
         self.added: dict[str, tuple[str | None, Any]] = {}
-        self.aliases_added: dict[str, str] = {}
-        self._shipped: dict[str, Slice] | None = None
-        self._aliases: dict[str, str] = {}
-        self._built: dict[str, Any] = {}
-        self._user_for: str | None = None
         self._user: dict[str, tuple[str | None, Any]] = {}
+        self._user_for: str | None = None
+        self._built: dict[str, Any] = {}
+        self._added_aliases: dict[str, str] = {}
         self._user_aliases: dict[str, str] = {}
-        self._squashed: dict[str, str | None] | None = None
-        self.problems: list[ZooFileError] = []
-
-    # --- indexes ----------------------------------------------------------------------------------------------
+        self._shipped_aliases: dict[str, str] | None = None
+        self._folded: dict[str, str | None] | None = None
+        self.problems: Problems = []
 
     @property
     def shipped(self) -> dict[str, Slice]:
-        if self._shipped is None:
-            index: dict[str, Slice] = {}
-            folder = files(self.package).joinpath("data")
-            for name in self.files_of:
-                for entry in slices(name, folder.joinpath(name).read_text(encoding="utf-8")):
-                    index[entry.key] = entry
-                    for alias in entry.aliases:
-                        self._aliases[alias] = entry.key
-            self._shipped = index
-        return self._shipped
+        return entries(*self._place)
+
+    @property
+    def aliases(self) -> tuple[dict[str, str], ...]:
+        """Aliases of what was added, of the user's entries and of the shipped ones."""
+        if self._shipped_aliases is None:
+            self._shipped_aliases = {alias: key for key, piece in self.shipped.items() for alias in piece.aliases}
+        return self._added_aliases, self._user_aliases, self._shipped_aliases
+
+    # --- the user's entries -----------------------------------------------------------------------------------
 
     def user(self) -> dict[str, tuple[str | None, Any]]:
         folder = user_folder()
         if folder != self._user_for:
             self._user_for, self._user, self._user_aliases = folder, {}, {}
-            self.problems, self._squashed = [], None
+            self.problems, self._folded = [], None
             if folder:
                 self._read_user_folder(Path(folder))
         return self._user
@@ -123,18 +116,17 @@ class Store:
                 raise InputError("the zoo has an entry of that name already; choose another, or say override = true")
             if key in self._user:
                 raise InputError("another file of the folder has an entry of that name already")
-            namespace, aliases = table.pop("namespace", None), table.pop("aliases", [])
+            namespace, aliases = table.get("namespace"), table.pop("aliases", [])
             if namespace is not None and not isinstance(namespace, str):
                 raise InputError("'namespace' must be a string")
             if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
                 raise InputError("'aliases' must be a list of strings")
-            entry = self.build(key, {**table, "namespace": namespace} if namespace else table)
+            entry = self.build(key, table)
         except Exception as error:
             self._refuse(path, key, str(error))
             return
         self._user[key] = (namespace, entry)
-        for alias in aliases:
-            self._user_aliases[alias] = key
+        self._user_aliases.update(dict.fromkeys(aliases, key))
 
     def _refuse(self, path: str, key: str, reason: str) -> None:
         where = f"{path}, entry {key!r}" if key else path
@@ -145,12 +137,11 @@ class Store:
     # --- look-up ----------------------------------------------------------------------------------------------
 
     def keys(self) -> list[str]:
-        user = self.user()
-        return [
-            *self.shipped,
-            *(k for k in user if k not in self.shipped),
-            *(k for k in self.added if k not in self.shipped and k not in user),
-        ]
+        return list(dict.fromkeys((*self.shipped, *self.user(), *self.added)))
+
+    def names(self) -> list[str]:
+        """Every name that something answers to."""
+        return [*self.keys(), *(alias for aliases in reversed(self.aliases) for alias in aliases)]
 
     def namespace_of(self, key: str) -> str | None:
         for layer in (self.added, self.user()):
@@ -161,33 +152,23 @@ class Store:
     def find(self, name: str) -> str | None:
         """The key that a name means, or None."""
         user = self.user()
-        shipped = self.shipped
-        if name in self.added or name in user or name in shipped:
+        if name in self.added or name in user or name in self.shipped:
             return name
-        for aliases in (self.aliases_added, self._user_aliases, self._aliases):
+        for aliases in self.aliases:
             if name in aliases:
                 return aliases[name]
-        if self._squashed is None:
-            squashed: dict[str, str | None] = {}
-            pairs = [(k, k) for k in self.keys()]
-            pairs += [*self._aliases.items(), *self._user_aliases.items(), *self.aliases_added.items()]
-            for alias, key in pairs:
-                short = folded_name(alias)
-                squashed[short] = key if squashed.get(short, key) == key else None
-            self._squashed = squashed
-        return self._squashed.get(folded_name(name))
+        if self._folded is None:
+            self._folded = {}
+            for pairs in ({key: key for key in self.keys()}, *self.aliases):
+                for alias, key in pairs.items():
+                    short = folded_name(alias)
+                    self._folded[short] = key if self._folded.get(short, key) == key else None
+        return self._folded.get(folded_name(name))
 
-    def entries(self, keys: list[str]) -> list[Any]:
-        """Entries by their keys; the user's folder is looked up once."""
-        user = self.user()
-        return [self.entry(key, user) for key in keys]
-
-    def entry(self, key: str, user: dict[str, tuple[str | None, Any]] | None = None) -> Any:
-        if key in self.added:
-            return self.added[key][1]
-        user = self.user() if user is None else user
-        if key in user:
-            return user[key][1]
+    def entry(self, key: str) -> Any:
+        for layer in (self.added, self.user()):
+            if key in layer:
+                return layer[key][1]
         if key not in self._built:
             piece = self.shipped[key]
             table = parse_slice(piece)
@@ -200,13 +181,9 @@ class Store:
                 ) from None
         return self._built[key]
 
-    def names(self) -> list[str]:
-        """Every name that something answers to."""
-        return [*self.keys(), *self._aliases, *self._user_aliases, *self.aliases_added]
-
     def add(self, key: str, entry: Any, namespace: str | None, aliases: tuple[str, ...]) -> None:
         if not key.isidentifier():
             raise InputError(f"the key {key!r} must be a Python identifier, such as My_Chip.")
         self.added[key] = (namespace, entry)
-        self.aliases_added.update(dict.fromkeys(aliases, key))
-        self._squashed = None
+        self._added_aliases.update(dict.fromkeys(aliases, key))
+        self._folded = None
