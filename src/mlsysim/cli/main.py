@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from copy import copy
 from typing import Annotated, NoReturn
 
 import typer
@@ -72,9 +73,8 @@ def commands(
 def main() -> None:
     """Run a command; bad input is one sentence on stderr and exit code 1."""
     warnings.showwarning = _note
-    _leave_out_others(sys.argv[1:])
     try:
-        code = app(standalone_mode=False, prog_name="mlsysim")
+        code = _asked(sys.argv[1:])(standalone_mode=False, prog_name="mlsysim")
     except MLSysError as error:
         _end(in_options(error))
     except typer.Exit as stop:
@@ -100,11 +100,14 @@ def main() -> None:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _leave_out_others(words: list[str]) -> None:
-    """Where a command is named first, the others' options need not be made."""
-    asked = [c for c in app.registered_commands if c.callback and words[:1] == [c.name or c.callback.__name__]]
-    if asked:
-        app.registered_commands, app.registered_groups = asked, []
+def _asked(words: list[str]) -> typer.Typer:
+    """The commands; where one is named first it alone, since the others' options need not be made."""
+    named = [c for c in app.registered_commands if c.callback and words[:1] == [c.name or c.callback.__name__]]
+    if not named:
+        return app
+    alone = copy(app)
+    alone.registered_commands, alone.registered_groups = named, []
+    return alone
 
 
 _TRACEBACK = "MLSYSIM_TRACEBACK"
