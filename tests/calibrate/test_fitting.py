@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlsysim.calibrate.fitting import Parameter, fit, summary
+from mlsysim.calibrate.fitting import fit, summary
 from mlsysim.calibrate.operators import FORMATS, fit_products
 from mlsysim.physics.operators import gemm_time
 from mlsysim.timing.kernels import REACH
@@ -53,6 +53,6 @@ def test_the_same_data_give_the_same_constants():
 
 def test_bounds_hold():
     x = np.linspace(1, 10, 50)
-    found = fit(lambda slope: slope * x, [Parameter("slope", 1.0, 0.5, 2.0)], 5 * x)
+    found = fit(lambda slope: slope * x, {"slope": (1.0, 0.5, 2.0)}, 5 * x)
     assert found.values["slope"] == pytest.approx(2.0)
     assert summary(found.errors)["bias"] == pytest.approx(-60)

@@ -12,7 +12,7 @@ import pytest
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.training import COLUMNS, plan_of
-from mlsysim.calibrate.training_rows import read_precision, read_run
+from mlsysim.calibrate.training_rows import Run, read_precision
 
 ROW = {
     "id": "x",
@@ -85,7 +85,7 @@ def test_what_is_not_a_measurement_is_excluded():
 
 
 def test_settings_that_a_row_lacks_are_inferred_and_listed():
-    run = read_run(
+    run = Run(
         {
             **ROW,
             "source": "nemo-launcher-scaling",
@@ -101,7 +101,7 @@ def test_settings_that_a_row_lacks_are_inferred_and_listed():
 
 
 def test_cluster_facts_come_from_the_row():
-    run = read_run({**ROW, "notes": "400Gb/s RDMA per GPU, 300 W cap", "gpu": "A100-80GB"})
+    run = Run({**ROW, "notes": "400Gb/s RDMA per GPU, 300 W cap", "gpu": "A100-80GB"})
     plan = plan_of(run, [])
     assert plan.hardware.chip.fabric_bandwidth.to("Gbps").magnitude == pytest.approx(400)
     assert plan.hardware.power_cap.to("W").magnitude == 300
@@ -126,19 +126,19 @@ def test_a_published_recipe_becomes_keys_of_the_plan():
         "global_batch": "4096",
         "seq": "4096",
     }
-    plan = plan_of(read_run(row), [])
+    plan = plan_of(Run(row), [])
     assert plan.hardware.stack == "bridge-graph" and plan.hardware.on == "256xGB300"
     assert plan.parallelism.fp8_attention is True and plan.workload.predicted_tokens == 1
 
 
 def test_a_batch_that_does_not_divide_is_rounded_and_said():
     inferred: list[str] = []
-    plan = plan_of(read_run({**ROW, "n_gpus": "24", "global_batch": "16"}), inferred)
+    plan = plan_of(Run({**ROW, "n_gpus": "24", "global_batch": "16"}), inferred)
     assert plan.workload.batch_size == 12 and any("12 sequences" in text for text in inferred)
 
 
 def test_an_unlisted_model_is_built_from_its_row():
-    run = read_run({**ROW, "model": "gpt-99B-unlisted"})
+    run = Run({**ROW, "model": "gpt-99B-unlisted"})
     assert run.shape.layers == 48
 
 

@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from mlsysim.calibrate.additive import evaluate_sum, fit_sum
+from mlsysim.calibrate.fitting import evaluate_sum, fit_sum
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 

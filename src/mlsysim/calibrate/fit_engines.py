@@ -8,7 +8,6 @@ bias in per cent.
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.additive import errors_of, evaluate_sum, fit_sum, line
+from mlsysim.calibrate.fitting import Sums, left_out, line
+from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.prediction import Skipped
 from mlsysim.calibrate.tables.vision import board_of, runtime_of, task_inventory
 from mlsysim.errors import MLSysError
@@ -37,9 +37,8 @@ def fit_tensorrt(rows: list[dict[str, str]]) -> None:
     """Shares of each generation from the tasks whose operations are counted."""
     data: dict[str, list[tuple[str, list[float], float]]] = defaultdict(list)
     for row in rows:
-        if row["metric"] != "offline_samples_per_s" or row["model"] not in TASKS or not row["n_devices"]:
-            continue
-        if "TensorRT" not in row["notes"]:
+        counted = row["metric"] == "offline_samples_per_s" and row["model"] in TASKS and row["n_devices"]
+        if not counted or "TensorRT" not in row["notes"]:
             continue
         chip = Hardware.get(row["device"])
         inventory, passes = task_inventory(row["model"])
@@ -47,16 +46,12 @@ def fit_tensorrt(rows: list[dict[str, str]]) -> None:
         terms = [passes * features[name] / clock_of(chip) for name in TERMS]
         data[chip.generation or ""].append((chip.name, terms, float(row["n_devices"]) / float(row["value"])))
     for generation, found in sorted(data.items()):
-        chips = np.array([name for name, _, _ in found])
-        x, y = np.array([t for _, t, _ in found]), np.array([v for _, _, v in found])
-        values = fit_sum(x, y, START, PULL)
+        chips, x, y = (np.array(column) for column in zip(*found, strict=True))
+        sums = Sums(x, y, START, PULL)
+        values = sums.fitted()
         shares = {n: round(float(v if n == "bytes" else 1 / v), 3) for n, v in zip(TERMS, values, strict=True)}
-        print(f"tensorrt {generation:14s}", line(errors_of(evaluate_sum(x, values), y)), shares)
-        out = []
-        for chip in sorted(set(chips.tolist())):
-            inside = chips == chip
-            if not inside.all():
-                out.append(errors_of(evaluate_sum(x[inside], fit_sum(x[~inside], y[~inside], START, PULL)), y[inside]))
+        print(f"tensorrt {generation:14s}", line(sums.errors(slice(None), values)), shares)
+        out = [errors for _, errors in sums.left_out(chips)]
         if out:
             print("         one chip out  ", line(np.concatenate(out)))
 
@@ -67,9 +62,8 @@ def _additive(rows: list[Any]) -> tuple[dict[str, float], ...]:
     for _ in range(ROUNDS):
         for i, table in enumerate(tables):
             for key in sorted({row[i] for row in rows}):
-                left = [
-                    row[3] - sum(t[row[j]] for j, t in enumerate(tables) if j != i) for row in rows if row[i] == key
-                ]
+                same = [row for row in rows if row[i] == key]
+                left = [row[3] - sum(t[row[j]] for j, t in enumerate(tables) if j != i) for row in same]
                 table[key] = float(np.median(left))
         for table, anchor in ((tables[1], "depthwise"), (tables[2], "default")):
             shift = table.get(anchor, 0.0)
@@ -82,7 +76,8 @@ def _additive(rows: list[Any]) -> tuple[dict[str, float], ...]:
 
 def fit_microcontrollers(rows: list[dict[str, str]]) -> None:
     """Multiply-adds a cycle by core, shape and runtime."""
-    found, boards = [], []
+    found: list[Any] = []
+    boards = []
     for row in rows:
         if row["metric"] != "inferences_per_s" or "_float" in row["device"]:
             continue
@@ -94,25 +89,25 @@ def fit_microcontrollers(rows: list[dict[str, str]]) -> None:
         found.append((target.core, shape_of(model), runtime_of(row, target), float(np.log(rate))))
         boards.append(target.name)
 
-    def errors(test: Any, tables: tuple[dict[str, float], ...]) -> list[float]:
-        return [float(np.expm1(sum(t.get(r[j], 0.0) for j, t in enumerate(tables)) - r[3])) for r in test]
+    def fitted(at: Any) -> tuple[dict[str, float], ...]:
+        return _additive([row for row, inside in zip(found, at, strict=True) if inside])
 
-    tables = _additive(found)
-    print("microcontrollers        ", line(np.array(errors(found, tables))))
-    out = []
-    for name in sorted(set(boards)):
-        rest = [r for r, b in zip(found, boards, strict=True) if b != name]
-        test = [r for r, b in zip(found, boards, strict=True) if b == name and r[0] in {q[0] for q in rest}]
-        out += errors(test, _additive(rest))
-    print("  one board out         ", line(np.array(out)))
+    def errors(at: Any, tables: tuple[dict[str, float], ...]) -> list[float]:
+        """Of the rows whose core is known."""
+        known = [row for row, inside in zip(found, at, strict=True) if inside and row[0] in tables[0]]
+        return [float(np.expm1(sum(t.get(r[j], 0.0) for j, t in enumerate(tables)) - r[3])) for r in known]
+
+    everything = [True] * len(found)
+    tables = fitted(everything)
+    print("microcontrollers        ", line(errors(everything, tables)))
+    print("  one board out         ", line([e for _, out in left_out(boards, fitted, errors) for e in out]))
     for label, table in zip(("cores", "shapes", "runtimes"), tables, strict=True):
         print(f"  {label}", {key: round(float(np.exp(value)), 3) for key, value in table.items()})
 
 
 def main(arguments: list[str]) -> None:
     """Fit and print."""
-    with (Path(arguments[0]) / "vision.csv").open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = table_rows(Path(arguments[0]) / "vision.csv")
     fit_tensorrt([r for r in rows if r["source"].startswith("mlperf-inference")])
     fit_microcontrollers([r for r in rows if r["task"] == "infer-mcu"])
 

@@ -8,17 +8,16 @@ chip left out and (within a chip) with the model left out: median / p90 / bias i
 
 from __future__ import annotations
 
-import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.additive import line
-from mlsysim.calibrate.fitting import Parameter, fit
+from mlsysim.calibrate.fitting import Bounds, Columns, fit, left_out, line
+from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.energy import IMAGES, PRECISIONS, SERVING, imaged, served
-from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import running_power
 from mlsysim.timing.diffusion_time import diffusion_activity
@@ -26,18 +25,17 @@ from mlsysim.timing.power import Activity, energy_per_item, power_constants, ser
 from mlsysim.units.registry import to_si
 
 IDLE, CAP = 0.18, 0.975
-SERVING_PARAMETERS = (
-    Parameter("floor", 0.42, 0.05, 0.8),
-    Parameter("memory", 0.2, 0.001, 1.5),
-    Parameter("arithmetic", 1.0, 0.01, 3.0),
-    Parameter("waiting", 0.65, 0.1, 1.0),
-    Parameter("converting", 0.15, 0.001, 0.6),
-)
-DIFFUSION_PARAMETERS = (
-    Parameter("floor", 0.6, 0.05, 0.9),
-    Parameter("exponent", 0.6, 0.05, 2.0),
-    Parameter("arithmetic", 0.7, 0.001, 3.0),
-)
+SERVING_BOUNDS: Bounds = {
+    "floor": (0.42, 0.05, 0.8),
+    "memory": (0.2, 0.001, 1.5),
+    "arithmetic": (1.0, 0.01, 3.0),
+    "waiting": (0.65, 0.1, 1.0),
+    "converting": (0.15, 0.001, 0.6),
+}
+DIFFUSION_BOUNDS: Bounds = {"floor": (0.6, 0.05, 0.9), "exponent": (0.6, 0.05, 2.0), "arithmetic": (0.7, 0.001, 3.0)}
+
+Of = Callable[[dict[str, str]], tuple[HardwareNode, Activity, float]]
+Form = Callable[..., Any]
 
 
 def token_activity(row: dict[str, str]) -> tuple[HardwareNode, Activity, float]:
@@ -57,75 +55,73 @@ def image_activity(row: dict[str, str]) -> tuple[HardwareNode, Activity, float]:
     return chip, activity, float(energy_per_item(1.0, devices, batch / seconds))
 
 
-class Rows:
-    """Columns of the measured rows as arrays."""
+def columns(rows: list[dict[str, str]], activity: Of) -> Columns:
+    """What the chips of rows do, and their power over TDP."""
+    found = [activity(row) for row in rows]
+    done = {
+        name: np.array([float(getattr(each, name)) for _, each, _ in found])
+        for name in ("memory", "arithmetic", "busy", "converting")
+    }
+    watts = np.array([to_si(chip.tdp, "W") for chip, _, _ in found])
+    joules = np.array([scale for _, _, scale in found])
+    return Columns(
+        **done,
+        chip=np.array([chip.metadata.key for chip, _, _ in found]),
+        model=np.array([row["workload"].split(" | ")[0] for row in rows]),
+        video=np.array(["video" in row["workload"] for row in rows]),
+        share=np.array([float(row["value"]) for row in rows]) / (watts * joules),
+    )
 
-    def __init__(self, rows: list[dict[str, str]], images: bool) -> None:
-        found = [(image_activity if images else token_activity)(r) for r in rows]
-        self.memory = np.array([float(a.memory) for _, a, _ in found])
-        self.arithmetic = np.array([float(a.arithmetic) for _, a, _ in found])
-        self.busy = np.array([float(a.busy) for _, a, _ in found])
-        self.converting = np.array([float(a.converting) for _, a, _ in found])
-        self.chip = np.array([c.metadata.key for c, _, _ in found])
-        self.model = np.array([r["workload"].split(" | ")[0] for r in rows])
-        self.video = np.array(["video" in r["workload"] for r in rows])
-        tdp = np.array([to_si(c.tdp, "W") for c, _, _ in found])
-        joules = np.array([scale for _, _, scale in found])
-        self.share = np.array([float(r["value"]) for r in rows]) / (tdp * joules)
 
-
-def serving(rows: Rows, at: Any, **v: float) -> Any:
+def serving(c: Columns, **v: float) -> Any:
     """Power of serving over TDP; ``waiting`` is the busy share where inputs are prepared on the host."""
-    busy = np.where(rows.video[at], v["waiting"], 1.0)
-    floor = v["floor"] + v["converting"] * rows.converting[at]
-    return running_power(
-        1.0, IDLE, floor, busy, 1.0, v["memory"], rows.memory[at], v["arithmetic"], rows.arithmetic[at], CAP
-    )
+    busy = np.where(c.video, v["waiting"], 1.0)
+    floor = v["floor"] + v["converting"] * c.converting
+    return running_power(1.0, IDLE, floor, busy, 1.0, v["memory"], c.memory, v["arithmetic"], c.arithmetic, CAP)
 
 
-def diffusion(rows: Rows, at: Any, **v: float) -> Any:
+def diffusion(c: Columns, **v: float) -> Any:
     """Power of image diffusion over TDP."""
-    return running_power(
-        1.0, IDLE, v["floor"], rows.busy[at], v["exponent"], 0.0, 0.0, v["arithmetic"], rows.arithmetic[at], CAP
-    )
+    return running_power(1.0, IDLE, v["floor"], c.busy, v["exponent"], 0.0, 0.0, v["arithmetic"], c.arithmetic, CAP)
 
 
-def report(name: str, rows: Rows, form: Any, parameters: tuple[Parameter, ...]) -> None:
+def report(name: str, rows: Columns, form: Form, bounds: Bounds) -> None:
     """Fit a form and print its errors and constants."""
 
-    def constants(chosen: Any) -> dict[str, float]:
-        return fit(lambda **v: form(rows, chosen, **v), parameters, rows.share[chosen]).values
+    def constants(c: Columns) -> dict[str, float]:
+        return fit(lambda **v: form(c, **v), bounds, c.share).values
 
-    def errors(chosen: Any, values: dict[str, float]) -> Any:
-        return form(rows, chosen, **values) / rows.share[chosen] - 1
+    def errors(c: Columns, values: dict[str, float]) -> Any:
+        return form(c, **values) / c.share - 1
 
-    everything = np.ones(len(rows.share), dtype=bool)
-    shared = constants(everything)
-    print(f"{name}: shared constants  ", line(errors(everything, shared)))
-    print("  default", {k: round(v, 3) for k, v in shared.items()})
-    own, chips, models = [], [], []
+    def without(c: Columns, groups: Any) -> list[Any]:
+        left = left_out(groups, lambda at: constants(c.where(at)), lambda at, v: errors(c.where(at), v))
+        return [found for _, found in left]
+
+    def shown(values: dict[str, float]) -> dict[str, float]:
+        return {k: round(v, 3) for k, v in values.items()}
+
+    shared = constants(rows)
+    print(f"{name}: shared constants  ", line(errors(rows, shared)))
+    print("  default", shown(shared))
+    own, models = [], []
     for chip in sorted(set(rows.chip.tolist())):
-        inside = rows.chip == chip
+        inside = rows.where(rows.chip == chip)
         values = constants(inside)
         own.append(errors(inside, values))
-        chips.append(errors(inside, constants(~inside)))
-        print(f"  {chip}", {k: round(v, 3) for k, v in values.items()}, line(own[-1]))
-        for model in sorted(set(rows.model[inside].tolist())):
-            left = inside & (rows.model == model)
-            models.append(errors(left, constants(inside & ~left)))
+        print(f"  {chip}", shown(values), line(own[-1]))
+        models += without(inside, inside.model)
     print(f"{name}: constants by chip ", line(np.concatenate(own)))
-    print(f"{name}: one chip out      ", line(np.concatenate(chips)))
+    print(f"{name}: one chip out      ", line(np.concatenate(without(rows, rows.chip))))
     print(f"{name}: one model out     ", line(np.concatenate(models)))
 
 
 def main(arguments: list[str]) -> None:
     """Fit and print."""
-    with (Path(arguments[0]) / "energy.csv").open(newline="", encoding="utf-8") as stream:
-        table = list(csv.DictReader(stream))
-    tokens = [r for r in table if r["metric"] == SERVING and Hardware.get(r["hardware"])]
-    report("serving", Rows(tokens, images=False), serving, SERVING_PARAMETERS)
-    images = [r for r in table if r["metric"] == IMAGES]
-    report("diffusion", Rows(images, images=True), diffusion, DIFFUSION_PARAMETERS)
+    table = table_rows(Path(arguments[0]) / "energy.csv")
+    tokens, images = ([r for r in table if r["metric"] == metric] for metric in (SERVING, IMAGES))
+    report("serving", columns(tokens, token_activity), serving, SERVING_BOUNDS)
+    report("diffusion", columns(images, image_activity), diffusion, DIFFUSION_BOUNDS)
 
 
 if __name__ == "__main__":

@@ -9,18 +9,21 @@ chip, one model or one source left out, and with ``--write`` puts the values int
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
+
+from mlsysim.calibrate.fitting import descend, line, summary
+from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.prediction import Excluded, Skipped
 from mlsysim.calibrate.questions import predicted
-from mlsysim.calibrate.tables import training
+from mlsysim.calibrate.tables import TABLES
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.timing import profile, stacks, training_chip
 
@@ -53,50 +56,33 @@ FREE: dict[str, tuple[float, float, float]] = {
 
 _CUT = 0.3
 _KEY = (
-    "model",
-    "gpu",
-    "n_gpus",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "virtual_stages",
-    "microbatch",
-    "global_batch",
-    "seq",
-    "precision",
+    *("model", "gpu", "n_gpus", "tp", "pp", "cp", "ep", "virtual_stages", "microbatch", "global_batch", "seq"),
+    *("precision", "recompute"),
 )
+_REACHED = {"median_error": "median", "p90_error": "p90", "bias": "bias"}
+_TIMES = ("iteration_time", "step_time", "gpu_hours_per_trillion_tokens")
 
 
 class Row:
     """A row of the table with what identifies it."""
 
-    __slots__ = ("chip", "measured", "model", "question", "setting", "source", "weight")
-
     def __init__(self, row: Mapping[str, str]) -> None:
-        (self.question,) = training.read(row)
+        (self.question,) = TABLES["training"].questions(row)
         predicted(self.question)
         self.measured = float(row["value"])
         self.chip, self.model = row["gpu"], row["model"]
         self.source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
-        self.setting = (*(row.get(name) for name in _KEY), self.source, row["recompute"], row["notes"][:10])
+        self.setting = (*(row.get(name) for name in _KEY), self.source, row["notes"][:10])
         self.weight = 1.0
 
 
 def read_rows(path: Path) -> list[Row]:
     """Time rows that can be predicted; those with the same settings share one vote."""
     rows: list[Row] = []
-    with path.open(encoding="utf-8", newline="") as file:
-        for raw in csv.DictReader(file):
-            if "memory" in raw["reported_metric"]:
-                continue
-            try:
-                rows.append(Row(raw))
-            except (Skipped, Excluded):
-                continue
-    votes: dict[Any, int] = defaultdict(int)
-    for row in rows:
-        votes[row.setting] += 1
+    for raw in table_rows(path):
+        with suppress(Skipped, Excluded):
+            rows += [Row(raw)] if "memory" not in raw["reported_metric"] else []
+    votes = Counter(row.setting for row in rows)
     for row in rows:
         row.weight = 1.0 / math.sqrt(votes[row.setting])
     return rows
@@ -108,10 +94,11 @@ def get(path: str) -> float:
     return float(table[key])
 
 
-def put(path: str, value: float) -> None:
-    """Change a constant for this process."""
-    table, key = _place(path)
-    table[key] = value
+def put(values: Mapping[str, float]) -> None:
+    """Change constants for this process."""
+    for path, value in values.items():
+        table, key = _place(path)
+        table[key] = value
     for cached in (training_chip.constants, profile._build, stacks.stack):
         cached.cache_clear()
 
@@ -134,13 +121,9 @@ def logarithms(rows: Sequence[Row]) -> list[float]:
     result = []
     for row in rows:
         prediction = predicted(row.question, evaluate_plainly)
-        ratio = prediction.predicted / row.measured
-        result.append(-math.log(ratio) if _is_time(prediction.metric) else math.log(ratio))
+        ratio = math.log(prediction.predicted / row.measured)
+        result.append(-ratio if prediction.metric in _TIMES else ratio)
     return result
-
-
-def _is_time(metric: str) -> bool:
-    return metric in ("iteration_time", "step_time", "gpu_hours_per_trillion_tokens")
 
 
 def loss(rows: Sequence[Row]) -> float:
@@ -149,33 +132,25 @@ def loss(rows: Sequence[Row]) -> float:
     return total / sum(row.weight for row in rows)
 
 
-def fit(rows: Sequence[Row], free: Iterable[str] = tuple(FREE), rounds: int = 3) -> float:
-    """Coordinate search with shrinking steps; leaves the constants at the best values and returns the loss."""
-    names = list(free)
-    for name in names:
-        put(name, FREE[name][2])
-    touched = {name: _touched(rows, name) for name in names}
+def fit(rows: Sequence[Row], rounds: int = 3) -> None:
+    """Coordinate search with shrinking steps; leaves the constants at the best values."""
+    values = {name: start for name, (_, _, start) in FREE.items()}
+    put(values)
+    touched = {name: _touched(rows, name) for name in FREE}
+
+    def tried(trial: dict[str, float], name: str) -> float:
+        put(trial)
+        return loss(touched[name]) if touched[name] else 0.0
+
     for turn in range(rounds):
-        step = 0.16 / 2**turn
-        for name in names:
-            subset = touched[name]
-            if not subset:
-                continue
+
+        def step(name: str, value: float, up: bool, share: float = 0.16 / 2**turn) -> float:
             low, high, _ = FREE[name]
-            best = loss(subset)
-            for direction in (1.0, -1.0):
-                while True:
-                    old = get(name)
-                    new = min(max(old + direction * step * (high - low), low), high)
-                    if new == old:
-                        break
-                    put(name, new)
-                    trial = loss(subset)
-                    if trial >= best - 1e-6:
-                        put(name, old)
-                        break
-                    best = trial
-    return loss(rows)
+            moved = min(max(value + (1.0 if up else -1.0) * share * (high - low), low), high)
+            return moved if touched[name] else value
+
+        values = descend(values, step, tried, 1e-6)
+    put(values)
 
 
 def _touched(rows: Sequence[Row], name: str) -> list[Row]:
@@ -183,39 +158,15 @@ def _touched(rows: Sequence[Row], name: str) -> list[Row]:
     before = logarithms(rows)
     old = get(name)
     low, high, _ = FREE[name]
-    put(name, old + 0.07 * (high - low) if old < (low + high) / 2 else old - 0.07 * (high - low))
+    put({name: old + 0.07 * (high - low) if old < (low + high) / 2 else old - 0.07 * (high - low)})
     after = logarithms(rows)
-    put(name, old)
+    put({name: old})
     return [row for row, a, b in zip(rows, before, after, strict=True) if abs(a - b) > 1e-4]
 
 
-def score(rows: Sequence[Row]) -> dict[str, float]:
-    """Median and ninetieth percentile of the absolute error in per cent, bias, and count."""
-    errors = [math.exp(value) - 1 for value in logarithms(rows)]
-    sizes = sorted(abs(error) * 100 for error in errors)
-    return {
-        "n": len(sizes),
-        "median": median(sizes),
-        "p90": sizes[min(int(0.9 * len(sizes)), len(sizes) - 1)],
-        "bias": median(errors) * 100,
-    }
-
-
-def leave_out(rows: Sequence[Row], key: Callable[[Row], str], groups: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Figures of each group when the constants are fitted without it."""
-    start = {name: get(name) for name in FREE}
-    result: dict[str, Any] = {}
-    for group in groups:
-        # The search starts from the same values as the first, so that nothing of the group is left in them.
-        fit([row for row in rows if key(row) != group], rounds=rounds)
-        result[group] = score([row for row in rows if key(row) == group])
-        for name, value in start.items():
-            put(name, value)
-    return result
-
-
-def _line(name: str, figures: Mapping[str, float]) -> str:
-    return f"{name:40s} n {figures['n']:4.0f}  median {figures['median']:5.1f}  p90 {figures['p90']:5.1f}  bias {figures['bias']:+5.1f}"
+def errors(rows: Sequence[Row]) -> Any:
+    """Signed relative errors."""
+    return np.expm1(logarithms(rows))
 
 
 def write(values: Mapping[str, float], folder: Path) -> None:
@@ -252,32 +203,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--leave-out", action="store_true", help="also refit without each chip, model and source")
     options = parser.parse_args(arguments)
     rows = read_rows(options.table)
-    print(_line("before", score(rows)))
-    fit(rows, rounds=options.rounds)
-    print(_line("in sample", score(rows)))
-    for name in FREE:
-        print(f"  {name:44s} {get(name):.4g}")
+    print(f"{'before':40s} {line(errors(rows))}")
+    fit(rows, options.rounds)
+    print(f"{'in sample':40s} {line(errors(rows))}")
+    found = {name: get(name) for name in FREE}
+    for name, value in found.items():
+        print(f"  {name:44s} {value:.4g}")
     if options.write:
-        figures = score(rows)
-        reached = {
-            "fit.rows": figures["n"],
-            "fit.median_error_pct": round(figures["median"], 1),
-            "fit.p90_error_pct": round(figures["p90"], 1),
-            "fit.bias_pct": round(figures["bias"], 1),
-        }
-        write({**{name: get(name) for name in FREE}, **reached}, Path(training_chip.__file__).parents[2] / "data")
-    if options.leave_out:
-        for label, key in (
-            ("chip", lambda row: row.chip),
-            ("model", lambda row: row.model),
-            ("source", lambda row: row.source),
-        ):
-            counts: dict[str, int] = defaultdict(int)
-            for row in rows:
-                counts[key(row)] += 1
-            groups = [group for group, count in sorted(counts.items()) if count >= 4]
-            for group, figures in leave_out(rows, key, groups, options.rounds).items():
-                print(_line(f"without {label} {group}", figures))
+        figures = summary(errors(rows))
+        reached = {f"fit.{name}_pct": round(figures[key], 1) for name, key in _REACHED.items()}
+        write({**found, "fit.rows": figures["points"], **reached}, Path(training_chip.__file__).parents[2] / "data")
+    for label in ("chip", "model", "source") if options.leave_out else ():
+        counts = Counter(getattr(row, label) for row in rows)
+        for group in sorted(group for group, count in counts.items() if count >= 4):
+            # The search starts from the same values as the first, so that nothing of the group is left in them.
+            fit([row for row in rows if getattr(row, label) != group], options.rounds)
+            left = errors([row for row in rows if getattr(row, label) == group])
+            print(f"{f'without {label} {group}':40s} {line(left)}")
 
 
 if __name__ == "__main__":

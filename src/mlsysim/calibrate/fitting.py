@@ -1,48 +1,46 @@
-"""Robust fits of closed forms to measured times: least squares on relative errors, outliers weighted down.
+"""Robust fits to measured times. Nothing is random: the same data give the same constants.
 
-The parameters are positive and fitted as logarithms inside bounds; the residual is the logarithm of predicted over measured,
-with Huber's weights, so that a few odd measurements do not bend the curve. Levenberg-Marquardt from a fixed start: the same
-data give the same constants.
+fit        a closed form: its constants are positive and fitted as logarithms inside bounds. The residual is the logarithm of predicted
+           over measured, with Huber's weights, so that a few odd measurements do not bend the curve (Levenberg-Marquardt)
+fit_sum    a sum of terms with positive coefficients, the least absolute relative error:
+
+               t = ( sum_g ( sum_{j in g} c_j x_j )^p )^(1/p)
+
+           Terms of one group add; groups overlap (p > 1) or add (p = 1). What is minimised is the sum of sqrt(r^2 + k^2) with r the
+           logarithm of predicted over measured (so close to the median's absolute error), plus a weak pull of each coefficient
+           towards its start, which holds terms that the data do not show (Gauss-Newton steps on the logarithms)
+descend    anything with a loss, one constant after the other
+left_out   the errors of each group of rows under constants fitted without it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-_KNEE = 0.05
-_STEP = 1e-4
-_LARGEST = 0.7
+Bounds = dict[str, tuple[float, float, float]]
+"""Positive constants: where the search starts, and the bounds it stays in."""
+
+_HUBER, _STEP, _LARGEST = 0.05, 1e-4, 0.7
+_KNEE, _ROUNDS = 0.04, 120
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A positive constant: where the search starts and the bounds it stays in."""
-
-    name: str
-    start: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Fitted values, relative errors of the fit, and how many points it saw."""
+class Fit(NamedTuple):
+    """Fitted values, and the relative errors of the fit."""
 
     values: dict[str, float]
     errors: Any
 
-    @property
-    def points(self) -> int:
-        return len(self.errors)
 
-    @property
-    def median_pct(self) -> float:
-        """Median absolute error in per cent."""
-        return float(np.median(np.abs(self.errors)) * 100)
+class Columns(SimpleNamespace):
+    """Columns of a table as arrays of one length."""
+
+    def where(self, chosen: Any) -> Columns:
+        """The rows that are chosen."""
+        return Columns(**{name: column[chosen] for name, column in vars(self).items()})
 
 
 def summary(errors: Any) -> dict[str, float]:
@@ -56,12 +54,44 @@ def summary(errors: Any) -> dict[str, float]:
     }
 
 
-def fit(form: Callable[..., Any], parameters: Sequence[Parameter], measured: Any, rounds: int = 200) -> Fit:
+def line(errors: Any) -> str:
+    """Median, 90th percentile and bias in per cent, and the number of values, as text."""
+    found = summary(errors)
+    return f"{found['median']:5.1f} / {found['p90']:5.1f} / {found['bias']:+5.1f}  n={found['points']}"
+
+
+def left_out(groups: Any, fitted: Callable[[Any], Any], errors: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Any]]:
+    """Each group of rows with its errors, where ``fitted(rows)`` sees only the others; none where there are no others."""
+    names = np.asarray(groups)
+    for name in sorted(set(names.tolist())):
+        inside = names == name
+        if not inside.all():
+            yield name, errors(inside, fitted(~inside))
+
+
+def descend(
+    values: dict[str, float],
+    step: Callable[[str, float, bool], float],
+    loss: Callable[[dict[str, float], str], float],
+    gain: float,
+) -> dict[str, float]:
+    """One round: each constant is stepped up, then down, as long as the loss falls by more than ``gain``."""
+    for name in values:
+        best = loss(values, name)
+        for up in (True, False):
+            while (moved := step(name, values[name], up)) != values[name]:
+                trial = values | {name: moved}
+                found = loss(trial, name)
+                if found >= best - gain:
+                    break
+                values, best = trial, found
+    return values
+
+
+def fit(form: Callable[..., Any], bounds: Bounds, measured: Any) -> Fit:
     """Fit ``form(**values)`` to the measured times."""
-    low = np.log([p.low for p in parameters])
-    high = np.log([p.high for p in parameters])
-    point = np.log([p.start for p in parameters])
-    names = [p.name for p in parameters]
+    names = list(bounds)
+    point, low, high = np.log(list(bounds.values())).T
     target = np.log(measured)
 
     def residual(x: Any) -> Any:
@@ -70,21 +100,20 @@ def fit(form: Callable[..., Any], parameters: Sequence[Parameter], measured: Any
 
     def cost(r: Any) -> float:
         size = np.abs(r)
-        return float(np.mean(np.where(size < _KNEE, size * size / 2, _KNEE * (size - _KNEE / 2))))
+        return float(np.mean(np.where(size < _HUBER, size * size / 2, _HUBER * (size - _HUBER / 2))))
 
     damping = 1e-2
     r = residual(point)
     best = cost(r)
-    for _ in range(rounds):
+    for _ in range(200):
         slope = np.empty((len(target), len(names)))
         for i in range(len(names)):
             moved = point.copy()
             moved[i] += _STEP
             slope[:, i] = (residual(moved) - r) / _STEP
-        weight = np.minimum(1, _KNEE / np.maximum(np.abs(r), 1e-12))
+        weight = np.minimum(1, _HUBER / np.maximum(np.abs(r), 1e-12))
         curve = slope.T @ (slope * weight[:, None])
         gradient = slope.T @ (weight * r)
-        improved = False
         for _ in range(8):
             damped = curve + damping * np.diag(np.diag(curve) + 1e-9)
             step = np.clip(-np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
@@ -92,13 +121,92 @@ def fit(form: Callable[..., Any], parameters: Sequence[Parameter], measured: Any
             found = residual(candidate)
             value = cost(found)
             if value < best:
-                improved = True
                 break
             damping *= 4
-        if not improved:
+        else:
             break
         gain = (best - value) / best
         point, r, best, damping = candidate, found, value, max(damping / 4, 1e-8)
         if gain < 1e-7:
             break
     return Fit(dict(zip(names, np.exp(point).tolist(), strict=True)), np.expm1(r))
+
+
+def _summed(terms: Any, coefficients: Any, groups: Sequence[int] | None, sharpness: float) -> tuple[Any, ...]:
+    """Terms, columns and sum of each group, and the times."""
+    kinds = np.asarray([0] * terms.shape[1] if groups is None else groups)
+    members = [np.flatnonzero(kinds == g) for g in sorted(set(kinds.tolist()))]
+    each = np.asarray(coefficients) * terms
+    sums = [each[:, m].sum(axis=1) + 1e-30 for m in members]
+    return each, members, sums, sum(s**sharpness for s in sums) ** (1 / sharpness)
+
+
+def evaluate_sum(terms: Any, coefficients: Any, groups: Sequence[int] | None = None, sharpness: float = 1.0) -> Any:
+    """Times of rows of terms."""
+    return _summed(terms, coefficients, groups, sharpness)[-1]
+
+
+def fit_sum(
+    terms: Any,
+    measured: Any,
+    start: Sequence[float],
+    pull: float | Sequence[float] = 1.0,
+    groups: Sequence[int] | None = None,
+    sharpness: float = 1.0,
+) -> Any:
+    """Coefficients of a sum of terms; ``pull`` is the weight that holds each near its start."""
+    begin = np.log(np.asarray(start, dtype=float))
+    target = np.log(measured)
+    held = np.broadcast_to(np.asarray(pull, dtype=float), begin.shape)
+
+    def loss(theta: Any) -> float:
+        r = np.log(evaluate_sum(terms, np.exp(theta), groups, sharpness)) - target
+        return float(np.sum(np.sqrt(r * r + _KNEE**2) - _KNEE) + np.sum(held * (theta - begin) ** 2))
+
+    theta, damping = begin.copy(), 1e-3
+    best = loss(theta)
+    for _ in range(_ROUNDS):
+        each, members, sums, time = _summed(terms, np.exp(theta), groups, sharpness)
+        r = np.log(time) - target
+        slope = np.zeros_like(each)
+        for m, s in zip(members, sums, strict=True):
+            slope[:, m] = ((s / time) ** sharpness / s)[:, None] * each[:, m]
+        weight = 1 / np.sqrt(r * r + _KNEE**2)
+        curvature = slope.T @ (slope * weight[:, None]) + 2 * np.diag(held)
+        gradient = slope.T @ (weight * r) + 2 * held * (theta - begin)
+        for _ in range(10):
+            step = np.clip(np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient), -1, 1)
+            value = loss(theta + step)
+            if value < best:
+                break
+            damping *= 4
+        else:
+            break
+        gain, best = best - value, value
+        theta, damping = theta + step, max(damping / 3, 1e-7)
+        if gain < 1e-7 * best:
+            break
+    return np.exp(theta)
+
+
+class Sums(NamedTuple):
+    """Rows of terms with their measured times, and how a sum of the terms is fitted to them."""
+
+    terms: Any
+    measured: Any
+    start: Sequence[float]
+    pull: float | Sequence[float] = 1.0
+    groups: Sequence[int] | None = None
+    sharpness: float = 1.0
+
+    def fitted(self, at: Any = slice(None)) -> Any:
+        """Coefficients from some of the rows."""
+        return fit_sum(self.terms[at], self.measured[at], self.start, self.pull, self.groups, self.sharpness)
+
+    def errors(self, at: Any, coefficients: Any) -> Any:
+        """Signed relative errors of some of the rows."""
+        return evaluate_sum(self.terms[at], coefficients, self.groups, self.sharpness) / self.measured[at] - 1
+
+    def left_out(self, groups: Any) -> Iterator[tuple[str, Any]]:
+        """Errors of each group under coefficients of the others."""
+        return left_out(groups, self.fitted, self.errors)

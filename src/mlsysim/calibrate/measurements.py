@@ -4,6 +4,7 @@
     own("micro")                     the same, as measurements
     silicon(FOLDER)                  the same five tables of a folder, or the shipped ones where it has none
     operators(FOLDER)                rows of operators.csv
+    table_rows(FILE)                 rows of any table
 
 A silicon row is (section, config, metric, median): one measured value of one configuration.
 """
@@ -14,18 +15,16 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 OWN_TABLES = ("micro", "llm", "train", "other", "extra")
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(NamedTuple):
     """One measured value."""
 
     section: str
@@ -34,9 +33,10 @@ class Measurement:
     median: float
 
 
-def _read(rows: Iterable[dict[str, str]]) -> Iterator[Measurement]:
-    for row in rows:
-        yield Measurement(row["section"], json.loads(row["config"]), row["metric"], float(row["median"]))
+def table_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV table."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
 
 
 def own_rows(table: str) -> list[dict[str, str]]:
@@ -45,32 +45,27 @@ def own_rows(table: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(gzip.decompress(data).decode("utf-8"))))
 
 
+def _read(rows: Iterable[dict[str, str]]) -> tuple[Measurement, ...]:
+    return tuple(Measurement(r["section"], json.loads(r["config"]), r["metric"], float(r["median"])) for r in rows)
+
+
 @cache
 def own(table: str) -> tuple[Measurement, ...]:
     """A shipped table of H200 measurements."""
-    return tuple(_read(own_rows(table)))
+    return _read(own_rows(table))
 
 
 def _find(folder: Path | None, name: str) -> Path | None:
-    if folder is None:
-        return None
-    found = sorted(folder.rglob(name))
-    return found[0] if found else None
+    return next(iter(sorted(folder.rglob(name))), None) if folder else None
 
 
 def silicon(folder: Path | None, table: str) -> tuple[Measurement, ...]:
     """A silicon table of the folder (anywhere below it), else the shipped one."""
     path = _find(folder, f"{table}.csv")
-    if path is None:
-        return own(table)
-    with path.open(newline="", encoding="utf-8") as stream:
-        return tuple(_read(csv.DictReader(stream)))
+    return _read(table_rows(path)) if path else own(table)
 
 
 def operators(folder: Path | None) -> list[dict[str, str]]:
     """Rows of operators.csv, anywhere below the folder; none where there is no such file."""
     path = _find(folder, "operators.csv")
-    if path is None:
-        return []
-    with path.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+    return table_rows(path) if path else []

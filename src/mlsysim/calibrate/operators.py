@@ -1,9 +1,10 @@
-"""Fits of kernel tables: the constants of every chip and precision that was measured.
+"""Measured kernels as closed forms: for each kind one function of its shape, which gives a function of its constants.
 
-    fit_products(rows)       GEMM:       start, rate, bandwidth, chain, corner, conversion of inputs
-    fit_context(rows)        attention over a prompt
-    fit_decode(rows)         attention of one query, with its keys shared by a group or read one by one
-    fit_library(...)         cuDNN-class attention, memory-bound kernels and ceilings of our own H200
+    product, context, decode            kernels of a serving engine, rows of a public table
+    library, memory_bound               attention and memory-bound kernels of our own H200
+
+The shape is a row's numbers where it is scored, and columns of a table where the constants are fitted. What is fitted stands beside each
+form: where the search starts, and the bounds that it stays in.
 
 Rows of a public table carry chip, operator, number format and shape. Formats: ``bfloat16``; ``fp8`` and ``nvfp4`` with inputs
 converted on the way in; ``fp8_block`` with a scale for each block; ``int8_wo`` with 8-bit weights and 16-bit arithmetic.
@@ -11,20 +12,20 @@ converted on the way in; ``fp8_block`` with a scale for each block; ``int8_wo`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Fit, Parameter, fit
+from mlsysim.calibrate.fitting import Bounds, Fit, fit
 from mlsysim.calibrate.measurements import Measurement
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.operators import attention_decode_time, attention_prefill_time, gemm_time, memory_bound_time
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.kernels import REACH
-from mlsysim.units.registry import to_si
+from mlsysim.units.ops import minimum
+from mlsysim.units.registry import Quantity, to_si
 
 CHIPS = {"A100_SXM": "A100", "H100_SXM": "H100", "H200_SXM": "H200", "B200_SXM": "B200"}
 """Names of chips in the public tables and in the zoo."""
@@ -33,8 +34,7 @@ GROUP_LIMITS = {"A100": 32, "H100": 32, "H200": 32, "B200": 16}
 """Query heads that share a key head in TensorRT-LLM's grouped kernel: beyond, times jump by the size of the group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """A number format of a GEMM table: what arithmetic runs in, bytes of an element, whether inputs are converted."""
 
     key: str
@@ -45,22 +45,21 @@ class Format:
     converts: bool
 
 
+_FP4 = bytes_per_element("nvfp4")
 FORMATS = {
     "bfloat16": Format("bf16", "bf16", "bf16", 2.0, 2.0, False),
     "bf16": Format("bf16", "bf16", "bf16", 2.0, 2.0, False),
     "fp16": Format("fp16", "fp16", "fp16", 2.0, 2.0, False),
     "fp8": Format("fp8", "fp8", "fp8", 1.0, 1.0, True),
     "fp8_block": Format("fp8_block", "fp8", "fp8", 1.0, 1.0, True),
-    "nvfp4": Format("fp4", "nvfp4", "fp4", bytes_per_element("nvfp4"), bytes_per_element("nvfp4"), True),
+    "nvfp4": Format("fp4", "nvfp4", "fp4", _FP4, _FP4, True),
     "int8_wo": Format("int8_weight", "int8", "bf16", 1.0, 2.0, False),
 }
 """Formats by their label in the tables."""
 
-CACHE_FORMATS = {
-    "bfloat16/kv-bfloat16": "bf16/bf16",
-    "bfloat16/kv-fp8": "bf16/fp8",
-    "fp8/kv-fp8": "fp8/fp8",
-}
+CACHE_FORMATS = {"bfloat16/kv-bfloat16": "bf16/bf16", "bfloat16/kv-fp8": "bf16/fp8", "fp8/kv-fp8": "fp8/fp8"}
+
+Form = Callable[..., Any]
 
 
 def shape_of(text: str) -> dict[str, int]:
@@ -68,232 +67,203 @@ def shape_of(text: str) -> dict[str, int]:
     return {key: int(value) for key, value in (part.split("=") for part in text.split(";"))}
 
 
-def speeds(chip: str, precision: str = "bf16") -> tuple[float, float]:
+def cache_bytes(formats: str) -> float:
+    """Bytes of a number of the cache, of formats such as "bf16/fp8"."""
+    return bytes_per_element(formats.split("/")[1])
+
+
+def speeds(chip: Any, precision: str = "bf16") -> tuple[float, float]:
     """Peak arithmetic rate at a precision and memory bandwidth of a chip."""
     node = Hardware.get(chip)
     return arithmetic_peak(node, precision)[0], to_si(node.memory.bandwidth, "byte/s")
 
 
+def constants(kernel: Any, *names: str) -> dict[str, float]:
+    """Numbers of a profile's kernel as its form takes them, times in seconds."""
+    values = {name: getattr(kernel, name) for name in names}
+    return {name: to_si(v, "s") if isinstance(v, Quantity) else v for name, v in values.items()}
+
+
 # --- products -----------------------------------------------------------------------------------------------------
 
+PRODUCT: Bounds = {
+    "start": (4e-6, 1e-7, 1e-4),
+    "rate_share": (0.7, 0.1, 1.1),
+    "memory_share": (0.8, 0.1, 1.0),
+    "chain": (3e-6, 1e-8, 1e-3),
+    "growth": (0.8, 0.2, 1.5),
+    "corner": (4.0, 1.0, 12.0),
+}
+CONVERSION: Bounds = {"quantise_share": (0.5, 0.02, 1.0), "quantise_row": (300.0, 1.0, 3e4)}
 
-def product_work(form: Format, m: Any, n: Any, k: Any) -> tuple[Any, Any]:
-    """Operations and bytes of a product."""
-    return 2.0 * m * n * k, form.weight * n * k + form.activation * m * k + 2.0 * m * n
+
+def product(chip: Any, form: Format, m: Any, n: Any, k: Any, converts: bool, count: int = 1) -> Form:
+    """``count`` equal products at once; converted inputs are read, and written narrower."""
+    peak, bandwidth = speeds(chip, form.arithmetic)
+    operations = count * (2.0 * m * n * k)
+    moved = count * (form.weight * n * k + form.activation * m * k + 2.0 * m * n)
+
+    def seconds(
+        start: float, rate_share: float, memory_share: float, chain: float, growth: float, corner: float,
+        quantise_share: float = 1.0, quantise_row: float = 0.0, quantise_start: float = 0.0,
+    ) -> Any:  # fmt: skip
+        quantised = 3.0 * m * (k + quantise_row) if converts else 0.0
+        first = start + (quantise_start if converts else 0.0)
+        rate, walk = rate_share * peak, (k / REACH, chain, growth)
+        return gemm_time(
+            operations, moved, quantised, rate, bandwidth, memory_share, quantise_share, first, *walk, corner
+        )
+
+    return seconds
 
 
 def fit_products(chip: str, form: Format, shapes: Any, times: Any, converts: bool | None = None) -> Fit:
     """Constants of matrix products; ``shapes`` has the columns m, n, k."""
-    m, n, k = np.asarray(shapes, float).T
-    peak, bandwidth = speeds(chip, form.arithmetic)
-    operations, moved = product_work(form, m, n, k)
     converting = form.converts if converts is None else converts
-
-    def model(
-        start: float,
-        rate_share: float,
-        memory_share: float,
-        chain: float,
-        growth: float,
-        corner: float,
-        quantise_share: float = 1.0,
-        quantise_row: float = 0.0,
-    ) -> Any:
-        quantised = 3.0 * m * (k + quantise_row) if converting else 0.0
-        return gemm_time(
-            operations,
-            moved,
-            quantised,
-            rate_share * peak,
-            bandwidth,
-            memory_share,
-            quantise_share,
-            start,
-            k / REACH,
-            chain,
-            growth,
-            corner,
-        )
-
-    parameters = [
-        Parameter("start", 4e-6, 1e-7, 1e-4),
-        Parameter("rate_share", 0.7, 0.1, 1.1),
-        Parameter("memory_share", 0.8, 0.1, 1.0),
-        Parameter("chain", 3e-6, 1e-8, 1e-3),
-        Parameter("growth", 0.8, 0.2, 1.5),
-        Parameter("corner", 4.0, 1.0, 12.0),
-    ]
-    if converting:
-        parameters += [Parameter("quantise_share", 0.5, 0.02, 1.0), Parameter("quantise_row", 300.0, 1.0, 3e4)]
-    return fit(model, parameters, np.asarray(times, float))
+    m, n, k = np.asarray(shapes, float).T
+    return fit(product(chip, form, m, n, k, converting), PRODUCT | (CONVERSION if converting else {}), times)
 
 
 # --- attention of serving engines ---------------------------------------------------------------------------------
 
+CONTEXT: Bounds = {
+    "start": (8e-6, 1e-7, 1e-3),
+    "ramp_tokens": (400.0, 0.1, 1e4),
+    "rate_share": (0.6, 0.1, 1.2),
+    "stream_share": (0.6, 0.02, 1.2),
+    "corner": (2.0, 1.0, 12.0),
+}
+HEADS: Bounds = {"head_exponent": (0.5, 0.01, 2.0)}
+DECODE: Bounds = {
+    "start": (8e-6, 1e-7, 1e-3),
+    "memory_share": (0.8, 0.02, 1.6),
+    "row_time": (1e-8, 1e-12, 1e-6),
+    "chain": (3e-6, 1e-7, 1e-3),
+    "growth": (0.5, 0.1, 1.0),
+}
+REUSE: Bounds = {"reuse": (0.1, 1e-4, 1.0)}
 
-def context_work(cache: float, batch: Any, length: Any, heads: Any, kv: Any, size: Any) -> tuple[Any, Any]:
-    """Causal operations, and bytes of queries, results, keys and values read, and of the cache written."""
-    operations = 2.0 * batch * heads * length * (length + 1) * size
-    return operations, 4.0 * batch * length * heads * size + 2.0 * batch * length * kv * size * (2.0 + cache)
 
-
-def fit_context(chip: str, cache: float, shapes: Any, times: Any) -> Fit:
-    """Constants of attention over prompts; ``shapes`` has batch, length, heads, key heads, head size."""
-    batch, length, heads, kv, size = np.asarray(shapes, float).T
+def context(chip: Any, cache: float, batch: Any, length: Any, heads: Any, kv: Any, size: Any) -> Form:
+    """Causal attention over a prompt: queries, results, keys and values go through memory, and the cache is written."""
     peak, bandwidth = speeds(chip)
-    operations, moved = context_work(cache, batch, length, heads, kv, size)
-    several = len(set(size.tolist())) > 1
+    operations = 2.0 * batch * heads * length * (length + 1) * size
+    moved = 4.0 * batch * length * heads * size + 2.0 * batch * length * kv * size * (2.0 + cache)
 
-    def model(
-        start: float,
-        ramp_tokens: float,
-        rate_share: float,
-        stream_share: float,
-        corner: float,
-        head_exponent: float = 0.5,
-    ) -> Any:
+    def seconds(
+        start: float, ramp_tokens: float, rate_share: float, stream_share: float, corner: float, head_exponent: float = 0.5
+    ) -> Any:  # fmt: skip
         rate = rate_share * peak * (size / 128) ** head_exponent
         streaming = moved / (stream_share * bandwidth)
         return attention_prefill_time(operations, length, rate, ramp_tokens, start, streaming, corner)
 
-    parameters = [
-        Parameter("start", 8e-6, 1e-7, 1e-3),
-        Parameter("ramp_tokens", 400.0, 0.1, 1e4),
-        Parameter("rate_share", 0.6, 0.1, 1.2),
-        Parameter("stream_share", 0.6, 0.02, 1.2),
-        Parameter("corner", 2.0, 1.0, 12.0),
-    ]
-    if several:
-        parameters.append(Parameter("head_exponent", 0.5, 0.01, 2.0))
-    return fit(model, parameters, np.asarray(times, float))
+    return seconds
 
 
-def decode_work(cache: float, grouped: Any, batch: Any, cached: Any, heads: Any, kv: Any, size: Any) -> tuple[Any, ...]:
-    """Bytes of the cache as read, bytes of queries and results, and rows; ``grouped`` heads share the reading."""
-    readers = kv if grouped else heads
-    return 2.0 * batch * cached * readers * size * cache, 4.0 * batch * heads * size, batch * readers
+def fit_context(chip: str, cache: float, shapes: Any, times: Any) -> Fit:
+    """Constants of attention over prompts; ``shapes`` has batch, length, heads, key heads, head size."""
+    columns = np.asarray(shapes, float).T
+    several = len(set(columns[-1].tolist())) > 1
+    return fit(context(chip, cache, *columns), CONTEXT | (HEADS if several else {}), times)
+
+
+def decode(chip: Any, cache: float, grouped: bool, batch: Any, cached: Any, heads: Any, kv: Any, size: Any) -> Form:
+    """Attention of one query: ``grouped`` heads share the reading of the cache, others read it one by one."""
+    peak, bandwidth = speeds(chip)
+    group, readers = heads / kv, kv if grouped else heads
+    read, own = 2.0 * batch * cached * readers * size * cache, 4.0 * batch * heads * size
+    operations, rows = 4.0 * batch * heads * cached * size, batch * readers
+
+    def seconds(
+        start: float, memory_share: float, row_time: float, chain: float, growth: float, reuse: float = 0.0
+    ) -> Any:
+        moved, walk = read / group**reuse + own, (cached / REACH, chain, growth)
+        return attention_decode_time(moved, operations, peak, bandwidth, memory_share, start, rows, row_time, *walk)
+
+    return seconds
 
 
 def fit_decode(chip: str, cache: float, grouped: bool, shapes: Any, times: Any) -> Fit:
     """Constants of decode attention; ``shapes`` has batch, cached tokens, heads, key heads, head size."""
-    batch, cached, heads, kv, size = np.asarray(shapes, float).T
-    peak, bandwidth = speeds(chip)
-    read, own, rows = decode_work(cache, grouped, batch, cached, heads, kv, size)
-    operations = 4.0 * batch * heads * cached * size
-    group = heads / kv
-    alone = not grouped and bool((group > 1).any())
-
-    def model(
-        start: float, memory_share: float, row_time: float, chain: float, growth: float, reuse: float = 0.0
-    ) -> Any:
-        moved = read / group**reuse + own
-        return attention_decode_time(
-            moved, operations, peak, bandwidth, memory_share, start, rows, row_time, cached / REACH, chain, growth
-        )
-
-    parameters = [
-        Parameter("start", 8e-6, 1e-7, 1e-3),
-        Parameter("memory_share", 0.8, 0.02, 1.6),
-        Parameter("row_time", 1e-8, 1e-12, 1e-6),
-        Parameter("chain", 3e-6, 1e-7, 1e-3),
-        Parameter("growth", 0.5, 0.1, 1.0),
-    ]
-    if alone:
-        parameters.append(Parameter("reuse", 0.1, 1e-4, 1.0))
-    return fit(model, parameters, np.asarray(times, float))
+    columns = np.asarray(shapes, float).T
+    alone = not grouped and bool((columns[2] / columns[3] > 1).any())
+    return fit(decode(chip, cache, grouped, *columns), DECODE | (REUSE if alone else {}), times)
 
 
 # --- our own measurements -----------------------------------------------------------------------------------------
 
+LIBRARY: Bounds = {
+    "start": (8e-6, 1e-6, 1e-4),
+    "ramp_tokens": (300.0, 1.0, 5e3),
+    "rate_share": (0.6, 0.1, 1.0),
+    "head_exponent": (0.5, 0.05, 1.0),
+}
 
-def fit_library(chip: str, backend: str, rows: Iterable[Measurement], backward: bool = False) -> Fit:
-    """Attention of a library over sequences of at least 512 tokens; ``backward`` counts forward and backward (3.5 times)."""
-    section = "attn_fwdbwd" if backward else "attn_fwd"
-    table = [
-        (r.config["B"], r.config["S"], r.config["H"], r.config["D"], r.config["causal"], r.median)
-        for r in rows
-        if r.section == section and r.metric == "time" and r.config["backend"] == backend
-    ]
-    batch, length, heads, size, causal, times = np.asarray(table, float).T
+
+def library(chip: Any, batch: Any, length: Any, heads: Any, size: Any, causal: Any, of_best: float = 1.0) -> Form:
+    """Attention of a library over sequences; ``of_best`` is its rate over that of the chip's best."""
     peak, _ = speeds(chip)
-    operations = (
-        4.0 * batch * heads * length * length * size * np.where(causal > 0, 0.5, 1.0) * (3.5 if backward else 1)
-    )
-    # A backward pass this short is bound by its launches, which is no fact of the kernel.
-    keep = (times > 3e-4) if backward else (times > 0)
+    operations = 4.0 * batch * heads * length**2 * size * (1.0 - 0.5 * causal)
 
-    def model(start: float, ramp_tokens: float, rate_share: float, head_exponent: float) -> Any:
-        rate = rate_share * peak * (np.minimum(size, 128) / 128) ** head_exponent
-        return attention_prefill_time(operations, length, rate, ramp_tokens, start)[keep]
+    def seconds(start: float, ramp_tokens: float, rate_share: float, head_exponent: float) -> Any:
+        rate = rate_share * peak * of_best * (minimum(size, 128) / 128) ** head_exponent
+        return attention_prefill_time(operations, length, rate, ramp_tokens, start)
 
-    parameters = [
-        Parameter("start", 8e-6, 1e-6, 1e-4),
-        Parameter("ramp_tokens", 300.0, 1.0, 5e3),
-        Parameter("rate_share", 0.6, 0.1, 1.0),
-        Parameter("head_exponent", 0.5, 0.05, 1.0),
+    return seconds
+
+
+def timed(rows: Iterable[Measurement], section: str, *columns: str, **wanted: Any) -> Any:
+    """Columns of the configurations of a section that are as wanted, and their times in the last."""
+    table = [
+        [*(r.config[name] for name in columns), r.median]
+        for r in rows
+        if r.section == section and r.metric == "time" and all(r.config.get(k) == v for k, v in wanted.items())
     ]
-    return fit(model, parameters, times[keep])
+    return np.asarray(table, float).T
+
+
+def fit_library(chip: str, backend: str, rows: Iterable[Measurement]) -> Fit:
+    """Forward attention of a library."""
+    *shape, times = timed(rows, "attn_fwd", "B", "S", "H", "D", "causal", backend=backend)
+    return fit(library(chip, *shape), LIBRARY, times)
 
 
 def fit_library_decode(chip: str, rows: Iterable[Measurement]) -> Fit:
     """The fastest path of each decode shape: start and share of the bandwidth."""
-    best: dict[tuple[int, ...], float] = {}
-    for r in rows:
-        if r.section == "attn_decode" and r.metric == "time":
-            key = tuple(int(r.config[name]) for name in ("B", "S", "H", "KV", "D"))
-            best[key] = min(best.get(key, np.inf), r.median)
+    best: dict[tuple[float, ...], float] = {}
+    for *shape, time in timed(rows, "attn_decode", "B", "S", "H", "KV", "D").T.tolist():
+        best[tuple(shape)] = min(best.get(tuple(shape), np.inf), time)
     batch, cached, _, kv, size = np.asarray(list(best), float).T
-    _, bandwidth = speeds(chip)
-    moved = 4.0 * batch * cached * kv * size
+    moved, (_, bandwidth) = 4.0 * batch * cached * kv * size, speeds(chip)
 
-    def model(decode_start: float, decode_memory_share: float) -> Any:
+    def seconds(decode_start: float, decode_memory_share: float) -> Any:
         return memory_bound_time(moved, bandwidth, decode_memory_share, decode_start)
 
-    parameters = [
-        Parameter("decode_start", 6e-6, 1e-7, 1e-4),
-        Parameter("decode_memory_share", 0.9, 0.1, 1.0),
-    ]
-    return fit(model, parameters, np.asarray(list(best.values())))
+    bounds = {"decode_start": (6e-6, 1e-7, 1e-4), "decode_memory_share": (0.9, 0.1, 1.0)}
+    return fit(seconds, bounds, list(best.values()))
 
 
 def fit_convolutions(chip: str, rows: Iterable[Measurement]) -> tuple[Fit, float]:
     """Start, rate and bandwidth share of convolutions, and the bandwidth share of large depthwise ones."""
-    table = [
-        (r.config["flops"], r.config["bytes"], r.config["groups"], r.median)
-        for r in rows
-        if r.section == "conv" and r.metric == "time"
-    ]
-    operations, moved, groups, times = np.asarray(table, float).T
+    operations, moved, groups, times = timed(rows, "conv", "flops", "bytes", "groups")
     peak, bandwidth = speeds(chip)
     dense = groups == 1
 
-    def model(start: float, rate_share: float, memory_share: float) -> Any:
+    def seconds(start: float, rate_share: float, memory_share: float) -> Any:
         return gemm_time(operations[dense], moved[dense], 0.0, rate_share * peak, bandwidth, memory_share, 1.0, start)
 
-    found = fit(
-        model,
-        [
-            Parameter("start", 5e-6, 1e-6, 1e-4),
-            Parameter("rate_share", 0.7, 0.1, 1.0),
-            Parameter("memory_share", 0.65, 0.1, 1.0),
-        ],
-        times[dense],
-    )
+    bounds = {"start": (5e-6, 1e-6, 1e-4), "rate_share": (0.7, 0.1, 1.0), "memory_share": (0.65, 0.1, 1.0)}
+    found = fit(seconds, bounds, times[dense])
     light = moved[~dense] / (times[~dense] - found.values["start"]) / bandwidth
     return found, float(np.median(light))
 
 
-def fit_memory_bound(chip: str, rows: Iterable[Measurement], operators: tuple[str, ...], mode: str) -> Fit:
-    """Start and share of the bandwidth of memory-bound kernels, which each move their smallest number of bytes."""
-    table = [
-        (r.config["bytes"], r.median)
-        for r in rows
-        if r.section == "memop" and r.metric == "time" and r.config["op"] in operators and r.config["mode"] == mode
-    ]
-    moved, times = np.asarray(table, float).T
+def fit_memory_bound(chip: str, rows: Iterable[Measurement], operator: str, mode: str) -> Fit:
+    """Start and share of the bandwidth of a memory-bound kernel, which moves its smallest number of bytes."""
+    moved, times = timed(rows, "memop", "bytes", op=operator, mode=mode)
     _, bandwidth = speeds(chip)
 
-    def model(start: float, share: float) -> Any:
+    def seconds(start: float, share: float) -> Any:
         return memory_bound_time(moved, bandwidth, share, start)
 
-    return fit(model, [Parameter("start", 2e-6, 1e-8, 1e-4), Parameter("share", 0.7, 0.02, 1.0)], times)
+    return fit(seconds, {"start": (2e-6, 1e-8, 1e-4), "share": (0.7, 0.02, 1.0)}, times)

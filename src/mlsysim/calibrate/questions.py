@@ -56,14 +56,19 @@ class Question:
         return plan_to_toml(self.plan.model_copy(update={"description": f"{self.metric}: {scale}{of}"}))
 
 
-def without_none(**parts: Any) -> dict[str, Any]:
-    """A document of a plan without what is not given: parts that are empty, fields that are None."""
-    found: dict[str, Any] = {}
-    for name, part in parts.items():
-        value = {k: v for k, v in part.items() if v is not None} if isinstance(part, dict) else part
-        if value not in (None, {}):
-            found[name] = value
-    return found
+def calibrated_plan(
+    task: str, model: str, on: str, *, stack: str | None = None, parallelism: Any = (), serving: Any = (),
+    hardware: Any = (), **work: Any,
+) -> Plan:  # fmt: skip
+    """The calibrated plan of a run; what is None was not given, and ``work`` belongs to the workload."""
+    parts = {
+        "workload": {"model": model, **work},
+        "hardware": {"on": on, "efficiency": "calibrated", "stack": stack, **dict(hardware)},
+        "parallelism": dict(parallelism),
+        "serving": dict(serving),
+    }
+    given = {name: {k: v for k, v in part.items() if v is not None} for name, part in parts.items()}
+    return Plan.model_validate({"task": task, **{name: part for name, part in given.items() if part}})
 
 
 @lru_cache(maxsize=1024)
@@ -140,9 +145,13 @@ class Table:
     columns: tuple[str, ...]
     read: Callable[[Mapping[str, str]], Sequence[Question | Prediction]]
 
-    def predict(self, row: Mapping[str, str]) -> list[Prediction]:
-        """A prediction for each measured value of a row."""
+    def questions(self, row: Mapping[str, str]) -> Sequence[Any]:
+        """What a row asks; what the package refuses is a row that cannot be predicted."""
         try:
-            return [predicted(each) if isinstance(each, Question) else each for each in self.read(row)]
+            return self.read(row)
         except MLSysError as error:
             raise Skipped(str(error)) from None
+
+    def predict(self, row: Mapping[str, str]) -> list[Prediction]:
+        """A prediction for each measured value of a row."""
+        return [predicted(each) if isinstance(each, Question) else each for each in self.questions(row)]

@@ -11,45 +11,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
+from mlsysim.calibrate import operators as forms
 from mlsysim.calibrate.fitting import Fit, summary
 from mlsysim.calibrate.measurements import Measurement, operators, silicon
-from mlsysim.calibrate.operators import (
-    CACHE_FORMATS,
-    CHIPS,
-    FORMATS,
-    GROUP_LIMITS,
-    fit_context,
-    fit_convolutions,
-    fit_decode,
-    fit_library,
-    fit_library_decode,
-    fit_memory_bound,
-    fit_products,
-    shape_of,
-    speeds,
-)
-from mlsysim.physics.precision import bytes_per_element
 
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
 _OWN = "H200"
 _KERNELS = (
-    "rms_norm_hf",
-    "cast_bf16_f32",
-    "softmax_vocab",
-    "rms_norm",
-    "add",
-    "add_rms",
-    "layer_norm",
-    "swiglu",
-    "gelu",
-    "rope",
-    "embedding",
-    "cross_entropy_fwd",
-    "argmax_vocab",
+    *("rms_norm_hf", "cast_bf16_f32", "softmax_vocab", "rms_norm", "add", "add_rms", "layer_norm", "swiglu", "gelu"),
+    *("rope", "embedding", "cross_entropy_fwd", "argmax_vocab"),
 )
 
 PUBLIC = {
@@ -76,182 +53,137 @@ KEPT = {
 }
 
 
-def refit(folder: Path | None) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+Profiles = dict[str, Any]
+Errors = dict[str, dict[str, float]]
+
+
+def refit(folder: Path | None) -> tuple[Profiles, Errors]:
     """Profiles by chip, and the error of each fit by what was fitted."""
-    profiles: dict[str, Any] = {}
-    errors: dict[str, dict[str, float]] = {}
+    profiles: Profiles = defaultdict(dict)
+    errors: Errors = {}
     _public(operators(folder), profiles, errors)
-    _own(silicon(folder, "micro"), silicon(folder, "extra"), profiles, errors)
-    convolutions, depthwise = fit_convolutions(_OWN, silicon(folder, "other"))
-    _chip(profiles, _OWN)["convolution"] = _entry(convolutions) | {"depthwise_share": depthwise}
-    errors[f"{_OWN} convolutions"] = summary(convolutions.errors)
-    return profiles, errors
+    micro, own = silicon(folder, "micro"), profiles[_OWN]
+    _own_products((*micro, *silicon(folder, "extra")), micro, own, errors)
+    _attention(own, micro, errors)
+    _memory(own, micro, errors)
+    found, depthwise = forms.fit_convolutions(_OWN, silicon(folder, "other"))
+    own["convolution"] = _entry(found, errors, f"{_OWN} convolutions") | {"depthwise_share": depthwise}
+    return dict(profiles), errors
 
 
-def _public(rows: list[dict[str, str]], profiles: dict[str, Any], errors: dict[str, dict[str, float]]) -> None:
-    products: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
-    contexts: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
-    decodes: dict[tuple[str, str, bool], list[tuple[float, ...]]] = defaultdict(list)
+def _entry(found: Fit, errors: Errors, what: str) -> dict[str, Any]:
+    """The constants with the error of their fit, which is noted too."""
+    errors[what] = summary(found.errors)
+    return {**found.values, "fit_error_pct": errors[what]["median"], "points": errors[what]["points"]}
+
+
+def _public(rows: list[dict[str, str]], profiles: Profiles, errors: Errors) -> None:
+    tables: dict[tuple[str, str, str], list[tuple[float, ...]]] = defaultdict(list)
     for row in rows:
-        chip, shape, seconds = CHIPS[row["gpu"]], shape_of(row["shape"]), float(row["value"]) * 1e-6
+        chip, shape, seconds = forms.CHIPS[row["gpu"]], forms.shape_of(row["shape"]), float(row["value"]) * 1e-6
         if row["op"] == "gemm":
             if shape["m"]:
-                products[chip, row["dtype"]].append((shape["m"], shape["n"], shape["k"], seconds))
+                tables["products", chip, row["dtype"]].append((shape["m"], shape["n"], shape["k"], seconds))
             continue
-        batch, heads, kv, size = shape["batch"], shape["heads"], shape["kv"], shape["hd"]
-        if row["op"] == "context_attention":
-            contexts[chip, row["dtype"]].append((batch, shape["isl"], heads, kv, size, seconds))
+        heads, kv = shape["heads"], shape["kv"]
+        kind, length = "context", shape["isl"]
+        if row["op"] != "context_attention":
+            kind = "grouped" if 1 < heads / kv <= forms.GROUP_LIMITS[chip] else "single"
+            length = shape["step"] + 1
+        tables[kind, chip, row["dtype"]].append((shape["batch"], length, heads, kv, shape["hd"], seconds))
+    for (kind, chip, label), table in sorted(tables.items()):
+        shapes, times = [row[:-1] for row in table], [row[-1] for row in table]
+        if kind == "products":
+            form = forms.FORMATS[label]
+            found = forms.fit_products(chip, form, shapes, times)
+            profiles[chip].setdefault(kind, {})[form.key] = _entry(found, errors, f"{chip} gemm {form.key}")
+            continue
+        key = forms.CACHE_FORMATS[label]
+        if kind == "context":
+            found = forms.fit_context(chip, forms.cache_bytes(key), shapes, times)
+            entry = {"head_exponent": 0.5} | _entry(found, errors, f"{chip} context attention {key}")
         else:
-            grouped = 1 < heads / kv <= GROUP_LIMITS[chip]
-            decodes[chip, row["dtype"], grouped].append((batch, shape["step"] + 1, heads, kv, size, seconds))
-    for (chip, label), table in sorted(products.items()):
-        form = FORMATS[label]
-        found = fit_products(chip, form, [r[:-1] for r in table], [r[-1] for r in table])
-        _chip(profiles, chip).setdefault("products", {})[form.key] = _entry(found)
-        errors[f"{chip} gemm {form.key}"] = summary(found.errors)
-    for chip in {chip for chip, _ in products}:
-        _split_conversion(profiles[chip]["products"])
-    for (chip, label), table in sorted(contexts.items()):
-        key = CACHE_FORMATS[label]
-        found = fit_context(chip, _cache_bytes(key), [r[:-1] for r in table], [r[-1] for r in table])
-        entry = {"head_exponent": 0.5} | _entry(found)
-        _engine(profiles, chip).setdefault("context", {})[key] = entry
-        errors[f"{chip} context attention {key}"] = summary(found.errors)
-    for (chip, label, grouped), table in sorted(decodes.items()):
-        key = CACHE_FORMATS[label]
-        found = fit_decode(chip, _cache_bytes(key), grouped, [r[:-1] for r in table], [r[-1] for r in table])
-        kind = "grouped" if grouped else "single"
-        _engine(profiles, chip).setdefault(kind, {})[key] = _entry(found)
-        errors[f"{chip} decode attention, {kind} {key}"] = summary(found.errors)
+            found = forms.fit_decode(chip, forms.cache_bytes(key), kind == "grouped", shapes, times)
+            entry = _entry(found, errors, f"{chip} decode attention, {kind} {key}")
+        engine = (
+            profiles[chip].setdefault("engines", {}).setdefault("trtllm", {"group_limit": forms.GROUP_LIMITS[chip]})
+        )
+        engine.setdefault(kind, {})[key] = entry
+    for profile in profiles.values():
+        _split_conversion(profile.get("products", {}))
 
 
 def _split_conversion(gemm: dict[str, Any]) -> None:
     """A converted product was timed with its conversion: what it starts later than a 16-bit one is the other kernel's."""
-    plain = gemm["bf16"]["start"]
     for name, entry in gemm.items():
         if "quantise_share" in entry and name != "bf16":
+            plain = gemm["bf16"]["start"]
             entry["quantise_start"] = max(entry["start"] - plain, 0.0)
             entry["start"] = min(entry["start"], plain)
 
 
-def _own(
-    micro: tuple[Measurement, ...],
-    extra: tuple[Measurement, ...],
-    profiles: dict[str, Any],
-    errors: dict[str, dict[str, float]],
+def _own_products(
+    rows: tuple[Measurement, ...], micro: tuple[Measurement, ...], own: dict[str, Any], errors: Errors
 ) -> None:
-    own = _chip(profiles, _OWN)
     gemm: dict[str, Any] = own.setdefault("products", {})
-    for label in ("bf16", "fp8"):
-        table = [
-            (r.config["M"], r.config["N"], r.config["K"], r.median)
-            for r in (*micro, *extra)
-            if r.section in ("gemm", "gemm_random", "gemm_sweep", "gemm_random2")
-            and r.metric == "time"
-            and r.config["dtype"] == label
-        ]
-        form = FORMATS[label]
-        # Inputs were converted beforehand, so the product is timed alone.
-        found = fit_products(_OWN, form, [r[:-1] for r in table], [r[-1] for r in table], converts=False)
-        gemm[form.key] = _entry(found)
-        errors[f"{_OWN} gemm {form.key}"] = summary(found.errors)
+    sections = ("gemm", "gemm_random", "gemm_sweep", "gemm_random2")
+    ceilings = [(r.config, r.median) for r in micro if r.section == "gemm_ceiling" and r.metric == "rate"]
     for key in ("bf16", "fp8"):
-        gemm[key]["sustained"] = _sustained(micro, key, gemm[key]["rate_share"])
+        chosen = [r._replace(section="gemm") for r in rows if r.section in sections]
+        *shape, times = forms.timed(chosen, "gemm", "M", "N", "K", dtype=key)
+        # Inputs were converted beforehand, so the product is timed alone.
+        found = forms.fit_products(_OWN, forms.FORMATS[key], np.transpose(shape), times, converts=False)
+        gemm[key] = _entry(found, errors, f"{_OWN} gemm {key}")
+        # The rate of large products over seconds, over the rate of the short windows that the table was measured in.
+        label = "fp8_fast" if key == "fp8" else key
+        long = [(c, rate) for c, rate in ceilings if str(c.get("mode", "")).startswith("sustained")]
+        rates = [rate for c, rate in long if c.get("dtype") == label and c.get("n", 0) >= 8192]
+        gemm[key]["sustained"] = min(1.0, median(rates) / (gemm[key]["rate_share"] * forms.speeds(_OWN, key)[0]))
     for key in ("tf32", "fp32"):
-        peak, _ = speeds(_OWN, key)
-        rates = [r.median for r in micro if r.section == "gemm_ceiling" and r.metric == "rate" and _is(r, key, 8192)]
-        gemm[key] = {**gemm["bf16"], "rate_share": max(rates) / peak, "sustained": min(rates) / max(rates)}
-        gemm[key]["points"] = len(rates)
-    _attention(own, micro, errors)
-    _memory(own, micro, errors)
+        rates = [rate for c, rate in ceilings if c.get("dtype") == key and c.get("n") == 8192]
+        share, kept = max(rates) / forms.speeds(_OWN, key)[0], min(rates) / max(rates)
+        gemm[key] = {**gemm["bf16"], "rate_share": share, "sustained": kept, "points": len(rates)}
 
 
-def _is(r: Measurement, label: str, size: int) -> bool:
-    return r.config.get("dtype") == label and r.config.get("n") == size
-
-
-def _sustained(micro: tuple[Measurement, ...], label: str, share: float) -> float:
-    """Rate of large products over seconds, over the rate of the short windows that the table was measured in."""
-    peak, _ = speeds(_OWN, label)
-    rates = [
-        r.median
-        for r in micro
-        if r.section == "gemm_ceiling"
-        and r.metric == "rate"
-        and str(r.config.get("mode", "")).startswith("sustained")
-        and r.config.get("dtype") == ("fp8_fast" if label == "fp8" else label)
-        and r.config.get("n", 0) >= 8192
-    ]
-    return min(1.0, median(rates) / (share * peak))
-
-
-def _attention(own: dict[str, Any], micro: tuple[Measurement, ...], errors: dict[str, dict[str, float]]) -> None:
-    forward = fit_library(_OWN, "cudnn", micro)
-    decode = fit_library_decode(_OWN, micro)
-    values = _entry(forward) | decode.values
-    values["backward_share"] = _backward(micro, forward.values)
-    own["attention"] = values
-    errors[f"{_OWN} attention, forward"] = summary(forward.errors)
+def _attention(own: dict[str, Any], micro: tuple[Measurement, ...], errors: Errors) -> None:
+    forward = _entry(forms.fit_library(_OWN, "cudnn", micro), errors, f"{_OWN} attention, forward")
+    decode = forms.fit_library_decode(_OWN, micro)
     errors[f"{_OWN} attention, decode"] = summary(decode.errors)
+    own["attention"] = forward | decode.values | {"backward_share": _backward(micro)}
 
 
-def _backward(micro: tuple[Measurement, ...], forward: dict[str, float]) -> float:
+def _backward(micro: tuple[Measurement, ...]) -> float:
     """Rate of the backward kernel (2.5 times the work) over the forward kernel's, over long sequences."""
-    times = {
-        (r.section, *(r.config[k] for k in ("B", "S", "H", "D"))): r.median
-        for r in micro
-        if r.section in ("attn_fwd", "attn_fwdbwd") and r.metric == "time" and r.config["backend"] == "cudnn"
-    }
-    shares = []
-    for (section, *shape), both in times.items():
-        alone = times.get(("attn_fwd", *shape))
-        if section == "attn_fwdbwd" and alone is not None and shape[1] >= 2048 and both > 1e-3:
-            shares.append(2.5 * alone / (both - alone))
-    return min(1.0, median(shares))
+    alone, both = (
+        {tuple(shape): time for *shape, time in forms.timed(micro, section, *"BSHD", backend="cudnn").T.tolist()}
+        for section in ("attn_fwd", "attn_fwdbwd")
+    )
+    long = [shape for shape, time in both.items() if shape in alone and shape[1] >= 2048 and time > 1e-3]
+    return min(1.0, median(2.5 * alone[shape] / (both[shape] - alone[shape]) for shape in long))
 
 
-def _memory(own: dict[str, Any], micro: tuple[Measurement, ...], errors: dict[str, dict[str, float]]) -> None:
+def _memory(own: dict[str, Any], micro: tuple[Measurement, ...], errors: Errors) -> None:
     kernels: dict[str, Any] = {}
-    for mode in ("eager", "compile"):
-        for name in _KERNELS:
-            rows = [r for r in micro if r.section == "memop" and r.config["op"] == name and r.config["mode"] == mode]
-            if len({r.config["bytes"] for r in rows}) < 3:
-                continue
-            found = fit_memory_bound(_OWN, micro, (name,), mode)
-            kernels[f"{name}/{mode}"] = _entry(found)
-            errors[f"{_OWN} {name}, {mode}"] = summary(found.errors)
+    for mode, name in product(("eager", "compile"), _KERNELS):
+        if len(set(forms.timed(micro, "memop", "bytes", op=name, mode=mode)[:1].ravel())) >= 3:
+            found = forms.fit_memory_bound(_OWN, micro, name, mode)
+            kernels[f"{name}/{mode}"] = _entry(found, errors, f"{_OWN} {name}, {mode}")
     launch = {
         (r.config["kind"], r.config["op"], r.config.get("nodes")): r.median for r in micro if r.section == "launch"
     }
-    _, bandwidth = speeds(_OWN)
-    adam = [r for r in micro if r.section == "memop" and r.config["op"] == "adamw" and r.config["mode"] == "fused"]
-    rates = {r.config["dtype"]: r.config["bytes"] / r.median for r in adam if r.metric == "time"}
+
+    def updating(dtype: str) -> float:
+        """Share of the bandwidth of a fused optimizer."""
+        moved, time = forms.timed(micro, "memop", "bytes", op="adamw", mode="fused", dtype=dtype)[:, -1].tolist()
+        return float(moved / time / forms.speeds(_OWN)[1])
+
     own["memory_bound"] = {
         "kernels": kernels,
         "graph_launch": launch["graph_node", "add_", 1000],
         "eager_launch": launch["eager_throughput", "add_", None],
-        "optimizer_share": rates["float32"] / bandwidth,
-        "optimizer_share_16bit": rates["bfloat16"] / bandwidth,
+        "optimizer_share": updating("float32"),
+        "optimizer_share_16bit": updating("bfloat16"),
     }
-
-
-def _cache_bytes(key: str) -> float:
-    return bytes_per_element(key.split("/")[1])
-
-
-def _chip(profiles: dict[str, Any], chip: str) -> dict[str, Any]:
-    found: dict[str, Any] = profiles.setdefault(chip, {})
-    return found
-
-
-def _engine(profiles: dict[str, Any], chip: str) -> dict[str, Any]:
-    engines: dict[str, Any] = _chip(profiles, chip).setdefault("engines", {})
-    found: dict[str, Any] = engines.setdefault("trtllm", {"group_limit": GROUP_LIMITS[chip]})
-    return found
-
-
-def _entry(found: Fit) -> dict[str, Any]:
-    return {**found.values, "fit_error_pct": found.median_pct, "points": found.points}
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

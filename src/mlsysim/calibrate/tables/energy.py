@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from mlsysim.calibrate.cells import experts_of, key_of
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, whole_nodes, without_none
+from mlsysim.calibrate.questions import Question, calibrated_plan, whole_nodes
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
@@ -20,7 +21,6 @@ from mlsysim.errors import UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
-from mlsysim.plans.plan import Plan
 from mlsysim.timing.power import energy_per_item, power_constants
 
 COLUMNS = ("workload", "hardware", "n_chips", "avg_power_w_per_chip", "grid_kgco2_per_kwh", "metric", "value")
@@ -57,16 +57,9 @@ def _tokens(row: Mapping[str, str]) -> Question:
         "output_rate": rate,
         "host_bound": True if task in power_constants()["prepared_on_host"]["tasks"] else None,
     }
-    key = chip.metadata.key or chip.name
-    plan = Plan.model_validate(
-        without_none(
-            task="serving",
-            workload={"model": model.metadata.key, "precision": PRECISIONS[notes["prec"]]},
-            hardware={"on": whole_nodes(devices, key), "efficiency": "calibrated"},
-            parallelism={"tp": tp, "ep": ep if ep > 1 and getattr(model, "experts", 1) > 1 else None},
-            serving=serving,
-        )
-    )
+    split = {"tp": tp, "ep": ep if ep > 1 and experts_of(model) > 1 else None}
+    on, precision = whole_nodes(devices, key_of(chip)), PRECISIONS[notes["prec"]]
+    plan = calibrated_plan("serving", key_of(model), on, precision=precision, parallelism=split, serving=serving)
     factor = float(energy_per_item(1.0, devices, rate))
     measured = _measured(chip)
     value, inferred = float(row["value"]), ("prompt length",)

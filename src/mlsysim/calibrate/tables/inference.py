@@ -26,27 +26,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, model_of, number, whole
 from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import Question, whole_nodes, without_none
-from mlsysim.errors import MLSysError
-from mlsysim.hardware.registry import Hardware
+from mlsysim.calibrate.questions import Question, calibrated_plan, whole_nodes
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import bytes_per_element, precision_name
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine, serving_table
 
 COLUMNS = (
-    "model",
-    "gpu",
-    "precision_weights",
-    "precision_kv",
-    "isl",
-    "osl",
-    "batch_or_concurrency",
-    "scenario",
-    "metric",
+    *("model", "gpu", "precision_weights", "precision_kv", "isl", "osl", "batch_or_concurrency", "scenario", "metric"),
 )
 
 _ENGINES = (
@@ -63,14 +53,27 @@ _ENGINES = (
     ("sglang", "SGLang"),
     ("nemo-launcher", "TensorRT_LLM_Cpp"),
 )
-_FORMATS = {"fp4": "nvfp4", "uint4": "int4", "int4-g32": "int4", "w4a16": "int4", "fp8": "fp8", "q8_0": "int8"}
 _ONLINE_REQUESTS = 500
 _MOST_SEQUENCES = 2048
 _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
 _FIRST = re.compile(r"qps=(\S+)", re.IGNORECASE)
 
-_TOKENS, _REQUESTS, _DEVICE = "tokens_per_second", "requests_per_second", "tokens_per_second_per_device"
+_ASKED = {
+    "output_throughput": ("tokens_per_second", "1/s"),
+    "request_throughput": ("requests_per_second", "1/s"),
+    **dict.fromkeys(("ttft", "ttft_mean"), ("ttft", "ms")),
+    **dict.fromkeys(("itl_mean", "itl_median"), ("tpot", "ms")),
+    "e2e_latency": ("latency", "ms"),
+    **dict.fromkeys(("decode_tokens_per_s", "achieved_weight_bandwidth_per_gpu"), ("user_rate", "1/s")),
+}
+"""Metrics of the answer and their units by the row's metric."""
+_KINDS = {
+    **dict.fromkeys(("ttft", "prefill_tokens_per_s", "prompt_tokens_per_s"), "prefill"),
+    **dict.fromkeys(("itl_mean", "itl_median"), "decode"),
+    **dict.fromkeys(("decode_tokens_per_s", "achieved_weight_bandwidth_per_gpu"), "batch-1 decode"),
+}
+"""Kinds of work of a batch by what was measured; others are those of a static batch."""
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -82,43 +85,24 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if measured <= 0:
         raise Excluded("no measured value")
     inferred: list[str] = []
-    chip, model = _chip(row["gpu"]), _model(row["model"])
+    chip, model, metric, factor = chip_of(row["gpu"]), model_of(row["model"]), row["metric"], 1.0
+    if row["scenario"].lower().startswith("mlperf"):
+        plan, regime = _mlperf(row, chip, model, inferred)
+        asked, unit = _ASKED["output_throughput"]
+    else:
+        plan, regime = _run(row, chip, model, inferred)
+        if metric not in _ASKED:
+            raise Skipped(f"the metric {metric!r} is not known")
+        asked, unit = _ASKED[metric]
+        if metric == "output_throughput" and row.get("unit", "").lower().endswith("/gpu"):
+            asked += "_per_device"
+        elif metric == "decode_tokens_per_s":
+            assert plan.serving is not None
+            factor = float(plan.serving.concurrency or 1)
+        elif asked == "user_rate":
+            factor = _weights_read(model, plan) / 1e9
     known = chip_class(chip) != "other"
-    try:
-        if row["scenario"].lower().startswith("mlperf"):
-            plan, regime = _mlperf(row, chip, model, inferred)
-            asked, unit, factor = _TOKENS, "1/s", 1.0
-        else:
-            plan, regime = _run(row, chip, model, inferred)
-            asked, unit, factor = _asked(row, model, plan)
-    except MLSysError as error:
-        raise Skipped(str(error)) from None
-    return [Question(row["metric"], measured, plan, asked, unit, factor, regime, known, tuple(inferred))]
-
-
-# --- what is asked -------------------------------------------------------------------------------------------------------
-
-
-def _asked(row: Mapping[str, str], model: TransformerWorkload, plan: Plan) -> tuple[str, str, float]:
-    """Metric of the answer, its unit, and the factor to the row's."""
-    metric, per_device = row["metric"], row.get("unit", "").lower().endswith("/gpu")
-    if metric == "output_throughput":
-        return (_DEVICE if per_device else _TOKENS), "1/s", 1.0
-    if metric == "request_throughput":
-        return _REQUESTS, "1/s", 1.0
-    if metric in ("ttft", "ttft_mean"):
-        return "ttft", "ms", 1.0
-    if metric in ("itl_mean", "itl_median"):
-        return "tpot", "ms", 1.0
-    if metric == "e2e_latency":
-        return "latency", "ms", 1.0
-    assert plan.serving is not None
-    batch = plan.serving.concurrency or 1
-    if metric == "decode_tokens_per_s":
-        return "user_rate", "1/s", float(batch)
-    if metric == "achieved_weight_bandwidth_per_gpu":
-        return "user_rate", "1/s", _weights_read(model, plan) / 1e9
-    raise Skipped(f"the metric {metric!r} is not known")
+    return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred))]
 
 
 def _weights_read(model: TransformerWorkload, plan: Plan) -> float:
@@ -130,38 +114,17 @@ def _weights_read(model: TransformerWorkload, plan: Plan) -> float:
     return ((parameters - 2 * head) * element + 2 * head) / (plan.parallelism.tp or 1)
 
 
-# --- plans -----------------------------------------------------------------------------------------------------------------
-
-
-def _plan(
-    row: Mapping[str, str],
-    chip: HardwareNode,
-    model: TransformerWorkload,
-    devices: int,
-    split: dict[str, Any],
-    serving: dict[str, Any],
-) -> Plan:
-    return Plan.model_validate(
-        without_none(
-            task="serving",
-            workload={
-                "model": model.metadata.key or row["model"],
-                "precision": _format(row["precision_weights"], row["model"]),
-            },
-            hardware={"on": whole_nodes(devices, chip.metadata.key or chip.name), "efficiency": "calibrated"},
-            parallelism=split,
-            serving=serving,
-        )
-    )
+def _plan(row: Mapping[str, str], chip: HardwareNode, model: TransformerWorkload, devices: int, **parts: Any) -> Plan:
+    precision = format_of(row["precision_weights"], row["model"])
+    return calibrated_plan("serving", key_of(model), whole_nodes(devices, key_of(chip)), precision=precision, **parts)
 
 
 def _run(
     row: Mapping[str, str], chip: HardwareNode, model: TransformerWorkload, inferred: list[str]
 ) -> tuple[Plan, str]:
     """A run with a layout of its own, and the kind of work that it is."""
-    scenario, metric = row["scenario"].lower(), row["metric"]
-    steady = "steady state" in scenario
-    tp, ep, pp = (int(_number(row, name, 1.0)) for name in ("tp", "ep", "pp"))
+    steady = "steady state" in row["scenario"].lower()
+    tp, ep, pp = (whole(row, name, 1) for name in ("tp", "ep", "pp"))
     if steady and ep > 1 and tp == 1 and not re.search(r"dp=(?!1\b)\d+", row.get("notes", "")):
         inferred.append(f"attention on {ep} tensor-parallel devices")
         tp = ep
@@ -170,48 +133,39 @@ def _run(
         inferred.append("16-bit cache")
     serving: dict[str, Any] = {
         "engine": _engine(row, inferred),
-        "cache_precision": _format(cache) if cache else "bf16",
+        "cache_precision": format_of(cache) if cache else "bf16",
         "replicas": 1,
     }
     regime, load = _load(row, steady, inferred)
-    mixture = getattr(model, "experts", 1) > 1
+    mixture = experts_of(model) > 1
     split = {"tp": tp, "ep": ep if mixture and ep > 1 else None, "pp": pp if pp > 1 else None}
-    plan = _plan(row, chip, model, max(tp, ep if mixture else 1) * pp, split, serving | load)
-    return plan, regime if regime else f"online {metric}"
+    devices = max(tp, ep if mixture else 1) * pp
+    return _plan(row, chip, model, devices, parallelism=split, serving=serving | load), regime
 
 
 def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[str, dict[str, Any]]:
-    """Kind of work (none for online), and how requests come."""
+    """Kind of work, and how requests come."""
     metric, load = row["metric"], row["batch_or_concurrency"]
     if steady:
         prompt = _task_prompt(row, inferred)
-        lengths = {"prompt_tokens": prompt, "output_tokens": max(1, round(_number(row, "osl")))}
-        return f"steady state {metric}", {**lengths, "concurrency": max(1, round(_number(row, "batch_or_concurrency")))}
-    prompt, answer = int(_number(row, "isl")), int(_number(row, "osl", 1.0))
+        lengths = {"prompt_tokens": prompt, "output_tokens": max(1, round(number(row, "osl")))}
+        return f"steady state {metric}", {**lengths, "concurrency": max(1, round(number(row, "batch_or_concurrency")))}
+    prompt, answer = whole(row, "isl"), whole(row, "osl", 1)
     lengths = {"prompt_tokens": prompt, "output_tokens": answer}
     online = _FIRST.match(load)
     if online:
-        sent: dict[str, Any] = {"requests": _ONLINE_REQUESTS, "max_num_seqs": _MOST_SEQUENCES}
         endless = online[1].lower() == "inf"
-        return "", lengths | sent | ({"concurrency": _ONLINE_REQUESTS} if endless else {"qps": float(online[1])})
+        rate: dict[str, Any] = {"concurrency": _ONLINE_REQUESTS} if endless else {"qps": float(online[1])}
+        return f"online {metric}", lengths | rate | {"requests": _ONLINE_REQUESTS, "max_num_seqs": _MOST_SEQUENCES}
     if load.startswith("max") or "max-throughput" in row["scenario"].lower():
-        number = serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
-        if number is not None:
-            inferred.append(f"{number} requests")
-        queue = number or _QUEUE * _MOST_SEQUENCES
-        full = {"concurrency": queue, "requests": number, "max_num_seqs": _MOST_SEQUENCES, "offline": True}
+        sent = serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
+        if sent is not None:
+            inferred.append(f"{sent} requests")
+        queue = sent or _QUEUE * _MOST_SEQUENCES
+        full = {"concurrency": queue, "requests": sent, "max_num_seqs": _MOST_SEQUENCES, "offline": True}
         return "saturated throughput", lengths | full
-    batch = max(1, round(_number(row, "batch_or_concurrency")))
-    kinds = {
-        "ttft": "prefill",
-        "prefill_tokens_per_s": "prefill",
-        "prompt_tokens_per_s": "prefill",
-        "itl_mean": "decode",
-        "itl_median": "decode",
-        "decode_tokens_per_s": "batch-1 decode",
-        "achieved_weight_bandwidth_per_gpu": "batch-1 decode",
-    }
-    return kinds.get(metric, "static batch"), lengths | {"concurrency": batch, "requests": batch, "offline": True}
+    batch = max(1, round(number(row, "batch_or_concurrency")))
+    return _KINDS.get(metric, "static batch"), lengths | {"concurrency": batch, "requests": batch, "offline": True}
 
 
 def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:
@@ -232,10 +186,10 @@ def _mlperf(
     if facts is None:
         raise Skipped(f"the lengths of MLPerf's {row['model']} dataset are not known")
     scenario = row["scenario"].split()[1].lower()
-    devices = int(_number(row, "n_gpus", 0.0))
+    devices = whole(row, "n_gpus", 0)
     if not devices:
         raise Skipped("the number of devices is not given")
-    prompt, answer = int(facts["prompt"]), max(1, round(_number(row, "osl", float(facts["answer"]))))
+    prompt, answer = int(facts["prompt"]), max(1, round(number(row, "osl", float(facts["answer"]))))
     inferred += [f"prompts of {prompt} tokens", "8-bit cache", "layout with the most tokens"]
     serving: dict[str, Any] = {
         "engine": "TensorRT_LLM_Cpp_2025" if chip.vendor == "NVIDIA" else "vLLM",
@@ -252,10 +206,7 @@ def _mlperf(
             raise Skipped(f"the latency limits of MLPerf's {scenario} scenario are not known")
         headroom = serving_table("mlperf")["headroom"]
         serving |= {name: f"{headroom * limit!r} s" for name, limit in zip(("ttft", "tpot"), limits, strict=True)}
-    return _plan(row, chip, model, devices, {}, serving), f"mlperf {scenario}"
-
-
-# --- words of a row --------------------------------------------------------------------------------------------------------
+    return _plan(row, chip, model, devices, serving=serving), f"mlperf {scenario}"
 
 
 def _engine(row: Mapping[str, str], inferred: list[str]) -> str:
@@ -265,40 +216,3 @@ def _engine(row: Mapping[str, str], inferred: list[str]) -> str:
             inferred.append(f"engine {name}")
             return engine(name).name
     raise Skipped("the serving engine is not known")
-
-
-def _chip(name: str) -> HardwareNode:
-    try:
-        return Hardware.get(name)
-    except MLSysError:
-        raise Skipped(f"unknown chip: {name}") from None
-
-
-def _model(name: str) -> TransformerWorkload:
-    try:
-        model = Models.get(name)
-    except MLSysError:
-        raise Skipped(f"unknown model: {name}") from None
-    if not isinstance(model, TransformerWorkload) or not model.has_dimensions:
-        raise Skipped(f"{name} has no public configuration")
-    return model
-
-
-def _number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
-    text = row.get(name) or ""
-    try:
-        return float(text)
-    except ValueError:
-        if default is not None and not text:
-            return default
-        raise Skipped(f"{name} is not a number: {text[:40]!r}") from None
-
-
-def _format(name: str, model: str = "") -> str:
-    folded = name.lower()
-    if folded == "fp4" and "gpt-oss" in model.lower():
-        return "mxfp4"
-    try:
-        return _FORMATS.get(folded) or precision_name(name)
-    except MLSysError:
-        raise Skipped(f"unknown precision: {name}") from None

@@ -10,19 +10,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mlsysim.calibrate.operators import FORMATS, product_work
+from mlsysim.calibrate.operators import FORMATS, LIBRARY, PRODUCT, constants, library, product, speeds
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, without_none
-from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.calibrate.questions import Question, calibrated_plan
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
-from mlsysim.physics.operators import (
-    attention_decode_time,
-    attention_prefill_time,
-    gemm_time,
-    memory_bound_time,
-)
+from mlsysim.physics.operators import attention_decode_time, gemm_time, memory_bound_time
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.kernels import REACH, Profile
 from mlsysim.timing.profile import profile
@@ -61,16 +55,7 @@ _AUTOGRAD = 10
 """Host operators of one attention core, forward and backward, under autograd."""
 _ATTENTION = {"cudnn": "fused", "flash": "fa2"}
 _DERIVED = ("rate", "bw", "mfu", "img_per_s", "tokens_per_s", "byte_rate", "flops_rate", "time_per_call")
-_OBSERVED = (
-    "info",
-    "skip_mem",
-    "oom",
-    "sm_clock",
-    "temp",
-    "throttle_mask",
-    "cuda_time",
-    "mean_power_smi",
-)
+_OBSERVED = ("info", "skip_mem", "oom", "sm_clock", "temp", "throttle_mask", "cuda_time", "mean_power_smi")
 
 
 def read(row: Mapping[str, str]) -> list[Question | Prediction]:
@@ -93,43 +78,21 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     if reader is None:
         raise Skipped(f"{section} rows have no prediction")
     value, regime = reader(config, metric, Hardware.get(_CHIP), shares)
-    return [Prediction(name, measured, value, regime, own)]
-
-
-def _bandwidth(chip: HardwareNode) -> float:
-    return to_si(chip.memory.bandwidth, "byte/s")
+    return [Prediction(name, measured, float(value), regime, own)]
 
 
 # --- kernels ------------------------------------------------------------------------------------------------------
 
 
-def _gemm(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
+def _gemm(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
     form = FORMATS.get(c.get("dtype", ""))
     if form is None:
         raise Skipped(f"the number format {c.get('dtype')!r} is not known")
-    m, n, k = c["M"], c["N"], c["K"]
-    groups = c.get("B", 1)
-    kernel = shares.product_for(form.precision)
-    operations, moved = product_work(form, m, n, k)
-    start, chain, _ = kernel.times
-    seconds = gemm_time(
-        groups * operations,
-        groups * moved,
-        0.0,
-        arithmetic_peak(chip, form.arithmetic)[0] * kernel.rate_share,
-        _bandwidth(chip),
-        kernel.memory_share,
-        1.0,
-        start,
-        k / REACH,
-        chain,
-        kernel.growth,
-        kernel.corner,
-    )
-    return float(seconds), "kernel gemm"
+    values = constants(shares.product_for(form.precision), *PRODUCT)
+    return product(chip, form, c["M"], c["N"], c["K"], False, c.get("B", 1))(**values), "kernel gemm"
 
 
-def _ceiling(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
+def _ceiling(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
     label = str(c["dtype"]).removesuffix("_fast")
     if label not in ("bf16", "fp16", "fp8", "tf32", "fp32"):
         raise Skipped(f"products in {c['dtype']} have no constants of their own")
@@ -139,25 +102,24 @@ def _ceiling(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile
         share *= kernel.sustained or 1.0
     n = float(c["n"])
     start, chain, _ = kernel.times
-    peak = arithmetic_peak(chip, label)[0] * share
+    peak, bandwidth = speeds(chip, label)
     width = 4.0 if label in ("tf32", "fp32") else 1.0 if label == "fp8" else 2.0
     moved = 3 * width * n * n
-    seconds = gemm_time(2 * n**3, moved, 0.0, peak, _bandwidth(chip), kernel.memory_share, 1.0, start, n / REACH, chain)
-    return float(seconds), "kernel gemm"
+    walk = (start, n / REACH, chain)
+    seconds = gemm_time(2 * n**3, moved, 0.0, peak * share, bandwidth, kernel.memory_share, 1.0, *walk)
+    return seconds, "kernel gemm"
 
 
-def _attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
+def _attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
     kernel = _ATTENTION.get(c["backend"])
     if kernel is None:
         raise Skipped(f"attention by {c['backend']!r} has no constants")
-    a = shares.attention
-    operations = 4.0 * c["B"] * c["H"] * c["S"] ** 2 * c["D"] * (0.5 if c["causal"] else 1.0)
-    rate = arithmetic_peak(chip, "bf16")[0] * a.rate_share * a.kernel_rate(kernel)
-    rate *= (min(c["D"], 128) / 128) ** a.head_exponent
-    return float(attention_prefill_time(operations, c["S"], rate, a.ramp_tokens, a.times[0])), "kernel attention"
+    best = shares.attention.kernel_rate(kernel)
+    seconds = library(chip, c["B"], c["S"], c["H"], c["D"], c["causal"], best)
+    return seconds(**constants(shares.attention, *LIBRARY)), "kernel attention"
 
 
-def _attention_both(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
+def _attention_both(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
     forward, regime = _attention(c, metric, chip, shares)
     a = shares.attention
     start = a.times[0]
@@ -165,30 +127,26 @@ def _attention_both(c: dict[str, Any], metric: str, chip: HardwareNode, shares: 
     return max(device, _AUTOGRAD * (software("torch").host or 0.0)), regime
 
 
-def _decode_attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
+def _decode_attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
     if not str(c["path"]).startswith("triton"):
         raise Skipped(f"decode attention by {c['path']!r} has no constants")
-    a = shares.attention
     moved = 4.0 * c["B"] * c["S"] * c["KV"] * c["D"]
     operations = 4.0 * c["B"] * c["S"] * c["H"] * c["D"]
-    peak = arithmetic_peak(chip, "bf16")[0]
-    seconds = attention_decode_time(
-        moved, operations, peak, _bandwidth(chip), software("engine").cache_share or 1.0, a.times[1]
-    )
-    return float(seconds), "kernel attention"
+    share, start = software("engine").cache_share or 1.0, shares.attention.times[1]
+    return attention_decode_time(moved, operations, *speeds(chip), share, start), "kernel attention"
 
 
-def _memop(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    bound = shares.memory_bound
+def _memop(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
+    bound, (_, bandwidth) = shares.memory_bound, speeds(chip)
     if c["op"] == "adamw":
         if c["mode"] != "fused":
             raise Skipped("an unfused optimizer has no constants")
         share = bound.optimizer_share if c["dtype"] == "float32" else bound.optimizer_share_16bit
-        return c["bytes"] / (share * _bandwidth(chip)), "kernel memory"
+        return c["bytes"] / (share * bandwidth), "kernel memory"
     known = bound.kernels.get(f"{c['op']}/{c['mode']}")
     if known is None:
         raise Skipped(f"{c['op']} in {c['mode']} mode has no constants of its own")
-    return float(memory_bound_time(c["bytes"], _bandwidth(chip), known.share, to_si(known.start, "s"))), "kernel memory"
+    return memory_bound_time(c["bytes"], bandwidth, known.share, to_si(known.start, "s")), "kernel memory"
 
 
 # --- whole passes -------------------------------------------------------------------------------------------------
@@ -248,14 +206,8 @@ def _step(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
 
 def _plan(task: str, model: str, stack: str, layers: int | None = None, again: str | None = None, **work: Any) -> Plan:
     own = None if layers in (None, getattr(Models.get(model), "layers", None)) else {"layers": layers}
-    return Plan.model_validate(
-        without_none(
-            task=task,
-            workload={"model": model, **work, "dimensions": own},
-            hardware={"on": f"1x{_CHIP}", "efficiency": "calibrated", "stack": stack},
-            parallelism={"tp": 1, "micro_batches": 1, "recompute": again} if task == "training" else {},
-        )
-    )
+    split = {"tp": 1, "micro_batches": 1, "recompute": again} if task == "training" else {}
+    return calibrated_plan(task, model, f"1x{_CHIP}", stack=stack, parallelism=split, dimensions=own, **work)
 
 
 _RUNS: dict[str, Callable[[dict[str, Any], str], tuple[Plan, str, str]]] = {
@@ -269,25 +221,19 @@ _RUNS: dict[str, Callable[[dict[str, Any], str], tuple[Plan, str, str]]] = {
 """Sections of whole passes and steps: the plan, what is asked of its answer, and the kind of work."""
 
 
-def _convolution(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[float, str]:
-    k = shares.convolution
+def _convolution(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
+    k, (peak, bandwidth) = shares.convolution, speeds(chip, "fp16")
     assert k is not None
     if c["groups"] > 1:
-        return float(
-            memory_bound_time(c["bytes"], _bandwidth(chip), k.depthwise_share, k.seconds)
-        ), "kernel convolution"
-    rate = arithmetic_peak(chip, "fp16")[0] * k.rate_share
-    seconds = gemm_time(c["flops"], c["bytes"], 0.0, rate, _bandwidth(chip), k.memory_share, 1.0, k.seconds)
-    return float(seconds), "kernel convolution"
+        return memory_bound_time(c["bytes"], bandwidth, k.depthwise_share, k.seconds), "kernel convolution"
+    rate = peak * k.rate_share
+    seconds = gemm_time(c["flops"], c["bytes"], 0.0, rate, bandwidth, k.memory_share, 1.0, k.seconds)
+    return seconds, "kernel convolution"
 
 
-_Reader = Callable[[dict[str, Any], str, HardwareNode, Profile], tuple[float, str]]
+_Reader = Callable[[dict[str, Any], str, HardwareNode, Profile], tuple[Any, str]]
 _READERS: dict[str, _Reader] = {
-    "gemm": _gemm,
-    "gemm_random": _gemm,
-    "gemm_random2": _gemm,
-    "gemm_sweep": _gemm,
-    "bmm": _gemm,
+    **dict.fromkeys(("gemm", "gemm_random", "gemm_random2", "gemm_sweep", "bmm"), _gemm),
     "gemm_ceiling": _ceiling,
     "attn_fwd": _attention,
     "attn_fwdbwd": _attention_both,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import Question, answer_to, without_none
-from mlsysim.calibrate.training_rows import Run, read_run
+from mlsysim.calibrate.questions import Question, answer_to, calibrated_plan
+from mlsysim.calibrate.training_rows import Run, cell
 from mlsysim.cases.recompute import SELECTIVE
-from mlsysim.errors import MLSysError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.training_shape import training_regime
 from mlsysim.plans.plan import Plan
@@ -34,25 +34,19 @@ _NAMES = {"modules": "light", "selective": "attention"}
 
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
-    metric = row.get("reported_metric") or ""
-    if metric in _NOT_MEASURED or (row.get("source") or "").startswith("seed"):
+    metric = cell(row, "reported_metric")
+    if metric in _NOT_MEASURED or cell(row, "source").startswith("seed"):
         raise Excluded("not a measurement")
     try:
         measured = float(row["value"])
     except ValueError:
         raise Excluded(f"the value {row['value']!r} is not a number") from None
-    run = read_run(row)
+    run = Run(row)
     inferred = list(run.inferred)
     plan = plan_of(run, inferred)
-    if "memory" in metric:
-        asked, unit, factor, regime = _memory(run, plan, metric)
-    else:
-        asked, unit, factor = _asked(run, plan, metric)
-        regime = _regime(run)
-    try:
-        known = training_chip(run.hardware, run.precision).measured
-    except MLSysError as error:
-        raise Skipped(str(error)) from None
+    asked, unit, factor = _memory(plan, metric) if "memory" in metric else _asked(run, plan, metric)
+    regime = "training memory" if "memory" in metric else _regime(run)
+    known = training_chip(run.hardware, run.precision).measured
     return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred))]
 
 
@@ -71,55 +65,45 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
     if devices != run.accelerators:
         inferred.append(f"{devices} accelerators, which the layout divides")
     micro = max(1, round(run.micro_batch))
-    count = max(1, round(max(run.batch / run.dp, 1.0) / micro))
+    count = max(1, round(run.local_batch / micro))
     batch = run.dp * micro * count
     if batch != run.batch:
         inferred.append(f"{batch} sequences a step, which the layout divides")
-    notes = run.row.get("notes") or ""
     plain = run.recompute in ("none", "full")
     parts = None if plain else _NAMES.get(run.recompute, run.recompute)
     if parts is not None and parts not in SELECTIVE:
         raise Skipped(f"the recompute mode {parts!r} is unknown")
-    document = without_none(
-        task="training",
-        workload={
-            "model": run.row["model"] if run.dimensions else run.model.metadata.key,
-            "batch_size": batch,
-            "seq_len": run.seq_len,
-            "precision": run.precision,
-            "lora_rank": _ADAPTER_RANK if run.frozen else None,
-            "predicted_tokens": (known.predicted_tokens or None) if known else None,
-            "target_share": run.target_share if run.target_share != 1 else None,
-            "dimensions": run.dimensions or None,
-        },
+    return calibrated_plan(
+        "training",
+        run.row["model"] if run.dimensions else key_of(run.model),
+        f"{devices}x{key_of(run.hardware)}",
+        stack=run.stack.name,
+        batch_size=batch,
+        seq_len=run.seq_len,
+        precision=run.precision,
+        lora_rank=_ADAPTER_RANK if run.frozen else None,
+        predicted_tokens=known.predicted_tokens or None,
+        target_share=run.target_share if run.target_share != 1 else None,
+        dimensions=run.dimensions or None,
         hardware={
-            "on": f"{devices}x{run.hardware.metadata.key}",
-            "efficiency": "calibrated",
-            "stack": run.stack.name,
             "power_cap": None if run.power_cap is None else f"{run.power_cap!r} W",
             "chip": None if run.adapter is None else {"fabric_bandwidth": f"{run.adapter / 1e9!r} Gbps"},
         },
         parallelism={
             "tp": run.tp,
             "pp": run.pp,
-            "cp": run.cp if run.cp > 1 else None,
-            "ep": run.ep if run.ep > 1 else None,
-            "virtual_stages": run.virtual_stages if run.virtual_stages > 1 else None,
+            **{name: n for name in ("cp", "ep", "virtual_stages") if (n := getattr(run, name)) > 1},
             "micro_batch": micro,
             "zero": run.zero,
             "recompute": run.recompute if plain else "selective",
             "recomputed": parts,
             "sequence_parallel": run.sequence_parallel,
-            "fp8_attention": True if known and known.fp8_attention else None,
-            "deduplicated_exchange": False if known and not known.deduplicated else None,
-            "overlap_tp": 1 - stack("bridge").tensor_exposed if "AsyncTP" in notes else None,
-            "overlap_ep": 1 - constants().overlapped_exchange if known and known.exchange_overlapped else None,
+            "fp8_attention": known.fp8_attention or None,
+            "deduplicated_exchange": None if known.deduplicated else False,
+            "overlap_tp": 1 - stack("bridge").tensor_exposed if "AsyncTP" in cell(run.row, "notes") else None,
+            "overlap_ep": 1 - constants().overlapped_exchange if known.exchange_overlapped else None,
         },
     )
-    try:
-        return Plan.model_validate(document)
-    except MLSysError as error:
-        raise Skipped(str(error)) from None
 
 
 # --- what is asked -------------------------------------------------------------------------------------------------------
@@ -127,46 +111,40 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
 
 def _asked(run: Run, plan: Plan, metric: str) -> tuple[str, str, float]:
     """Metric of the answer, its unit, and the factor to the row's."""
-    row = run.row
-    batch = plan.workload.batch_size or 1
-    devices = run.dp * run.tp * run.pp * run.cp
-    rate, each = ("tokens_per_second", "1/s"), 1.0 / devices
-    if metric == "tokens_per_s_per_gpu":
-        return (*rate, each)
-    if metric == "tokens_per_s":
-        return (*rate, run.accelerators / devices)
+    unit = cell(run.row, "unit")
+    batch, devices = plan.workload.batch_size or 1, run.dp * run.tp * run.pp * run.cp
+    each = 1.0 / devices
     if metric in ("iteration_time", "step_time"):
-        return "latency", "s", (1e3 if row.get("unit") == "ms" else 1.0) * run.batch / batch
-    if metric == "samples_per_s":
-        return (*rate, 1.0 / run.seq_len)
-    if metric == "samples_per_s_per_gpu":
-        return (*rate, each / run.seq_len)
+        return "latency", "s", (1e3 if unit == "ms" else 1.0) * run.batch / batch
     if metric == "gpu_hours_per_trillion_tokens":
         return "latency", "s", 1e12 / (batch * run.seq_len) * devices / 3600
-    causal = any(part in (row.get("source") or "").lower() for part in _CAUSAL_SOURCES)
+    factors = {
+        "tokens_per_s_per_gpu": each,
+        "tokens_per_s": run.accelerators / devices,
+        "samples_per_s": 1.0 / run.seq_len,
+        "samples_per_s_per_gpu": each / run.seq_len,
+    }
+    if metric in factors:
+        return "tokens_per_second", "1/s", factors[metric]
+    causal = any(part in cell(run.row, "source").lower() for part in _CAUSAL_SOURCES)
     counted = run.recompute if metric.startswith(("hw", "hfu")) else "none"
     operations = run.shape.operations_per_token(run.seq_len, causal, counted)
     if metric in ("hw_tflops_per_gpu", "model_tflops_per_gpu", "tflops_per_gpu"):
-        return (*rate, operations * each / 1e12)
+        return "tokens_per_second", "1/s", operations * each / 1e12
     if metric in ("mfu", "hfu"):
         chip = run.hardware
         peak, _ = arithmetic_peak(chip, "bf16" if chip.compute.supports("bf16") else chip.compute.headline)
-        return (*rate, operations * each / peak * (100.0 if "%" in (row.get("unit") or "") else 1.0))
+        return "tokens_per_second", "1/s", operations * each / peak * (100.0 if "%" in unit else 1.0)
     raise Skipped(f"the metric {metric!r} is unknown")
 
 
-def _memory(run: Run, plan: Plan, metric: str) -> tuple[str, str, float, str]:
+def _memory(plan: Plan, metric: str) -> tuple[str, str, float]:
     """Published tables of memory count the parts of a device in GiB, or activations against plain tensor parallelism."""
-    regime = "training memory"
-    if metric == "memory_activations":
-        return "activations", "GB", 1e9 / 2**30, regime
-    if metric == "memory_params_grads_optimizer":
-        return "model_state", "GB", 1e9 / 2**30, regime
     if metric == "activation_memory_pct_of_tp_baseline":
         baseline = plan.replacing(parallelism={"recompute": "none", "recomputed": None, "sequence_parallel": False})
-        try:
-            kept: Any = answer_to(baseline).value("activations")
-        except MLSysError as error:
-            raise Skipped(str(error)) from None
-        return "activations", "GB", 100e9 / to_si(kept, "byte"), regime
-    raise Skipped(f"the metric {metric!r} is unknown")
+        kept: Any = answer_to(baseline).value("activations")
+        return "activations", "GB", 100e9 / to_si(kept, "byte")
+    asked = {"memory_activations": "activations", "memory_params_grads_optimizer": "model_state"}.get(metric)
+    if asked is None:
+        raise Skipped(f"the metric {metric!r} is unknown")
+    return asked, "GB", 1e9 / 2**30

@@ -18,8 +18,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from mlsysim.calibrate.cells import key_of, number
 from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import Question, whole_nodes, without_none
+from mlsysim.calibrate.questions import Question, calibrated_plan, whole_nodes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -75,28 +76,6 @@ def _chip(row: Mapping[str, str]) -> HardwareNode:
     return chip
 
 
-def _number(row: Mapping[str, str], name: str) -> float:
-    try:
-        return float(row[name])
-    except ValueError:
-        raise Skipped(f"the row gives no {name}") from None
-
-
-def _plan(task: str, on: str, stack: str | None, split: dict[str, Any] | None = None, **work: Any) -> Plan:
-    return Plan.model_validate(
-        without_none(
-            task=task,
-            workload=work,
-            hardware={"on": on, "efficiency": "calibrated", "stack": stack},
-            parallelism=split or {},
-        )
-    )
-
-
-def _key(chip: HardwareNode) -> str:
-    return chip.metadata.key or chip.name
-
-
 # --- frameworks: timm, DeepLearningExamples, MLPerf training --------------------------------------------------------
 
 
@@ -150,27 +129,28 @@ def _framework(row: Mapping[str, str]) -> Question:
         raise Skipped("the row gives no precision")
     name = runtime_of_row(row)
     regime = regime_of(runtime_for(model, "training" if training else "inference", name)[1], chip)
-    on, factor, work = f"1x{_key(chip)}", float(devices), {"model": model.metadata.key, "image_size": size}
+    on, factor = f"1x{key_of(chip)}", float(devices)
     if training:
-        on = whole_nodes(devices, _key(chip))
+        on = whole_nodes(devices, key_of(chip))
         ranks = int(on.partition("x")[0])
         batch, factor = batch * ranks, devices / ranks
     if published and row["model"] == "ssd":
         # These logs print the throughput of one device: times the devices it agrees with the time to train, alone it does not.
         factor, inferred = factor / devices, (*inferred, "throughput of one device")
-    plan = _plan(
+    plan = calibrated_plan(
         "training" if training else "inference",
+        key_of(model),
         on,
-        name,
-        {"tp": 1, "micro_batches": 1} if training else None,
-        **work,
+        stack=name,
+        parallelism={"tp": 1, "micro_batches": 1} if training else {},
+        image_size=size,
         batch_size=batch,
         precision=_PRECISIONS.get(precision, precision),
     )
     asked = "tokens_per_second" if training else "throughput"
     regime = "vision mlperf training" if published else regime
-    known = _key(chip) in MEASURED
-    return Question(row["metric"], _number(row, "value"), plan, asked, "1/s", factor, regime, known, inferred)
+    known = key_of(chip) in MEASURED
+    return Question(row["metric"], number(row, "value"), plan, asked, "1/s", factor, regime, known, inferred)
 
 
 # --- inference engines: MLPerf ------------------------------------------------------------------------------------------
@@ -210,11 +190,11 @@ def _engine(row: Mapping[str, str]) -> Question:
     if metric not in (*_QUERIES, _OFFLINE, _SERVER):
         raise Skipped(f"the metric {metric!r} is not modelled")
     batch = _QUERIES.get(metric) or _fitting(network, chip, facts["batch"])
-    plan = _plan(
+    plan = calibrated_plan(
         "inference",
-        f"1x{_key(chip)}",
-        ENGINE,
-        model=facts["model"],
+        facts["model"],
+        f"1x{key_of(chip)}",
+        stack=ENGINE,
         batch_size=batch,
         seq_len=facts.get("tokens"),
         precision="int8" if chip.compute.supports("int8") or not chip.compute.supports("fp8") else "fp8",
@@ -223,22 +203,23 @@ def _engine(row: Mapping[str, str]) -> Question:
     )
     known = f"generation_{(chip.generation or '').replace(' ', '_')}" in constants()["profile"]["tensorrt"]
     if metric in _QUERIES:
-        value = _number(row, "value")
+        value = number(row, "value")
         return Question(metric, value, plan, "latency", "ms", 1.0, "vision engine latency", known, ("TensorRT",))
     regime = "vision engine server" if metric == _SERVER else "vision engine offline"
     inferred = ("8-bit arithmetic", f"batch {batch}")
-    devices = _number(row, "n_devices")
-    return Question(metric, _number(row, "value"), plan, "throughput", "1/s", devices, regime, known, inferred)
+    devices = number(row, "n_devices")
+    return Question(metric, number(row, "value"), plan, "throughput", "1/s", devices, regime, known, inferred)
 
 
 # --- diffusion ------------------------------------------------------------------------------------------------------------
 
 
-def denoising_plan(model: str, chip: HardwareNode, devices: int, batch: int, steps: int, **more: Any) -> Plan:
+def denoising_plan(
+    model: str, chip: HardwareNode, devices: int, batch: int, steps: int, ring: int | None = None, **more: Any
+) -> Plan:
     """Whole images of a denoiser in so many steps."""
-    ring = more.pop("ring", None)
-    work = {"model": model, "phase": "generate", "steps": steps, "batch_size": batch, "precision": "bf16", **more}
-    return _plan("inference", f"{devices}x{_key(chip)}", None, {"ring": ring}, **work)
+    work = {"phase": "generate", "steps": steps, "batch_size": batch, "precision": "bf16", **more}
+    return calibrated_plan("inference", model, f"{devices}x{key_of(chip)}", parallelism={"ring": ring}, **work)
 
 
 def settings_of(row: Mapping[str, str], *names: str) -> list[int]:
@@ -252,10 +233,10 @@ def settings_of(row: Mapping[str, str], *names: str) -> list[int]:
 def _diffusion(row: Mapping[str, str]) -> Question:
     chip, model = _chip(row), Models.get(row["model"])
     steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
-    split = {"ring": ring} if ring > 1 else {}
-    plan = denoising_plan(model.metadata.key, chip, ulysses * ring, int(_number(row, "batch")), steps, **split)
-    known = _key(chip) in MEASURED
-    return Question(row["metric"], _number(row, "value"), plan, "latency", "s", 1.0, "diffusion", known)
+    over = ring if ring > 1 else None
+    plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
+    known = key_of(chip) in MEASURED
+    return Question(row["metric"], number(row, "value"), plan, "latency", "s", 1.0, "diffusion", known)
 
 
 # --- microcontrollers -----------------------------------------------------------------------------------------------------
@@ -306,11 +287,15 @@ def _microcontroller(row: Mapping[str, str]) -> Question:
     if asked == "energy_per_sample" and target.power is None:
         raise Skipped(f"no active power is known for {target.name}")
     precision = "fp32" if "_float" in row["device"] else "int8"
-    work = {"model": model.metadata.key, "precision": precision}
-    plan = _plan("inference", f"1x{target.name}", runtime_of(row, target), **work)
-    if peak is not None:
-        plan = plan.replacing(hardware={"chip": {"peak_flops": peak}})
-    value = _number(row, "value")
+    plan = calibrated_plan(
+        "inference",
+        key_of(model),
+        f"1x{target.name}",
+        stack=runtime_of(row, target),
+        hardware={"chip": None if peak is None else {"peak_flops": peak}},
+        precision=precision,
+    )
+    value = number(row, "value")
     return Question(row["metric"], value, plan, asked, unit, 1.0, regime, target.measured, ("runtime",))
 
 
