@@ -7,6 +7,7 @@ A vocabulary, where one is given, chooses among equals (flags often leave it to 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -18,6 +19,11 @@ from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
 _GPT2_VOCABULARY = 50257
+_LATENT = {
+    "--q-lora-rank": ("q_lora_rank", None), "--kv-lora-rank": ("kv_lora_rank", 32), "--qk-head-dim": ("qk_nope_head_dim", 128),
+    "--qk-pos-emb-head-dim": ("qk_rope_head_dim", 64), "--v-head-dim": ("v_head_dim", 128),
+}  # fmt: skip
+"""Flags of latent attention, the field of each and Megatron's default."""
 
 
 def _shape(model: TransformerWorkload) -> tuple[Any, ...]:
@@ -38,9 +44,7 @@ def _shape(model: TransformerWorkload) -> tuple[Any, ...]:
 
 
 def _same(model: TransformerWorkload, wanted: TransformerWorkload) -> bool:
-    if (model.layers, model.hidden_dim, model.heads) != (wanted.layers, wanted.hidden_dim, wanted.heads):
-        return False
-    if model.structure != "decoder":
+    if not model.has_dimensions or model.layers != wanted.layers or model.structure != "decoder":
         return False
     try:
         return _shape(model) == _shape(wanted)
@@ -54,35 +58,21 @@ def model_of(parsed: Parsed, named: str | None) -> tuple[str | None, Workload | 
     if layers is None or hidden is None or heads is None:
         return named, None, []
     wanted, warnings = _made(parsed, layers, hidden, heads)
-    same = [
-        entry.metadata.key
-        for entry in Models
-        if isinstance(entry, TransformerWorkload)
-        and entry.has_dimensions
-        and _same(entry, wanted)
-        and entry.metadata.key
-    ]
+    alike = [entry for entry in Models if isinstance(entry, TransformerWorkload) and _same(entry, wanted)]
+    same = [entry.metadata.key for entry in alike if entry.metadata.key]
     if named is not None and named in same:
         return named, None, []
     size = parsed.whole("--vocab-size")
     same = [key for key in same if size is not None and Models.get(key).vocab_size == size] or same
     if same:
-        others = [key for key in same if key != same[0]]
-        if others:
-            warnings = [
-                f"The dimensions are those of {same[0]} and also of {', '.join(others[:4])}; the first was taken."
-            ]
-        else:
-            warnings = []
-        return same[0], None, warnings
+        note = f"The dimensions are those of {same[0]} and also of {', '.join(same[1:5])}; the first was taken."
+        return same[0], None, [note] if len(same) > 1 else []
     if named is not None:
         warnings.append(
             f"The dimensions are not those of {named}, which the file names; a model of the dimensions was made."
         )
-    key = f"Flags_L{layers}_H{hidden}_A{heads}" + (
-        f"_E{parsed.whole('--num-experts')}" if parsed.whole("--num-experts") else ""
-    )
-    return key, wanted, warnings
+    experts = parsed.whole("--num-experts")
+    return f"Flags_L{layers}_H{hidden}_A{heads}" + (f"_E{experts}" if experts else ""), wanted, warnings
 
 
 def _made(parsed: Parsed, layers: int, hidden: int, heads: int) -> tuple[TransformerWorkload, list[str]]:
@@ -92,7 +82,7 @@ def _made(parsed: Parsed, layers: int, hidden: int, heads: int) -> tuple[Transfo
         vocabulary = _GPT2_VOCABULARY
         warnings.append(f"No size of the vocabulary is given; {_GPT2_VOCABULARY:,} (GPT-2's) was taken.")
     gated = parsed.on("--swiglu")
-    positions = parsed.text("--position-embedding-type") or "learned_absolute"
+    learned = (parsed.text("--position-embedding-type") or "learned_absolute") == "learned_absolute"
     common: dict[str, Any] = {
         "name": f"{layers} layers of {hidden:,}",
         "layers": layers,
@@ -103,23 +93,14 @@ def _made(parsed: Parsed, layers: int, hidden: int, heads: int) -> tuple[Transfo
         "gated_ffn": gated,
         "vocab_size": vocabulary,
         "tied_embeddings": not parsed.on("--untie-embeddings-and-output-weights"),
-        "position_embeddings": (parsed.whole("--max-position-embeddings") or 0)
-        if positions == "learned_absolute"
-        else 0,
+        "position_embeddings": (parsed.whole("--max-position-embeddings") or 0) if learned else 0,
         "bias": not parsed.on("--disable-bias-linear"),
         "qkv_bias": parsed.on("--add-qkv-bias"),
         "norm": "rmsnorm" if (parsed.text("--normalization") or "").lower() == "rmsnorm" else "layernorm",
     }
     if parsed.on("--multi-latent-attention"):
-        common["mla"] = MLA(
-            q_lora_rank=parsed.whole("--q-lora-rank"),
-            kv_lora_rank=parsed.whole("--kv-lora-rank") or 32,
-            qk_nope_head_dim=parsed.whole("--qk-head-dim") or 128,
-            qk_rope_head_dim=parsed.whole("--qk-pos-emb-head-dim") or 64,
-            v_head_dim=parsed.whole("--v-head-dim") or 128,
-        )
-        common["kv_heads"] = heads
-        common["head_dim"] = None
+        latent = {field: parsed.whole(flag) or default for flag, (field, default) in _LATENT.items()}
+        common |= {"mla": MLA(**latent), "kv_heads": heads, "head_dim": None}  # type: ignore[arg-type]
     # Megatron's own default: 4 h, and two thirds of it in multiples of 64 where the layers are gated.
     width = parsed.whole("--ffn-hidden-size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
     experts = parsed.whole("--num-experts")
@@ -148,24 +129,17 @@ def _expert_layers(text: str | None, layers: int, warnings: list[str]) -> tuple[
     plain = text.strip("'\"() ").replace(" ", "").replace("(", "").replace(")", "")
     if plain.isdigit():
         return 0, max(1, int(plain))
-    pieces = [piece.split("]*") for piece in plain.split("+")]
-    if all(len(p) == 2 and p[0] in ("[0", "[1") and p[1].isdigit() for p in pieces):
-        if len(pieces) == 2 and pieces[0][0] == "[0" and pieces[1][0] == "[1":
-            return min(int(pieces[0][1]), layers), 1
-        if len(pieces) == 1 and pieces[0][0] == "[1":
-            return 0, 1
+    pattern = re.fullmatch(r"(?:\[0\]\*(\d+)\+)?\[1\]\*\d+", plain)
+    if pattern is not None:
+        return min(int(pattern[1] or 0), layers), 1
     warnings.append(f"The pattern of layers with experts {text[:60]!r} was not read; every layer was given experts.")
     return 0, 1
 
 
-def dimension_flags(model: Workload) -> list[tuple[str, str | None]]:
-    """A model's dimensions as Megatron's flags; a flag without a value is a switch."""
-    if (
-        not isinstance(model, TransformerWorkload)
-        or not model.has_dimensions
-        or model.structure != "decoder"
-        or model.csa
-    ):
+def dimension_flags(model: Workload) -> dict[str, Any]:
+    """A model's dimensions as Megatron's flags; what is None or False is not given, what is True is a switch."""
+    made = isinstance(model, TransformerWorkload) and model.has_dimensions and model.structure == "decoder"
+    if not isinstance(model, TransformerWorkload) or not made or model.csa:
         raise InputError(
             f"Megatron's GPT flags express decoders of attention and feed-forward layers, which {model.name} is not.",
             field="model",
@@ -180,16 +154,12 @@ def dimension_flags(model: Workload) -> list[tuple[str, str | None]]:
             pattern = f"([0]*{sparse.dense_layers}+[1]*{(model.layers or 0) - sparse.dense_layers})"
         elif sparse.moe_every > 1:
             pattern = str(sparse.moe_every)
-    flags = {
+    return {
         "--num-layers": model.layers,
         "--hidden-size": model.hidden_dim,
         "--num-attention-heads": model.heads,
         "--multi-latent-attention": mla is not None,
-        "--q-lora-rank": mla and mla.q_lora_rank,
-        "--kv-lora-rank": mla and mla.kv_lora_rank,
-        "--qk-head-dim": mla and mla.qk_nope_head_dim,
-        "--qk-pos-emb-head-dim": mla and mla.qk_rope_head_dim,
-        "--v-head-dim": mla and mla.v_head_dim,
+        **{flag: mla and getattr(mla, field) for flag, (field, _) in _LATENT.items()},
         "--group-query-attention": grouped,
         "--num-query-groups": model.effective_kv_heads if grouped else None,
         "--kv-channels": model.head_dim if mla is None else None,
@@ -208,6 +178,3 @@ def dimension_flags(model: Workload) -> list[tuple[str, str | None]]:
         "--untie-embeddings-and-output-weights": not model.tied_embeddings,
         "--vocab-size": model.vocab_size,
     }
-    return [
-        (flag, None if value is True else str(value)) for flag, value in flags.items() if value not in (None, False)
-    ]

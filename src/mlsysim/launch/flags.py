@@ -30,7 +30,7 @@ class Flag:
     means: str
     field: str | None = None
     own: bool = False
-    aliases: tuple[str, ...] = ()
+    aliases: Sequence[str] = ()
     values: Mapping[str, str] | None = None
 
     @property
@@ -53,24 +53,13 @@ class Table:
 
     def find(self, word: str) -> Flag | None:
         """The flag that a word is, by name or alias; dashes and underscores are the same."""
-        return self._index.get(_plain(word))
-
-    @property
-    def _index(self) -> dict[str, Flag]:
-        return _index(self.target)
-
-
-def _plain(word: str) -> str:
-    return word.replace("_", "-")
+        return _index(self.target).get(word.replace("_", "-"))
 
 
 @cache
 def _index(target: str) -> dict[str, Flag]:
-    found: dict[str, Flag] = {}
-    for flag in table(target).flags.values():
-        for name in (flag.name, *flag.aliases):
-            found[_plain(name)] = flag
-    return found
+    flags = table(target).flags.values()
+    return {name.replace("_", "-"): flag for flag in flags for name in (flag.name, *flag.aliases)}
 
 
 @cache
@@ -82,10 +71,7 @@ def _all() -> dict[str, Any]:
 def table(target: str) -> Table:
     """The flags of a target."""
     entry = _all()[target]
-    flags = {
-        name: Flag(**row | {"name": name, "aliases": tuple(row.get("aliases", ()))})
-        for name, row in entry["flags"].items()
-    }
+    flags = {name: Flag(name, **row) for name, row in entry["flags"].items()}
     said = (entry.get(part, {}) for part in ("names", "notes"))
     return Table(target, entry["source"], entry["url"], entry["checked"], flags, *said)
 
@@ -125,14 +111,14 @@ class Parsed:
         """Whether a switch is given."""
         return bool(self.values.get(name, False))
 
-    def document(self) -> dict[str, Any]:
-        """The fields of a plan that flags set as they stand."""
+    def document(self, **more: Any) -> dict[str, Any]:
+        """The fields of a plan that flags set as they stand, and more."""
         out: dict[str, Any] = {}
         for name, value in self.values.items():
             flag = self.table.flags[name]
             if flag.field is not None:
                 put(out, flag.field, _converted(flag, value))
-        return out
+        return out | more
 
     def details(self) -> dict[str, Any]:
         """Flags that no field of a plan has, and those whose value only the shell knows."""
@@ -147,9 +133,8 @@ def number(name: str, text: str, whole: bool = False) -> float:
     except ValueError:
         value = float("nan")
     if not abs(value) < 1e18 or (whole and value != int(value)):
-        raise InputError(
-            f"{name} takes a {'whole ' if whole else ''}number, got {text[:40]!r}.", field=name.lstrip("-")
-        )
+        kind = "whole number" if whole else "number"
+        raise InputError(f"{name} takes a {kind}, got {text[:40]!r}.", field=name.lstrip("-"))
     return value
 
 
@@ -205,16 +190,10 @@ def parse(words: Sequence[str], flags: Table) -> Parsed:
 def _enter(found: Parsed, flag: Flag, value: Any) -> None:
     if flag.is_detail:
         found.values[flag.name] = value
-    elif is_unresolved(value):
+    elif is_unresolved(value) or value == "auto":
         found.unresolved[flag.name] = value
-        found.warnings.append(
-            f"The value of {flag.name} is {value[:60]!r}, which only the shell knows; it was not read."
-        )
-    elif value == "auto":
-        found.unresolved[flag.name] = value
-        found.warnings.append(
-            f"The value of {flag.name} is 'auto', which the program that reads the file fills in; it was not read."
-        )
+        who = "the program that reads the file fills in" if value == "auto" else "only the shell knows"
+        found.warnings.append(f"The value of {flag.name} is {value[:60]!r}, which {who}; it was not read.")
     else:
         found.values[flag.name] = value
 
@@ -240,10 +219,10 @@ def parse_tables(document: Mapping[str, Any], flags: Table, ignored: tuple[str, 
 
 
 def _plain_value(flag: Flag, value: Any) -> Any:
-    if flag.takes == "switch" and isinstance(value, str):
-        if value.lower() in ("true", "false", "yes", "no"):
-            return value.lower() in ("true", "yes")
+    if flag.takes != "switch" or isinstance(value, bool):
         return value
-    if flag.takes == "switch" and not isinstance(value, bool) and not flag.is_detail:
+    if isinstance(value, str):
+        return {"true": True, "yes": True, "false": False, "no": False}.get(value.lower(), value)
+    if not flag.is_detail:
         raise InputError(f"{flag.name} is true or false, got {str(value)[:40]!r}.", field=flag.name)
     return value

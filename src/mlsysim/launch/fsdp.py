@@ -13,9 +13,8 @@ from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, not_expressed, reasons
-from mlsysim.launch.scripts import KEPT, comment
+from mlsysim.launch.settings import Why, comment, kept, read_yaml, settings, write_yaml
 from mlsysim.launch.shell import read_notes
-from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
@@ -40,8 +39,7 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     parsed = parse_tables(_named(documents[0]), table(NAME))
     document: dict[str, Any] = {"task": "training", **parsed.document()}
     split = document.setdefault("parallelism", {})
-    warnings = list(parsed.warnings)
-    split["zero"] = _zero(parsed, split, warnings)
+    split["zero"] = _zero(parsed)
     full = parsed.on(_FSDP + "fsdp_activation_checkpointing") or parsed.on("gradient_checkpointing")
     split["recompute"] = "full" if full else "none"
     split["overlap"] = (parsed.text(_FSDP + "fsdp_backward_prefetch") or "").upper() != "NO_PREFETCH"
@@ -53,12 +51,10 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     if micro is not None:
         split["micro_batch"] = micro
     count = parsed.whole("num_processes")
-    steps = parsed.whole("gradient_accumulation_steps")
     if micro and count:
         ranks = count // ((split.get("tp") or 1) * (split.get("cp") or 1))
-        put(document, "workload.batch_size", micro * (steps or 1) * ranks)
-    more = {"accelerators": count, "warnings": tuple(warnings)}
-    found = Reading.of(parsed, document, **more)
+        put(document, "workload.batch_size", micro * (parsed.whole("gradient_accumulation_steps") or 1) * ranks)
+    found = Reading.of(parsed, document, parsed.warnings, accelerators=count)
     return found.placed(on or notes.get("fleet"), model or notes.get("model"))
 
 
@@ -73,33 +69,29 @@ def _named(tables: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _zero(parsed: Parsed, split: dict[str, Any], warnings: list[str]) -> int:
+def _zero(parsed: Parsed) -> int:
     replicated = parsed.whole(_PARALLEL + "dp_replicate_size") or 1
     words = (parsed.text("fsdp") or "").replace(",", " ").split()
     trainer = next((w.upper() for w in words if w.upper() in _STRATEGIES), None)
     strategy = parsed.text(_FSDP + "fsdp_sharding_strategy") or trainer
     reshard = parsed.values.get(_FSDP + "fsdp_reshard_after_forward")
     if "offload" in words or parsed.values.get(_FSDP + "fsdp_offload_params") is True:
-        warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
+        parsed.warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
     if replicated > 1 or (strategy or "").startswith("HYBRID"):
-        warnings.append("The model is sharded inside replicas (HSDP); it was read as sharded over all of them.")
-    text = str(reshard).upper() if reshard is not None else strategy
-    if text in ("TRUE", "FALSE"):
-        return 3 if text == "TRUE" else 2
-    if text is None:
-        return 3
-    if text.upper() not in _STRATEGIES:
+        parsed.warnings.append("The model is sharded inside replicas (HSDP); it was read as sharded over all of them.")
+    text = str(reshard).upper() if reshard is not None else strategy or "FULL_SHARD"
+    stages = _STRATEGIES if reshard is None else {**_STRATEGIES, "TRUE": 3, "FALSE": 2}
+    if text.upper() not in stages:
         raise InputError(
             f"The sharding strategy is one of {', '.join(list(_STRATEGIES)[:5])}, got {text[:40]!r}.", field="zero"
         )
-    return _STRATEGIES[text.upper()]
+    return stages[text.upper()]
 
 
 def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
     """A configuration for ``accelerate launch --config_file FILE train.py``."""
     final = completed(plan, answer)
-    split, work, why = final.parallelism, final.workload, reasons(final, answer)
-    zero = split.zero or 0
+    split, work, zero = final.parallelism, final.workload, final.parallelism.zero or 0
     if work.precision not in ("bf16", "fp16", "fp8", "fp32"):
         raise InputError(
             f"Accelerate has bf16, fp16, fp8 and no; it has no value for {work.precision}.", field="precision"
@@ -116,32 +108,27 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
         gaps.append("parallelism.recompute = selective (FSDP's checkpointing is full or none; none was written)")
     if split.overlap is False:
         gaps.append("parallelism.overlap = false (FSDP2 always gathers ahead)")
-    how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {split.micro_batch or 1}, gradient_accumulation_steps {max(1, (work.batch_size or 1) // (split.dp or 1) // (split.micro_batch or 1))}"
-    inner: dict[str, Any] = {
-        "fsdp_version": Why(2, "fully_shard of PyTorch"),
-        "fsdp_reshard_after_forward": Why(zero == 3, why["parallelism.zero"]),
-        "fsdp_auto_wrap_policy": Why("TRANSFORMER_BASED_WRAP", "a layer is a unit of sharding"),
-        "fsdp_activation_checkpointing": Why(split.recompute == "full", why["parallelism.recompute"]),
+    micro, tp, cp = split.micro_batch or 1, split.tp or 1, split.cp or 1
+    steps = max(1, (work.batch_size or 1) // (split.dp or 1) // micro)
+    how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {micro}, gradient_accumulation_steps {steps}"
+    wide = tp > 1 or cp > 1
+    rows: dict[str, tuple[Any, str]] = {
+        "compute_environment": ("LOCAL_MACHINE", ""),
+        "distributed_type": ("FSDP", ""),
+        "mixed_precision": ("no" if work.precision == "fp32" else work.precision, "workload.precision"),
+        "num_machines": (fleet.count, "accelerators"),
+        "num_processes": (fleet.total_accelerators, "parallelism.dp"),
+        _FSDP + "fsdp_version": (2, "fully_shard of PyTorch"),
+        _FSDP + "fsdp_reshard_after_forward": (zero == 3, "parallelism.zero"),
+        _FSDP + "fsdp_auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "a layer is a unit of sharding"),
+        _FSDP + "fsdp_activation_checkpointing": (split.recompute == "full", "parallelism.recompute"),
+        _PARALLEL + "dp_shard_size": (split.dp or 1 if wide else None, "parallelism.dp"),
+        _PARALLEL + "tp_size": (tp if wide else None, "parallelism.tp"),
+        _PARALLEL + "cp_size": (cp if wide else None, "parallelism.cp"),
     }
-    out: dict[str, Any] = {
-        "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "FSDP",
-        "mixed_precision": Why("no" if work.precision == "fp32" else work.precision, why["workload.precision"]),
-        "num_machines": Why(fleet.count, why["accelerators"]),
-        "num_processes": Why(fleet.total_accelerators, why["parallelism.dp"]),
-        "fsdp_config": inner,
-    }
-    if (split.tp or 1) > 1 or (split.cp or 1) > 1:
-        prefix = _PARALLEL.split(".")[1]
-        out["parallelism_config"] = {
-            f"{prefix}dp_shard_size": Why(split.dp or 1, why["parallelism.dp"]),
-            f"{prefix}tp_size": Why(split.tp or 1, why["parallelism.tp"]),
-            f"{prefix}cp_size": Why(split.cp or 1, why["parallelism.cp"]),
-        }
-    for path, value in (details or {}).items():
-        section, _, key = path.rpartition(".")
-        place = out.setdefault(section, {}) if section else out
-        if path in table(NAME).flags and key not in place:
-            place[key] = Why(value, KEPT)
+    made = settings(rows, reasons(final, answer))
+    out: dict[str, Any] = {}
+    for flag, value, reason in (*made, *kept(details, made, table(NAME).flags)):
+        put(out, flag, Why(value, reason))
     top = comment(header(final, answer, "Accelerate configuration for FSDP", gaps, how))
     return "\n".join([*top, *write_yaml(out)]) + "\n"

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.registry import Hardware
 from mlsysim.launch import megatron, torchtitan
+from mlsysim.launch.engines import VLLM, SGLang, TensorRTLLM
 from mlsysim.launch.flags import parse, table, tables_with
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.scripts import Setting, array
-from mlsysim.launch.serving import Server
-from mlsysim.launch.sglang import SGLang
+from mlsysim.launch.serving import Server, ranks_of
 from mlsysim.launch.shell import Script
-from mlsysim.launch.tensorrt_llm import TensorRTLLM
-from mlsysim.launch.vllm import VLLM
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
 _OWN: dict[str, type[Server]] = {"vllm": VLLM, "sglang": SGLang, "tensorrt_llm": TensorRTLLM}
 SERVERS: dict[str, Server] = {name: _OWN.get(name, Server)(name) for name in tables_with("command")}
-TRAINERS = ("megatron", "torchtitan")
+TRAINERS: dict[str, Any] = {"megatron": megatron, "torchtitan": torchtitan}
 EVERY = tuple(dict.fromkeys((*megatron.FIELDS, *(field for server in SERVERS.values() for field in server.FIELDS))))
 """Fields of a plan that one of the commands expresses."""
-_CONFIG = "torchtitan.toml"
 
 
 def chosen(plan: Plan, answer: Answer, command: str | None) -> str:
@@ -32,7 +28,7 @@ def chosen(plan: Plan, answer: Answer, command: str | None) -> str:
         raise InputError(
             "A plan of one pass has nothing to launch; give it serving traffic or a training task.", field="task"
         )
-    known: tuple[str, ...] = TRAINERS if answer.task == "training" else tuple(SERVERS)
+    known: tuple[str, ...] = tuple(TRAINERS) if answer.task == "training" else tuple(SERVERS)
     if command is not None:
         name = {"trtllm": "tensorrt_llm"}.get(command, command)
         if name not in known:
@@ -47,27 +43,32 @@ def chosen(plan: Plan, answer: Answer, command: str | None) -> str:
     return "sglang" if engine.startswith("sglang") else "tensorrt_llm" if engine.startswith("t") else "vllm"
 
 
-def width_of(plan: Plan) -> int:
-    """Accelerators of a replica."""
-    split = plan.parallelism
-    tp = split.tp or 1
-    return tp * (split.pp or 1) * max(1, (split.ep or 1) // tp)
+def width_of(plan: Plan, per_node: int, because: str) -> int:
+    """Accelerators of a replica, which a node must have."""
+    width = ranks_of(plan.parallelism.tp, plan.parallelism.pp, plan.parallelism.ep)
+    if width > per_node:
+        raise InputError(
+            f"A replica takes {width} accelerators and a node has {per_node}; {because}, so choose a smaller replica.",
+            field="tp",
+        )
+    return width
 
 
-def train_lines(
-    name: str, plan: Plan, answer: Answer, details: Mapping[str, Any] | None, launcher: list[Setting], before: str = ""
-) -> tuple[list[str], list[str]]:
-    """Lines that train on every node, and what they cannot say."""
-    lines = [*array("LAUNCH_ARGS", launcher), ""]
-    start = f'{before}torchrun "${{LAUNCH_ARGS[@]}}"'
-    if name == "megatron":
-        lines = ["export CUDA_DEVICE_MAX_CONNECTIONS=1", "", *lines]
-        lines += [*array("TRAINING_ARGS", megatron.arguments(plan, answer, details)), ""]
-        lines.append(f'{start} pretrain_gpt.py "${{TRAINING_ARGS[@]}}"')
-        return lines, megatron.gaps_of(plan)
-    body, gaps = torchtitan.body(plan, answer, details)
-    lines += [f"cat > {_CONFIG} <<'EOF'", *body, "EOF", "", f"{start} -m torchtitan.train --job.config_file {_CONFIG}"]
-    return lines, gaps
+def chip_named(word: str | None) -> str | None:
+    """The zoo's key for a chip that a directive or a label names."""
+    return Hardware.key_of(word) if word is not None and word in Hardware else None
+
+
+def spread(found: Reading, copies: int, each: int | None) -> tuple[dict[str, Any], int | None]:
+    """The document and the accelerators of a command that runs on so many nodes, or in so many pods, of so many accelerators."""
+    document, count = dict(found.document), found.accelerators
+    if document.get("task") == "serving":
+        traffic = document["serving"] = dict(document["serving"])
+        traffic["replicas"] = (traffic.get("replicas") or 1) * copies
+        if traffic.get("concurrency"):
+            traffic["concurrency"] *= copies
+        return document, (each or count or 1) * copies
+    return document, count if count is not None or each is None else each * copies
 
 
 def read_inside(script: Script, what: str) -> Reading:

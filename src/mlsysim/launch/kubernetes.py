@@ -11,16 +11,14 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.hardware.registry import Hardware
+from mlsysim.errors import InputError
 from mlsysim.launch.flags import table
-from mlsysim.launch.inside import EVERY, SERVERS, chosen, read_inside, train_lines, width_of
+from mlsysim.launch.inside import EVERY, SERVERS, TRAINERS, chip_named, chosen, read_inside, spread, width_of
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
-from mlsysim.launch.scripts import Setting, comment
-from mlsysim.launch.serving import cap_of
+from mlsysim.launch.serving import cap_of, rounded, traffic_of
+from mlsysim.launch.settings import Why, comment, read_yaml, write_yaml
 from mlsysim.launch.shell import Script, read_notes, read_script
-from mlsysim.launch.yaml_text import Why, read_yaml, write_yaml
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
@@ -38,14 +36,15 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     documents = [d for d in read_yaml(text, "The manifest") if isinstance(d, dict) and d.get("kind")]
     notes = read_notes(text)
     for document in documents:
-        pod = _pod(document)
-        for container in _list(pod.get("containers")) if pod else []:
-            script = _script(container)
+        spec = _table(document.get("spec"))
+        pod = spec if document.get("kind") == "Pod" else _table(_table(spec.get("template")).get("spec"))
+        containers = _list(pod.get("containers"))
+        for container in containers:
+            script, gpus = _script(container), _accelerators(container)
             script.notes.update(notes)
-            gpus = _accelerators(container)
-            if not script.commands or (gpus is None and len(_list(pod.get("containers"))) > 1):
-                continue
-            return _reading(document, pod, container, script, gpus).placed(on or notes.get("fleet"), model)
+            if script.commands and (gpus is not None or len(containers) == 1):
+                found = _reading(str(document["kind"]), spec, _table(pod.get("nodeSelector")), script, gpus)
+                return found.placed(on or notes.get("fleet"), model)
     raise InputError("The manifest has no Deployment, Job or Pod whose container has a command.")
 
 
@@ -57,26 +56,17 @@ def _list(value: Any) -> list[Any]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _pod(document: dict[str, Any]) -> dict[str, Any]:
-    spec = _table(document.get("spec"))
-    return spec if document.get("kind") == "Pod" else _table(_table(spec.get("template")).get("spec"))
-
-
 def _script(container: dict[str, Any]) -> Script:
     """The container's command; of ``bash -c TEXT`` the text."""
-    words = [
-        str(w) for part in ("command", "args") for w in (container.get(part) or []) if isinstance(w, (str, int, float))
-    ]
+    given = [word for part in ("command", "args") for word in (container.get(part) or [])]
+    words = [str(word) for word in given if isinstance(word, (str, int, float))]
     image = str(container.get("image") or "")
     if image.split(":")[0].endswith("vllm/vllm-openai") and words[:1] and words[0].startswith("-"):
         # That image's own command is the server.
         words = [image, *words]
-    shell = (
-        words[:1]
-        and words[0].rsplit("/", 1)[-1] in ("bash", "sh")
-        and any(w.startswith("-") and w.endswith("c") for w in words[1:-1])
-    )
-    text = words[-1] if shell else shlex.join(words)
+    shell = words[:1] and words[0].rsplit("/", 1)[-1] in ("bash", "sh")
+    spoken = shell and any(word.startswith("-") and word.endswith("c") for word in words[1:-1])
+    text = words[-1] if spoken else shlex.join(words)
     for entry in reversed(_list(container.get("env"))):
         name, value = entry.get("name"), entry.get("value")
         if isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w*", name) and isinstance(value, (str, int, float)):
@@ -94,62 +84,34 @@ def _accelerators(container: dict[str, Any]) -> int | None:
     return None
 
 
-def _reading(
-    document: dict[str, Any], pod: dict[str, Any], container: dict[str, Any], script: Script, gpus: int | None
-) -> Reading:
-    spec = _table(document.get("spec"))
+def _reading(kind: str, spec: dict[str, Any], selector: dict[str, Any], script: Script, gpus: int | None) -> Reading:
     found = read_inside(script, "The manifest")
-    plan = dict(found.document)
-    kind = document.get("kind")
-    pods = spec.get("replicas") if kind in _COPIED else spec.get("parallelism")
-    pods = pods if isinstance(pods, int) and pods > 0 else 1
-    count = found.accelerators
-    if plan.get("task") == "serving":
-        traffic = dict(plan["serving"])
-        traffic["replicas"] = (traffic.get("replicas") or 1) * pods
-        if traffic.get("concurrency"):
-            traffic["concurrency"] *= pods
-        plan["serving"] = traffic
-        count = (gpus or count or 1) * pods
-    elif count is None and gpus is not None:
-        count = gpus * pods
-    chip = _chip(_table(pod.get("nodeSelector")))
+    pods = spec.get("replicas" if kind in _COPIED else "parallelism")
+    plan, count = spread(found, pods if isinstance(pods, int) and pods > 0 else 1, gpus)
+    chip = _chip(selector)
     if chip is not None and count is not None:
         plan["hardware"] = {"on": f"{count}x{chip}"}
     known = {key.split(".")[-1] for key in table(NAME).flags if key.startswith("spec.")}
-    unread = [f"spec.{key}" for key in spec if key not in known]
     warnings = list(found.warnings)
     needed = (found.accelerators or 0) if plan.get("task") == "serving" else 0
     if gpus is not None and needed > gpus:
         warnings.append(f"The command uses {needed} accelerators and the container asks for {gpus}.")
-    return found.model_copy(
-        update={
-            "target": NAME,
-            "document": plan,
-            "accelerators": count,
-            "warnings": tuple(warnings),
-            "unread": (*unread, *found.unread),
-        }
-    )
+    update = {
+        "target": NAME,
+        "document": plan,
+        "accelerators": count,
+        "warnings": tuple(warnings),
+        "unread": (*(f"spec.{key}" for key in spec if key not in known), *found.unread),
+    }
+    return found.model_copy(update=update)
 
 
 def _chip(selector: dict[str, Any]) -> str | None:
     """The chip of a node label such as NVIDIA-H100-80GB-HBM3."""
-    label = next(
-        (
-            str(v)
-            for k, v in selector.items()
-            if str(k).endswith(("gpu.product", "gke-accelerator", "gpu.product-name"))
-        ),
-        "",
-    )
-    for word in re.split(r"[-_ ]", label):
-        if any(ch.isdigit() for ch in word) and not word.lower().endswith("gb"):
-            try:
-                return Hardware.key_of(word)
-            except UnknownNameError:
-                continue
-    return None
+    endings = ("gpu.product", "gke-accelerator", "gpu.product-name")
+    label = next((str(value) for key, value in selector.items() if str(key).endswith(endings)), "")
+    words = [word for word in re.split(r"[-_ ]", label) if re.search(r"\d", word) and not word.lower().endswith("gb")]
+    return next((chip_named(word) for word in words if chip_named(word) is not None), None)
 
 
 def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None, command: str | None = None) -> str:
@@ -167,18 +129,10 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None, 
     kept = {key: value for key, value in (details or {}).items() if key.startswith("-")}
     make = _job if answer.task == "training" else _deployment
     documents, gaps = make(name, final, answer, kept, fleet, resource)
-    lines = comment(
-        header(
-            final,
-            answer,
-            f"Kubernetes manifest with {name}",
-            gaps,
-            "Set the image, and select nodes of " + fleet.node.accelerator.name,
-        )
-    )
-    for i, document in enumerate(documents):
-        lines += [*(["---"] if i else []), *write_yaml(document)]
-    return "\n".join(lines) + "\n"
+    how = "Set the image, and select nodes of " + fleet.node.accelerator.name
+    lines = comment(header(final, answer, f"Kubernetes manifest with {name}", gaps, how))
+    texts = ["\n".join(write_yaml(document)) for document in documents]
+    return "\n".join([*lines, "\n---\n".join(texts)]) + "\n"
 
 
 def _label(plan: Plan) -> str:
@@ -198,20 +152,11 @@ def _container(name: str, script: list[str], resource: str, count: int, why: str
 def _deployment(
     name: str, plan: Plan, answer: Answer, details: Mapping[str, Any], fleet: Any, resource: str
 ) -> tuple[list[Any], list[str]]:
-    traffic, why = plan.serving, reasons(plan, answer)
-    assert traffic is not None
-    width, per_node = width_of(plan), fleet.node.accelerators_per_node
-    if width > per_node:
-        raise InputError(
-            f"A replica takes {width} accelerators and a node has {per_node}; a pod of a Deployment runs on one node, so choose a smaller replica.",
-            field="tp",
-        )
-    cap = cap_of(plan)
+    why, cap, replicas = reasons(plan, answer), cap_of(plan), traffic_of(plan).replicas or 1
+    width = width_of(plan, fleet.node.accelerators_per_node, "a pod of a Deployment runs on one node")
     one = plan.replacing(serving={"replicas": 1, "concurrency": cap})
     script, gaps = SERVERS[name].lines(one, answer, details, False)
-    replicas = traffic.replicas or 1
-    if cap is not None and cap * replicas != traffic.concurrency:
-        gaps.append(f"serving.concurrency = {traffic.concurrency} (rounded up to {cap} a replica)")
+    gaps += rounded(plan, cap, replicas, "replica")
     label = {"app": _label(plan)}
     pod = {"containers": [_container(name, script, resource, width, f"a replica: {why['parallelism.tp']}")]}
     spec = {
@@ -227,14 +172,8 @@ def _job(
 ) -> tuple[list[Any], list[str]]:
     why = reasons(plan, answer)
     label, nodes, per_node = _label(plan), fleet.count, fleet.node.accelerators_per_node
-    launcher = [
-        Setting("--nproc-per-node", str(per_node), why["accelerators"]),
-        Setting("--nnodes", str(nodes), why["parallelism.dp"]),
-        Setting("--node-rank", "$JOB_COMPLETION_INDEX"),
-        Setting("--master-addr", f"{label}-0.{label}"),
-        Setting("--master-port", "29500"),
-    ]
-    script, gaps = train_lines(name, plan, answer, details, launcher)
+    others = {"--node-rank": "$JOB_COMPLETION_INDEX", "--master-addr": f"{label}-0.{label}", "--master-port": "29500"}
+    script, gaps = TRAINERS[name].lines(plan, answer, details, others)
     pod = {
         "subdomain": Why(label, "pods are found as NAME-INDEX.NAME"),
         "restartPolicy": "Never",

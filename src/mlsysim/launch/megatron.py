@@ -15,7 +15,7 @@ from mlsysim.launch.flags import Parsed, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
-from mlsysim.launch.scripts import Setting, array, comment, details_of
+from mlsysim.launch.settings import Setting, array, comment, kept_flags, settings
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
@@ -25,8 +25,8 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 NAME = "megatron"
 FIELDS = TRAINING
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
-_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
-_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_SHARDING = ("no_shard", "optim", "optim_grads", "optim_grads_params")
+_OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 _SCRIPTS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_hybrid.py", "pretrain_llama.py", "train_gpt.py")
 _MARKS = ("--tensor-model-parallel-size", "--num-layers", "--micro-batch-size", "--pipeline-model-parallel-size")
 
@@ -38,33 +38,31 @@ def claims(words: list[str]) -> bool:
 
 def world(words: list[str]) -> tuple[int | None, int]:
     """Processes of a launcher, and the index of the first word after the launcher and its script."""
-    start = next((i for i, word in enumerate(words) if word.endswith((".py",))), None)
-    if start is None:
-        start = next((i for i, word in enumerate(words) if word in ("torchtitan.train",)), -1)
-    before = words[: max(start, 0)]
-    launcher = next(
-        (
-            i
-            for i, word in enumerate(before)
-            if word.rsplit("/", 1)[-1] == "torchrun" or word.endswith("torch.distributed.run")
-        ),
-        None,
-    )
-    if launcher is None:
-        return None, start + 1
-    parsed = parse(before[launcher + 1 :], table("torchrun"))
-    nodes, each = parsed.text("--nnodes"), parsed.text("--nproc-per-node")
-    if each is None or not each.isdigit() or (nodes is not None and not nodes.isdigit()):
-        return None, start + 1
-    return int(each) * int(nodes or 1), start + 1
+    ends = [i for i, word in enumerate(words) if word.endswith(".py")]
+    start = (ends or [i for i, word in enumerate(words) if word == "torchtitan.train"] or [-1])[0]
+    for i, word in enumerate(words[: max(start, 0)]):
+        if word.rsplit("/", 1)[-1] == "torchrun" or word.endswith("torch.distributed.run"):
+            parsed = parse(words[i + 1 : start], table("torchrun"))
+            nodes, each = parsed.text("--nnodes") or "1", parsed.text("--nproc-per-node") or ""
+            return int(each) * int(nodes) if each.isdigit() and nodes.isdigit() else None, start + 1
+    return None, start + 1
+
+
+def launcher(plan: Plan, why: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+    """The array of torchrun's arguments."""
+    fleet = find_fleets(plan.hardware).one
+    rows: dict[str, tuple[Any, str]] = {
+        "--nproc-per-node": (fleet.node.accelerators_per_node, "accelerators"),
+        "--nnodes": (fleet.count, "parallelism.dp"),
+        **{flag: (value, "") for flag, value in others.items()},
+    }
+    return [*array("LAUNCH_ARGS", settings(rows, why)), ""]
 
 
 def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
     """What a script or a list of arguments says."""
     script = read_script(text)
-    words = next((command for command in reversed(script.commands) if claims(command)), None)
-    if words is None:
-        words = next((w for w in script.arrays.values() if claims(w)), None)
+    words = next((words for words in [*reversed(script.commands), *script.arrays.values()] if claims(words)), None)
     if words is None:
         raise InputError("The text has no command of Megatron-LM: no pretrain_gpt.py and none of its arguments.")
     return read_command(words, script).placed(on or script.notes.get("fleet"), model)
@@ -74,13 +72,10 @@ def read_command(words: list[str], script: Script) -> Reading:
     """What one command says."""
     processes, start = world(words)
     parsed = parse(words[start:], table(NAME))
-    document = parsed.document()
-    document["task"] = "training"
-    warnings = [*script.warnings, *parsed.warnings]
+    document = parsed.document(task="training")
     split = document.setdefault("parallelism", {})
-    named = _named(parsed, script)
-    key, made, notes = model_of(parsed, named)
-    warnings += notes
+    key, made, notes = model_of(parsed, _named(parsed, script))
+    warnings = [*script.warnings, *parsed.warnings, *notes]
     if key is not None:
         put(document, "workload.model", key)
     layers = parsed.whole("--num-layers")
@@ -106,8 +101,7 @@ def read_command(words: list[str], script: Script) -> Reading:
     if parsed.text("--optimizer") is not None:
         put(document, "workload.optimizer", parsed.text("--optimizer"))
     steps = _tokens(parsed, document, warnings)
-    more = {"accelerators": processes, "warnings": tuple(warnings), "workload": made, "steps": steps}
-    return Reading.of(parsed, document, **more)
+    return Reading.of(parsed, document, warnings, accelerators=processes, workload=made, steps=steps)
 
 
 def _named(parsed: Parsed, script: Script) -> str | None:
@@ -122,15 +116,13 @@ def _named(parsed: Parsed, script: Script) -> str | None:
 
 
 def _zero(parsed: Parsed) -> int:
-    if parsed.on("--use-megatron-fsdp"):
-        strategy = parsed.text("--data-parallel-sharding-strategy") or "no_shard"
-        if strategy not in _STAGES:
-            raise InputError(
-                f"--data-parallel-sharding-strategy is one of {', '.join(_STAGES)}, got {strategy[:40]!r}.",
-                field="zero",
-            )
-        return _STAGES[strategy]
-    return 1 if parsed.on("--use-distributed-optimizer") else 0
+    if not parsed.on("--use-megatron-fsdp"):
+        return int(parsed.on("--use-distributed-optimizer"))
+    strategy = parsed.text("--data-parallel-sharding-strategy") or "no_shard"
+    if strategy not in _SHARDING:
+        known = ", ".join(_SHARDING)
+        raise InputError(f"--data-parallel-sharding-strategy is one of {known}, got {strategy[:40]!r}.", field="zero")
+    return _SHARDING.index(strategy)
 
 
 def _recompute(parsed: Parsed) -> str:
@@ -169,94 +161,69 @@ def arguments(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = No
             f"Megatron-LM trains in {', '.join(PRECISIONS)}; it has no flag for {work.precision}.", field="precision"
         )
     model = workload_of(work)
-    out = [Setting("--use-mcore-models")]
-    for i, (flag, value) in enumerate(dimension_flags(model)):
-        out.append(Setting(flag, value, f"dimensions of {model.name}" if i == 0 else ""))
-
-    def add(flag: str, value: Any, reason: str = "") -> None:
-        out.append(Setting(flag, None if value is None else str(value), reason))
-
-    add("--seq-length", work.seq_len, why.get("workload.seq_len", ""))
-    if not getattr(model, "position_embeddings", 0):
-        add("--max-position-embeddings", work.seq_len)
-    add("--tensor-model-parallel-size", split.tp or 1, why["parallelism.tp"])
-    if (split.tp or 1) > 1 and split.sequence_parallel:
-        add("--sequence-parallel", None, why["parallelism.sequence_parallel"])
-    add("--pipeline-model-parallel-size", split.pp or 1, why["parallelism.pp"])
-    if (split.virtual_stages or 1) > 1:
-        add("--num-virtual-stages-per-pipeline-rank", split.virtual_stages, why["parallelism.virtual_stages"])
-    if (split.cp or 1) > 1:
-        add("--context-parallel-size", split.cp, why["parallelism.cp"])
-    if hasattr(model, "experts"):
-        add("--expert-model-parallel-size", split.ep or 1, why["parallelism.ep"])
-    add("--micro-batch-size", split.micro_batch or 1, why["parallelism.micro_batch"])
-    add("--global-batch-size", work.batch_size, why["workload.batch_size"])
-    zero = split.zero or 0
-    if zero:
-        add("--use-distributed-optimizer", None, why["parallelism.zero"])
-    if zero > 1:
-        add("--use-megatron-fsdp", None)
-        add("--data-parallel-sharding-strategy", _SHARDING[zero])
-        add("--no-gradient-accumulation-fusion", None, "Megatron-FSDP needs it")
-    if split.overlap:
-        add("--overlap-grad-reduce", None, why["parallelism.overlap"])
-        if zero:
-            add("--overlap-param-gather", None)
-    if split.recompute in ("selective", "full"):
-        add("--recompute-granularity", split.recompute, why["parallelism.recompute"])
-        if split.recompute == "full":
-            add("--recompute-method", "uniform")
-            add("--recompute-num-layers", 1)
-    if work.precision in ("bf16", "fp8"):
-        add("--bf16", None, why["workload.precision"])
-    elif work.precision == "fp16":
-        add("--fp16", None, why["workload.precision"])
-    if work.precision == "fp8":
-        add("--fp8-format", "hybrid", "matrix products in FP8: E4M3 forward, E5M2 backward")
-    if work.optimizer is not None:
-        add("--optimizer", _optimizer(work.optimizer), why["workload.optimizer"])
-    if work.tokens is not None and work.seq_len:
-        samples = max(1, round(work.tokens / work.seq_len))
-        add(
-            "--train-samples",
-            samples,
-            f"{why['workload.tokens']} in sequences of {work.seq_len:,}, to the nearest sequence",
+    sized = {flag: value for flag, value in dimension_flags(model).items() if value not in (None, False)}
+    if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
+        raise InputError(
+            f"Megatron-LM's --optimizer is adam or sgd; it has none for {work.optimizer[:40]!r}.", field="optimizer"
         )
-    if not any(name in (details or {}) for name in ("--tokenizer-type", "--tokenizer-model")):
-        name, known = checkpoint_of(work.model)
-        if known:
-            add("--tokenizer-type", "HuggingFaceTokenizer", "the tokenizer that the model was published with")
-            add("--tokenizer-model", name)
-    return [*out, *details_of(details, (s.flag for s in out))]
+    tp, virtual, cp, zero = split.tp or 1, split.virtual_stages or 1, split.cp or 1, split.zero or 0
+    recompute = split.recompute if split.recompute in ("selective", "full") else None
+    samples = max(1, round(work.tokens / work.seq_len)) if work.tokens is not None and work.seq_len else None
+    counted = f"{why.get('workload.tokens')} in sequences of {work.seq_len or 0:,}, to the nearest sequence"
+    rows: dict[str, tuple[Any, str]] = {
+        "--use-mcore-models": (True, ""),
+        **{flag: (value, "" if i else f"dimensions of {model.name}") for i, (flag, value) in enumerate(sized.items())},
+        "--seq-length": (work.seq_len, "workload.seq_len"),
+        "--max-position-embeddings": (sized.get("--max-position-embeddings", work.seq_len), ""),
+        "--tensor-model-parallel-size": (tp, "parallelism.tp"),
+        "--sequence-parallel": (tp > 1 and bool(split.sequence_parallel), "parallelism.sequence_parallel"),
+        "--pipeline-model-parallel-size": (split.pp or 1, "parallelism.pp"),
+        "--num-virtual-stages-per-pipeline-rank": (virtual if virtual > 1 else None, "parallelism.virtual_stages"),
+        "--context-parallel-size": (cp if cp > 1 else None, "parallelism.cp"),
+        "--expert-model-parallel-size": (split.ep or 1 if hasattr(model, "experts") else None, "parallelism.ep"),
+        "--micro-batch-size": (split.micro_batch or 1, "parallelism.micro_batch"),
+        "--global-batch-size": (work.batch_size, "workload.batch_size"),
+        "--use-distributed-optimizer": (zero > 0, "parallelism.zero"),
+        "--use-megatron-fsdp": (zero > 1, ""),
+        "--data-parallel-sharding-strategy": (_SHARDING[zero] if zero > 1 else None, ""),
+        "--no-gradient-accumulation-fusion": (zero > 1, "Megatron-FSDP needs it"),
+        "--overlap-grad-reduce": (bool(split.overlap), "parallelism.overlap"),
+        "--overlap-param-gather": (bool(split.overlap) and zero > 0, ""),
+        "--recompute-granularity": (recompute, "parallelism.recompute"),
+        "--recompute-method": ("uniform" if recompute == "full" else None, ""),
+        "--recompute-num-layers": (1 if recompute == "full" else None, ""),
+        "--bf16": (work.precision in ("bf16", "fp8"), "workload.precision"),
+        "--fp16": (work.precision == "fp16", "workload.precision"),
+        "--fp8-format": ("hybrid" if work.precision == "fp8" else None, "matrix products in FP8: E4M3 forward, E5M2 backward"),
+        "--optimizer": (None if work.optimizer is None else _OPTIMIZERS[work.optimizer.lower()], "workload.optimizer"),
+        "--train-samples": (samples, counted),
+    }  # fmt: skip
+    name, known = checkpoint_of(work.model)
+    if known and not {"--tokenizer-type", "--tokenizer-model"} & set(details or {}):
+        rows["--tokenizer-type"] = ("HuggingFaceTokenizer", "the tokenizer that the model was published with")
+        rows["--tokenizer-model"] = (name, "")
+    out = settings(rows, why)
+    return [*out, *kept_flags(details, out)]
 
 
-def _optimizer(name: str) -> str:
-    plain = name.lower()
-    if plain in ("adam", "adamw"):
-        return "adam"
-    if plain == "sgd":
-        return "sgd"
-    raise InputError(f"Megatron-LM's --optimizer is adam or sgd; it has none for {name[:40]!r}.", field="optimizer")
+def lines(
+    plan: Plan, answer: Answer, details: Mapping[str, Any] | None, others: Mapping[str, str], before: str = ""
+) -> tuple[list[str], list[str]]:
+    """Lines that train a completed plan on every node, and what they cannot say."""
+    out = ["export CUDA_DEVICE_MAX_CONNECTIONS=1", "", *launcher(plan, reasons(plan, answer), others)]
+    out += [*array("TRAINING_ARGS", arguments(plan, answer, details)), ""]
+    out.append(f'{before}torchrun "${{LAUNCH_ARGS[@]}}" pretrain_gpt.py "${{TRAINING_ARGS[@]}}"')
+    return out, gaps_of(plan)
 
 
 def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
     """A script that starts the plan on every node; set MASTER_ADDR and NODE_RANK on each."""
     final = completed(plan, answer)
-    fleet = find_fleets(final.hardware).one
-    why = reasons(final, answer)
     how = "Run it on every node with MASTER_ADDR and NODE_RANK set; add data, learning rate and checkpoints."
-    lines = ["#!/bin/bash", *comment(header(final, answer, "Megatron-LM arguments", gaps_of(final), how)), ""]
-    lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1", ""]
-    launcher = [
-        Setting("--nproc-per-node", str(fleet.node.accelerators_per_node), why["accelerators"]),
-        Setting("--nnodes", str(fleet.count), why["parallelism.dp"]),
-        Setting("--node-rank", "$NODE_RANK"),
-        Setting("--master-addr", "$MASTER_ADDR"),
-        Setting("--master-port", "6000"),
-    ]
-    lines += [*array("LAUNCH_ARGS", launcher), "", *array("TRAINING_ARGS", arguments(final, answer, details)), ""]
-    lines.append('torchrun "${LAUNCH_ARGS[@]}" pretrain_gpt.py "${TRAINING_ARGS[@]}"')
-    return "\n".join(lines) + "\n"
+    others = {"--node-rank": "$NODE_RANK", "--master-addr": "$MASTER_ADDR", "--master-port": "6000"}
+    body, gaps = lines(final, answer, details, others)
+    top = comment(header(final, answer, "Megatron-LM arguments", gaps, how))
+    return "\n".join(["#!/bin/bash", *top, "", *body]) + "\n"
 
 
 def gaps_of(plan: Plan) -> list[str]:

@@ -7,6 +7,7 @@ are known; until then asking it for its plan raises with what to say.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import Field
@@ -42,12 +43,13 @@ class Reading(Record):
     inner: str | None = Field(default=None, description="target of the command in a Slurm script or a manifest")
 
     @classmethod
-    def of(cls, parsed: Parsed, document: dict[str, Any], **more: Any) -> Reading:
+    def of(cls, parsed: Parsed, document: dict[str, Any], warnings: Iterable[str], **more: Any) -> Reading:
         """What the parsed flags of a target say."""
         alone = {flag.field: flag.name for flag in parsed.table.flags.values() if flag.field}
         return cls(
             target=parsed.table.target,
             document=document,
+            warnings=tuple(warnings),
             unread=tuple(parsed.unread),
             details=parsed.details(),
             flags={**alone, **parsed.table.names, **more.pop("flags", {})},

@@ -18,6 +18,11 @@ TRAINING = (
 )  # fmt: skip
 """Fields of a training plan that a trainer's flags can express."""
 _SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_size")
+NEUTRAL: dict[str, Any] = {
+    **dict.fromkeys([f"parallelism.{name}" for name in ("tp", "pp", "cp", "ep", "virtual_stages")], 1),
+    "parallelism.zero": 0, "parallelism.recompute": "none", "parallelism.overlap": True, "serving.replicas": 1,
+}  # fmt: skip
+"""What saying nothing of a field means."""
 
 
 def completed(plan: Plan, answer: Answer) -> Plan:
@@ -28,15 +33,9 @@ def completed(plan: Plan, answer: Answer) -> Plan:
         update["workload"] = {"precision": answer.assumptions.get("precision", "bf16")}
     if answer.task == "training":
         split = final.parallelism
-        update["parallelism"] = {
-            # Stacks split norms and dropouts over the tensor group unless the plan says otherwise.
-            "sequence_parallel": split.sequence_parallel
-            if split.sequence_parallel is not None
-            else (split.tp or 1) > 1,
-            "overlap": True if split.overlap is None else split.overlap,
-        }
-        if (split.tp or 1) == 1:
-            update["parallelism"]["sequence_parallel"] = None
+        # Stacks split norms and dropouts over the tensor group unless the plan says otherwise.
+        norms = split.sequence_parallel is not False if (split.tp or 1) > 1 else None
+        update["parallelism"] = {"sequence_parallel": norms, "overlap": split.overlap is not False}
     elif answer.task == "serving" and final.serving is not None and final.serving.qps is not None:
         update["serving"] = {"qps": None, "concurrency": answer.layout["concurrency"]}
     return final.replacing(**update)
@@ -44,10 +43,9 @@ def completed(plan: Plan, answer: Answer) -> Plan:
 
 def fleet_text(plan: Plan) -> str:
     """The fleet in one string."""
-    if plan.hardware.on is not None:
-        return plan.hardware.on + (
-            f"@{plan.hardware.fabric}" if plan.hardware.fabric and "@" not in plan.hardware.on else ""
-        )
+    on, fabric = plan.hardware.on, plan.hardware.fabric
+    if on is not None:
+        return f"{on}@{fabric}" if fabric and "@" not in on else on
     fleet = find_fleets(plan.hardware).one
     return f"{fleet.total_accelerators}x{fleet.node.accelerator.metadata.key or plan.hardware.name}"
 
@@ -55,15 +53,11 @@ def fleet_text(plan: Plan) -> str:
 def header(plan: Plan, answer: Answer, what: str, gaps: Iterable[str], how: str = "") -> list[str]:
     """Lines at the top of a launch file: what it is, what to expect, what it cannot say. Without comment signs."""
     lines = [f"{what}: {answer.subject}.", answer.headline]
-    if answer.feasible:
-        lines.append(answer.binding.sentence)
-    if answer.interval:
-        lines.append(f"How sure: {answer.interval}")
-    if how:
-        lines.append(how)
+    lines += [answer.binding.sentence] if answer.feasible else []
+    lines += [f"How sure: {answer.interval}"] if answer.interval else []
+    lines += [how] if how else []
     lines += [f"Not expressed here: {gap}." for gap in gaps]
-    lines += [f"fleet: {fleet_text(plan)}", f"model: {plan.workload.model}"]
-    return lines
+    return [*lines, f"fleet: {fleet_text(plan)}", f"model: {plan.workload.model}"]
 
 
 def leaves(plan: Plan) -> dict[str, Any]:
@@ -79,19 +73,12 @@ def leaves(plan: Plan) -> dict[str, Any]:
     return found
 
 
-_ONE = ("parallelism.tp", "parallelism.pp", "parallelism.cp", "parallelism.ep", "parallelism.virtual_stages")
-
-
 def not_expressed(plan: Plan, fields: Iterable[str], notes: Mapping[str, str] | None = None) -> list[str]:
     """What a plan says that a target's flags cannot, each as words; ``notes`` says what to do instead."""
-    known = set(fields)
+    known = {*fields, *_SILENT}
     out = []
     for path, value in sorted(leaves(plan).items()):
-        if path in known or path in _SILENT or path.startswith(("hardware.", "constraints.", "ops.")):
-            continue
-        neutral = (path in _ONE and value == 1) or (path == "parallelism.zero" and value == 0)
-        neutral = neutral or (path == "parallelism.recompute" and value == "none")
-        if neutral:
+        if path in known or path.startswith(("hardware.", "constraints.", "ops.")) or value == NEUTRAL.get(path, ...):
             continue
         note = (notes or {}).get(path)
         out.append(f"{path} = {value}" + (f" ({note})" if note else ""))
@@ -112,18 +99,15 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
     used, capacity = _memory(answer)
     tp, pp, dp = split.tp or 1, split.pp or 1, split.dp or 1
     where = f"inside a node of {per_node}" if tp <= per_node else f"across {-(-tp // per_node)} nodes of {per_node}"
-    searched = answer.assumptions.get("layout")
-    chosen = f"; {searched}" if searched else ""
+    chosen = _chosen(answer)
 
     def share(label: str) -> str:
-        exposed = 0.0 if ledger is None else ledger.exposed(label) / ledger.seconds
-        return f"{exposed:.1%} of the step"
+        return f"{0.0 if ledger is None else ledger.exposed(label) / ledger.seconds:.1%} of the step"
 
     def held(label: str) -> str:
         return f"{memory.get(label, 0.0) / 1e9:.1f} GB on each accelerator"
 
-    micro = split.micro_batch or 1
-    batch = work.batch_size or 1
+    micro, batch, length = split.micro_batch or 1, work.batch_size or 1, work.seq_len or 0
     count = max(1, batch // dp // micro)
     found = {
         "parallelism.tp": f"TP {tp}: {where}; {share('tensor parallelism')}; memory {used} of {capacity}{chosen}",
@@ -138,15 +122,19 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
         "parallelism.recompute": f"recompute {split.recompute or 'none'}: activations {held('activations')}, memory {used} of {capacity}",
         "parallelism.sequence_parallel": "norms and dropouts over the tensor group too: their activations shrink by TP",
         "parallelism.overlap": f"gradients travel during the backward pass; {share('gradient synchronisation')} still shows",
-        "workload.batch_size": f"{batch:,} x {work.seq_len or 0:,} = {batch * (work.seq_len or 0):,} tokens a step",
-        "workload.seq_len": f"{work.seq_len or 0:,} tokens a sequence"
-        + (" (assumed)" if "seq_len" in answer.assumptions else ""),
+        "workload.batch_size": f"{batch:,} x {length:,} = {batch * length:,} tokens a step",
+        "workload.seq_len": f"{length:,} tokens a sequence{' (assumed)' if 'seq_len' in answer.assumptions else ''}",
         "workload.precision": _precision(plan, answer),
         "workload.optimizer": f"optimizer state {held('optimizer state')}",
         "workload.tokens": "" if work.tokens is None else f"{work.tokens:.4g} tokens",
         "accelerators": f"{fleet.count:,} node(s) of {per_node} {fleet.node.accelerator.name}",
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _chosen(answer: Answer) -> str:
+    searched = answer.assumptions.get("layout")
+    return f"; {searched}" if searched else ""
 
 
 def _memory(answer: Answer) -> tuple[str, str]:
@@ -172,14 +160,12 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
     per_node = fleet.node.accelerators_per_node
     tp = split.tp or 1
     where = f"inside a node of {per_node}" if tp <= per_node else f"across nodes of {per_node}"
-    searched = answer.assumptions.get("layout")
     speed = f"first token {texts.get('ttft', '?')}, then {texts.get('tpot', '?')} each"
     in_flight = traffic.concurrency or answer.layout.get("concurrency", 0)
     every = answer.layout.get("replicas", replicas)
     here = f"{replicas} of {every} replicas" if every != replicas else f"{replicas} replica(s)"
-    found = {
-        "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}"
-        + (f"; {searched}" if searched else ""),
+    return {
+        "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}{_chosen(answer)}",
         "parallelism.pp": f"PP {split.pp or 1} stages a replica",
         "parallelism.ep": f"EP {split.ep or 1}: experts over the ranks of a replica",
         "serving.replicas": f"{here} on {fleet.total_accelerators:,} accelerators: {texts.get('tokens_per_second', '?')} output tokens a second in all",
@@ -194,4 +180,3 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
         "workload.model": f"weights and caches: {used} of {capacity} on each accelerator",
         "accelerators": f"{fleet.total_accelerators:,} x {fleet.node.accelerator.name}",
     }
-    return found

@@ -10,11 +10,11 @@
 
 A flag with ``field`` is read into that field of a plan and written from it, ``values`` being the engine's words for the plan's. Such
 a command serves one replica; ``serving.concurrency`` is then of that replica. Engines whose flags mean more together than alone
-(groups of attention, quantisation, draft models) have a module of their own, a :class:`GroupedServer`, and in their table
+(groups of attention, quantisation, draft models) are a class of :mod:`mlsysim.launch.engines`, and in their table
 
     format_flags       flags of number format, quantisation and caches
     formats            their words for quantisation, and the number format of each; quantised, caches: the words to write
-    names              fields that the module turns into flags itself, by the flag
+    names              fields that the class turns into flags itself, by the flag
     lengths            the flag of the longest request
 """
 
@@ -27,10 +27,10 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, Table, data_table, parse, put, table
-from mlsysim.launch.model_names import checkpoint_of, model_named, precision_in_name
+from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, leaves, not_expressed, reasons
-from mlsysim.launch.scripts import Setting, array, comment, details_of
+from mlsysim.launch.settings import Setting, array, comment, kept_flags
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
@@ -50,30 +50,49 @@ _NOTES = {
     "serving.decode_on": "start prefill and decode servers with a connector of the engine",
     "serving.network": "a property of the cluster",
 }
-_DTYPES = {
-    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
-    "float": "fp32", "fp32": "fp32",
-}  # fmt: skip
-_DTYPE_OF = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def ranks_of(tp: int | None, pp: int | None, ep: int | None) -> int:
+    """Accelerators of a replica."""
+    return (tp or 1) * (pp or 1) * max(1, (ep or 1) // (tp or 1))
+
+
+def traffic_of(plan: Plan) -> ServingPart:
+    """The traffic of a completed plan that serves."""
+    assert plan.serving is not None
+    return plan.serving
 
 
 def cap_of(plan: Plan) -> int | None:
     """Requests of a replica that run at once: the load over the replicas, rounded up."""
-    traffic = plan.serving
-    if traffic is None or traffic.concurrency is None:
-        return None
-    return -(-traffic.concurrency // (traffic.replicas or 1))
+    traffic = traffic_of(plan)
+    return None if traffic.concurrency is None else -(-traffic.concurrency // (traffic.replicas or 1))
+
+
+def rounded(plan: Plan, cap: int | None, parts: int, part: str) -> list[str]:
+    """What rounding up the requests at once of a replica, a rank or a node changes."""
+    load = traffic_of(plan).concurrency
+    differs = cap is not None and cap * parts != load
+    return [f"serving.concurrency = {load} (rounded up to {cap} a {part})"] if differs else []
 
 
 def one_server(plan: Plan) -> list[str]:
     """What a command that serves one replica cannot say of several."""
-    traffic = plan.serving
-    if traffic is None or (traffic.replicas or 1) == 1:
+    traffic = traffic_of(plan)
+    if (traffic.replicas or 1) == 1:
         return []
     out = [f"serving.replicas = {traffic.replicas} (start as many of these behind a load balancer)"]
-    if traffic.concurrency is not None:
-        out.append(f"serving.concurrency = {traffic.concurrency} ({cap_of(plan)} a server)")
-    return out
+    load = f"serving.concurrency = {traffic.concurrency} ({cap_of(plan)} a server)"
+    return out if traffic.concurrency is None else [*out, load]
+
+
+def named(name: str, warnings: list[str]) -> str | None:
+    """The zoo's key for a checkpoint's name; else a warning."""
+    try:
+        return model_named(name)
+    except InputError as error:
+        warnings.append(str(error))
+        return None
 
 
 class Server:
@@ -87,7 +106,6 @@ class Server:
 
     @property
     def table(self) -> Table:
-        """Its flags."""
         return table(self.NAME)
 
     @property
@@ -126,51 +144,37 @@ class Server:
         parsed = parse(words, self.table)
         self.take_files(parsed, script)
         first = parsed.positional[0] if parsed.positional else None
-        name = parsed.text(self.entry.get("model", "--model")) or first
-        document = parsed.document()
-        document["task"] = "serving"
+        name, note = parsed.text(self.entry.get("model", "--model")) or first, script.notes.get("model")
+        document = parsed.document(task="serving")
         warnings = [*script.warnings, *parsed.warnings]
         put(document, "serving.engine", self.ENGINE)
-        document["serving"]["replicas"] = 1
-        split = document.setdefault("parallelism", {})
+        split, traffic = document.setdefault("parallelism", {}), document["serving"]
+        traffic["replicas"] = 1
         split.setdefault("tp", 1)
         split.setdefault("pp", 1)
-        self._model(document, name, script.notes.get("model"), warnings)
+        document.setdefault("workload", {})
+        if name is not None and note is None:
+            note = named(name, warnings)
+        if note is not None:
+            put(document, "workload.model", note)
         self.fill(parsed, document, name or "", warnings)
-        return self._reading(document, parsed, warnings, on or script.notes.get("fleet"), model)
+        served = ranks_of(split["tp"], split["pp"], split.get("ep")) * (traffic.get("replicas") or 1)
+        fleet = on or script.notes.get("fleet")
+        placed = Reading.of(parsed, document, warnings, accelerators=served).placed(fleet, model)
+        if fleet is None:
+            return placed
+        count = parse_fleet(placed.document["hardware"]["on"]).accelerators
+        if served >= count:
+            return placed
+        less = f"The command serves on {served:,} of the fleet's {count:,} accelerators."
+        kept = (warning for warning in placed.warnings if "the fleet is used" not in warning)
+        return placed.model_copy(update={"warnings": (*kept, less)})
 
     def take_files(self, parsed: Parsed, script: Script) -> None:
         """Enter what files of the script say beside the flags."""
 
     def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
         """Enter what flags mean together."""
-
-    def _model(self, document: dict[str, Any], name: str | None, note: str | None, warnings: list[str]) -> None:
-        document.setdefault("workload", {})
-        if name is not None and note is None:
-            try:
-                note = model_named(name)
-            except InputError as error:
-                warnings.append(str(error))
-        if note is not None:
-            put(document, "workload.model", note)
-
-    def _reading(
-        self, document: dict[str, Any], parsed: Parsed, warnings: list[str], fleet: str | None, model: str | None
-    ) -> Reading:
-        split, traffic = document["parallelism"], document["serving"]
-        tp = split["tp"] or 1
-        served = tp * (split["pp"] or 1) * max(1, (split.get("ep") or 1) // tp) * (traffic.get("replicas") or 1)
-        found = Reading.of(parsed, document, accelerators=served, warnings=tuple(warnings))
-        placed = found.placed(fleet, model)
-        if fleet is None:
-            return placed
-        count = parse_fleet(placed.document["hardware"]["on"]).accelerators
-        if served >= count:
-            return placed
-        note = f"The command serves on {served:,} of the fleet's {count:,} accelerators."
-        kept = (warning for warning in placed.warnings if "the fleet is used" not in warning)
-        return placed.model_copy(update={"warnings": (*kept, note)})
 
     # --- from a plan to a command -------------------------------------------------------------------------------------
 
@@ -201,7 +205,7 @@ class Server:
         flags, said = self.table.flags, details or {}
         settings = [s for s in settings if not (flags[s.flag].is_detail and s.flag in said)]
         lines, settings = self.files(settings, said)
-        every = [*settings, *details_of(details, (s.flag for s in settings))]
+        every = [*settings, *kept_flags(details, settings)]
         model, known = checkpoint_of(plan.workload.model, plan.workload.precision)
         command = self.COMMAND if "model" in self.entry else f"{self.COMMAND} {shlex.quote(model)}"
         gaps = [*self._gaps(plan), *gaps]
@@ -215,10 +219,6 @@ class Server:
 
     def write(self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
         """A script that serves the plan."""
-        if answer.task != "serving":
-            raise InputError(
-                f"This target serves, and the plan is one of {answer.task}; give it serving traffic.", field="task"
-            )
         final = completed(plan, answer)
         lines, gaps = self.lines(final, answer, details)
         return "\n".join(["#!/bin/bash", *comment(header(final, answer, self.title, gaps)), "", *lines]) + "\n"
@@ -226,160 +226,7 @@ class Server:
     def _gaps(self, plan: Plan) -> list[str]:
         """What a serving plan says that the command cannot."""
         out = not_expressed(plan, self.FIELDS, {**_NOTES, **self.table.notes})
-        traffic, cap = plan.serving, cap_of(plan)
-        if traffic is None:
-            return out
-        if traffic.engine is not None and traffic.engine != self.ENGINE:
-            out.append(
-                f"serving.engine = {traffic.engine} (the answer's times are that engine's, not those of {self.ENGINE})"
-            )
-        if cap is not None and cap * (traffic.replicas or 1) != traffic.concurrency:
-            out.append(f"serving.concurrency = {traffic.concurrency} (rounded up to {cap} a replica)")
-        return out
-
-
-class GroupedServer(Server):
-    """An engine with groups of attention, quantised weights and draft models."""
-
-    FIRST: tuple[str, ...] = ("formats", "limits")
-    """What is written first behind the split: the number formats or the limits."""
-    QUANTISES: tuple[str, ...] = ("fp8",)
-    """Formats that the engine makes of a checkpoint in 16 bits."""
-
-    def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
-        """Enter the split of a replica, the requests at once, number formats and the draft model."""
-        split, traffic = document["parallelism"], document["serving"]
-        copies = self.groups(parsed, split, traffic)
-        cap = parsed.whole(self.table.names["serving.concurrency"])
-        if cap is not None:
-            traffic["concurrency"] = cap * copies
-        dtype, quantisation, caches = (parsed.text(flag) for flag in self.entry["format_flags"])
-        precision = self._weights(dtype, quantisation, name, document["workload"].get("model"), warnings)
-        if precision is not None:
-            put(document, "workload.precision", precision)
-        cells = _cells(caches, warnings)
-        if cells is not None:
-            traffic["cache_precision"] = cells
-        drafted = self.drafted(parsed)
-        if drafted is None:
-            return
-        method, draft, tokens = drafted
-        if draft is None:
-            warnings.append(
-                f"Speculative decoding by {str(method)[:40]} is not part of a plan; times are those without it."
-            )
-            return
-        try:
-            traffic["draft_model"] = model_named(draft)
-        except InputError as error:
-            warnings.append(str(error))
-            return
-        if tokens is not None:
-            traffic["draft_tokens"] = tokens
-
-    def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
-        """Enter degrees and replicas; gives how often the requests of a server stand beside each other."""
-        raise NotImplementedError
-
-    def drafted(self, parsed: Parsed) -> tuple[str | None, str | None, int | None] | None:
-        """How tokens are drafted, by which model (None: not by one), and how many; None where none are."""
-        raise NotImplementedError
-
-    def split(self, plan: Plan, why: Mapping[str, str], replicas: bool) -> tuple[list[Setting], list[str]]:
-        """The settings of degrees and replicas, and what they cannot say."""
-        raise NotImplementedError
-
-    def draft(self, model: str, tokens: int | None, why: Mapping[str, str]) -> list[Setting]:
-        """The settings of a draft model."""
-        raise NotImplementedError
-
-    def chunks(self, why: str) -> list[Setting]:
-        """What switches prefill in chunks on, beside their size."""
-        return []
-
-    def arguments(self, plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[Setting], list[str]]:
-        """The arguments of a completed plan, and what they cannot say; without ``replicas``, of one replica."""
-        traffic, why = plan.serving, reasons(plan, answer)
-        assert traffic is not None
-        out, gaps = self.split(plan, why, replicas)
-        parts = {"formats": self._formats(plan, why, gaps), "limits": self._limits(plan, traffic, why)}
-        for part in self.FIRST:
-            out += parts[part]
-        if traffic.draft_model is not None:
-            out += self.draft(checkpoint_of(traffic.draft_model)[0], traffic.draft_tokens, why)
-        if traffic.prompt_tokens and traffic.output_tokens:
-            longest = str(traffic.prompt_tokens + traffic.output_tokens)
-            out.append(Setting(self.entry["lengths"], longest, why["lengths"]))
-        return out, gaps
-
-    def cap(self, plan: Plan) -> int | None:
-        """Requests at once, as the flag counts them."""
-        return cap_of(plan)
-
-    def _limits(self, plan: Plan, traffic: ServingPart, why: Mapping[str, str]) -> list[Setting]:
-        flags = {flag.field: flag.name for flag in self.table.flags.values() if flag.field} | dict(self.table.names)
-        out = []
-        for field, value in (
-            ("serving.concurrency", self.cap(plan)),
-            ("serving.chunk_tokens", traffic.chunk_tokens),
-            ("serving.memory_fraction", traffic.memory_fraction),
-        ):
-            if value is not None and field in flags:
-                out.append(Setting(flags[field], repr(value), why[field]))
-                out += self.chunks(why[field]) if field == "serving.chunk_tokens" else []
-        return out
-
-    def _formats(self, plan: Plan, why: Mapping[str, str], gaps: list[str]) -> list[Setting]:
-        out = []
-        dtype, quantisation, caches = self.entry["format_flags"]
-        precision, reason = plan.workload.precision or "bf16", why["workload.precision"]
-        if precision in _DTYPE_OF:
-            out.append(Setting(dtype, _DTYPE_OF[precision], reason))
-        elif precision in self.entry["quantised"]:
-            note = "" if precision in self.QUANTISES else "; the checkpoint must be quantised so"
-            out.append(Setting(quantisation, self.entry["quantised"][precision], reason + note))
-        else:
-            gaps.append(f"workload.precision = {precision} (serve a checkpoint in it)")
-        cells = plan.serving.cache_precision if plan.serving is not None else None
-        if cells is not None and cells in self.entry["caches"]:
-            out.append(Setting(caches, self.entry["caches"][cells], why["serving.cache_precision"]))
-        elif cells is not None:
-            gaps.append(f"serving.cache_precision = {cells} ({self.entry['caches_are']})")
-        return out
-
-    def _weights(
-        self, dtype: str | None, quantisation: str | None, model: str, key: str | None, warnings: list[str]
-    ) -> str | None:
-        """The number format of weights and arithmetic that flags and the checkpoint's name give."""
-        if quantisation is not None and quantisation.lower() not in ("none", "null"):
-            found: str | None = self.entry["formats"].get(quantisation.lower().replace("-", "_"))
-            if found is not None:
-                return found
-            warnings.append(
-                f"The quantisation {quantisation[:40]!r} does not say its number format; it was taken from the model's name."
-            )
-        named = precision_in_name(model)
-        if named is not None:
-            return named
-        if dtype is None or dtype == "auto":
-            return data_table("native_formats").get(key or "")
-        if dtype.lower() not in _DTYPES:
-            raise InputError(
-                f"The format of weights is one of {', '.join(_DTYPES)}, got {dtype[:40]!r}.", field="precision"
-            )
-        return _DTYPES[dtype.lower()]
-
-
-def _cells(text: str | None, warnings: list[str]) -> str | None:
-    """The number format of caches."""
-    if text is None or text == "auto":
-        return None
-    plain = text.lower()
-    if plain.startswith("fp8") or plain == "mxfp8":
-        return "fp8"
-    if plain in _DTYPES:
-        return _DTYPES[plain]
-    if plain in ("int8", "nvfp4", "mxfp4", "int4", "fp4"):
-        return plain
-    warnings.append(f"The format of caches {text[:40]!r} was not read.")
-    return None
+        traffic = traffic_of(plan)
+        if (engine := traffic.engine) is not None and engine != self.ENGINE:
+            out.append(f"serving.engine = {engine} (the answer's times are that engine's, not those of {self.ENGINE})")
+        return [*out, *rounded(plan, cap_of(plan), traffic.replicas or 1, "replica")]

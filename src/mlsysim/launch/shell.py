@@ -46,14 +46,19 @@ def is_unresolved(value: object) -> bool:
     return isinstance(value, str) and ("$" in value or "`" in value)
 
 
-def read_script(text: str) -> Script:
-    """The words of a script."""
+def bounded(text: str, name: str = "The launch file") -> str:
+    """The text, where it may be a launch file."""
     if not isinstance(text, str):
         raise InputError(f"A launch file is text, not {type(text).__name__}.")
     if len(text) > LARGEST:
-        raise InputError(f"The launch file is longer than {LARGEST:,} characters, which no launch file is.")
+        raise InputError(f"{name} is longer than {LARGEST:,} characters, which no launch file is.")
+    return text
+
+
+def read_script(text: str) -> Script:
+    """The words of a script."""
     script = Script()
-    lines = _without_heredocs(text.replace("\r\n", "\n").split("\n"), script)
+    lines = _without_heredocs(bounded(text).replace("\r\n", "\n").split("\n"), script)
     skipping: list[bool] = []
     for statement in _statements(lines, script):
         _take(statement, script, skipping)
@@ -98,10 +103,8 @@ def _statements(lines: list[str], script: Script) -> list[str]:
     quote, depth = "", 0
 
     def end() -> None:
-        text = "".join(current).strip()
+        found.append("".join(current).strip())
         current.clear()
-        if text:
-            found.append(text)
 
     for line in lines:
         if not quote and line.lstrip().startswith("#"):
@@ -110,41 +113,27 @@ def _statements(lines: list[str], script: Script) -> list[str]:
         i = 0
         continued = False
         while i < len(line):
-            ch = line[i]
-            if quote:
-                if ch == "\\" and quote == '"' and i + 1 < len(line):
-                    current.append(line[i : i + 2])
-                    i += 2
-                    continue
+            ch, two = line[i], line[i : i + 2]
+            i += 1
+            if ch == "\\" and not quote and i >= len(line.rstrip()):
+                continued = True
+                break
+            if ch == "\\" and (not quote or (quote == '"' and i < len(line))):
+                ch = two
+                i += 1
+            elif quote:
                 quote = "" if ch == quote else quote
-                current.append(ch)
             elif ch in "'\"":
                 quote = ch
-                current.append(ch)
-            elif ch == "\\":
-                if i + 1 >= len(line.rstrip()):
-                    continued = True
-                    break
-                current.append(line[i : i + 2])
-                i += 2
-                continue
-            elif ch == "#" and (i == 0 or line[i - 1].isspace()):
+            elif ch == "#" and (i == 1 or line[i - 2].isspace()):
                 break
-            elif ch == "(":
-                depth += 1
-                current.append(ch)
-            elif ch == ")":
-                depth = max(0, depth - 1)
-                current.append(ch)
-            elif depth == 0 and (ch == ";" or (ch in "&|" and (i == 0 or line[i - 1] not in ">&|"))):
-                if ch == "&" and line[i : i + 2] == "&>":
-                    current.append(ch)
-                else:
-                    end()
-                    i += line[i : i + 2] in ("&&", "||", ";;")
-            else:
-                current.append(ch)
-            i += 1
+            elif ch in "()":
+                depth = depth + 1 if ch == "(" else max(0, depth - 1)
+            elif depth == 0 and two != "&>" and (ch == ";" or (ch in "&|" and (i == 1 or line[i - 2] not in ">&|"))):
+                end()
+                i += two in ("&&", "||", ";;")
+                continue
+            current.append(ch)
         if quote:
             current.append("\n")
         elif continued or depth:
@@ -156,7 +145,7 @@ def _statements(lines: list[str], script: Script) -> list[str]:
     if depth:
         raise InputError("A parenthesis in the launch file has no end.")
     end()
-    return found
+    return [statement for statement in found if statement]
 
 
 def _comment(line: str, script: Script) -> None:
@@ -168,7 +157,6 @@ def _comment(line: str, script: Script) -> None:
 
 
 _CONDITIONS = "The script has conditions, which are not evaluated: what stands in their first branch was read."
-_OPENERS, _MIDDLES = ("if", "case"), ("elif", "else")
 
 
 def _take(statement: str, script: Script, skipping: list[bool]) -> None:
@@ -177,20 +165,17 @@ def _take(statement: str, script: Script, skipping: list[bool]) -> None:
     while head in ("then", "do", "{", "time", "exec", "nohup", "!") and head != statement:
         statement = statement[len(head) :].lstrip()
         head = statement.split(None, 1)[0] if statement else ""
-    if head in _OPENERS:
+    if head in ("if", "case"):
         skipping.append(False)
-        if _CONDITIONS not in script.warnings:
-            script.warnings.append(_CONDITIONS)
+        script.warnings[:] = dict.fromkeys([*script.warnings, _CONDITIONS])
         return
-    if head in _MIDDLES:
-        if skipping:
-            skipping[-1] = True
+    if skipping and head in ("elif", "else"):
+        skipping[-1] = True
+    elif skipping and head in ("fi", "esac"):
+        skipping.pop()
+    if head in ("elif", "else", "fi", "esac") or any(skipping) or not head:
         return
-    if head in ("fi", "esac"):
-        if skipping:
-            skipping.pop()
-        return
-    if any(skipping) or not head or head in ("then", "do", "done", "}", "for", "while", "until", "function"):
+    if head in ("then", "do", "done", "}", "for", "while", "until", "function"):
         return
     if head in ("export", "declare", "local", "readonly"):
         statement = statement[len(head) :].lstrip()

@@ -12,7 +12,7 @@ from mlsysim.importers.limits import read_text
 from mlsysim.launch import deepspeed, fsdp, kubernetes, megatron, slurm, torchtitan
 from mlsysim.launch.inside import SERVERS
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.shell import LARGEST, read_script
+from mlsysim.launch.shell import LARGEST, bounded, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
@@ -25,12 +25,11 @@ TRAINS, SERVES = tuple(_TRAINS), tuple(_SERVES)
 """Targets that train, and that serve."""
 _AROUND = ("kubernetes", "slurm")
 _ALIASES = {
-    "tensorrt_llm": "trtllm",
-    "tensorrtllm": "trtllm",
-    "megatron_lm": "megatron",
-    "k8s": "kubernetes",
-    "accelerate": "fsdp",
-    "sbatch": "slurm",
+    "tensorrt_llm": "trtllm", "tensorrtllm": "trtllm", "megatron_lm": "megatron", "k8s": "kubernetes",
+    "accelerate": "fsdp", "sbatch": "slurm",
+}  # fmt: skip
+_DEEPSPEED = {*("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")} | {
+    *("gradient_accumulation_steps", "bf16")
 }
 
 
@@ -52,22 +51,15 @@ def _target_or_none(text: str) -> str | None:
             keys = set(json.loads(text))
         except (ValueError, RecursionError, TypeError):
             keys = set()
-        if keys & {
-            "zero_optimization",
-            "train_batch_size",
-            "train_micro_batch_size_per_gpu",
-            "gradient_accumulation_steps",
-            "bf16",
-        }:
+        if keys & _DEEPSPEED:
             return "fsdp" if keys & {"fsdp", "fsdp_config"} else "deepspeed"
         return "fsdp" if keys & {"fsdp", "fsdp_config", "distributed_type"} else None
     if re.search(r"^apiVersion:", text, re.M) and re.search(r"^kind:", text, re.M):
         return "kubernetes"
     if re.search(r"^(distributed_type|fsdp_config)\s*:", text, re.M):
         return "fsdp"
-    if re.search(r"^\[(parallelism|training|activation_checkpoint)\]\s*$", text, re.M) and not re.search(
-        r"^\s*(torchrun|srun)\b", text, re.M
-    ):
+    section = re.search(r"^\[(parallelism|training|activation_checkpoint)\]\s*$", text, re.M)
+    if section and not re.search(r"^\s*(torchrun|srun)\b", text, re.M):
         return "torchtitan"
     script = read_script(text)
     for words in reversed(script.commands):
@@ -89,11 +81,7 @@ def is_launch_text(text: str) -> bool:
 
 def target_of(text: str) -> str:
     """The target that a text is for."""
-    if not isinstance(text, str):
-        raise InputError(f"A launch file is text, not {type(text).__name__}.")
-    if len(text) > LARGEST:
-        raise InputError(f"The launch file is longer than {LARGEST:,} characters, which no launch file is.")
-    found = _target_or_none(text)
+    found = _target_or_none(bounded(text))
     if found is None:
         raise InputError(f"The text is no launch file of {', '.join(TARGETS)}.", field="file")
     return found
@@ -118,12 +106,10 @@ def written(target: str, answer: Answer, details: dict[str, Any] | None = None, 
     name = target_named(target)
     if len(find_fleets(answer.plan.hardware).fleets) != 1:
         raise InputError("A launch file is for one kind of accelerator; give one group instead of several.", field="on")
-    module = TARGETS[name]
-    trains = name in TRAINS
-    if name not in _AROUND and answer.task != ("training" if trains else "serving"):
-        wanted = "a training plan" if trains else "a serving plan"
+    wanted = "training" if name in TRAINS else "serving"
+    if name not in _AROUND and answer.task != wanted:
         raise InputError(
-            f"{name} takes {wanted}, and this is one of {answer.task}; say --task, or choose another target.",
+            f"{name} takes a {wanted} plan, and this is one of {answer.task}; say --task, or choose another target.",
             field="task",
         )
     if command is not None and name not in _AROUND:
@@ -131,7 +117,7 @@ def written(target: str, answer: Answer, details: dict[str, Any] | None = None, 
             f"--command chooses what runs inside {' or '.join(_AROUND)}; {name} is a command itself.", field="command"
         )
     extra = {"command": command} if name in _AROUND else {}
-    text: str = module.write(answer.plan, answer, details, **extra)
+    text: str = TARGETS[name].write(answer.plan, answer, details, **extra)
     return text
 
 

@@ -7,17 +7,17 @@ Tensor parallelism splits norms and dropouts too, always, and gradient reduction
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError, nearest
 from mlsysim.launch.flags import Parsed, data_table, parse_tables, put, table
+from mlsysim.launch.megatron import launcher
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
-from mlsysim.launch.scripts import KEPT, comment, one_line
-from mlsysim.launch.shell import LARGEST, read_notes
+from mlsysim.launch.settings import Setting, comment, kept, settings, write_toml
+from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, workload_of
@@ -28,38 +28,36 @@ _SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero_bubble": "
 _PRECISIONS = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32"}
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
 _FLOAT8 = "quantize.linear.float8"
+_CONFIG = "torchtitan.toml"
 
 
 def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
     """What a configuration says."""
-    if len(text) > LARGEST:
-        raise InputError(f"The launch file is longer than {LARGEST:,} characters, which no launch file is.")
+    bounded(text)
     try:
-        document = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"The launch file is not valid TOML: {str(error).splitlines()[0].rstrip('.')}.") from None
-    return _reading(document).placed(on or read_notes(text).get("fleet"), model)
-
-
-def _reading(tables: dict[str, Any]) -> Reading:
     parsed = parse_tables(tables, table(NAME))
-    document = parsed.document()
-    document["task"] = "training"
-    warnings = list(parsed.warnings)
+    document, warnings = parsed.document(task="training"), parsed.warnings
     split = document.setdefault("parallelism", {})
     key, size = parsed.text("model.name"), parsed.text("model.flavor")
     if key is not None:
         put(document, "workload.model", _model(key, size))
     replicated = parsed.whole("parallelism.data_parallel_replicate_degree") or 1
-    sharded = parsed.whole("parallelism.data_parallel_shard_degree")
-    sharded = -1 if sharded is None else sharded
-    split["zero"] = _zero(parsed.text("parallelism.fsdp_reshard_after_forward") or "default", sharded, split)
+    given = parsed.whole("parallelism.data_parallel_shard_degree")
+    sharded, pp = -1 if given is None else given, split.get("pp") or 1
+    split["zero"] = _zero(parsed.text("parallelism.fsdp_reshard_after_forward") or "default", sharded, pp)
     if replicated > 1 and sharded != 1:
         warnings.append(
             f"The model is sharded inside {replicated} replicas (HSDP); it was read as sharded over all of them."
         )
-    local = _batch(parsed, document)
-    pp = split.get("pp") or 1
+    # torchtitan's own default is 8.
+    local, whole = (parsed.whole(f"training.{name}_batch_size") for name in ("local", "global"))
+    local = 8 if local is None else local
+    if whole is not None and whole > 0:
+        put(document, "workload.batch_size", whole)
+    split["micro_batch"] = local if pp == 1 else parsed.whole("parallelism.pipeline_parallel_microbatch_size") or 1
     if pp > 1:
         _pipeline(parsed, document, warnings)
     mode = parsed.text("activation_checkpoint.mode") or "selective"
@@ -83,15 +81,14 @@ def _reading(tables: dict[str, Any]) -> Reading:
     if parsed.text("optimizer.name") is not None:
         put(document, "workload.optimizer", str(parsed.text("optimizer.name")).lower())
     micro = "training.local_batch_size" if pp == 1 else "parallelism.pipeline_parallel_microbatch_size"
-    return Reading.of(
-        parsed,
-        document,
-        flags={"parallelism.micro_batch": micro},
-        accelerators=_accelerators(split, replicated, sharded),
-        rank_batch=local,
-        steps=parsed.whole("training.steps"),
-        warnings=tuple(warnings),
-    )
+    ranks = replicated * sharded * pp * (split.get("tp") or 1) * (split.get("cp") or 1)
+    more = {
+        "accelerators": None if sharded < 1 else ranks,
+        "rank_batch": local,
+        "steps": parsed.whole("training.steps"),
+    }
+    found = Reading.of(parsed, document, warnings, flags={"parallelism.micro_batch": micro}, **more)
+    return found.placed(on or read_notes(text).get("fleet"), model)
 
 
 def _model(name: str, flavor: str | None) -> str:
@@ -106,39 +103,15 @@ def _model(name: str, flavor: str | None) -> str:
     return known[wanted]
 
 
-def _zero(reshard: str, sharded: int, split: dict[str, Any]) -> int:
+def _zero(reshard: str, sharded: int, pp: int) -> int:
     if sharded == 1:
         return 0
     if reshard not in ("default", "always", "never"):
         raise InputError(f"fsdp_reshard_after_forward is default, always or never, got {reshard[:40]!r}.", field="zero")
     # By default parameters stay gathered where a pipeline would gather them for every micro-batch.
     if reshard == "default":
-        return 2 if (split.get("pp") or 1) > 1 else 3
+        return 2 if pp > 1 else 3
     return 3 if reshard == "always" else 2
-
-
-def _accelerators(split: dict[str, Any], replicated: int, sharded: int) -> int | None:
-    if sharded < 1:
-        return None
-    count = replicated * sharded
-    for name in ("tp", "pp", "cp"):
-        count *= split.get(name) or 1
-    return count
-
-
-def _batch(parsed: Parsed, document: dict[str, Any]) -> int:
-    """Enter batch and micro-batch; gives the sequences of one pass of a rank (torchtitan's default is 8)."""
-    split = document["parallelism"]
-    local = parsed.whole("training.local_batch_size")
-    local = 8 if local is None else local
-    whole = parsed.whole("training.global_batch_size")
-    if whole is not None and whole > 0:
-        put(document, "workload.batch_size", whole)
-    if (split.get("pp") or 1) > 1:
-        split["micro_batch"] = parsed.whole("parallelism.pipeline_parallel_microbatch_size") or 1
-    else:
-        split["micro_batch"] = local
-    return local
 
 
 def _pipeline(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> None:
@@ -168,20 +141,18 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
 
 def body(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> tuple[list[str], list[str]]:
     """Lines of the configuration of a completed plan, and what they cannot say."""
-    _check(plan)
-    sections: dict[str, list[tuple[str, Any, str]]] = {}
-    settings = _settings(plan, answer)
-    written = {path for path, _, _ in settings}
-    kept = {path: value for path, value in (details or {}).items() if path in table(NAME).flags and path not in written}
-    for path, value, reason in [*settings, *((path, value, KEPT) for path, value in kept.items())]:
-        section, _, key = path.rpartition(".")
-        sections.setdefault(section, []).append((key, value, reason))
-    lines: list[str] = []
-    for section, items in sections.items():
-        lines += [*([""] if lines else []), f"[{section}]"]
-        for key, value, reason in items:
-            lines += [*([f"# {one_line(reason)}"] if reason else []), f"{key} = {_toml(value)}"]
-    return lines, not_expressed(plan, FIELDS) + _gaps(plan)
+    made = _settings(plan, answer)
+    return write_toml([*made, *kept(details, made, table(NAME).flags)]), not_expressed(plan, FIELDS) + _gaps(plan)
+
+
+def lines(
+    plan: Plan, answer: Answer, details: Mapping[str, Any] | None, others: Mapping[str, str], before: str = ""
+) -> tuple[list[str], list[str]]:
+    """Lines of a script that train a completed plan on every node, and what they cannot say."""
+    top = launcher(plan, reasons(plan, answer), others)
+    made, gaps = body(plan, answer, details)
+    run = f'{before}torchrun "${{LAUNCH_ARGS[@]}}" -m torchtitan.train --job.config_file {_CONFIG}'
+    return [*top, f"cat > {_CONFIG} <<'EOF'", *made, "EOF", "", run], gaps
 
 
 def _check(plan: Plan) -> None:
@@ -200,57 +171,51 @@ def _check(plan: Plan) -> None:
         )
 
 
-def _settings(plan: Plan, answer: Answer) -> list[tuple[str, Any, str]]:
-    """Keys, values and reasons."""
-    split, work, why = plan.parallelism, plan.workload, reasons(plan, answer)
+def _settings(plan: Plan, answer: Answer) -> list[Setting]:
+    _check(plan)
+    split, work = plan.parallelism, plan.workload
     name, flavor = next(key for key, entry in data_table("torchtitan_models").items() if entry == work.model).split()
-    pp, dp, zero = split.pp or 1, split.dp or 1, split.zero or 0
+    pp, dp, zero, cp, ep = split.pp or 1, split.dp or 1, split.zero or 0, split.cp or 1, split.ep or 1
     micro, batch = split.micro_batch or 1, work.batch_size or 1
-    out: list[tuple[str, Any, str]] = [("model.name", name, workload_of(work).name), ("model.flavor", flavor, "")]
-
-    def add(path: str, value: Any, reason: str = "") -> None:
-        out.append((path, value, reason))
-
-    if work.precision == "fp8":
-        add("model.converters", [_FLOAT8], why["workload.precision"])
-    add("training.seq_len", work.seq_len, why["workload.seq_len"])
-    add("training.global_batch_size", batch, why["workload.batch_size"])
-    add("training.local_batch_size", max(1, batch // dp) if pp > 1 else micro, why["parallelism.micro_batch"])
-    add("training.mixed_precision_param", _PRECISIONS[work.precision or "bf16"], why["workload.precision"])
-    if work.tokens is not None and work.seq_len:
-        step = batch * work.seq_len
-        add(
-            "training.steps",
-            max(1, round(work.tokens / step)),
-            f"{why['workload.tokens']} in steps of {step:,}, to the nearest step",
-        )
-    replicate, shard = (dp, 1) if zero == 0 else (1, dp)
-    add("parallelism.data_parallel_replicate_degree", replicate, why["parallelism.dp"])
-    add("parallelism.data_parallel_shard_degree", shard, why["parallelism.zero"])
-    if shard > 1:
-        kept = "ZeRO 3" if zero == 3 else "parameters stay gathered, as ZeRO 2"
-        add("parallelism.fsdp_reshard_after_forward", "always" if zero == 3 else "never", kept)
-    add("parallelism.tensor_parallel_degree", split.tp or 1, why["parallelism.tp"])
-    add("parallelism.pipeline_parallel_degree", pp, why["parallelism.pp"])
-    if pp > 1:
-        schedule = split.schedule or ("interleaved" if (split.virtual_stages or 1) > 1 else "1f1b")
-        add("parallelism.pipeline_parallel_schedule", _SCHEDULES[schedule], why["parallelism.schedule"])
-        add("parallelism.pipeline_parallel_microbatch_size", micro, why["parallelism.micro_batch"])
-        if schedule == "interleaved":
-            layers = getattr(workload_of(work), "layers", None) or 1
-            each = max(1, round(layers / pp / (split.virtual_stages or 1)))
-            add("parallelism.pipeline_parallel_layers_per_stage", each, why["parallelism.virtual_stages"])
-    add("parallelism.context_parallel_degree", split.cp or 1, why["parallelism.cp"] if (split.cp or 1) > 1 else "")
-    add("parallelism.expert_parallel_degree", split.ep or 1, why["parallelism.ep"] if (split.ep or 1) > 1 else "")
-    add("activation_checkpoint.mode", split.recompute or "none", why["parallelism.recompute"])
-    if work.optimizer is not None:
-        add("optimizer.name", _OPTIMIZERS[work.optimizer.lower()], why["workload.optimizer"])
-    return out
+    step, virtual = batch * (work.seq_len or 0), split.virtual_stages or 1
+    steps = max(1, round(work.tokens / step)) if work.tokens is not None and step else None
+    schedule = (split.schedule or ("interleaved" if virtual > 1 else "1f1b")) if pp > 1 else ""
+    layers = getattr(workload_of(work), "layers", None) or 1
+    why = reasons(plan, answer)
+    rows: dict[str, tuple[Any, str]] = {
+        "model.name": (name, workload_of(work).name),
+        "model.flavor": (flavor, ""),
+        "model.converters": ([_FLOAT8] if work.precision == "fp8" else None, "workload.precision"),
+        "training.seq_len": (work.seq_len, "workload.seq_len"),
+        "training.global_batch_size": (batch, "workload.batch_size"),
+        "training.local_batch_size": (max(1, batch // dp) if pp > 1 else micro, "parallelism.micro_batch"),
+        "training.mixed_precision_param": (_PRECISIONS[work.precision or "bf16"], "workload.precision"),
+        "training.steps": (steps, f"{why.get('workload.tokens')} in steps of {step:,}, to the nearest step"),
+        "parallelism.data_parallel_replicate_degree": (1 if zero else dp, "parallelism.dp"),
+        "parallelism.data_parallel_shard_degree": (dp if zero else 1, "parallelism.zero"),
+        "parallelism.fsdp_reshard_after_forward": (
+            ("always" if zero == 3 else "never") if zero and dp > 1 else None,
+            "ZeRO 3" if zero == 3 else "parameters stay gathered, as ZeRO 2",
+        ),
+        "parallelism.tensor_parallel_degree": (split.tp or 1, "parallelism.tp"),
+        "parallelism.pipeline_parallel_degree": (pp, "parallelism.pp"),
+        "parallelism.pipeline_parallel_schedule": (_SCHEDULES.get(schedule), "parallelism.schedule"),
+        "parallelism.pipeline_parallel_microbatch_size": (micro if pp > 1 else None, "parallelism.micro_batch"),
+        "parallelism.pipeline_parallel_layers_per_stage": (
+            max(1, round(layers / pp / virtual)) if schedule == "interleaved" else None,
+            "parallelism.virtual_stages",
+        ),
+        "parallelism.context_parallel_degree": (cp, "parallelism.cp" if cp > 1 else ""),
+        "parallelism.expert_parallel_degree": (ep, "parallelism.ep" if ep > 1 else ""),
+        "activation_checkpoint.mode": (split.recompute or "none", "parallelism.recompute"),
+        "optimizer.name": (_OPTIMIZERS.get((work.optimizer or "").lower()), "workload.optimizer"),
+    }
+    return settings(rows, why)
 
 
 def _gaps(plan: Plan) -> list[str]:
-    split = plan.parallelism
-    out = []
+    split, out = plan.parallelism, []
+    pp, layers = split.pp or 1, getattr(workload_of(plan.workload), "layers", None) or 1
     if split.zero and (split.dp or 1) == 1:
         out.append(f"parallelism.zero = {split.zero} (one replica has nothing to shard over)")
     elif split.zero == 1:
@@ -259,22 +224,13 @@ def _gaps(plan: Plan) -> list[str]:
         out.append("parallelism.sequence_parallel = false (torchtitan's tensor parallelism always splits norms)")
     if split.overlap is False:
         out.append("parallelism.overlap = false (gradient reduction always overlaps the backward pass)")
-    layers = getattr(workload_of(plan.workload), "layers", None) or 1
-    stages = (split.pp or 1) * (split.virtual_stages or 1)
-    if (split.pp or 1) > 1 and layers % stages:
+    stages = pp * (split.virtual_stages or 1)
+    if pp > 1 and layers % stages:
         out.append(
             f"{layers} layers over {stages} stages, which do not divide them (torchtitan's stages may be other ones)"
         )
-    if (split.pp or 1) > 1 and split.schedule in ("zero_bubble", "dualpipe"):
+    if pp > 1 and split.schedule in ("zero_bubble", "dualpipe"):
         out.append(
             f"parallelism.schedule = {split.schedule} as it is planned ({_SCHEDULES[split.schedule]} is the nearest)"
         )
     return out
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,361 @@
+"""vLLM, SGLang and TensorRT-LLM: engines with groups of attention, quantised weights and draft models.
+
+vLLM spreads experts over all TP x DP ranks: with expert parallelism, ``--data-parallel-size`` makes groups of attention that share the experts
+of one replica, and further replicas are further servers. Without it, it makes replicas.
+
+SGLang writes a replica whose experts span more ranks than its attention's tensor group with DP attention: ``--tp-size`` is then the number of all
+ranks of the replica and ``--dp-size`` the number of attention groups. Otherwise ``--dp-size`` makes replicas.
+
+TensorRT-LLM has a file of further options, which stands in the script as a here-document, so that one file has both; a setting without dashes is
+one of them. A server is one replica. Attention split by requests (``enable_attention_dp``) makes every rank its own attention group:
+it is written where the plan has TP 1 and experts over more ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.importers.limits import load_json
+from mlsysim.launch.flags import Parsed, data_table, parse_tables, put
+from mlsysim.launch.model_names import checkpoint_of, precision_in_name
+from mlsysim.launch.reasons import reasons
+from mlsysim.launch.serving import Server, cap_of, named, one_server, traffic_of
+from mlsysim.launch.settings import Setting, Why, kept, read_yaml, settings, write_yaml
+from mlsysim.launch.shell import Script
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.plan import Plan
+
+_DTYPES = {
+    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
+    "float": "fp32", "fp32": "fp32",
+}  # fmt: skip
+_DTYPE_OF = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_OPTIONS = "extra_llm_api_options.yaml"
+_SAME = {
+    "tensor_parallel_size": "--tp_size", "pipeline_parallel_size": "--pp_size", "max_batch_size": "--max_batch_size",
+    "moe_expert_parallel_size": "--ep_size", "max_num_tokens": "--max_num_tokens",
+}  # fmt: skip
+"""Keys of TensorRT-LLM's options that overwrite flags."""
+Rows = dict[str, tuple[Any, str]]
+Split = tuple[Rows, list[str]]
+Drafted = tuple[str | None, str | None, int | None]
+"""How tokens are drafted, by which model (None: not by one), and how many."""
+
+
+class GroupedServer(Server):
+    """What the three have in common: limits, number formats, the draft model."""
+
+    FORMATS_FIRST = True
+    """Whether number formats are written before the limits."""
+    QUANTISES: tuple[str, ...] = ("fp8",)
+    """Formats that the engine makes of a checkpoint in 16 bits."""
+    CHUNKS: str | None = None
+    """The switch of prefill in chunks, beside their size."""
+
+    @abstractmethod
+    def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
+        """Enter degrees and replicas; gives how often the requests of a server stand beside each other."""
+
+    @abstractmethod
+    def drafted(self, parsed: Parsed) -> Drafted | None:
+        """How tokens are drafted; None where none are."""
+
+    @abstractmethod
+    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
+        """The settings of degrees and of replicas, where those are its own, and what they cannot say."""
+
+    @abstractmethod
+    def draft(self, model: str, tokens: int | None) -> Rows:
+        """The settings of a draft model."""
+
+    def cap(self, plan: Plan) -> int | None:
+        """Requests at once, as the flag counts them."""
+        return cap_of(plan)
+
+    def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
+        """Enter the split of a replica, the requests at once, number formats and the draft model."""
+        split, traffic = document["parallelism"], document["serving"]
+        copies = self.groups(parsed, split, traffic)
+        cap = parsed.whole(self.table.names["serving.concurrency"])
+        dtype, quantisation, caches = (parsed.text(flag) for flag in self.entry["format_flags"])
+        precision = self._weights(dtype, quantisation, name, document["workload"].get("model"), warnings)
+        if precision is not None:
+            put(document, "workload.precision", precision)
+        traffic |= {} if cap is None else {"concurrency": cap * copies}
+        cells = _cells(caches, warnings)
+        traffic |= {} if cells is None else {"cache_precision": cells}
+        drafted = self.drafted(parsed)
+        if drafted is None:
+            return
+        method, draft, tokens = drafted
+        if draft is None:
+            warnings.append(
+                f"Speculative decoding by {str(method)[:40]} is not part of a plan; times are those without it."
+            )
+        elif (model := named(draft, warnings)) is not None:
+            traffic |= {"draft_model": model} if tokens is None else {"draft_model": model, "draft_tokens": tokens}
+
+    def _weights(
+        self, dtype: str | None, quantisation: str | None, model: str, key: str | None, warnings: list[str]
+    ) -> str | None:
+        """The number format of weights and arithmetic that flags and the checkpoint's name give."""
+        if quantisation is not None and quantisation.lower() not in ("none", "null"):
+            found: str | None = self.entry["formats"].get(quantisation.lower().replace("-", "_"))
+            if found is not None:
+                return found
+            warnings.append(
+                f"The quantisation {quantisation[:40]!r} does not say its number format; it was taken from the model's name."
+            )
+        precision = precision_in_name(model)
+        if precision is not None or dtype is None or dtype == "auto":
+            return precision or data_table("native_formats").get(key or "")
+        if dtype.lower() not in _DTYPES:
+            raise InputError(
+                f"The format of weights is one of {', '.join(_DTYPES)}, got {dtype[:40]!r}.", field="precision"
+            )
+        return _DTYPES[dtype.lower()]
+
+    def arguments(self, plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[Setting], list[str]]:
+        """The arguments of a completed plan, and what they cannot say; without ``replicas``, of one replica."""
+        traffic, why = traffic_of(plan), reasons(plan, answer)
+        tp, ep = plan.parallelism.tp or 1, plan.parallelism.ep or 1
+        rows, gaps = self.split(plan, why, tp, ep, (traffic.replicas or 1) if replicas else None)
+        formats, limits = self._formats(plan, why, gaps), self._limits(plan)
+        rows |= formats | limits if self.FORMATS_FIRST else limits | formats
+        if traffic.draft_model is not None:
+            rows |= self.draft(checkpoint_of(traffic.draft_model)[0], traffic.draft_tokens)
+        if traffic.prompt_tokens and traffic.output_tokens:
+            rows[self.entry["lengths"]] = (traffic.prompt_tokens + traffic.output_tokens, "lengths")
+        return settings(rows, why), gaps
+
+    def _limits(self, plan: Plan) -> Rows:
+        flags = {flag.field: flag.name for flag in self.table.flags.values() if flag.field} | dict(self.table.names)
+        traffic = traffic_of(plan)
+        rows: Rows = {flags["serving.concurrency"]: (self.cap(plan), "serving.concurrency")}
+        rows[flags["serving.chunk_tokens"]] = (traffic.chunk_tokens, "serving.chunk_tokens")
+        if self.CHUNKS is not None and traffic.chunk_tokens is not None:
+            rows[self.CHUNKS] = (True, "" if self.CHUNKS.startswith("-") else "serving.chunk_tokens")
+        if "serving.memory_fraction" in flags:
+            rows[flags["serving.memory_fraction"]] = (traffic.memory_fraction, "serving.memory_fraction")
+        return rows
+
+    def _formats(self, plan: Plan, why: Mapping[str, str], gaps: list[str]) -> Rows:
+        rows: Rows = {}
+        dtype, quantisation, caches = self.entry["format_flags"]
+        precision, cells = plan.workload.precision or "bf16", traffic_of(plan).cache_precision
+        if precision in _DTYPE_OF:
+            rows[dtype] = (_DTYPE_OF[precision], "workload.precision")
+        elif precision in self.entry["quantised"]:
+            note = "" if precision in self.QUANTISES else "; the checkpoint must be quantised so"
+            rows[quantisation] = (self.entry["quantised"][precision], why["workload.precision"] + note)
+        else:
+            gaps.append(f"workload.precision = {precision} (serve a checkpoint in it)")
+        if cells is not None and cells not in self.entry["caches"]:
+            gaps.append(f"serving.cache_precision = {cells} ({self.entry['caches_are']})")
+        rows[caches] = (self.entry["caches"].get(cells), "serving.cache_precision")
+        return rows
+
+
+def _cells(text: str | None, warnings: list[str]) -> str | None:
+    """The number format of caches."""
+    if text is None or text == "auto":
+        return None
+    plain = text.lower()
+    if plain.startswith("fp8") or plain == "mxfp8":
+        return "fp8"
+    if plain in (*_DTYPES, "int8", "nvfp4", "mxfp4", "int4", "fp4"):
+        return _DTYPES.get(plain, plain)
+    warnings.append(f"The format of caches {text[:40]!r} was not read.")
+    return None
+
+
+class VLLM(GroupedServer):
+    """``vllm serve``."""
+
+    CHUNKS = "--enable-chunked-prefill"
+
+    def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
+        groups = parsed.whole("--data-parallel-size") or 1
+        if parsed.on("--enable-expert-parallel"):
+            split["ep"] = split["tp"] * groups
+            return 1
+        traffic["replicas"] = groups
+        return groups
+
+    def drafted(self, parsed: Parsed) -> Drafted | None:
+        """A draft model as the JSON of ``--speculative-config`` names it."""
+        text = parsed.text("--speculative-config")
+        if text is None:
+            return None
+        given = load_json(text, 8, name="--speculative-config")
+        if not isinstance(given, dict):
+            raise InputError(
+                '--speculative-config is a JSON object, such as {"model": ..., "num_speculative_tokens": 3}.'
+            )
+        method, model, tokens = given.get("method"), given.get("model"), given.get("num_speculative_tokens")
+        known = isinstance(model, str) and method in (None, "draft_model")
+        return method, model if known else None, tokens if type(tokens) is int else None
+
+    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
+        rows: Rows = {
+            "--tensor-parallel-size": (tp, "parallelism.tp"),
+            "--pipeline-parallel-size": (plan.parallelism.pp or 1, "parallelism.pp"),
+            "--data-parallel-size": (replicas, "serving.replicas"),
+            "--enable-expert-parallel": (ep > 1, "parallelism.ep"),
+        }
+        if ep == 1:
+            return rows, []
+        shared = f"groups of attention that share the experts: EP {ep} over TP {tp}"
+        rows["--data-parallel-size"] = (max(1, ep // tp), shared)
+        gaps = [f"parallelism.ep = {ep} (vLLM spreads experts over all TP x DP ranks)"] if ep % tp else []
+        return rows, gaps + (one_server(plan) if replicas else [])
+
+    def draft(self, model: str, tokens: int | None) -> Rows:
+        given: dict[str, Any] = {"model": model, "method": "draft_model"}
+        given |= {} if tokens is None else {"num_speculative_tokens": tokens}
+        return {"--speculative-config": (json.dumps(given), "serving.draft_model")}
+
+
+class SGLang(GroupedServer):
+    """``python -m sglang.launch_server``."""
+
+    def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
+        if (traffic.get("chunk_tokens") or 0) < 0:
+            # A chunk of -1 switches chunks off.
+            del traffic["chunk_tokens"]
+        ranks, groups = parsed.whole("--tp-size") or 1, parsed.whole("--dp-size") or 1
+        split["tp"] = ranks
+        if not parsed.on("--enable-dp-attention"):
+            traffic["replicas"] = groups
+            return groups
+        if ranks % groups:
+            raise InputError(
+                f"With DP attention --tp-size {ranks} must be a multiple of --dp-size {groups}.", field="tp"
+            )
+        split["tp"], split["ep"] = ranks // groups, max(split.get("ep") or 1, ranks)
+        return 1
+
+    def drafted(self, parsed: Parsed) -> Drafted | None:
+        """A draft model of its own is STANDALONE."""
+        method, model = parsed.text("--speculative-algorithm"), parsed.text("--speculative-draft-model-path")
+        if method is None and model is None:
+            return None
+        return method, model if method == "STANDALONE" else None, parsed.whole("--speculative-num-steps")
+
+    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
+        model, _ = checkpoint_of(plan.workload.model, plan.workload.precision)
+        rows: Rows = {"--model-path": (model, "workload.model"), "--tp-size": (tp, "parallelism.tp")}
+        rows["--dp-size"] = (replicas, "serving.replicas")
+        gaps = []
+        if ep > tp:
+            groups = ep // tp
+            rows["--tp-size"] = (groups * tp, f"all ranks of a replica; {why['parallelism.tp']}")
+            rows["--dp-size"] = (groups, f"groups of attention of TP {tp}")
+            rows["--enable-dp-attention"] = (True, "")
+            if ep % tp:
+                gaps.append(f"parallelism.ep = {ep} (with DP attention it is a multiple of TP {tp})")
+            gaps += one_server(plan) if replicas else []
+        rows["--pp-size"] = (plan.parallelism.pp or 1, "parallelism.pp")
+        rows["--ep-size"] = (ep if ep > 1 else None, "parallelism.ep")
+        return rows, gaps
+
+    def draft(self, model: str, tokens: int | None) -> Rows:
+        """The model, and a single branch of its tokens."""
+        return {
+            "--speculative-algorithm": ("STANDALONE", "serving.draft_model"),
+            "--speculative-draft-model-path": (model, ""),
+            "--speculative-num-steps": (tokens, "serving.draft_tokens"),
+            "--speculative-eagle-topk": (tokens and 1, ""),
+            "--speculative-num-draft-tokens": (tokens and tokens + 1, ""),
+        }
+
+
+class TensorRTLLM(GroupedServer):
+    """``trtllm-serve`` and its file of further options."""
+
+    FORMATS_FIRST, QUANTISES, CHUNKS = False, (), "enable_chunked_prefill"
+
+    def take_files(self, parsed: Parsed, script: Script) -> None:
+        """Options of the script's here-document."""
+        file = parsed.text("--config")
+        if file is None:
+            return
+        body = script.files.get(file.rsplit("/", 1)[-1])
+        if body is None:
+            parsed.warnings.append(f"The options of {file[:80]!r} are not in the file and were not read.")
+            return
+        documents = read_yaml(body, "The file of further options") or [{}]
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            raise InputError("The file of further options is one table of keys.")
+        more = parse_tables(documents[0], self.table)
+        parsed.values |= {_SAME.get(key, key): value for key, value in more.values.items()}
+        parsed.unread += more.unread
+        parsed.warnings += more.warnings
+
+    def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
+        """With attention split by requests the limit is of a rank."""
+        ranks = split["tp"] = parsed.whole("--tp_size") or 1
+        if not parsed.on("enable_attention_dp"):
+            return 1
+        split["tp"], split["ep"] = 1, max(ranks, split.get("ep") or 1)
+        return ranks
+
+    def drafted(self, parsed: Parsed) -> Drafted | None:
+        """A draft model of its own is DraftTarget."""
+        method = parsed.text("speculative_config.decoding_type")
+        if method is None:
+            return None
+        model = parsed.text("speculative_config.speculative_model_dir")
+        known = method.replace("_", "").lower() == "drafttarget"
+        return method, model if known else None, parsed.whole("speculative_config.max_draft_len")
+
+    def _ranks(self, plan: Plan) -> int:
+        """Ranks that split a replica's attention by requests; 1 where they do not."""
+        tp, ep = plan.parallelism.tp or 1, plan.parallelism.ep or 1
+        return ep if tp == 1 else 1
+
+    def cap(self, plan: Plan) -> int | None:
+        cap = cap_of(plan)
+        return None if cap is None else -(-cap // self._ranks(plan))
+
+    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
+        apart = self._ranks(plan)
+        ranks = max(tp, apart)
+        gaps = []
+        if ep > tp > 1:
+            gaps.append(f"parallelism.ep = {ep} over TP {tp} (TensorRT-LLM has attention over all ranks or one)")
+        rows: Rows = {
+            "--tp_size": (ranks, "parallelism.tp"),
+            "--pp_size": (plan.parallelism.pp or 1, "parallelism.pp"),
+            "enable_attention_dp": (
+                True if apart > 1 else None,
+                f"attention of a replica split by requests over {ep} ranks",
+            ),
+            "--ep_size": (min(ep, ranks) if ep > 1 else None, "parallelism.ep"),
+        }
+        each = self.cap(plan)
+        if each is not None and each * apart != cap_of(plan):
+            gaps.append(f"serving.concurrency = {traffic_of(plan).concurrency} (rounded up to {each} a rank)")
+        return rows, [*gaps, *one_server(plan)]
+
+    def draft(self, model: str, tokens: int | None) -> Rows:
+        return {
+            "speculative_config.decoding_type": ("DraftTarget", "serving.draft_model"),
+            "speculative_config.speculative_model_dir": (model, ""),
+            "speculative_config.max_draft_len": (tokens, ""),
+        }
+
+    def files(self, settings: list[Setting], details: Mapping[str, Any]) -> tuple[list[str], list[Setting]]:
+        """The here-document of options, those kept from a file behind the plan's, and the flags."""
+        flags = [setting for setting in settings if setting.flag.startswith("-")]
+        options = [setting for setting in settings if not setting.flag.startswith("-")]
+        options += kept(details, options, [flag for flag in self.table.flags if not flag.startswith("-")])
+        document: dict[str, Any] = {}
+        for flag, value, reason in options:
+            put(document, flag, Why(value, reason))
+        lines = [f"cat > {_OPTIONS} <<'EOF'", *write_yaml(document), "EOF", ""]
+        return (lines, [*flags, Setting("--config", _OPTIONS)]) if options else ([], flags)

@@ -1,0 +1,149 @@
+"""Settings with their reasons, and the forms that launch files have: arrays of a shell script, TOML, YAML (read with PyYAML's safe loader)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from mlsysim.errors import InputError
+from mlsysim.importers.limits import check_bounds
+from mlsysim.launch.shell import bounded
+
+KEPT = "kept from the file that was read"
+_YAML_WORDS = {*("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", "inf", "nan")}
+
+
+class Setting(NamedTuple):
+    """A flag or a dotted key, its value (True for a switch of a command), and why."""
+
+    flag: str
+    value: Any
+    reason: str = ""
+
+
+class Why(NamedTuple):
+    """A value of a YAML document with the comment that stands above it."""
+
+    value: Any
+    reason: str
+
+
+def settings(rows: Mapping[str, tuple[Any, str]], why: Mapping[str, str]) -> list[Setting]:
+    """Settings of a table: flag, value and reason (a sentence, or the field of the plan whose reason it is).
+
+    What is None is left out, and so is a switch of a command that is off.
+    """
+    return [
+        Setting(flag, value, why.get(reason, reason))
+        for flag, (value, reason) in rows.items()
+        if value is not None and not (value is False and flag.startswith("-"))
+    ]
+
+
+def kept(details: Mapping[str, Any] | None, written: Iterable[Setting], known: Container[str]) -> list[Setting]:
+    """Keys that were kept from a file, without those that are written already."""
+    taken = {setting.flag for setting in written}
+    found = (details or {}).items()
+    return [Setting(name, value, KEPT) for name, value in found if name in known and name not in taken]
+
+
+def kept_flags(details: Mapping[str, Any] | None, written: Iterable[Setting]) -> list[Setting]:
+    """The same of a command's flags, said once."""
+    flags = {name: value for name, value in (details or {}).items() if name.startswith("-") and value is not False}
+    found = kept(flags, written, flags)
+    return [*found[:1], *(setting._replace(reason="") for setting in found[1:])]
+
+
+def one_line(text: str) -> str:
+    """Text that cannot end a comment."""
+    return " ".join(str(text).split())
+
+
+def comment(lines: Iterable[str]) -> list[str]:
+    """Lines as comments."""
+    return [f"# {one_line(line)}".rstrip() for line in lines]
+
+
+def array(name: str, settings: Iterable[Setting]) -> list[str]:
+    """A bash array of arguments, each reason above its flag: there lines may be comments."""
+    out = [f"{name}=("]
+    for flag, value, reason in settings:
+        out += [f"    # {one_line(reason)}"] if reason else []
+        out.append("    " + " ".join(_quoted(word) for word in (flag, *(() if value is True else (str(value),)))))
+    return [*out, ")"]
+
+
+def _quoted(word: str) -> str:
+    # What only the shell knows stays for the shell.
+    return f'"{word}"' if "$" in word and not set(word) & set("'\"` ") else shlex.quote(word)
+
+
+def write_toml(settings: Iterable[Setting]) -> list[str]:
+    """Lines of TOML, a table for each beginning of a dotted key."""
+    sections: dict[str, list[str]] = {}
+    for path, value, reason in settings:
+        section, _, key = path.rpartition(".")
+        lines = sections.setdefault(section, [f"[{section}]"])
+        lines += [*comment([reason] if reason else []), f"{key} = {_toml(value)}"]
+    return "\n\n".join("\n".join(lines) for lines in sections.values()).split("\n")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value) if isinstance(value, (bool, str)) else str(value)
+
+
+def read_yaml(text: str, name: str) -> list[Any]:
+    """The documents of a YAML text, which has no aliases."""
+    bounded(text, name)
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ModuleNotFoundError:
+        raise InputError(f"{name}: YAML needs PyYAML (pip install pyyaml).") from None
+    try:
+        if any(isinstance(event, yaml.events.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            # Aliases can make a small file expand without end.
+            raise InputError(f"{name}: YAML aliases are not read; write the values out.")
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except InputError:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        first = (str(error).strip().splitlines() or ["it cannot be read"])[0]
+        raise InputError(f"{name} is not valid YAML: {first.rstrip('.')[:200]}.") from None
+    for document in documents:
+        check_bounds(document, 32, name=name)
+    return documents
+
+
+def write_yaml(document: Any, indent: int = 0) -> list[str]:
+    """Lines of a document of tables, lists and plain values; comments of :class:`Why` above their keys."""
+    pad = "  " * indent
+    out: list[str] = []
+    for key, value in document.items() if isinstance(document, dict) else [(None, item) for item in document]:
+        if isinstance(value, Why):
+            value, reason = value
+            out += [f"{pad}# {one_line(reason)}"] if reason else []
+        head = f"{pad}-" if key is None else f"{pad}{key}:"
+        if isinstance(value, str) and "\n" in value:
+            out += [f"{head} |", *(f"{pad}  {line}".rstrip() for line in value.rstrip("\n").split("\n"))]
+        elif not isinstance(value, (dict, list)) or not value:
+            out.append(f"{head} {_scalar(value)}")
+        elif key is not None:
+            out += [head, *write_yaml(value, indent + 1)]
+        else:
+            # The first line that is no comment follows the dash.
+            lines = write_yaml(value, indent + 1)
+            first = next(i for i, line in enumerate(lines) if not line.lstrip().startswith("#"))
+            out += [*(line[2:] for line in lines[:first]), f"{head} {lines[first].lstrip()}", *lines[first + 1 :]]
+    return out
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        word = value.translate(str.maketrans("", "", "-_/.")).isalnum() and not value[0].isdigit()
+        if word and value[0] not in "-./" and value.lower() not in _YAML_WORDS:
+            return value
+    return json.dumps(value, ensure_ascii=False)
