@@ -37,12 +37,9 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     if not isinstance(tables, dict):
         raise InputError(f"A DeepSpeed configuration is a JSON object, got {type(tables).__name__}.")
     comments = tables.get(_COMMENTS)
+    said = comments if isinstance(comments, dict) else {}
     # Only notes of the kind that we write are used.
-    notes = (
-        {key: value for key, value in comments.items() if type(value) is _NOTES.get(key)}
-        if isinstance(comments, dict)
-        else {}
-    )
+    notes: dict[str, Any] = {key: value for key, value in said.items() if type(value) is _NOTES.get(key)}
     parsed = parse_tables(tables, table(NAME), (_COMMENTS,))
     document, warnings = parsed.document(task="training"), parsed.warnings
     split = document.setdefault("parallelism", {})

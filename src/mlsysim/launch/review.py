@@ -10,31 +10,27 @@ Only settings are counted as the loss. Narrower number formats change what is co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from mlsysim.errors import InputError
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.review_search import (
-    SETTINGS,
-    SLIGHT,
-    attempt,
-    best_serving,
-    best_training,
-    better_of,
-    one_change,
-    scored,
-    setting_of,
-)
+from mlsysim.launch.reasons import NEUTRAL
 from mlsysim.launch.targets import TARGETS, read_launch, target_named, written
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import settled
+from mlsysim.plans.changes import score, settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.fields import Record
+
+_SETTINGS = (
+    "tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap",
+)  # fmt: skip
+_SLIGHT = 0.005
+_MOST_STEPS = 24
 
 
 class FlagChange(Record):
@@ -109,19 +105,17 @@ def review(
     launch: Reading | str, *, on: str | None = None, model: str | None = None, target: str | None = None
 ) -> Review:
     """What a launch file costs and what to change; a reading, or the text of a file."""
-    reading = launch if isinstance(launch, Reading) else read_launch(launch, target, on=on, model=model)
-    if isinstance(launch, Reading) and (on or model):
-        reading = reading.placed(on, model)
+    reading = (
+        launch.placed(on, model) if isinstance(launch, Reading) else read_launch(launch, target, on=on, model=model)
+    )
     plan = reading.plan
     now = evaluate_plainly(plan)
-    fields = _fields(reading)
-    best = best_training(plan, now, fields) if now.task == "training" else best_serving(plan, now)
-    if best is not None and best.feasible and now.feasible and scored(best) <= scored(now) * (1 + SLIGHT):
+    best = _best_training(plan, now, _fields(reading)) if now.task == "training" else _best_serving(plan, now)
+    if best is not None and best.feasible and now.feasible and score(best) <= score(now) * (1 + _SLIGHT):
         best = now
     if best is not None and not best.feasible:
         best = None
-    loss = None if best is None or not now.feasible else max(0.0, 1 - scored(now) / scored(best))
-    changes = () if best is None or best is now else tuple(_changes(reading, now, best))
+    loss = None if best is None or not now.feasible else max(0.0, 1 - score(now) / score(best))
     return Review(
         reading=reading,
         answer=now,
@@ -129,73 +123,54 @@ def review(
         loss=loss,
         headline=_headline(now, best, loss),
         problems=_problems(now),
-        changes=changes,
+        changes=() if best is None or best is now else _changes(reading, now, best),
         formats=tuple(_formats(reading, plan, now)),
     )
 
 
 def _fields(reading: Reading) -> frozenset[str]:
-    """The fields that the target, and the command inside of it, express."""
-    names = [reading.inner or reading.target]
-    return frozenset(field for name in names for field in TARGETS[target_named(name)].FIELDS)
+    """The fields that the target, or the command inside of it, expresses."""
+    return frozenset(TARGETS[target_named(reading.inner or reading.target)].FIELDS)
 
 
-def _changes(reading: Reading, now: Answer, best: Answer) -> Iterator[FlagChange]:
+# --- what differs, each alone -------------------------------------------------------------------------------------
+
+
+def _changes(reading: Reading, now: Answer, best: Answer) -> tuple[FlagChange, ...]:
     mine, other = settled(now), settled(best)
-    parts = ("parallelism",) if now.task == "training" else ("parallelism", "serving")
-    names = {"parallelism": SETTINGS, "serving": ("replicas", "memory_fraction")}
+    fields = [("parallelism", name) for name in _SETTINGS]
+    fields += [("serving", name) for name in ("replicas", "memory_fraction") if now.task == "serving"]
     found = []
-    for part in parts:
-        for name in names[part]:
-            old, new = (setting_of(plan, part, name) for plan in (mine, other))
-            if old == new or new is None:
-                continue
-            found.append(_alone(reading, now, mine, part, name, old, new))
-    yield from sorted(found, key=lambda change: (change.gain is None, -(change.gain or 0.0)))
-
-
-def _alone(reading: Reading, now: Answer, plan: Plan, part: str, name: str, old: Any, new: Any) -> FlagChange:
-    """One difference on the file's own plan."""
-    if part == "parallelism" and now.task == "training":
-        candidates = list(one_change(plan, name, new))
-    elif name in ("tp", "pp", "ep"):
-        candidates = [plan.replacing(parallelism={name: new}, serving={"replicas": None})]
-    else:
-        candidates = [plan.replacing(**{part: {name: new}})]
-    tried: Answer | None = None
-    for candidate in candidates:
-        tried = better_of(tried, attempt(candidate))
-    return _change(reading, now, tried, f"{part}.{name}", old, new)
+    for part, name in fields:
+        old, new = (_setting_of(plan, part, name) for plan in (mine, other))
+        if old == new or new is None:
+            continue
+        if part == "parallelism" and now.task == "training":
+            candidates = [*_one_change(mine, name, new)]
+        else:
+            free = {"serving": {"replicas": None}} if name in ("tp", "pp", "ep") else {}
+            candidates = [mine.replacing(**{part: {name: new}, **free})]
+        found.append(_change(reading, now, _best_of(None, candidates), f"{part}.{name}", old, new))
+    return tuple(sorted(found, key=lambda change: (change.gain is None, -(change.gain or 0.0))))
 
 
 def _change(reading: Reading, now: Answer, tried: Answer | None, field: str, old: Any, new: Any) -> FlagChange:
-    gain = None
+    gain, effect = None, "makes it fit"
     if tried is None or not tried.feasible:
         effect = "only with the others"
-    elif not now.feasible:
-        effect = "makes it fit"
-    else:
-        gain = scored(tried) / scored(now) - 1
+    elif now.feasible:
+        gain = score(tried) / score(now) - 1
         effect = f"{gain:+.1%}"
+    flag, reason = reading.flags.get(field, field), _why(now, tried)
     return FlagChange(
-        field=field,
-        flag=reading.flags.get(field, field),
-        now=_said(old),
-        better=_said(new),
-        gain=gain,
-        effect=effect,
-        reason=_why(now, tried),
+        field=field, flag=flag, now=_said(old), better=_said(new), gain=gain, effect=effect, reason=reason
     )
 
 
 def _said(value: Any) -> str:
-    return (
-        "not set"
-        if value is None
-        else {True: "on", False: "off"}.get(value, str(value))
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if value is None:
+        return "not set"
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def _why(now: Answer, then: Answer | None) -> str:
@@ -208,7 +183,7 @@ def _why(now: Answer, then: Answer | None) -> str:
         return then.headline.rstrip(".")
     if not now.feasible:
         return "alone it makes the plan fit"
-    before, after = (_shares(answer) for answer in (now, then))
+    before, after = ({part.label: part.value for part in answer.time_parts} for answer in (now, then))
     scale = _work(now) / _work(then) if now.task == "training" else 1.0
     moved = {label: after.get(label, 0.0) * scale - before.get(label, 0.0) for label in {*before, *after}}
     label = max(moved, key=lambda key: (abs(moved[key]), key))
@@ -216,10 +191,6 @@ def _why(now: Answer, then: Answer | None) -> str:
     if abs(moved[label]) < 0.0005 * total:
         return "no part of the time moves"
     return f"{label} goes from {before.get(label, 0.0) / total:.1%} to {after.get(label, 0.0) * scale / total:.1%} of the time now"
-
-
-def _shares(answer: Answer) -> dict[str, float]:
-    return {part.label: part.value for part in answer.time_parts}
 
 
 def _work(answer: Answer) -> float:
@@ -239,28 +210,141 @@ def _headline(now: Answer, best: Answer | None, loss: float | None) -> str:
 
 
 def _problems(now: Answer) -> tuple[str, ...]:
-    out = []
     if not now.feasible:
-        out.append(now.binding.sentence)
-    elif now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
-        out.append(f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.")
-    return tuple(out)
+        return (now.binding.sentence,)
+    if now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
+        return (f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.",)
+    return ()
 
 
 def _formats(reading: Reading, plan: Plan, now: Answer) -> Iterator[FlagChange]:
     """Narrower number formats on the file's plan."""
     chip = find_fleets(plan.hardware).one.node.accelerator
     precision = plan.workload.precision or "bf16"
-    fields = _fields(reading)
-    tries: list[tuple[str, str, str, str, Plan]] = []
+    tries: list[tuple[str, str, str]] = []
     narrow = precision in ("bf16", "fp16") and "fp8" in chip.compute.precision_flops and reading.target != "deepspeed"
-    if narrow and "workload.precision" in fields:
-        tries.append(("workload", "precision", precision, "fp8", plan.replacing(workload={"precision": "fp8"})))
+    if narrow and "workload.precision" in _fields(reading):
+        tries.append(("workload", "precision", precision))
     if now.task == "serving" and plan.serving is not None and plan.serving.cache_precision is None:
-        tries.append(
-            ("serving", "cache_precision", "16 bits", "fp8", plan.replacing(serving={"cache_precision": "fp8"}))
-        )
-    for part, name, old, new, candidate in tries:
-        tried = attempt(candidate)
-        if tried is not None and tried.feasible and (not now.feasible or scored(tried) > scored(now) * (1 + SLIGHT)):
-            yield _change(reading, now, tried, f"{part}.{name}", old, new)
+        tries.append(("serving", "cache_precision", "16 bits"))
+    for part, name, old in tries:
+        tried = _attempt(plan.replacing(**{part: {name: "fp8"}}))
+        if tried is not None and tried.feasible and (not now.feasible or score(tried) > score(now) * (1 + _SLIGHT)):
+            yield _change(reading, now, tried, f"{part}.{name}", old, "fp8")
+
+
+# --- the best settings that a target can express: steps from the file's plan, one setting at a time -----------------
+
+
+def _attempt(plan: Plan) -> Answer | None:
+    """The answer to a plan; None where it is refused."""
+    try:
+        return evaluate_plainly(plan)
+    except InputError:
+        return None
+
+
+def _better_of(first: Answer | None, second: Answer | None) -> Answer | None:
+    """The better of two: one that fits before one that does not."""
+    if first is None or second is None:
+        return first or second
+    if first.feasible != second.feasible:
+        return first if first.feasible else second
+    return second if score(second) > score(first) * (1 + _SLIGHT) else first
+
+
+def _best_of(first: Answer | None, plans: Iterable[Plan]) -> Answer | None:
+    """The best of an answer and those to plans."""
+    for plan in plans:
+        first = _better_of(first, _attempt(plan))
+    return first
+
+
+def _best_training(plan: Plan, now: Answer, fields: frozenset[str]) -> Answer:
+    """The best layout: searched where the target has pipelines, then refined by single steps."""
+    best = now
+    if "parallelism.pp" in fields and "parallelism.virtual_stages" in fields:
+        free = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
+        best = _best_of(now, [plan.replacing(parallelism=free)]) or now
+    for _ in range(_MOST_STEPS):
+        better = _better_of(best, _best_of(None, _neighbours(best, fields)))
+        if better is None or better is best:
+            break
+        best = better
+    return _pruned(best, settled(now)) if best.feasible and best is not now else best
+
+
+def _pruned(best: Answer, mine: Plan) -> Answer:
+    """The best settings with every one put back to the file's that makes no difference."""
+    for name in reversed(_SETTINGS):
+        plan = settled(best)
+        old = _setting_of(mine, "parallelism", name)
+        if old is None or old == _setting_of(plan, "parallelism", name):
+            continue
+        for candidate in _one_change(plan, name, old):
+            tried = _attempt(candidate)
+            if tried is not None and tried.feasible and score(tried) >= score(best) * (1 - _SLIGHT):
+                best = tried
+                break
+    return best
+
+
+def _neighbours(answer: Answer, fields: frozenset[str]) -> Iterator[Plan]:
+    """Plans that differ in one setting that the target has."""
+    plan = settled(answer)
+    split = plan.parallelism
+    heads = getattr(workload_of(plan.workload), "heads", None) or 1
+    per_node = find_fleets(plan.hardware).one.node.accelerators_per_node
+    tp = split.tp or 1
+    moves: dict[str, Sequence[Any]] = {
+        "tp": [degree for degree in _beside(tp) if heads % degree == 0 and degree <= per_node],
+        "pp": _beside(split.pp or 1),
+        "micro_batch": _beside(split.micro_batch or 1),
+        "zero": (0, 1, 2, 3),
+        "recompute": ("none", "selective", "full"),
+        "overlap": (True,),
+        "sequence_parallel": (True,) if tp > 1 else (),
+    }
+    for name, values in moves.items():
+        for value in values:
+            if f"parallelism.{name}" in fields and value != getattr(split, name):
+                yield from _one_change(plan, name, value)
+
+
+def _beside(count: int) -> list[int]:
+    return [count * 2, count // 2] if count > 1 else [2]
+
+
+def _one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
+    """The plan with one other setting: what follows from it is left open."""
+    update: dict[str, Any] = {name: value, "dp": None}
+    if name in ("pp", "virtual_stages"):
+        update["schedule"] = None
+        if name == "pp" and value == 1:
+            update["virtual_stages"] = None
+    yield plan.replacing(parallelism=update)
+    if name in ("tp", "pp", "cp") and plan.parallelism.micro_batch is not None:
+        yield plan.replacing(parallelism={**update, "micro_batch": None})
+
+
+def _best_serving(plan: Plan, now: Answer) -> Answer | None:
+    """The best tensor-parallel degree with the replicas that it leaves, and more memory where the file holds some back."""
+    free = {"mode": None, "tp": None, "pp": None, "ep": None}
+    load = {"replicas": None}
+    if plan.serving is not None and plan.serving.concurrency is None and now.layout.get("concurrency"):
+        load["concurrency"] = now.layout["concurrency"]
+    plans = [plan.replacing(parallelism=free, serving=load)]
+    ep, given = plan.parallelism.ep or 1, plan.serving.memory_fraction if plan.serving is not None else None
+    if ep > 1:
+        plans.append(plan.replacing(parallelism={**free, "ep": ep}, serving=load))
+    more = [fraction for fraction in (0.9, 0.95) if given is not None and given < fraction]
+    plans += [plan.replacing(parallelism=free, serving={**load, "memory_fraction": fraction}) for fraction in more]
+    return _best_of(now, plans)
+
+
+def _setting_of(plan: Plan, part: str, name: str) -> Any:
+    """What a plan says of a setting, or what saying nothing means."""
+    value = getattr(getattr(plan, part), name, None)
+    if name == "sequence_parallel":
+        return (plan.parallelism.tp or 1) > 1 if value is None else value
+    return NEUTRAL.get(f"{part}.{name}") if value is None else value

@@ -55,7 +55,7 @@ def settled(answer: Answer) -> Plan:
 
 def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
     """The least effort that betters the answer's main metric, or makes it fit."""
-    base = _score(answer)
+    base = score(answer)
     cost = _cost(answer)
     broken = {(check.metric, check.limit) for check in answer.checks if not check.passed}
     wrong = not answer.feasible or bool(broken)
@@ -70,7 +70,7 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
                 continue
             if not tried.feasible or (failing - broken if answer.feasible else failing) or (wrong and failing):
                 continue
-            factor = _score(tried) / base if base > 0 else 1.0
+            factor = score(tried) / base if base > 0 else 1.0
             gain = factor if wrong else factor - 1
             if gain > max(gained, 0.0 if wrong else _WORTH_IT):
                 gained = gain
@@ -88,7 +88,7 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
     return None
 
 
-def _score(answer: Answer) -> float:
+def score(answer: Answer) -> float:
     """The main metric such that more is better."""
     value = answer.value(answer.main)
     number = float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
