@@ -11,9 +11,9 @@ import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import data_table, parse, parse_tables, table
+from mlsysim.launch.settings import read_yaml
 from mlsysim.launch.shell import read_script
 from mlsysim.launch.targets import TARGETS
-from mlsysim.launch.settings import read_yaml
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan_parts import ParallelismPart, ServingPart, WorkloadPart
 
