@@ -8,12 +8,13 @@ a shared expert) goes into ``extra_parameters``, so that the count is the checkp
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.families import FAMILIES, Family
-from mlsysim.importers.fields import Config
+from mlsysim.importers.fields import Config, Keys
 from mlsysim.importers.layer_kinds import feed_forward, mixers
 from mlsysim.models.hybrid import BlockKind, HybridWorkload
 from mlsysim.models.latent_attention import CSA, MLA, SparseIndexer
@@ -35,35 +36,36 @@ PER_TOKEN = (
 EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size")
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
 SHARED_WIDTH = (
-    "shared_expert_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-    "shared_intermediate_size",
+    "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
     "share_expert_dim",
-)
+)  # fmt: skip
+_INDEXER: dict[str, Keys] = {
+    "topk": "index_topk", "index_heads": "index_n_heads", "index_head_dim": "index_head_dim",
+}  # fmt: skip
+_LINEAR: dict[str, Keys] = {
+    "key_heads": "linear_num_key_heads", "value_heads": "linear_num_value_heads",
+    "key_head_dim": "linear_key_head_dim", "value_head_dim": "linear_value_head_dim",
+    "conv_kernel": ("linear_conv_kernel_dim", 4),
+}  # fmt: skip
+WINDOW = ("attention_chunk_size", "sliding_window", "sliding_window_size", "window_size")
 
 
 @dataclass
 class Draft:
-    """A workload in the making: fields of the type, kinds of layers, parameters beside them, and what to tell the user."""
+    """A workload in the making: fields of the type, kinds of layers, and parameters beside them."""
 
-    name: str
-    family: str
+    family: Family
     fields: dict[str, Any]
     mixers: list[str]
     feed_forward: list[str]
     extra: float = 0.0
-    warnings: list[str] = field(default_factory=list)
 
 
-def decoder(
-    config: Config, model_type: str, name: str, warnings: list[str], tied: bool | None = None, strict: bool = True
-) -> Draft:
-    """The draft of a decoder. ``strict=False`` takes an unknown model type for a Llama-like one and says so."""
+def decoder(config: Config, model_type: str, name: str, warnings: list[str], tied: bool | None = None) -> Draft:
+    """The draft of a decoder; an unknown model type is taken for a Llama-like one, and a warning says so."""
     family = FAMILIES.get(model_type)
     if family is None:
         family = Family("generic decoder", qk_norm="head" if config.flag("use_qk_norm", default=False) else "")
-        if strict:
-            raise InputError(f"{model_type!r} is no known type of decoder.")
         warnings.append(
             f"The model type {model_type!r} is not known: it was read as a generic decoder with gated feed-forward layers "
             "and two norms in each layer, so compare the parameter count with the published one."
@@ -80,20 +82,22 @@ def decoder(
         "tied_embeddings": config.flag("tie_word_embeddings", default=family.tied if tied is None else tied),
         "gated_ffn": family.gated,
         "norm": family.norm,
-        "norms_per_layer": _norms(config, model_type, family),
+        "norms_per_layer": _norms(config, family),
         "max_context": config.optional(*CONTEXT),
     }
     if family.learned_positions:
         fields["position_embeddings"] = (fields["max_context"] or 0) + family.position_offset
     if config.has("word_embed_proj_dim") and config.integer("word_embed_proj_dim") != hidden:
         fields["embedding_dim"] = config.integer("word_embed_proj_dim")
-    draft = Draft(name, family.label, fields, ["attention"] * layers, ["dense"] * layers, warnings=warnings)
-    _attention(config, model_type, family, draft)
-    _feed_forward(config, model_type, family, draft)
-    _biases(config, family, draft)
-    _small_parts(config, family, draft)
+    draft = Draft(family, fields, ["attention"] * layers, ["dense"] * layers)
+    _attention(config, model_type, draft)
+    _feed_forward(config, model_type, draft)
+    _biases(config, draft)
+    if family.head_bias and config.flag("lm_head_bias", default=True):
+        draft.extra += fields["vocab_size"]
+    draft.extra += (2 * hidden if family.embedding_norm else 0) + (layers * fields["heads"] if family.sinks else 0)
     if config.integer("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", default=0, least=0):
-        draft.warnings.append("The layers that predict further tokens (MTP) are not counted.")
+        warnings.append("The layers that predict further tokens (MTP) are not counted.")
     return draft
 
 
@@ -110,12 +114,12 @@ def _require(config: Config, model_type: str) -> None:
         )
 
 
-def _norms(config: Config, model_type: str, family: Family) -> int:
-    if family.label == "Falcon":
-        if config.flag("new_decoder_architecture", default=False):
-            return config.integer("num_ln_in_parallel_attn", default=2)
-        return 1 if config.flag("parallel_attn", default=True) else 2
-    return family.norms
+def _norms(config: Config, family: Family) -> int:
+    if family.label != "Falcon":
+        return family.norms
+    if config.flag("new_decoder_architecture", default=False):
+        return config.integer("num_ln_in_parallel_attn", default=2)
+    return 1 if config.flag("parallel_attn", default=True) else 2
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -138,33 +142,22 @@ def _key_value_heads(config: Config, family: Family, heads: int) -> int:
     return config.integer("num_key_value_heads", "n_kv_heads", "num_kv_heads", "num_query_groups", default=heads)
 
 
-def _attention(config: Config, model_type: str, family: Family, draft: Draft) -> None:
-    fields, layers, hidden = draft.fields, draft.fields["layers"], draft.fields["hidden_dim"]
-    heads = config.integer(*HEADS)
+def _attention(config: Config, model_type: str, draft: Draft) -> None:
+    family, fields = draft.family, draft.fields
+    layers, hidden, heads = fields["layers"], fields["hidden_dim"], config.integer(*HEADS)
     fields["heads"] = heads
     if config.has("kv_lora_rank"):
-        fields["mla"] = MLA(
-            q_lora_rank=config.optional("q_lora_rank"),
-            kv_lora_rank=config.integer("kv_lora_rank"),
-            qk_nope_head_dim=config.integer("qk_nope_head_dim"),
-            qk_rope_head_dim=config.integer("qk_rope_head_dim"),
-            v_head_dim=config.integer("v_head_dim"),
-        )
+        latent = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        fields["mla"] = MLA(**config.sizes(q_lora_rank=("q_lora_rank", None), **{key: key for key in latent}))
         config.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
         if config.has("index_topk"):
-            fields["sparse_attention"] = SparseIndexer(
-                topk=config.integer("index_topk"),
-                index_heads=config.integer("index_n_heads"),
-                index_head_dim=config.integer("index_head_dim"),
-            )
+            fields["sparse_attention"] = SparseIndexer(**config.sizes(**_INDEXER))
         return
     fields["kv_heads"] = _key_value_heads(config, family, heads)
     head_dim = config.optional("head_dim", "kv_channels", "attention_head_dim", "d_kv") or family.head_dim
-    if head_dim is None:
-        if hidden < heads:
-            raise InputError(f"{heads:,} attention heads are more than the width of {hidden:,}.")
-        head_dim = hidden // heads
-    fields["head_dim"] = head_dim
+    if head_dim is None and hidden < heads:
+        raise InputError(f"{heads:,} attention heads are more than the width of {hidden:,}.")
+    fields["head_dim"] = head_dim or hidden // heads
     if config.has("compress_ratios"):
         fields["csa"] = _compressed(config, layers)
         return
@@ -175,21 +168,14 @@ def _attention(config: Config, model_type: str, family: Family, draft: Draft) ->
     if "window" in draft.mixers:
         fields["window"] = window
     if "linear" in draft.mixers:
-        fields["linear_attention"] = LinearAttention(
-            key_heads=config.integer("linear_num_key_heads"),
-            value_heads=config.integer("linear_num_value_heads"),
-            key_head_dim=config.integer("linear_key_head_dim"),
-            value_head_dim=config.integer("linear_value_head_dim"),
-            conv_kernel=config.integer("linear_conv_kernel_dim", default=4),
-        )
+        fields["linear_attention"] = LinearAttention(**config.sizes(**_LINEAR))
     if "mamba" in draft.mixers:
         fields["mamba"] = mamba_block(config, 1 if model_type == "jamba" else 2)
 
 
 def _window(config: Config, family: Family, context: int | None) -> int | None:
-    names = ("attention_chunk_size", "sliding_window", "sliding_window_size", "window_size")
     chosen = config.flag("use_sliding_window", default=not family.needs_window_flag)
-    window = config.optional(*names, least=0)
+    window = config.optional(*WINDOW, least=0)
     if not chosen or not window or (context is not None and window >= context and not family.full_every):
         return None
     return window
@@ -200,47 +186,36 @@ def _compressed(config: Config, layers: int) -> CSA:
     if len(ratios) < layers:
         raise InputError(f"The key 'compress_ratios' has {len(ratios)} entries for {layers} layers.")
     counts = sorted(Counter(ratios).items())
+    ranks = {"q_lora_rank": "q_lora_rank", "o_lora_rank": "o_lora_rank", "o_groups": "o_groups"}
     return CSA(
-        q_lora_rank=config.integer("q_lora_rank"),
-        o_lora_rank=config.integer("o_lora_rank"),
-        o_groups=config.integer("o_groups"),
-        window=config.integer("sliding_window"),
-        topk=config.integer("index_topk"),
-        index_heads=config.integer("index_n_heads"),
-        index_head_dim=config.integer("index_head_dim"),
         compress_ratios=tuple(ratio for ratio, _ in counts),
         compress_counts=tuple(count for _, count in counts),
+        **config.sizes(**ranks, window="sliding_window", **_INDEXER),
     )
 
 
 def mamba_block(config: Config, version: int) -> Mamba:
     """Sizes of a Mamba block under the names of Mamba, Jamba, Bamba, Granite and Nemotron."""
-    sizes: dict[str, Any] = {
-        "version": version,
-        "state_size": config.integer(
-            "ssm_state_size", "state_size", "mamba_d_state", default=16 if version == 1 else 128
-        ),
-        "expand": config.number("mamba_expand", "expand", default=2.0),
-        "conv_kernel": config.integer("mamba_d_conv", "conv_kernel", "conv_kernel_size", default=4),
-    }
+    state = config.integer("ssm_state_size", "state_size", "mamba_d_state", default=16 if version == 1 else 128)
+    expand = config.number("mamba_expand", "expand", default=2.0)
+    sizes = config.sizes(conv_kernel=("mamba_d_conv", "conv_kernel", "conv_kernel_size", 4))
     if version == 1:
-        rank = config.raw("mamba_dt_rank", "time_step_rank")
-        sizes["dt_rank"] = None if rank in (None, "auto") else config.integer("mamba_dt_rank", "time_step_rank")
+        rank = ("mamba_dt_rank", "time_step_rank")
+        sizes["dt_rank"] = None if config.raw(*rank) in (None, "auto") else config.integer(*rank)
     else:
-        sizes["groups"] = config.integer("mamba_n_groups", "n_groups", default=1)
-        sizes["heads"] = config.optional("mamba_n_heads", "mamba_num_heads")
-        if config.raw("mamba_d_head") == "auto":
-            sizes["heads"] = sizes["heads"] or None
-        else:
+        sizes |= config.sizes(
+            groups=("mamba_n_groups", "n_groups", 1), heads=("mamba_n_heads", "mamba_num_heads", None)
+        )
+        if config.raw("mamba_d_head") != "auto":
             sizes["head_dim"] = config.integer("mamba_d_head", "mamba_head_dim", default=64)
-    return Mamba(**sizes)
+    return Mamba(version=version, state_size=state, expand=expand, **sizes)
 
 
 # --- feed-forward layers ----------------------------------------------------------------------------------------------
 
 
-def _feed_forward(config: Config, model_type: str, family: Family, draft: Draft) -> None:
-    fields, hidden = draft.fields, draft.fields["hidden_dim"]
+def _feed_forward(config: Config, model_type: str, draft: Draft) -> None:
+    family, hidden = draft.family, draft.fields["hidden_dim"]
     inner = config.section("ffn_config") if family.label == "DBRX" else None
     source = inner if inner is not None else config
     experts = source.integer(*EXPERTS, default=0, least=0) if config.flag("enable_moe_block", default=True) else 0
@@ -254,92 +229,73 @@ def _feed_forward(config: Config, model_type: str, family: Family, draft: Draft)
     if width is None and experts <= 1 and family.ffn_ratio:
         width = family.ffn_ratio * hidden
     if experts > 1:
-        _experts(config, source, family, draft, experts)
-    if "dense" in draft.feed_forward:
-        if width is None and config.has("shared_intermediate_size"):
-            width = config.integer("shared_intermediate_size")
-        if width is None:
-            raise InputError(f"The configuration of type {model_type[:60]!r} does not say intermediate_size.")
-        if experts <= 1 and family.label == "Granite" and config.optional("shared_intermediate_size", least=0):
-            width = config.integer("shared_intermediate_size")  # Granite 4 without experts keeps the shared one
-        fields["ffn_dim"] = width
+        _experts(config, source, draft, experts)
+    if "dense" not in draft.feed_forward:
+        return
+    if width is None and config.has("shared_intermediate_size"):
+        width = config.integer("shared_intermediate_size")
+    if width is None:
+        raise InputError(f"The configuration of type {model_type[:60]!r} does not say intermediate_size.")
+    if experts <= 1 and family.label == "Granite":  # Granite 4 without experts keeps the shared one
+        width = config.optional("shared_intermediate_size", least=0) or width
+    draft.fields["ffn_dim"] = width
 
 
-def _experts(config: Config, source: Config, family: Family, draft: Draft, experts: int) -> None:
-    fields, layers, hidden = draft.fields, draft.fields["layers"], draft.fields["hidden_dim"]
-    draft.feed_forward = feed_forward(config, layers)
+def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None:
+    family, fields = draft.family, draft.fields
+    draft.feed_forward = feed_forward(config, fields["layers"])
     per_token = source.integer(*PER_TOKEN, default=2 if family.label in ("Mixtral", "Phi-3.5-MoE") else None)
     if per_token > experts:
         raise InputError(f"{per_token} experts for each token of {experts} is impossible.")
-    fields["experts"], fields["active_experts_per_token"] = experts, per_token
     width = source.optional(*EXPERT_WIDTH) or source.integer(*FFN)
-    fields["expert_ffn_dim"] = width
+    fields |= {"experts": experts, "active_experts_per_token": per_token, "expert_ffn_dim": width}
     shared_width = config.optional(*SHARED_WIDTH, least=0)
-    default = 1 if shared_width or family.label == "Llama 4" else 0
-    shared = config.integer(*SHARED, default=default, least=0)
+    shared = config.integer(*SHARED, default=1 if shared_width or family.label == "Llama 4" else 0, least=0)
     if family.label == "Gemma 4":
         # A dense layer beside the experts serves every token, which is what a shared expert does.
         shared, shared_width = 1, config.integer("intermediate_size")
     if shared:
         # A width of its own is that of all shared experts together.
-        fields["shared_experts"] = 1 if shared_width else shared
-        fields["shared_expert_ffn_dim"] = shared_width or width
-    latent = config.optional("moe_latent_size", "routed_expert_hidden_size")
-    if latent:
-        fields["expert_latent_dim"] = latent
-    if family.shared_gate:
-        draft.extra += draft.feed_forward.count("moe") * hidden
+        fields |= {"shared_experts": 1 if shared_width else shared, "shared_expert_ffn_dim": shared_width or width}
+    fields["expert_latent_dim"] = config.optional("moe_latent_size", "routed_expert_hidden_size")
+    sparse = draft.feed_forward.count("moe")
+    draft.extra += sparse * fields["hidden_dim"] if family.shared_gate else 0
     if family.router_bias or config.flag("use_routing_bias", "use_moe_router_bias", default=False):
-        draft.extra += draft.feed_forward.count("moe") * experts
+        draft.extra += sparse * experts
 
 
-# --- biases and small parts -------------------------------------------------------------------------------------------
+# --- biases and norms of heads ----------------------------------------------------------------------------------------
 
 
-def _biases(config: Config, family: Family, draft: Draft) -> None:
-    fields, hidden = draft.fields, draft.fields["hidden_dim"]
+def _biases(config: Config, draft: Draft) -> None:
+    """Biases of the matrices; norms of queries and keys over each head, or over all heads together."""
+    family, fields = draft.family, draft.fields
     everywhere = config.flag("use_bias", "bias", "add_bias_linear", default=False)
     everywhere = everywhere or not config.flag("no_bias", default=True)
     given = config.has("attention_bias")
     attention = config.flag("attention_bias", default=False)
     qkv = config.flag("qkv_bias", "use_qkv_bias", "add_qkv_bias", default=attention if given else family.qkv_bias)
-    covers = family.bias_key_covers_output
-    output = (attention and covers) if given else family.output_bias
+    output = (attention and family.bias_key_covers_output) if given else family.output_bias
     mlp = config.flag("mlp_bias", default=family.mlp_bias)
     qkv, output, mlp = qkv or everywhere, output or everywhere, mlp or everywhere
-    if fields.get("mla") is not None or fields.get("csa") is not None:
+    if "mla" in fields or "csa" in fields:
         return
+    attending = sum(kind in ("attention", "window") for kind in draft.mixers)
     if qkv and output and mlp:
         fields["bias"] = True
-        return
-    fields["qkv_bias"] = qkv
-    attending = sum(kind in ("attention", "window") for kind in draft.mixers)
-    draft.extra += attending * hidden if output else 0
-    if mlp and "ffn_dim" in fields:
-        width = fields["ffn_dim"] * (2 if fields["gated_ffn"] else 1) + hidden
-        draft.extra += draft.feed_forward.count("dense") * width
-
-
-def _small_parts(config: Config, family: Family, draft: Draft) -> None:
-    fields = draft.fields
-    layers, hidden, heads = fields["layers"], fields["hidden_dim"], fields["heads"]
-    attending = sum(kind in ("attention", "window") for kind in draft.mixers)
-    if fields.get("mla") is None and fields.get("csa") is None:
-        whole = (heads + fields["kv_heads"]) * fields["head_dim"]
-        norm = family.qk_norm
-        if config.has("qk_norm_type"):
-            norm = "full" if config.text("qk_norm_type") == "per_layer" else "head"
-        if not config.flag("use_qk_norm", default=bool(norm)):
-            norm = ""
-        elif not norm:
-            norm = "full" if family.label == "Command R" else "head"
-        draft.extra += attending * {"full": whole, "head": 2 * fields["head_dim"]}.get(norm, 0)
-    if family.head_bias and config.flag("lm_head_bias", default=True):
-        draft.extra += fields["vocab_size"]
-    if family.embedding_norm:
-        draft.extra += 2 * hidden
-    if family.sinks:
-        draft.extra += layers * heads
+    else:
+        fields["qkv_bias"] = qkv
+        draft.extra += attending * fields["hidden_dim"] if output else 0
+        if mlp and "ffn_dim" in fields:
+            width = fields["ffn_dim"] * (2 if fields["gated_ffn"] else 1) + fields["hidden_dim"]
+            draft.extra += draft.feed_forward.count("dense") * width
+    norm = family.qk_norm
+    if config.has("qk_norm_type"):
+        norm = "full" if config.text("qk_norm_type") == "per_layer" else "head"
+    if config.flag("use_qk_norm", default=bool(norm)):
+        norm = norm or ("full" if family.label == "Command R" else "head")
+        heads = fields["heads"] + fields["kv_heads"] if norm == "full" else 2
+        draft.extra += attending * heads * fields["head_dim"]
 
 
 # --- the type that fits -----------------------------------------------------------------------------------------------
@@ -347,24 +303,21 @@ def _small_parts(config: Config, family: Family, draft: Draft) -> None:
 
 def finish(draft: Draft) -> TransformerWorkload:
     """The plainest workload type that holds the draft."""
-    fields = {**draft.fields, "extra_parameters": draft.extra + draft.fields.get("extra_parameters", 0.0)}
-    fields = {key: value for key, value in fields.items() if value is not None}
-    layers = len(draft.mixers)
-    sparse = "moe" in draft.feed_forward
-    regular = set(draft.mixers) <= {"attention", "window"}
-    full = draft.mixers.count("attention")
+    fields = {key: value for key, value in draft.fields.items() if value is not None}
+    fields["extra_parameters"] = draft.extra
+    layers, full = len(draft.mixers), draft.mixers.count("attention")
     every = layers // full if full else 0
-    if regular and (full == layers or not full or layers // every == full):
+    if set(draft.mixers) <= {"attention", "window"} and (full in (0, layers) or layers // every == full):
         if full < layers:
             fields["global_every"] = every
-        if not sparse:
+        if "moe" not in draft.feed_forward:
             return TransformerWorkload(**fields)
-        fields["dense_layers"] = draft.feed_forward.count("dense")
-        return SparseTransformerWorkload(**fields)
-    latent = fields.get("mla") is not None
-    kinds = Counter(
-        ("mla" if latent and mixer == "attention" else mixer, ffn)
-        for mixer, ffn in zip(draft.mixers, draft.feed_forward, strict=True)
-    )
-    blocks = tuple(BlockKind(mixer=m, ffn=f, count=n) for (m, f), n in kinds.items())  # type: ignore[arg-type]
-    return HybridWorkload(blocks=blocks, **fields)
+        return SparseTransformerWorkload(dense_layers=draft.feed_forward.count("dense"), **fields)
+    whole = "mla" if "mla" in fields else "attention"
+    kinds = Counter(zip((whole if m == "attention" else m for m in draft.mixers), draft.feed_forward, strict=True))
+    return HybridWorkload(blocks=blocks_of(kinds), **fields)
+
+
+def blocks_of(kinds: Mapping[tuple[str, str], int]) -> tuple[BlockKind, ...]:
+    """Blocks by their mixer and feed-forward layer, those that there are."""
+    return tuple(BlockKind(mixer=m, ffn=f, count=n) for (m, f), n in kinds.items() if n)  # type: ignore[arg-type]

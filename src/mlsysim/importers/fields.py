@@ -8,7 +8,7 @@ what remains.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -18,6 +18,12 @@ LARGEST = 1_000_000_000
 
 _LONGEST_LIST = 20_000
 """No network has more layers, so no list with an entry for each layer is longer."""
+
+Keys = str | tuple[str | int | None, ...]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Config:
@@ -53,6 +59,12 @@ class Config:
     def _refuse(self, name: str, value: Any, expected: str) -> InputError:
         return InputError(f"The key '{self._prefix}{name}' must be {expected}, got {repr(value)[:60]}.", field=name)
 
+    def _take(self, names: tuple[str, ...], default: Any, fits: Callable[[Any], bool], expected: str) -> Any:
+        name, value = self._find(names)
+        if value is not None and not fits(value):
+            raise self._refuse(name, value, expected)
+        return default if value is None else value
+
     def ignore(self, *names: str) -> None:
         """Note keys as read that say nothing about sizes."""
         self._read.update(name for name in names if name in self._data)
@@ -70,63 +82,62 @@ class Config:
             return default
         if isinstance(value, list) and value and all(item == value[0] for item in value[:_LONGEST_LIST]):
             value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise self._refuse(name, value, "a whole number")
-        if not least <= value <= LARGEST:
+        number = _is_number(value) and value == value
+        if number and not least <= value <= LARGEST:
             raise self._refuse(name, value, f"a whole number from {least} to {LARGEST:,}")
-        if value != int(value):
+        if not number or value != int(value):
             raise self._refuse(name, value, "a whole number")
         return int(value)
 
     def optional(self, *names: str, least: int = 1) -> int | None:
         """A whole number, or None where the key is absent or null."""
-        self._find(names)
-        return self.integer(*names, least=least) if self.has(*names) else None
+        return None if self._find(names)[1] is None else self.integer(*names, least=least)
+
+    def sizes(self, **fields: Keys) -> dict[str, Any]:
+        """Whole numbers by the field that each fills, from a key or the first of several.
+
+        A number behind the keys is the default; None there leaves the field open.
+        """
+        found: dict[str, Any] = {}
+        for field, keys in fields.items():
+            names = tuple(key for key in ((keys,) if isinstance(keys, str) else keys) if isinstance(key, str))
+            last = keys[-1]
+            found[field] = (
+                self.optional(*names)
+                if last is None
+                else self.integer(*names, default=last if isinstance(last, int) else None)
+            )
+        return found
 
     def number(self, *names: str, default: float) -> float:
         """A finite number above zero."""
-        name, value = self._find(names)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._refuse(name, value, "a number")
-        if (isinstance(value, float) and not math.isfinite(value)) or not 0 < value <= LARGEST:
-            raise self._refuse(name, value, f"a number above 0 and at most {LARGEST:,}")
+        value = self._take(names, default, _is_number, "a number")
+        within = math.isfinite(value) if isinstance(value, float) else True
+        if not within or not 0 < value <= LARGEST:
+            raise self._refuse(self._find(names)[0], value, f"a number above 0 and at most {LARGEST:,}")
         return float(value)
 
     def flag(self, *names: str, default: bool) -> bool:
         """True or false; 0 and 1 count as such."""
-        name, value = self._find(names)
-        if value is None:
-            return default
-        if value not in (True, False) or not isinstance(value, bool | int):
-            raise self._refuse(name, value, "true or false")
-        return bool(value)
+        return bool(
+            self._take(names, default, lambda v: isinstance(v, bool | int) and v in (True, False), "true or false")
+        )
 
     def text(self, *names: str, default: str = "") -> str:
         """Text of bounded length."""
-        name, value = self._find(names)
-        if value is None:
-            return default
-        if not isinstance(value, str) or len(value) > 10_000:
-            raise self._refuse(name, value, "a short text")
-        return value
+        found: str = self._take(names, default, lambda v: isinstance(v, str) and len(v) <= 10_000, "a short text")
+        return found
 
     def sequence(self, *names: str) -> list[Any] | None:
         """A list of bounded length, or None."""
-        name, value = self._find(names)
-        if value is None:
-            return None
-        if not isinstance(value, list | tuple) or len(value) > _LONGEST_LIST:
-            raise self._refuse(name, value, f"a list of at most {_LONGEST_LIST:,} entries")
-        return list(value)
+        expected = f"a list of at most {_LONGEST_LIST:,} entries"
+        found = self._take(names, None, lambda v: isinstance(v, list | tuple) and len(v) <= _LONGEST_LIST, expected)
+        return None if found is None else list(found)
 
     def integers(self, *names: str) -> list[int] | None:
         """A list of whole numbers of at least zero, or None."""
         values = self.sequence(*names)
-        if values is not None and not all(
-            isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST for value in values
-        ):
+        if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= LARGEST for v in values or ()):
             raise self._refuse(names[0], values, "a list of whole numbers")
         return values
 
@@ -141,14 +152,11 @@ class Config:
 
     def section(self, *names: str) -> Config | None:
         """A table inside this one, or None."""
-        name, value = self._find(names)
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
-            raise self._refuse(name, value, "a table of keys")
-        if name not in self._sections:
+        value = self._take(names, None, lambda v: isinstance(v, Mapping), "a table of keys")
+        name = self._find(names)[0]
+        if value is not None and name not in self._sections:
             self._sections[name] = Config(value, f"{self._prefix}{name}.")
-        return self._sections[name]
+        return None if value is None else self._sections[name]
 
     def raw(self, *names: str) -> Any:
         """Whatever is behind a key."""

@@ -121,8 +121,8 @@ def _language(
         model_type = "mamba"
     if model_type in HYBRIDS:
         return HYBRIDS[model_type](config, model_type, name, notes)
-    draft = decoder(config, model_type, name, notes, tied, strict=False)
-    return finish(draft), draft.family
+    draft = decoder(config, model_type, name, notes, tied)
+    return finish(draft), draft.family.label
 
 
 def _fill(part: Config, model_type: str, notes: list[str]) -> None:

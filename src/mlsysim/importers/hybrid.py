@@ -17,14 +17,17 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.decoder import HEADS, LAYERS, VOCABULARY, WIDTH, decoder, finish, mamba_block
+from mlsysim.importers.decoder import HEADS, LAYERS, VOCABULARY, WIDTH, blocks_of, decoder, finish, mamba_block
 from mlsysim.importers.fields import Config
-from mlsysim.models.hybrid import BlockKind, HybridWorkload, SSMWorkload
-from mlsysim.models.latent_attention import MLA
+from mlsysim.models.hybrid import HybridWorkload, SSMWorkload
 from mlsysim.models.recurrent import LinearAttention
 from mlsysim.models.transformer import TransformerWorkload
 
 Reading = tuple[TransformerWorkload, str]
+_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_SUB_LAYERS = {
+    "mamba": ("mamba", "none"), "attention": ("attention", "none"), "mlp": ("none", "dense"), "moe": ("none", "moe"),
+}  # fmt: skip
 
 
 def settle(workload: TransformerWorkload, parameters: float) -> TransformerWorkload:
@@ -45,13 +48,10 @@ def settle(workload: TransformerWorkload, parameters: float) -> TransformerWorkl
 
 
 def _common(config: Config, name: str, tied: bool) -> dict[str, Any]:
-    return {
-        "name": name,
-        "hidden_dim": config.integer(*WIDTH),
-        "vocab_size": config.integer(*VOCABULARY),
-        "tied_embeddings": config.flag("tie_word_embeddings", "tie_embeddings", default=tied),
-        "max_context": config.optional("max_position_embeddings", "seq_length"),
-    }
+    sizes = config.sizes(hidden_dim=WIDTH, vocab_size=VOCABULARY)
+    tied = config.flag("tie_word_embeddings", "tie_embeddings", default=tied)
+    context = config.optional("max_position_embeddings", "seq_length")
+    return {"name": name, **sizes, "tied_embeddings": tied, "max_context": context}
 
 
 def mamba(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -63,9 +63,7 @@ def mamba(config: Config, model_type: str, name: str, warnings: list[str]) -> Re
     fields["vocab_size"] = -(-fields["vocab_size"] // multiple) * multiple
     spec = mamba_block(config, version)
     if version == 2 and config.has("num_heads"):
-        spec = spec.model_copy(
-            update={"heads": config.integer("num_heads"), "head_dim": config.integer("head_dim", default=64)}
-        )
+        spec = spec.model_copy(update=config.sizes(heads="num_heads", head_dim=("head_dim", 64)))
     layers = config.integer(*LAYERS)
     label = "Falcon-Mamba" if model_type == "falcon_mamba" else f"Mamba{'-2' if version == 2 else ''}"
     return SSMWorkload(layers=layers, mamba=spec, norms_per_layer=1, **fields), label
@@ -74,75 +72,59 @@ def mamba(config: Config, model_type: str, name: str, warnings: list[str]) -> Re
 def nemotron_h(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """Each layer is one sub-layer; the feed-forward ones are not gated (squared ReLU)."""
     pattern = config.text("hybrid_override_pattern")
-    letters = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
-    kinds = [letters.get(letter, letter) for letter in pattern]
-    named = config.sequence("layers_block_type") if not pattern else None
-    if named is not None:
-        kinds = [str(kind) for kind in named]
+    kinds = [_LETTERS.get(letter, letter) for letter in pattern]
+    if not pattern:
+        kinds = [str(kind) for kind in config.sequence("layers_block_type") or ()]
     if not kinds:
         raise InputError("The configuration does not say hybrid_override_pattern or layers_block_type.")
-    odd = next((kind for kind in kinds if kind not in letters.values()), None)
+    odd = next((kind for kind in kinds if kind not in _SUB_LAYERS), None)
     if odd is not None:
         raise InputError(f"A layer of kind {odd[:40]!r} is not known; known are mamba, attention, mlp and moe.")
     config.ignore("num_hidden_layers")
     fields = _common(config, name, tied=False)
-    fields.update(
-        layers=len(kinds),
-        heads=config.integer(*HEADS),
-        kv_heads=config.integer("num_key_value_heads"),
-        head_dim=config.integer("head_dim", "attention_head_dim"),
-        gated_ffn=False,
-    )
+    head_dim = ("head_dim", "attention_head_dim")
+    fields |= config.sizes(heads=HEADS, kv_heads="num_key_value_heads", head_dim=head_dim)
     if "mamba" in kinds:
         fields["mamba"] = mamba_block(config, 2)
     if "mlp" in kinds:
         fields["ffn_dim"] = config.integer("intermediate_size")
     if "moe" in kinds:
-        fields.update(
-            experts=config.integer("n_routed_experts"),
-            active_experts_per_token=config.integer("num_experts_per_tok"),
-            expert_ffn_dim=config.integer("moe_intermediate_size"),
-            shared_experts=config.integer("n_shared_experts", default=0, least=0),
-            shared_expert_ffn_dim=config.optional("moe_shared_expert_intermediate_size"),
-            expert_latent_dim=config.optional("moe_latent_size"),
+        fields |= config.sizes(
+            experts="n_routed_experts",
+            active_experts_per_token="num_experts_per_tok",
+            expert_ffn_dim="moe_intermediate_size",
+            shared_expert_ffn_dim=("moe_shared_expert_intermediate_size", None),
+            expert_latent_dim=("moe_latent_size", None),
         )
+        fields["shared_experts"] = config.integer("n_shared_experts", default=0, least=0)
     if config.integer("num_nextn_predict_layers", default=0, least=0):
         warnings.append("The layers that predict further tokens (MTP) are not counted.")
-    parts = {
-        "mamba": ("mamba", "none"),
-        "attention": ("attention", "none"),
-        "mlp": ("none", "dense"),
-        "moe": ("none", "moe"),
-    }
-    blocks = [
-        BlockKind(mixer=parts[kind][0], ffn=parts[kind][1], count=kinds.count(kind))  # type: ignore[arg-type]
-        for kind in parts
-        if kind in kinds
-    ]
-    return HybridWorkload(blocks=tuple(blocks), **fields), "Nemotron-H"
+    blocks = blocks_of({parts: kinds.count(kind) for kind, parts in _SUB_LAYERS.items()})
+    return HybridWorkload(layers=len(kinds), blocks=blocks, gated_ffn=False, **fields), "Nemotron-H"
 
 
 def side_by_side(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """Bamba (attention in listed layers) and Falcon-H1 (both mixers in every layer, as two blocks)."""
     draft = decoder(config, model_type, name, warnings)
-    layers = draft.fields["layers"]
+    layers, label = draft.fields["layers"], draft.family.label
     spec = mamba_block(config, 2)
     draft.fields["mamba"] = spec
     if model_type == "bamba":
         attending = set(config.integers("attn_layer_indices") or [])
         draft.mixers = ["attention" if i in attending else "mamba" for i in range(layers)]
-        return finish(draft), draft.family
+        return finish(draft), label
     fields = {key: value for key, value in draft.fields.items() if value is not None}
     inner = config.optional("mamba_d_ssm")
     if inner and spec.heads:
         fields["mamba"] = spec.model_copy(update={"head_dim": inner // spec.heads})
-    blocks = (
-        BlockKind(mixer="attention", ffn="none", count=layers),
-        BlockKind(mixer="mamba", ffn="dense", count=layers),
-    )
+    blocks = blocks_of({("attention", "none"): layers, ("mamba", "dense"): layers})
     workload = HybridWorkload(blocks=blocks, extra_parameters=draft.extra, **fields)
     # Counted as two blocks with three norms; the network has two in each layer.
-    return settle(workload, workload.parameter_count - layers * draft.fields["hidden_dim"]), draft.family
+    return settle(workload, workload.parameter_count - layers * draft.fields["hidden_dim"]), label
+
+
+def _kept(part: Config) -> bool:
+    return not part.flag("no_op", default=False) and not part.flag("replace_with_linear", default=False)
 
 
 def searched(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -162,10 +144,10 @@ def searched(config: Config, model_type: str, name: str, warnings: list[str]) ->
         attention, ffn = block.section("attention"), block.section("ffn")
         if attention is None or ffn is None:
             raise InputError("An entry of 'block_configs' has no attention or no ffn.")
-        if not attention.flag("no_op", default=False) and not attention.flag("replace_with_linear", default=False):
+        if _kept(attention):
             grouped.append(heads // attention.integer("n_heads_in_group"))
-        linear += attention.flag("replace_with_linear", default=False) + ffn.flag("replace_with_linear", default=False)
-        if not ffn.flag("no_op", default=False) and not ffn.flag("replace_with_linear", default=False):
+        linear += sum(part.flag("replace_with_linear", default=False) for part in (attention, ffn))
+        if _kept(ffn):
             # Two thirds of 4 x width x multiplier, rounded up to whole 256s.
             exact = int(2 * ffn.number("ffn_mult", default=1.0) * hidden / 3)
             widths.append(-(-exact // 256) * 256)
@@ -173,19 +155,14 @@ def searched(config: Config, model_type: str, name: str, warnings: list[str]) ->
         raise InputError("The entries of 'block_configs' leave no attention or no feed-forward layers.")
     kv_heads = max(set(grouped), key=grouped.count)
     both = min(len(grouped), len(widths))
-    kinds = {
-        ("attention", "dense"): both,
-        ("attention", "none"): len(grouped) - both,
-        ("none", "dense"): len(widths) - both,
-    }
-    blocks = tuple(BlockKind(mixer=m, ffn=f, count=n) for (m, f), n in kinds.items() if n)  # type: ignore[arg-type]
+    kinds = {("attention", "dense"): both, ("attention", "none"): len(grouped) - both}
     workload = HybridWorkload(
         layers=len(layers),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         ffn_dim=round(sum(widths) / len(widths)),
-        blocks=blocks,
+        blocks=blocks_of({**kinds, ("none", "dense"): len(widths) - both}),
         **fields,
     )
     exact_count = sum(hidden * head_dim * (2 * heads + 2 * kv) for kv in grouped) + 3 * hidden * sum(widths)
@@ -202,20 +179,15 @@ def two_head_sizes(config: Config, model_type: str, name: str, warnings: list[st
     narrow, wide = draft.mixers.count("window"), draft.mixers.count("attention")
     if "head_dim" not in fields or narrow + wide < fields["layers"]:
         raise InputError(f"A model of type {model_type!r} has full and windowed attention only.")
+    key, local_kv = fields["head_dim"], fields["kv_heads"]
     if model_type == "mimo_v2_flash":
-        key, value = fields["head_dim"], config.integer("v_head_dim", default=fields["head_dim"])
-        local_key, local_value = (
-            config.integer("swa_head_dim", default=key),
-            config.integer("swa_v_head_dim", default=value),
-        )
-        local_heads = config.integer("swa_num_attention_heads", default=heads)
-        local_kv = config.integer("swa_num_key_value_heads", default=fields["kv_heads"])
-        kv = fields["kv_heads"]
-        exact = wide * hidden * (heads * (key + value) + kv * (key + value))
-        exact += narrow * hidden * (local_heads * (local_key + local_value) + local_kv * (local_key + local_value))
+        value = config.integer("v_head_dim", default=key)
+        local = config.integer("swa_head_dim", default=key) + config.integer("swa_v_head_dim", default=value)
+        both = config.integer("swa_num_attention_heads", default=heads)
+        both += config.integer("swa_num_key_value_heads", default=local_kv)
+        exact = wide * hidden * (heads + local_kv) * (key + value) + narrow * hidden * both * local
         fields["head_dim"] = (key + value) // 2
     else:
-        key, local_kv = fields["head_dim"], fields["kv_heads"]
         global_key = config.integer("global_head_dim", default=key)
         global_kv = config.integer("num_global_key_value_heads", default=local_kv)
         shared = config.flag("attention_k_eq_v", default=False)
@@ -229,7 +201,7 @@ def two_head_sizes(config: Config, model_type: str, name: str, warnings: list[st
     stack = workload.stack
     counted = sum(block.count * mixer.parameters for block in stack.blocks for mixer in block.mixers)
     warnings.append("The cache is that of the full-attention layers' heads; the windowed layers have other ones.")
-    return settle(workload, stack.parameters - counted + exact), draft.family
+    return settle(workload, stack.parameters - counted + exact), draft.family.label
 
 
 def kimi_linear(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -237,21 +209,17 @@ def kimi_linear(config: Config, model_type: str, name: str, warnings: list[str])
     inner = config.section("linear_attn_config")
     if inner is None:
         raise InputError("The configuration of type 'kimi_linear' does not say linear_attn_config.")
-    draft = decoder(config, model_type, name, warnings, strict=False)
-    draft.warnings.clear()
+    draft = decoder(config, model_type, name, warnings)
+    warnings.clear()
     layers, heads, width = draft.fields["layers"], inner.integer("num_heads"), inner.integer("head_dim")
     full = {i - 1 for i in inner.integers("full_attn_layers") or []}
     inner.ignore("kda_layers")
     draft.mixers = ["attention" if i in full else "linear" for i in range(layers)]
-    draft.fields["linear_attention"] = LinearAttention(
-        key_heads=heads,
-        value_heads=heads,
-        key_head_dim=width,
-        value_head_dim=width,
-        conv_kernel=inner.integer("short_conv_kernel_size", default=4),
-    )
+    kernel = inner.integer("short_conv_kernel_size", default=4)
+    both = {"key_heads": heads, "value_heads": heads, "key_head_dim": width, "value_head_dim": width}
+    draft.fields["linear_attention"] = LinearAttention(**both, conv_kernel=kernel)
     draft.fields["attention_output_gate"] = False
-    if not isinstance(draft.fields.get("mla"), MLA):
+    if "mla" not in draft.fields:
         raise InputError("The configuration of type 'kimi_linear' does not say kv_lora_rank.")
     warnings.append("The low-rank gates of the linear layers are counted as those of gated DeltaNet.")
     return finish(draft), "Kimi Linear"

@@ -44,14 +44,12 @@ def mixers(config: Config, layers: int, windowed: bool, every: int = 0) -> list[
     rope = config.per_layer("no_rope_layers", layers=layers) if config.has("attention_chunk_size") else None
     if rope:
         return ["window" if rotary else "attention" for rotary in rope]
-    spacing = (
-        config.optional("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers") or every
-    )
+    names = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
+    spacing = config.optional(*names) or every
     if spacing:
         return ["attention" if (i + 1) % spacing == 0 else "window" for i in range(layers)]
-    if config.has("use_sliding_window") and config.has(
-        "max_window_layers"
-    ):  # Qwen2: the layers behind these are windowed
+    if config.has("use_sliding_window") and config.has("max_window_layers"):
+        # Qwen2: the layers behind these are windowed.
         first = config.integer("max_window_layers", least=0)
         return ["window" if i >= first else "attention" for i in range(layers)]
     return ["window"] * layers
@@ -62,23 +60,15 @@ def feed_forward(config: Config, layers: int) -> list[str]:
     named = config.per_layer("mlp_layer_types", layers=layers)
     if named is not None:
         return ["dense" if name == "dense" else "moe" for name in named]
-    if config.has("moe_layers_enum"):
-        text = config.text("moe_layers_enum")
-        if not all(part.strip().isdigit() for part in text.split(",")):
-            raise InputError("The key 'moe_layers_enum' must be layer numbers with commas between them.")
-        chosen = {int(part) for part in text.split(",") if len(part.strip()) < 8}
-        return ["moe" if i in chosen else "dense" for i in range(layers)]
-    if config.has("moe_layers"):
-        chosen = set(config.integers("moe_layers") or [])
+    if config.has("moe_layers_enum", "moe_layers"):
+        chosen = _listed(config) if config.has("moe_layers_enum") else set(config.integers("moe_layers") or [])
         return ["moe" if i in chosen else "dense" for i in range(layers)]
     if isinstance(config.raw("moe_layer_freq"), list):
         config.ignore("first_k_dense_replace")
         return ["moe" if sparse else "dense" for sparse in config.per_layer("moe_layer_freq", layers=layers) or []]
     if config.has("expert_layer_period"):  # Jamba
-        period, offset = (
-            config.integer("expert_layer_period"),
-            config.integer("expert_layer_offset", default=0, least=0),
-        )
+        period = config.integer("expert_layer_period")
+        offset = config.integer("expert_layer_offset", default=0, least=0)
         return ["moe" if i % period == offset else "dense" for i in range(layers)]
     step = config.integer("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1)
     dense = set(config.integers("mlp_only_layers") or [])
@@ -89,3 +79,10 @@ def feed_forward(config: Config, layers: int) -> list[str]:
         "moe" if first <= i <= last and i not in dense and (i + 1) % step == 0 and i % frequency == 0 else "dense"
         for i in range(layers)
     ]
+
+
+def _listed(config: Config) -> set[int]:
+    parts = [part.strip() for part in config.text("moe_layers_enum").split(",")]
+    if not all(map(str.isdigit, parts)):
+        raise InputError("The key 'moe_layers_enum' must be layer numbers with commas between them.")
+    return {int(part) for part in parts if len(part) < 8}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.importers.fields import Config
+from mlsysim.importers.fields import LARGEST, Config
 from mlsysim.units.fields import Record
 
 
@@ -20,14 +20,6 @@ class Quantisation(Record):
     activations: str | None = None
     cache: str | None = None
     group_size: int | None = None
-
-    def sentence(self) -> str:
-        parts = [f"weights {self.weights or 'as the method says'}"]
-        if self.activations:
-            parts.append(f"activations {self.activations}")
-        if self.cache:
-            parts.append(f"cache {self.cache}")
-        return f"{self.method}: {', '.join(parts)}"
 
 
 _ALGORITHMS = {
@@ -51,32 +43,22 @@ def of_config(config: Config) -> Quantisation | None:
     if isinstance(algorithm, str):
         return _modelopt(table, method or "modelopt", algorithm)
     cache = _scheme(table.raw("kv_cache_scheme", "kv_cache_quant_algo"))
-    if method in ("fp8", "fbgemm_fp8"):
-        return Quantisation(method=method, weights="fp8", activations="fp8", cache=cache)
-    if method == "mxfp4":
-        return Quantisation(method=method, weights="mxfp4", cache=cache)
-    if method in ("awq", "gptq", "auto-round", "autoround"):
-        bits, group = (
-            table.integer("bits", "w_bit", default=4),
-            table.integer("group_size", "q_group_size", default=128, least=-1),
-        )
-        return Quantisation(method=method, weights=f"int{bits}", cache=cache, group_size=group if group > 0 else None)
-    if method == "bitsandbytes" or table.has("load_in_4bit", "load_in_8bit", "_load_in_4bit"):
-        four = table.flag("load_in_4bit", "_load_in_4bit", default=False)
-        kind = table.text("bnb_4bit_quant_type", default="fp4") if four else "int8"
-        return Quantisation(method="bitsandbytes", weights=kind, cache=cache)
-    if method == "compressed-tensors" or table.has("config_groups"):
-        weights, activations, group_size = _groups(table.raw("config_groups"))
-        if table.raw("format") == "mxfp4-pack-quantized":
-            weights = "mxfp4"
-        return Quantisation(
-            method=method or "compressed-tensors",
-            weights=weights,
-            activations=activations,
-            cache=cache,
-            group_size=group_size,
-        )
-    return Quantisation(method=method[:60] or "unknown", cache=cache)
+    weights, activations, group = None, None, None
+    if method in ("fp8", "fbgemm_fp8", "mxfp4"):
+        weights, activations = ("mxfp4", None) if method == "mxfp4" else ("fp8", "fp8")
+    elif method in ("awq", "gptq", "auto-round", "autoround"):
+        weights = f"int{table.integer('bits', 'w_bit', default=4)}"
+        group = _size(table.integer("group_size", "q_group_size", default=128, least=-1), LARGEST + 1)
+    elif method == "bitsandbytes" or table.has("load_in_4bit", "load_in_8bit", "_load_in_4bit"):
+        method, four = "bitsandbytes", table.flag("load_in_4bit", "_load_in_4bit", default=False)
+        weights = table.text("bnb_4bit_quant_type", default="fp4") if four else "int8"
+    elif method == "compressed-tensors" or table.has("config_groups"):
+        weights, activations, group = _groups(table.raw("config_groups"))
+        method, packed = method or "compressed-tensors", table.raw("format") == "mxfp4-pack-quantized"
+        weights = "mxfp4" if packed else weights
+    else:
+        method = method[:60] or "unknown"
+    return Quantisation(method=method, weights=weights, activations=activations, cache=cache, group_size=group)
 
 
 def of_modelopt(config: Config) -> Quantisation | None:
@@ -93,15 +75,13 @@ def _modelopt(table: Config, method: str, algorithm: str) -> Quantisation:
     weights, activations = _ALGORITHMS.get(algorithm.upper(), (None, None))
     if algorithm.upper() == "MIXED_PRECISION":
         weights = _mixed(table.raw("quantized_layers")) or "mixed"
-    group = table.raw("group_size")
     cache = _scheme(table.raw("kv_cache_quant_algo")) or _scheme(table.raw("kv_cache_scheme"))
-    return Quantisation(
-        method=f"{method} {algorithm}".strip()[:80],
-        weights=weights,
-        activations=activations,
-        cache=cache,
-        group_size=group if isinstance(group, int) and not isinstance(group, bool) and 0 < group < 1_000_000 else None,
-    )
+    method, group = f"{method} {algorithm}".strip()[:80], _size(table.raw("group_size"))
+    return Quantisation(method=method, weights=weights, activations=activations, cache=cache, group_size=group)
+
+
+def _size(value: Any, most: int = 1_000_000) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < most else None
 
 
 def _mixed(layers: Any) -> str | None:
@@ -138,8 +118,9 @@ def _groups(groups: Any) -> tuple[str | None, str | None, int | None]:
     if not isinstance(groups, dict):
         return None, None, None
     tables = [group for group in groups.values() if isinstance(group, dict)]
-    weights = sorted({p for group in tables if (p := _precision(group.get("weights")))})
-    inputs = sorted({p for group in tables if (p := _precision(group.get("input_activations")))})
-    sizes = [group["weights"].get("group_size") for group in tables if isinstance(group.get("weights"), dict)]
-    size = next((s for s in sizes if isinstance(s, int) and not isinstance(s, bool) and 0 < s < 1_000_000), None)
-    return " and ".join(weights) or None, " and ".join(inputs) or None, size
+    weights, inputs = (
+        " and ".join(sorted({p for group in tables if (p := _precision(group.get(part)))})) or None
+        for part in ("weights", "input_activations")
+    )
+    sizes = [_size(group["weights"].get("group_size")) for group in tables if isinstance(group.get("weights"), dict)]
+    return weights, inputs, next(filter(None, sizes), None)

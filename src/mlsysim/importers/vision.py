@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -32,35 +33,32 @@ def _image_size(config: Config) -> int:
 
 
 def _tower(config: Config, name: str, extra: float, classes: int, **own: Any) -> VisionTransformerWorkload:
-    sizes: dict[str, Any] = {
-        "layers": config.integer("num_hidden_layers", default=12),
-        "hidden_dim": config.integer("hidden_size", default=768),
-        "heads": config.integer("num_attention_heads", default=12),
-        "ffn_dim": own.pop("ffn_dim", None) or config.integer("intermediate_size", default=3072),
-        "image_size": _image_size(config),
-        "patch_size": config.integer("patch_size", default=16),
-        "channels": config.integer("num_channels", default=3),
-    }
+    sizes = config.sizes(
+        layers=("num_hidden_layers", 12), hidden_dim=("hidden_size", 768), heads=("num_attention_heads", 12)
+    )
+    sizes["ffn_dim"] = own.pop("ffn_dim", None) or config.integer("intermediate_size", default=3072)
+    sizes["image_size"] = _image_size(config)
+    sizes |= config.sizes(patch_size=("patch_size", 16), channels=("num_channels", 3))
     return VisionTransformerWorkload(name=name, classes=classes, extra_parameters=extra, **sizes, **own)
 
 
 def vit(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
-    """ViT and DeiT, with the classifier; DINOv2 without one, with two scales in each layer."""
-    if model_type in ("dinov2", "dinov2_with_registers"):
-        hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
-        registers = config.integer("num_register_tokens", default=0, least=0)
-        ratio = config.number("mlp_ratio", default=4.0)
-        gated = config.flag("use_swiglu_ffn", default=False)
-        if gated:
-            warnings.append(
-                "The gated feed-forward layers of the largest DINOv2 are read at two thirds of their width."
-            )
-        width = int(hidden * ratio)
-        width = (int(width * 2 / 3) + 7) // 8 * 8 if gated else width
-        extra = float(2 * layers * hidden + hidden + registers * hidden)
-        config.integer("patch_size")
-        return _tower(config, name, extra, 0, ffn_dim=width, gated_ffn=gated), "DINOv2"
+    """ViT and DeiT, with the classifier."""
     return _tower(config, name, 0.0, _classes(config, 2)), "DeiT" if model_type == "deit" else "ViT"
+
+
+def dino(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """DINOv2: without a classifier, with two scales in each layer."""
+    hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
+    registers = config.integer("num_register_tokens", default=0, least=0)
+    width = int(hidden * config.number("mlp_ratio", default=4.0))
+    gated = config.flag("use_swiglu_ffn", default=False)
+    if gated:
+        warnings.append("The gated feed-forward layers of the largest DINOv2 are read at two thirds of their width.")
+        width = (int(width * 2 / 3) + 7) // 8 * 8
+    config.integer("patch_size")
+    extra = float(2 * layers * hidden + hidden + registers * hidden)
+    return _tower(config, name, extra, 0, ffn_dim=width, gated_ffn=gated), "DINOv2"
 
 
 def clip_tower(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -82,136 +80,121 @@ def twin_towers(config: Config, model_type: str, name: str, warnings: list[str])
     if image is None or text is None:
         raise InputError(f"The configuration of type {model_type!r} does not say vision_config and text_config.")
     clip = model_type == "clip"
-    tower, label = clip_tower(image, "clip" if clip else "siglip", f"{name} image tower", warnings)
+    tower, label = clip_tower(image, model_type, f"{name} image tower", warnings)
     assert isinstance(tower, VisionTransformerWorkload)
     hidden = text.integer("hidden_size", default=512 if clip else 768)
     context = text.integer("max_position_embeddings", default=77 if clip else 64)
-    language = TransformerWorkload(
-        name=f"{name} text tower",
-        structure="encoder",
-        layers=text.integer("num_hidden_layers", default=12),
-        hidden_dim=hidden,
-        heads=text.integer("num_attention_heads", default=8 if clip else 12),
-        ffn_dim=text.integer("intermediate_size", default=2048 if clip else 3072),
-        gated_ffn=False,
-        vocab_size=text.integer("vocab_size", default=49408 if clip else 32000),
-        tied_embeddings=True,
-        position_embeddings=context,
-        bias=True,
-        norm="layernorm",
-        max_context=context,
+    sizes = text.sizes(
+        layers=("num_hidden_layers", 12),
+        heads=("num_attention_heads", 8 if clip else 12),
+        ffn_dim=("intermediate_size", 2048 if clip else 3072),
+        vocab_size=("vocab_size", 49408 if clip else 32000),
     )
+    sizes |= {"hidden_dim": hidden, "position_embeddings": context, "max_context": context}
+    style: dict[str, Any] = {"gated_ffn": False, "tied_embeddings": True, "bias": True, "norm": "layernorm"}
+    language = TransformerWorkload(name=f"{name} text tower", structure="encoder", **sizes, **style)
     if clip:
-        joint = config.integer("projection_dim", default=512)
-        projector = joint * (tower.hidden_dim + hidden) + 1
+        projector = config.integer("projection_dim", default=512) * (tower.hidden_dim + hidden) + 1
     else:
         projector = hidden * text.integer("projection_size", default=hidden) + hidden + 2
-    return VisionLanguageWorkload(
-        name=name, vision=tower, language=language, projector_parameters=float(projector)
-    ), label
+    parts: dict[str, Any] = {"vision": tower, "language": language, "projector_parameters": float(projector)}
+    return VisionLanguageWorkload(name=name, **parts), label
+
+
+def _stages(config: Config, widths: list[int], depths: list[int]) -> list[tuple[int, int]]:
+    """Width and depth of each stage, unless given those of the smallest network of the family."""
+    widths, depths = config.integers("hidden_sizes") or widths, config.integers("depths") or depths
+    if len(widths) != len(depths) or min(widths) < 1 or len(widths) > 64 or sum(depths) > 2_000:
+        raise InputError(
+            "The keys 'hidden_sizes' and 'depths' must name as many stages, of at most 2,000 blocks together."
+        )
+    return list(zip(widths, depths, strict=True))
+
+
+def _image(config: Config, warnings: list[str]) -> int:
+    if not config.has("image_size"):
+        warnings.append(f"The configuration has no image size: {_IMAGE} x {_IMAGE} is assumed.")
+    return min(_image_size(config), 100_000)
+
+
+def _network(name: str, rows: list[str], size: int) -> CNNWorkload:
+    """The rows as a workload, equal ones once with their number."""
+    merged = tuple(row if number == 1 else f"{row} x{number}" for row, number in Counter(rows).items())
+    return CNNWorkload(name=name, rows=merged, image_size=size)
 
 
 def resnet(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """Residual networks of He and others: basic or bottleneck blocks, batch norm behind every convolution."""
     stem = config.integer("embedding_size", default=64)
-    widths = config.integers("hidden_sizes") or [256, 512, 1024, 2048]
-    depths = config.integers("depths") or [3, 4, 6, 3]
+    stages = _stages(config, [256, 512, 1024, 2048], [3, 4, 6, 3])
     kind = config.text("layer_type", default="bottleneck")
-    _stages(widths, depths)
     if kind not in ("basic", "bottleneck"):
         raise InputError(f"The key 'layer_type' must be 'basic' or 'bottleneck', got {kind[:40]!r}.")
     channels = config.integer("num_channels", default=3)
-    size = _assumed_image(config, warnings)
+    size = _image(config, warnings)
     shrink = config.flag("downsample_in_first_stage", default=False)
     rows = [
         f"conv 7x7 {channels}->{stem} /2 @{size // 2}x{size // 2} +n",
         f"pool 3x3 {stem} @{size // 4}x{size // 4} /2",
     ]
     side, inputs = size // 4, stem
-    for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
-        stride = 2 if stage or shrink else 1
+    for stage, (width, depth) in enumerate(stages):
         for block in range(depth):
-            step = stride if block == 0 else 1
+            step = 2 if block == 0 and (stage or shrink) else 1
             before, side = side, max(side // step, 1)
             rows += _residual(kind, inputs, width, before, side, step)
             inputs = width
     classes = _classes(config, 1000)
     rows += [f"pool 1x1 {inputs} @1x1", f"linear {inputs}->{classes} +b"] if classes else []
-    return CNNWorkload(name=name, rows=_merge(rows), image_size=size), "ResNet"
+    return _network(name, rows, size), "ResNet"
 
 
 def _residual(kind: str, inputs: int, width: int, before: int, side: int, step: int) -> list[str]:
-    stride = f" /{step}" if step > 1 else ""
-    short = [f"conv 1x1 {inputs}->{width}{stride} @{side}x{side} +n"] if inputs != width or step > 1 else []
+    stride, at = f" /{step}" if step > 1 else "", f"@{side}x{side} +n"
+    short = [f"conv 1x1 {inputs}->{width}{stride} {at}"] if inputs != width or step > 1 else []
     if kind == "basic":
-        first = f"conv 3x3 {inputs}->{width}{stride} @{side}x{side} +n"
-        return [first, f"conv 3x3 {width}->{width} @{side}x{side} +n", *short]
+        return [f"conv 3x3 {inputs}->{width}{stride} {at}", f"conv 3x3 {width}->{width} {at}", *short]
     inner = max(width // 4, 1)
     return [
         f"conv 1x1 {inputs}->{inner} @{before}x{before} +n",
-        f"conv 3x3 {inner}->{inner}{stride} @{side}x{side} +n",
-        f"conv 1x1 {inner}->{width} @{side}x{side} +n",
+        f"conv 3x3 {inner}->{inner}{stride} {at}",
+        f"conv 1x1 {inner}->{width} {at}",
         *short,
     ]
 
 
 def convnext(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """ConvNeXt: depthwise 7x7, norm, two linear layers four times as wide, a scale for each channel."""
-    widths = config.integers("hidden_sizes") or [96, 192, 384, 768]
-    depths = config.integers("depths") or [3, 3, 9, 3]
-    _stages(widths, depths)
-    patch, channels = config.integer("patch_size", default=4), config.integer("num_channels", default=3)
-    size = _assumed_image(config, warnings)
-    side = max(size // patch, 1)
-    rows = [
-        f"conv {patch}x{patch} {channels}->{widths[0]} /{patch} @{side}x{side} +b",
-        f"norm {widths[0]} @{side * side}",
-    ]
+    stages = _stages(config, [96, 192, 384, 768], [3, 3, 9, 3])
+    patch, inputs = config.integer("patch_size", default=4), config.integer("num_channels", default=3)
+    size = _image(config, warnings)
+    side, rows = max(size // patch, 1), []
     # The second version normalises responses (two vectors, four times as wide) instead of scaling channels.
     second = model_type == "convnextv2"
-    for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+    for stage, (width, depth) in enumerate(stages):
         if stage:
-            rows.append(f"norm {widths[stage - 1]} @{side * side}")
+            rows.append(f"norm {inputs} @{side * side}")
             side = max(side // 2, 1)
-            rows.append(f"conv 2x2 {widths[stage - 1]}->{width} /2 @{side}x{side} +b")
-        area = side * side
-        block = [
+        step = 2 if stage else patch
+        rows.append(f"conv {step}x{step} {inputs}->{width} /{step} @{side}x{side} +b")
+        area, inputs = side * side, width
+        if not stage:
+            rows.append(f"norm {width} @{area}")
+        rows += depth * [
             f"dwconv 7x7 {width} @{side}x{side} +b",
             f"norm {width} @{area}",
             f"linear {width}->{4 * width} @{area} +b",
             f"linear {4 * width}->{width} @{area} +b",
             f"norm {4 * width} @{area}" if second else f"dwconv 1x1 {width} @{side}x{side}",
         ]
-        rows += depth * block
     classes = _classes(config, 1000)
-    rows.append(f"norm {widths[-1]} @1")
-    rows += [f"linear {widths[-1]}->{classes} +b"] if classes else []
-    return CNNWorkload(name=name, rows=_merge(rows), image_size=size), "ConvNeXt"
-
-
-def _stages(widths: list[int], depths: list[int]) -> None:
-    if not widths or len(widths) != len(depths) or min(widths) < 1 or len(widths) > 64 or sum(depths) > 2_000:
-        raise InputError(
-            "The keys 'hidden_sizes' and 'depths' must name as many stages, of at most 2,000 blocks together."
-        )
-
-
-def _assumed_image(config: Config, warnings: list[str]) -> int:
-    if not config.has("image_size"):
-        warnings.append(f"The configuration has no image size: {_IMAGE} x {_IMAGE} is assumed.")
-    return min(_image_size(config), 100_000)
-
-
-def _merge(rows: list[str]) -> tuple[str, ...]:
-    """Equal rows once, with their number."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row] = counts.get(row, 0) + 1
-    return tuple(row if number == 1 else f"{row} x{number}" for row, number in counts.items())
+    rows += [f"norm {inputs} @1", *([f"linear {inputs}->{classes} +b"] if classes else [])]
+    return _network(name, rows, size), "ConvNeXt"
 
 
 VISION: dict[str, Callable[[Config, str, str, list[str]], Reading]] = {
-    **dict.fromkeys(("vit", "deit", "dinov2", "dinov2_with_registers"), vit),
+    **dict.fromkeys(("vit", "deit"), vit),
+    **dict.fromkeys(("dinov2", "dinov2_with_registers"), dino),
     **dict.fromkeys(("clip_vision_model", "siglip_vision_model"), clip_tower),
     **dict.fromkeys(("clip", "siglip"), twin_towers),
     "resnet": resnet,
