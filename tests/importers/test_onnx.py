@@ -512,7 +512,7 @@ def compare_shapes(onnx, path):
     ours = {}
     step = reader._step
     try:
-        reader._step = lambda n, r, g, c: (step(n, r, parsed.graph, c), ours.update(r.known.shapes))[0]
+        reader._step = lambda n, r, g, c: (step(n, r, parsed.graph, c), ours.update(r.shapes))[0]
         read_onnx(path)
     finally:
         reader._step = step

@@ -12,7 +12,7 @@ and is charged no arithmetic (as PyTorch's own FlopCounterMode does). Views move
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,25 +84,32 @@ def convolution(name: str, x: Shape, weight: Shape, out: Shape, transposed: bool
     return Call(name, "conv", m=rows, n=channels_out / groups, k=area * x[1] / groups, groups=groups, **own)
 
 
+def turned(shape: Shape) -> Shape:
+    """The shape of a transposed matrix, or of many."""
+    return (*shape[:-2], shape[-1], shape[-2]) if len(shape) > 1 else shape
+
+
+def matrices(name: str, a: Shape, b: Shape) -> tuple[Shape, Shape, Shape]:
+    """Two factors as ``numpy.matmul`` takes them, vectors as matrices, and the leading sizes of their product."""
+    if not a or not b:
+        raise InputError(f"The product {name[:60]!r} has a scalar among its factors.")
+    left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    if left[-1] != right[-2]:
+        raise InputError(f"The product {name[:60]!r} of {a} with {b} has inner sizes {left[-1]} and {right[-2]}.")
+    return left, right, broadcast(left[:-2], right[:-2])
+
+
 def product(name: str, a: Shape, b: Shape, weight: bool) -> Call:
     """A matrix product as ``numpy.matmul`` defines it; ``weight`` says that the right one is a parameter.
 
     A parameter without leading dimensions makes one product of all rows; otherwise each leading index is a group.
     """
-    if not a or not b:
-        raise InputError(f"The product {name[:60]!r} has a scalar among its factors.")
-    a = (1, *a) if len(a) == 1 else a
-    b = (*b, 1) if len(b) == 1 else b
-    if a[-1] != b[-2]:
-        raise InputError(f"The product {name[:60]!r} of {a} with {b} has inner sizes {a[-1]} and {b[-2]}.")
-    m, k, n = float(a[-2]), float(a[-1]), float(b[-1])
-    lead = broadcast(a[:-2], b[:-2])
-    groups = elements(lead)
-    flops = 2 * groups * m * n * k
-    held = elements(b)
-    read, written = elements(a), groups * m * n
+    a, b, lead = matrices(name, a, b)
+    m, k, n, groups = float(a[-2]), float(a[-1]), float(b[-1]), elements(lead)
+    held, read = elements(b), elements(a)
     weights, inputs = (held, read) if weight else (0.0, read + held)
-    own: dict[str, Any] = {"n": n, "k": k, "flops": flops, "weights": weights, "inputs": inputs, "outputs": written}
+    own: dict[str, Any] = {"n": n, "k": k, "flops": 2 * groups * m * n * k, "weights": weights, "inputs": inputs}
+    own["outputs"] = groups * m * n
     if elements(b[:-2]) == 1 and (weight or groups == 1 or elements(a[:-2]) == groups):
         return Call(name, "gemm", m=m * groups, **own)
     return Call(name, "grouped_gemm" if weight else "batched_gemm", m=m, groups=groups, **own)
@@ -118,20 +125,10 @@ def attention(name: str, query: Shape, key: Shape, value: Shape, causal: bool = 
     if causal:
         # The last query sees every key, the one before it one less.
         pairs = queries * keys - queries * (queries - 1) / 2 if keys >= queries else keys * (keys + 1) / 2
-    return Call(
-        name,
-        "attention",
-        "attention",
-        m=queries,
-        n=keys,
-        k=float(query[-1]),
-        groups=groups,
-        kv_heads=float(key[-3] if len(key) > 2 else 1),
-        flops=2 * groups * pairs * (query[-1] + value[-1]),
-        inputs=elements(query),
-        outputs=groups * queries * value[-1],
-        cache=elements(key) + elements(value),
-    )
+    own: dict[str, Any] = {"m": queries, "n": keys, "k": float(query[-1]), "groups": groups}
+    own |= {"kv_heads": float(key[-3] if len(key) > 2 else 1), "cache": elements(key) + elements(value)}
+    own |= {"inputs": elements(query), "outputs": groups * queries * value[-1]}
+    return Call(name, "attention", "attention", flops=2 * groups * pairs * (query[-1] + value[-1]), **own)
 
 
 def einsum_shapes(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict[str, int]]:
@@ -188,19 +185,10 @@ def lookup(name: str, out: Shape) -> Call:
 
 def recurrent(name: str, x: Shape, weights: float, out: Iterable[Shape]) -> Call:
     """A recurrent layer: each step of each sequence passes through all its matrices, which stay on chip between steps."""
-    positions = elements(x) / x[-1] if x and x[-1] else 0.0
-    written = sum(map(elements, out))
-    return Call(
-        name,
-        "scan",
-        m=positions,
-        n=weights / x[-1] if x and x[-1] else 0.0,
-        k=float(x[-1]) if x else 0.0,
-        flops=2 * positions * weights,
-        weights=weights,
-        inputs=elements(x),
-        outputs=written,
-    )
+    width = float(x[-1]) if x else 0.0
+    m, n = (elements(x) / width, weights / width) if width else (0.0, 0.0)
+    own: dict[str, Any] = {"weights": weights, "inputs": elements(x), "outputs": sum(map(elements, out))}
+    return Call(name, "scan", m=m, n=n, k=width, flops=2 * m * weights, **own)
 
 
 def broadcast(*shapes: Shape) -> Shape:
@@ -219,16 +207,19 @@ def with_weights(call: Call, read: float, parameters: float) -> Call:
     return replace(call, weights=call.weights + read, parameters=parameters)
 
 
-def workload_of(
-    calls: Iterable[Call],
-    name: str,
-    batch: float,
-    sample: str = "",
-) -> GraphWorkload:
+def unknown_operators(counts: Mapping[str, int]) -> list[str]:
+    """The warning of operators that nobody here knows, where there are any."""
+    shown = ", ".join(f"{op[:60]} ({n} times)" if n > 1 else op[:60] for op, n in sorted(counts.items())[:12])
+    return [f"Operators that are not known were counted with no operations: {shown}."] if counts else []
+
+
+def workload_of(calls: Iterable[Call], name: str, batch: float, inputs: Iterable[tuple[str, Shape]]) -> GraphWorkload:
     """The workload of one sample. Calls that are equal in everything but their name become one with a count."""
     grouped: dict[Call, int] = {}
     for call in calls:
-        key = _per_sample(call, batch)
+        # A sample's share of the call; weights are there once for all.
+        grown = ("flops", "inputs", "outputs", "cache", "groups" if call.kind in BY_GROUPS else "m")
+        key = replace(call, **{field: getattr(call, field) / batch for field in grown})
         grouped[key] = grouped.get(key, 0) + 1
         if len(grouped) > _MOST_KINDS:
             raise InputError(f"{name[:80]!r} has more than {_MOST_KINDS:,} different operators.")
@@ -240,12 +231,6 @@ def workload_of(
     )
     kinds = {op.kind for op in operators}
     convolutional = bool(kinds & {"conv", "depthwise_conv"}) and not kinds & {"attention", "batched_gemm"}
-    return GraphWorkload(
-        name=name, operators=operators, sample=sample, architecture="cnn" if convolutional else "graph"
-    )
-
-
-def _per_sample(call: Call, batch: float) -> Call:
-    """The call's share of one sample; weights are there once for all."""
-    grown = ("flops", "inputs", "outputs", "cache", "groups" if call.kind in BY_GROUPS else "m")
-    return replace(call, **{field: getattr(call, field) / batch for field in grown})
+    sample = ", ".join(f"{key} {'x'.join(map(str, shape)) or 'scalar'}" for key, shape in inputs)
+    kind = "cnn" if convolutional else "graph"
+    return GraphWorkload(name=name, operators=operators, sample=sample, architecture=kind)

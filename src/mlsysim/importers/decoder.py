@@ -198,7 +198,7 @@ def mamba_block(config: Config, version: int) -> Mamba:
     """Sizes of a Mamba block under the names of Mamba, Jamba, Bamba, Granite and Nemotron."""
     state = config.integer("ssm_state_size", "state_size", "mamba_d_state", default=16 if version == 1 else 128)
     expand = config.number("mamba_expand", "expand", default=2.0)
-    sizes = config.sizes(conv_kernel=("mamba_d_conv", "conv_kernel", "conv_kernel_size", 4))
+    sizes = config.sizes(conv_kernel=("mamba_d_conv", "conv_kernel", "conv_kernel_size", 4)) | {"version": version}
     if version == 1:
         rank = ("mamba_dt_rank", "time_step_rank")
         sizes["dt_rank"] = None if config.raw(*rank) in (None, "auto") else config.integer(*rank)
@@ -208,7 +208,7 @@ def mamba_block(config: Config, version: int) -> Mamba:
         )
         if config.raw("mamba_d_head") != "auto":
             sizes["head_dim"] = config.integer("mamba_d_head", "mamba_head_dim", default=64)
-    return Mamba(version=version, state_size=state, expand=expand, **sizes)
+    return Mamba(state_size=state, expand=expand, **sizes)
 
 
 # --- feed-forward layers ----------------------------------------------------------------------------------------------

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.importers.counting import Call, elements, moved, with_weights, workload_of
+from mlsysim.importers.counting import Call, Shape, elements, moved, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing
-from mlsysim.importers.onnx_attention import fuse_attention
-from mlsysim.importers.onnx_calls import KNOWN, VIEWS, calls_of
-from mlsysim.importers.onnx_shapes import Known, infer
-from mlsysim.importers.onnx_values import fold
+from mlsysim.importers.onnx_calls import VIEWS, calls_of, fuse_attention
+from mlsysim.importers.onnx_forms import MOST, fold
+from mlsysim.importers.onnx_shapes import Applied, infer, known
 from mlsysim.importers.onnx_wire import Function, Graph, Node, Reference, Tensor, Value, read_onnx_file
 from mlsysim.importers.report import ImportReport
 
@@ -35,29 +34,23 @@ _FLOATS = {1, 10, 11, 16, 17, 18, 19, 20, 23}
 _NARROW = {2, 3, 21, 22}
 _OF_QUANTISED = ("DequantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul", "MatMulNBits")
 _CONTROL = ("If", "Loop", "Scan")
+_GENERIC = re.compile(r"main_?graph|torch[-_]?jit[-_]?export|graph\w*|model", re.IGNORECASE)
 _DEFAULTS = ((r"seq|len|token|time|frames|words", 128), (r"height|width|image|size", 224))
 
 
 @dataclass(slots=True)
-class Counted:
-    """A call, the node it came from and whether it is still there after fusion."""
-
-    node: Node
-    call: Call
-
-
-@dataclass(slots=True)
 class _Reading:
-    """The state of one walk through a graph."""
+    """The state of one walk through a graph: shapes and small values by name, constants, and what was counted."""
 
-    known: Known
     constants: dict[str, Tensor]
     fixed: dict[str, frozenset[str]]
     """Names that do not depend on the inputs, each with the constants that it was made from."""
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     strange: Counter[str] = field(default_factory=Counter)
     shapeless: Counter[str] = field(default_factory=Counter)
-    counted: list[Counted] = field(default_factory=list)
+    counted: list[tuple[Node, Call]] = field(default_factory=list)
 
 
 def read_onnx(
@@ -71,50 +64,37 @@ def read_onnx(
     place = existing(path)
     model = read_onnx_file(place)
     graph = model.graph
-    assert graph is not None
     for given in (*(() if batch is None else (batch,)), *(sizes or {}).values()):
         if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= 10**9:
             raise InputError(f"The size of a dimension is a whole number of at least 1, got {str(given)[:40]!r}.")
     warnings: list[str] = []
     inputs = [value for value in graph.inputs if value.name not in graph.constants]
     chosen, per_pass = _sizes(inputs, batch, dict(sizes or {}), warnings)
-    reading = _Reading(
-        Known({}, {}, model.opsets.get("", 0)),
-        graph.constants,
-        {key: frozenset((key,)) for key in graph.constants},
-    )
+    reading = _Reading(graph.constants, {key: frozenset((key,)) for key in graph.constants})
     for key, tensor in graph.constants.items():
-        reading.known.learn(key, tensor)
+        reading.shapes[key] = tensor.dims
+        if tensor.values is not None and len(tensor.values) <= MOST:
+            reading.values[key] = tensor.values
     for value in inputs:
         if value.dims is not None:
-            reading.known.shapes[value.name] = tuple(_size(d, chosen) or 1 for d in value.dims)
+            reading.shapes[value.name] = tuple(_size(d, chosen) or 1 for d in value.dims)
     for node in _flat(graph.nodes, model.functions):
         _step(node, reading, graph, chosen)
-    _warn(reading, warnings)
+    warnings += _warnings(reading)
     title = name or (
-        graph.name if re.search(r"[A-Za-z]", graph.name or "") and not _generic(graph.name) else place.stem
+        graph.name if re.search(r"[A-Za-z]", graph.name) and not _GENERIC.fullmatch(graph.name) else place.stem
     )
-    samples = ", ".join(
-        f"{value.name} {'x'.join(map(str, reading.known.shapes[value.name])) or 'scalar'}"
-        for value in inputs[:4]
-        if value.name in reading.known.shapes
-    )
-    calls = fuse_attention([(item.node, item.call) for item in reading.counted], reading.known)
-    workload = workload_of(calls, title, per_pass, samples)
-    held = _bytes_on_disk(place, graph, warnings)
+    samples = ((value.name, reading.shapes[value.name]) for value in inputs[:4] if value.name in reading.shapes)
+    workload = workload_of(fuse_attention(reading.counted, reading.shapes), title, per_pass, samples)
     return ImportReport.of(
         workload,
         f"ONNX graph{f' of {model.producer}' if model.producer else ''}",
+        checkpoint_bytes=_bytes_on_disk(place, graph, warnings),
         unread=tuple(sorted(reading.strange)),
         warnings=tuple(warnings),
         dtype=_dtype(reading),
         source=place.name,
-        checkpoint_bytes=held,
     )
-
-
-def _generic(name: str) -> bool:
-    return bool(re.fullmatch(r"(main_?graph|torch[-_]?jit[-_]?export|graph\w*|model)", name, re.IGNORECASE))
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -141,17 +121,15 @@ def _sizes(
             total = next((size for like, size in _DEFAULTS if re.search(like, symbol, re.IGNORECASE)), 1)
             warnings.append(f"The file leaves the size of {symbol[:60]!r} open; {total} was taken.")
         chosen[symbol] = total
-    unnamed = sum(d is None for value in inputs for d in value.dims or ())
-    if first is None or isinstance(first, str):
-        per_pass = batch or (_size(first, chosen) if first else None) or 1
-        if first is not None and first in given and batch is None:
-            per_pass = given[first]
-    else:
+    unnamed = sum(d is None for value in inputs for d in value.dims or ()) - (first is None)
+    if isinstance(first, int):
         per_pass = max(1, first)
         if batch is not None and batch != per_pass:
             warnings.append(f"The file fixes the batch at {per_pass}; the batch given was not used.")
-    if unnamed > (first is None):
-        warnings.append(f"The file leaves {unnamed - (first is None)} dimensions of its inputs open; 1 was taken.")
+    else:
+        per_pass = batch or _size(first, chosen) or 1
+    if unnamed > 0:
+        warnings.append(f"The file leaves {unnamed} dimensions of its inputs open; 1 was taken.")
     return chosen, per_pass
 
 
@@ -217,76 +195,72 @@ def _renamed(node: Node, names: Mapping[str, str], prefix: str, given: Mapping[s
 
 def _step(node: Node, reading: _Reading, graph: Graph, chosen: Mapping[str, int]) -> None:
     """Shapes of a node's outputs, and what it counts for."""
-    known = reading.known
+    at = Applied(node, reading.shapes, reading.values)
     try:
-        shapes = infer(node, known)
-    except InputError:
-        raise
+        shapes = infer(at)
     except LookupError:
         shapes = []
-    except (ValueError, TypeError, IndexError, OverflowError):
-        raise InputError(f"The operator {node.op} {node.name[:60]!r} of the file does not fit its inputs.") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _misfit(node, error) from None
     for index, output in enumerate(node.outputs):
         if index < len(shapes):
             elements(shapes[index])
-            known.shapes[output] = shapes[index]
-        elif output in graph.values and output not in known.shapes:
+            reading.shapes[output] = shapes[index]
+        elif output in graph.values and output not in reading.shapes:
             stated = graph.values[output].dims
             sizes = [_size(d, chosen) for d in stated] if stated is not None else [None]
-            if all(size is not None for size in sizes):
-                known.shapes[output] = tuple(size for size in sizes if size is not None)
-    values = fold(node, known)
+            if None not in sizes:
+                reading.shapes[output] = tuple(size for size in sizes if size is not None)
+    values = fold(at)
     if values is not None and node.outputs:
-        known.values[node.outputs[0]] = values
+        reading.values[node.outputs[0]] = values
     read = [name for name in node.inputs if name]
     if values is not None or all(name in reading.fixed for name in read):
         origins = frozenset().union(*(reading.fixed.get(name, frozenset()) for name in read))
-        for output in node.outputs:
-            reading.fixed[output] = origins
+        reading.fixed.update(dict.fromkeys(node.outputs, origins))
         value = next(iter(node.attributes.values()), None)
         if isinstance(value, Tensor) and node.op == "Constant" and node.outputs:
             # Some exporters write weights as constants in the graph.
             reading.constants[node.outputs[0]] = value
             reading.fixed[node.outputs[0]] = frozenset(node.outputs[:1])
-        return
-    if node.op in VIEWS:
-        return
-    _count(node, reading)
+    elif node.op not in VIEWS:
+        _count(at, reading)
 
 
-def _count(node: Node, reading: _Reading) -> None:
-    known = reading.known
-    if node.op in _CONTROL or node.op not in KNOWN:
+def _misfit(node: Node, error: Exception) -> InputError:
+    """The sentence of a reader, or one for whatever a graph that cannot be makes Python raise."""
+    if isinstance(error, InputError):
+        return error
+    return InputError(f"The operator {node.op} {node.name[:60]!r} of the file does not fit its inputs.")
+
+
+def _count(at: Applied, reading: _Reading) -> None:
+    node, shapes = at.node, reading.shapes
+    if node.op in _CONTROL or not known(node.op):
         reading.strange[f"{node.domain}.{node.op}" if node.domain else node.op] += 1
         if node.op in _CONTROL:
             return
-    if any(name and name not in known.shapes for name in (*node.inputs, *node.outputs[:1])):
+    if any(name and name not in shapes for name in (*node.inputs, *node.outputs[:1])):
         reading.shapeless[node.op] += 1
         return
     weights = [name in reading.fixed and bool(name) for name in node.inputs]
     try:
-        calls = calls_of(node, known, weights) if node.op in KNOWN else []
-    except InputError:
-        raise
-    except (LookupError, ValueError, TypeError, OverflowError, ZeroDivisionError):
-        raise InputError(f"The operator {node.op} {node.name[:60]!r} of the file does not fit its inputs.") from None
+        calls = calls_of(at, weights) if known(node.op) else []
+    except (LookupError, ValueError, TypeError, OverflowError, ZeroDivisionError) as error:
+        raise _misfit(node, error) from None
     if not calls:
-        inputs = [known.shapes[n] for n, constant in zip(node.inputs, weights, strict=True) if n and not constant]
-        calls = [moved(node.op, inputs, [known.shapes[n] for n in node.outputs if n in known.shapes])]
-    first = calls[0]
+        inputs = [shapes[n] for n, constant in zip(node.inputs, weights, strict=True) if n and not constant]
+        calls = [moved(node.op, inputs, [shapes[n] for n in node.outputs if n in shapes])]
     parameters = beside = 0.0
     for name, constant in zip(node.inputs, weights, strict=True):
-        if not constant:
-            continue
-        size = elements(known.shapes[name])
-        own = sum(_new_parameters(origin, node, reading) for origin in reading.fixed[name])
-        parameters += own
-        beside += size if own or reading.fixed[name] else 0.0
+        if constant:
+            parameters += sum(_new_parameters(origin, node, reading) for origin in reading.fixed[name])
+            beside += elements(shapes[name]) if reading.fixed[name] else 0.0
     if node.op == "Gather":
         beside = 0.0  # the rows that are taken are counted, not the table
-    extra = max(0.0, beside - first.weights)
-    reading.counted.append(Counted(node, with_weights(first, extra, parameters)))
-    reading.counted += [Counted(replace(node, op="", outputs=()), call) for call in calls[1:]]
+    first = with_weights(calls[0], max(0.0, beside - calls[0].weights), parameters)
+    reading.counted.append((node, first))
+    reading.counted += [(replace(node, op="", outputs=()), call) for call in calls[1:]]
 
 
 def _new_parameters(origin: str, node: Node, reading: _Reading) -> float:
@@ -300,31 +274,24 @@ def _new_parameters(origin: str, node: Node, reading: _Reading) -> float:
     if node.op == "MatMulNBits" and origin == node.inputs[1]:
         k, n = (node.attributes.get(key) for key in ("K", "N"))
         return float(k * n) if isinstance(k, int) and isinstance(n, int) and 0 < k * n < 1e15 else 0.0
-    if tensor.dtype in _FLOATS or (tensor.dtype in _NARROW and _quantised(origin, node, reading)):
-        return elements(tensor.dims)
-    return 0.0
+    narrow = tensor.dtype in _NARROW and (node.op in _OF_QUANTISED or origin not in node.inputs)
+    return elements(tensor.dims) if tensor.dtype in _FLOATS or narrow else 0.0
 
 
-def _quantised(origin: str, node: Node, reading: _Reading) -> bool:
-    return node.op in _OF_QUANTISED or origin not in node.inputs
-
-
-def _warn(reading: _Reading, warnings: list[str]) -> None:
-    unknown = {op: n for op, n in reading.strange.items() if op not in _CONTROL}
-    if unknown:
-        shown = ", ".join(f"{op[:60]} ({n} times)" if n > 1 else op[:60] for op, n in sorted(unknown.items())[:12])
-        warnings.append(f"Operators that are not known were counted with no operations: {shown}.")
-    control = sum(reading.strange[op] for op in _CONTROL if op in reading.strange)
+def _warnings(reading: _Reading) -> list[str]:
+    found = unknown_operators({op: n for op, n in reading.strange.items() if op not in _CONTROL})
+    control = sum(reading.strange[op] for op in _CONTROL)
     if control:
-        warnings.append(f"The bodies of {control} operators of control flow (If, Loop, Scan) were not counted.")
+        found.append(f"The bodies of {control} operators of control flow (If, Loop, Scan) were not counted.")
     if reading.shapeless:
         shown = ", ".join(f"{op[:60]} ({n})" for op, n in reading.shapeless.most_common(12))
-        warnings.append(f"Operators whose shapes cannot be told from the file were not counted: {shown}.")
+        found.append(f"Operators whose shapes cannot be told from the file were not counted: {shown}.")
+    return found
 
 
 def _dtype(reading: _Reading) -> str | None:
     sizes: Counter[str] = Counter()
-    for name in reading.held:
+    for name in sorted(reading.held):
         tensor = reading.constants[name]
         if tensor.dtype in _DTYPES:
             sizes[_DTYPES[tensor.dtype]] += int(elements(tensor.dims))

@@ -1,92 +1,96 @@
-"""Shapes behind ONNX operators that change the form of a tensor and compute nothing: reshapes, slices, joins, look-ups."""
+"""ONNX operators that change the form of a tensor and compute nothing (reshapes, slices, joins, look-ups): shapes behind them,
+and the values of small tensors that later become shapes: the arithmetic that exporters write in front of a Reshape.
+"""
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.counting import Shape, broadcast, elements
-from mlsysim.importers.onnx_shapes import Known, axis_of, numbers, rule, whole
-from mlsysim.importers.onnx_wire import Node, Tensor
+from mlsysim.importers.onnx_shapes import RULES, Applied, axis_of, rule
+from mlsysim.importers.onnx_wire import Tensor
 
-__all__: list[str] = []
+MOST = 512
+"""Values of one tensor that are carried along."""
+_LARGEST = 2.0**62
+
+Values = tuple[float, ...]
 
 
 @rule("Reshape")
-def _reshape(node: Node, known: Known) -> list[Shape]:
-    x, wanted = known.shape(node, 0), known.ints(node, 1, "shape")
+def _reshape(at: Applied) -> list[Shape]:
+    x, wanted = at.shape(0), at.ints(1, "shape")
     if wanted is None:
         raise LookupError("shape")
-    copied = not whole(node, "allowzero", 0)
+    copied = not at.whole("allowzero", 0)
     out = [x[i] if size == 0 and copied and i < len(x) else size for i, size in enumerate(wanted)]
     if out.count(-1) > 1 or min(out, default=0) < -1:
-        raise InputError(f"The Reshape {node.name[:60]!r} asks for {tuple(wanted)}.")
+        raise InputError(f"The {at.title} asks for {tuple(wanted)}.")
     if -1 in out:
         rest = math.prod(size for size in out if size != -1)
         total = int(elements(x))
         if not rest or total % rest:
-            raise InputError(f"The Reshape {node.name[:60]!r} of {x} into {tuple(wanted)} does not come out even.")
+            raise InputError(f"The {at.title} of {x} into {tuple(wanted)} does not come out even.")
         out[out.index(-1)] = total // rest
     if elements(out) != elements(x):
         raise InputError(
-            f"The Reshape {node.name[:60]!r} turns {x} into {tuple(wanted)}: the file holds for other sizes of its inputs than those taken; give them by name."
+            f"The {at.title} turns {x} into {tuple(wanted)}: the file holds for other sizes of its inputs than those taken; give them by name."
         )
     return [tuple(out)]
 
 
 @rule("Flatten")
-def _flatten(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    at = whole(node, "axis", 1)
-    at = at + len(x) if at < 0 else at
-    return [(int(elements(x[:at])), int(elements(x[at:])))]
+def _flatten(at: Applied) -> list[Shape]:
+    x, cut = at.shape(0), at.whole("axis", 1)
+    cut = cut + len(x) if cut < 0 else cut
+    return [(int(elements(x[:cut])), int(elements(x[cut:])))]
 
 
 @rule("Transpose")
-def _transpose(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    order = numbers(node, "perm", range(len(x) - 1, -1, -1))
+def _transpose(at: Applied) -> list[Shape]:
+    x = at.shape(0)
+    order = at.numbers("perm", range(len(x) - 1, -1, -1))
     if sorted(order) != list(range(len(x))):
-        raise InputError(f"The Transpose {node.name[:60]!r} of {x} has the order {order}.")
+        raise InputError(f"The {at.title} of {x} has the order {order}.")
     return [tuple(x[i] for i in order)]
 
 
 @rule("Squeeze")
-def _squeeze(node: Node, known: Known) -> list[Shape]:
-    x, axes = known.shape(node, 0), known.ints(node, 1, "axes")
+def _squeeze(at: Applied) -> list[Shape]:
+    x, axes = at.shape(0), at.ints(1, "axes")
     gone = {axis_of(a, len(x)) for a in axes} if axes else {i for i, size in enumerate(x) if size == 1}
     return [tuple(size for i, size in enumerate(x) if i not in gone)]
 
 
 @rule("Unsqueeze")
-def _unsqueeze(node: Node, known: Known) -> list[Shape]:
-    x, axes = known.shape(node, 0), known.ints(node, 1, "axes") or ()
+def _unsqueeze(at: Applied) -> list[Shape]:
+    x, axes = at.shape(0), at.ints(1, "axes") or ()
     rank = len(x) + len(axes)
-    at = {axis_of(a, rank) for a in axes}
-    if len(at) != len(axes):
-        raise InputError(f"The Unsqueeze {node.name[:60]!r} names an axis twice.")
+    new = {axis_of(a, rank) for a in axes}
+    if len(new) != len(axes):
+        raise InputError(f"The {at.title} names an axis twice.")
     rest = iter(x)
-    return [tuple(1 if i in at else next(rest) for i in range(rank))]
+    return [tuple(1 if i in new else next(rest) for i in range(rank))]
 
 
 @rule("Concat")
-def _concat(node: Node, known: Known) -> list[Shape]:
-    shapes = [known.shape(node, i) for i in range(len(node.inputs))]
-    axis = axis_of(whole(node, "axis", 0), len(shapes[0]) if shapes else 0)
+def _concat(at: Applied) -> list[Shape]:
+    shapes = at.inputs()
+    axis = axis_of(at.whole("axis", 0), len(shapes[0]) if shapes else 0)
     if any(len(shape) != len(shapes[0]) for shape in shapes):
-        raise InputError(f"The Concat {node.name[:60]!r} joins tensors of different ranks.")
-    out = list(shapes[0])
-    out[axis] = sum(shape[axis] for shape in shapes)
-    return [tuple(out)]
+        raise InputError(f"The {at.title} joins tensors of different ranks.")
+    return [(*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])]
 
 
 @rule("Split")
-def _split(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    axis = axis_of(whole(node, "axis", 0), len(x))
-    sizes = known.ints(node, 1, "split")
-    count = len(node.outputs)
+def _split(at: Applied) -> list[Shape]:
+    x, count = at.shape(0), len(at.node.outputs)
+    axis = axis_of(at.whole("axis", 0), len(x))
+    sizes = at.ints(1, "split")
     if not sizes:
         each = -(-x[axis] // count)
         sizes = (*(each,) * (count - 1), x[axis] - each * (count - 1))
@@ -94,57 +98,40 @@ def _split(node: Node, known: Known) -> list[Shape]:
 
 
 @rule("Slice")
-def _slice(node: Node, known: Known) -> list[Shape]:
-    x = list(known.shape(node, 0))
-    starts, ends = known.ints(node, 1, "starts") or (), known.ints(node, 2, "ends") or ()
-    axes = known.ints(node, 3, "axes") or tuple(range(len(starts)))
-    steps = known.ints(node, 4) or (1,) * len(starts)
+def _slice(at: Applied) -> list[Shape]:
+    x = list(at.shape(0))
+    starts, ends = at.ints(1, "starts") or (), at.ints(2, "ends") or ()
+    axes = at.ints(3, "axes") or tuple(range(len(starts)))
+    steps = at.ints(4) or (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise InputError(f"The Slice {node.name[:60]!r} has lists of different lengths.")
+        raise InputError(f"The {at.title} has lists of different lengths.")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
-            raise InputError(f"The Slice {node.name[:60]!r} has a step of zero.")
-        at = axis_of(axis, len(x))
-        x[at] = len(range(*slice(start, end if abs(end) < 2**62 else None, step).indices(x[at])))
+            raise InputError(f"The {at.title} has a step of zero.")
+        i = axis_of(axis, len(x))
+        x[i] = len(range(*slice(start, end if abs(end) < 2**62 else None, step).indices(x[i])))
     return [tuple(x)]
 
 
 @rule("Gather")
-def _gather(node: Node, known: Known) -> list[Shape]:
-    x, at = known.shape(node, 0), known.shape(node, 1)
-    axis = axis_of(whole(node, "axis", 0), len(x))
-    return [(*x[:axis], *at, *x[axis + 1 :])]
-
-
-@rule("GatherElements")
-def _gather_elements(node: Node, known: Known) -> list[Shape]:
-    return [known.shape(node, 1)]
+def _gather(at: Applied) -> list[Shape]:
+    x, taken = at.shape(0), at.shape(1)
+    axis = axis_of(at.whole("axis", 0), len(x))
+    return [(*x[:axis], *taken, *x[axis + 1 :])]
 
 
 @rule("GatherND")
-def _gather_nd(node: Node, known: Known) -> list[Shape]:
-    x, at = known.shape(node, 0), known.shape(node, 1)
-    batch = whole(node, "batch_dims", 0)
-    return [(*at[:-1], *x[batch + (at[-1] if at else 0) :])]
-
-
-@rule("Expand")
-def _expand(node: Node, known: Known) -> list[Shape]:
-    return [broadcast(known.shape(node, 0), known.ints(node, 1) or ())]
-
-
-@rule("Tile")
-def _tile(node: Node, known: Known) -> list[Shape]:
-    x, times = known.shape(node, 0), known.ints(node, 1) or ()
-    return [tuple(size * by for size, by in zip(x, times, strict=False))]
+def _gather_nd(at: Applied) -> list[Shape]:
+    x, taken = at.shape(0), at.shape(1)
+    return [(*taken[:-1], *x[at.whole("batch_dims", 0) + (taken[-1] if taken else 0) :])]
 
 
 @rule("Pad")
-def _pad(node: Node, known: Known) -> list[Shape]:
-    x, pads = known.shape(node, 0), known.ints(node, 1, "pads") or ()
-    axes = known.ints(node, 3) or tuple(range(len(x)))
+def _pad(at: Applied) -> list[Shape]:
+    x, pads = at.shape(0), at.ints(1, "pads") or ()
+    axes = at.ints(3) or tuple(range(len(x)))
     if len(pads) != 2 * len(axes):
-        raise InputError(f"The Pad {node.name[:60]!r} of {x} has {len(pads)} sizes.")
+        raise InputError(f"The {at.title} of {x} has {len(pads)} sizes.")
     out = list(x)
     for i, axis in enumerate(axes):
         out[axis_of(axis, len(x))] += pads[i] + pads[i + len(axes)]
@@ -152,66 +139,149 @@ def _pad(node: Node, known: Known) -> list[Shape]:
 
 
 @rule("Resize", "Upsample")
-def _resize(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    if len(node.inputs) > 3 and node.inputs[3]:
-        return [known.ints(node, 3) or x]
-    at = 1 if node.op == "Upsample" else 2
-    scales = node.attributes.get("scales") or known.values.get(node.inputs[at] if at < len(node.inputs) else "")
+def _resize(at: Applied) -> list[Shape]:
+    x = at.shape(0)
+    if at.name(3):
+        return [at.ints(3) or x]
+    scales = at.node.attributes.get("scales") or at.values.get(at.name(1 if at.node.op == "Upsample" else 2))
     if not scales or len(scales) != len(x) or not all(math.isfinite(s) and s > 0 for s in scales):
         raise LookupError("scales")
     return [tuple(int(size * by) for size, by in zip(x, scales, strict=True))]
 
 
 @rule("DepthToSpace", "SpaceToDepth")
-def _blocks(node: Node, known: Known) -> list[Shape]:
-    n, c, h, w = known.shape(node, 0)
-    b = whole(node, "blocksize", 1)
-    if node.op == "DepthToSpace":
-        return [(n, c // (b * b), h * b, w * b)]
-    return [(n, c * b * b, h // b, w // b)]
+def _blocks(at: Applied) -> list[Shape]:
+    n, c, h, w = at.shape(0)
+    b = at.whole("blocksize", 1)
+    return [(n, c // (b * b), h * b, w * b) if at.node.op == "DepthToSpace" else (n, c * b * b, h // b, w // b)]
 
 
 @rule("TopK")
-def _topk(node: Node, known: Known) -> list[Shape]:
-    x, k = list(known.shape(node, 0)), known.ints(node, 1, "k") or (1,)
-    x[axis_of(whole(node, "axis", -1), len(x))] = k[0]
-    return [tuple(x), tuple(x)]
+def _topk(at: Applied) -> list[Shape]:
+    x, k = list(at.shape(0)), at.ints(1, "k") or (1,)
+    x[axis_of(at.whole("axis", -1), len(x))] = k[0]
+    return [tuple(x)] * 2
 
 
 @rule("OneHot")
-def _one_hot(node: Node, known: Known) -> list[Shape]:
-    x, depth = list(known.shape(node, 0)), known.ints(node, 1) or (1,)
-    axis = whole(node, "axis", -1)
+def _one_hot(at: Applied) -> list[Shape]:
+    x, depth, axis = list(at.shape(0)), at.ints(1) or (1,), at.whole("axis", -1)
     x.insert(axis if axis >= 0 else len(x) + 1 + axis, depth[0])
     return [tuple(x)]
 
 
-@rule("Shape")
-def _shape(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    return [(len(x[slice(whole(node, "start", 0), node.attributes.get("end"))]),)]
-
-
-@rule("Size")
-def _size(node: Node, known: Known) -> list[Shape]:
-    return [()]
-
-
 @rule("Constant")
-def _constant(node: Node, known: Known) -> list[Shape]:
-    found: Any = next(iter(node.attributes.values()), None)
+def _constant(at: Applied) -> list[Shape]:
+    found: Any = next(iter(at.node.attributes.values()), None)
     if isinstance(found, Tensor):
         return [found.dims]
     return [(len(found),)] if isinstance(found, tuple) else [()]
 
 
-@rule("ConstantOfShape")
-def _constant_of_shape(node: Node, known: Known) -> list[Shape]:
-    return [known.ints(node, 0) or ()]
-
-
 @rule("Range")
-def _range(node: Node, known: Known) -> list[Shape]:
-    start, stop, step = ((known.ints(node, i) or (0,))[0] for i in range(3))
+def _range(at: Applied) -> list[Shape]:
+    start, stop, step = ((at.ints(i) or (0,))[0] for i in range(3))
     return [(len(range(start, stop, step)) if step else 0,)]
+
+
+RULES |= {
+    "GatherElements": lambda at: [at.shape(1)],
+    "Expand": lambda at: [broadcast(at.shape(0), at.ints(1) or ())],
+    "Tile": lambda at: [tuple(size * by for size, by in zip(at.shape(0), at.ints(1) or (), strict=False))],
+    "Shape": lambda at: [(len(_part_of_shape(at)),)],
+    "Size": lambda at: [()],
+    "ConstantOfShape": lambda at: [at.ints(0) or ()],
+}
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _part_of_shape(at: Applied) -> Shape:
+    """What ``Shape`` gives: the sizes, or those between ``start`` and ``end``."""
+    return at.shape(0)[slice(at.whole("start", 0), at.node.attributes.get("end"))]
+
+
+def _divide(a: float, b: float) -> float:
+    """Division of integers towards zero, of others as it is."""
+    if not b:
+        raise LookupError("division by zero")
+    exact = a / b
+    return float(math.trunc(exact)) if a == int(a) and b == int(b) else exact
+
+
+_PAIRS: dict[str, Callable[[float, float], float]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": _divide, "Min": min, "Max": max,
+    "Mod": lambda a, b: a % b if b else 0.0, "Equal": operator.eq, "Greater": operator.gt, "Less": operator.lt,
+    "GreaterOrEqual": operator.ge, "LessOrEqual": operator.le, "And": lambda a, b: bool(a and b),
+    "Or": lambda a, b: bool(a or b),
+}  # fmt: skip
+_SINGLE: dict[str, Callable[[float], float]] = {
+    "Floor": math.floor, "Ceil": math.ceil, "Neg": operator.neg, "Not": operator.not_, "Abs": abs,
+    "Sqrt": lambda a: math.sqrt(a) if a >= 0 else 0.0,
+}  # fmt: skip
+_REDUCED: dict[str, Callable[[Values], float]] = {
+    "ReduceProd": math.prod, "ReduceSum": sum, "ReduceMax": max, "ReduceMin": min,
+}  # fmt: skip
+_KEPT = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+def fold(at: Applied) -> Values | None:
+    """The values of the first output where they can be told and are few; None otherwise."""
+    try:
+        found = _folded(at)
+    except (LookupError, ValueError, TypeError, OverflowError):
+        return None
+    if found is None or len(found) > MOST or not all(map(math.isfinite, found)):
+        return None
+    # The end of a slice is often written as the largest integer.
+    return tuple(min(max(v, -_LARGEST), _LARGEST) for v in found)
+
+
+def _stretched(values: list[Values]) -> list[Values]:
+    """Operands of one length; longer shapes than one dimension do not occur in the arithmetic of shapes."""
+    length = max(map(len, values))
+    return [v * length if len(v) == 1 else v for v in values]
+
+
+def _folded(at: Applied) -> Values | None:
+    op, attributes = at.node.op, at.node.attributes
+    if op == "Constant":
+        found = next(iter(attributes.values()))
+        if isinstance(found, Tensor):
+            return found.values
+        return tuple(float(v) for v in (found if isinstance(found, tuple) else (found,)))
+    if op == "Shape":
+        return tuple(map(float, _part_of_shape(at)))
+    if op == "Size":
+        return (float(math.prod(at.shape(0))),)
+    values = [at.values[name] for name in at.node.inputs if name]
+    if op in _KEPT:
+        whole = op == "Cast" and attributes.get("to") in (6, 7)
+        return tuple(float(int(v)) for v in values[0]) if whole else values[0]
+    if op in _PAIRS:
+        a, b = _stretched(values[:2])
+        return tuple(float(_PAIRS[op](x, y)) for x, y in zip(a, b, strict=True))
+    if op in _SINGLE:
+        return tuple(float(_SINGLE[op](v)) for v in values[0])
+    if op == "Where":
+        mask, a, b = _stretched(values)
+        return tuple(x if chosen else y for chosen, x, y in zip(mask, a, b, strict=True))
+    if op == "Concat":
+        return tuple(v for part in values for v in part)
+    if op == "Range":
+        start, stop, step = (int(v[0]) for v in values)
+        return tuple(map(float, range(start, stop, step))) if len(range(start, stop, step)) <= MOST else None
+    if op == "ConstantOfShape":
+        filled = attributes.get("value")
+        value = filled.values[0] if isinstance(filled, Tensor) and filled.values else 0.0
+        count = math.prod(int(v) for v in values[0])
+        return (float(value),) * count if count <= MOST else None
+    if op not in ("Gather", "Slice", *_REDUCED) or len(at.shape(0)) != 1:
+        return None
+    if op == "Gather":
+        return tuple(values[0][int(i)] for i in values[1])
+    if op == "Slice":
+        start, end = ((at.ints(i, name) or (0,))[0] for i, name in ((1, "starts"), (2, "ends")))
+        return values[0][slice(start, end if abs(end) < _LARGEST else None, (at.ints(4) or (1,))[0])]
+    return (float(_REDUCED[op](values[0])),)

@@ -13,10 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlsysim.errors import InputError
-from mlsysim.importers.counting import Shape, broadcast, einsum_shapes, elements
-from mlsysim.importers.onnx_wire import Node, Tensor
-
-_MOST_VALUES = 512
+from mlsysim.importers.counting import Shape, broadcast, einsum_shapes, elements, matrices, turned
+from mlsysim.importers.onnx_wire import Node
 
 SAME = frozenset([
     "Abs", "Acos", "Asin", "Atan", "BatchNormalization", "Bernoulli", "BiasGelu", "BitShift", "BitwiseNot", "Cast",
@@ -33,71 +31,55 @@ BINARY = frozenset([
     "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
     "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
 ])  # fmt: skip
+REDUCED = frozenset([
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare", "ArgMax", "ArgMin",
+])  # fmt: skip
 
 
-@dataclass(slots=True)
-class Known:
-    """Shapes and small values by name, and the version of the operator set."""
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An operator with what is known before it: shapes, and values of small tensors, by name."""
 
+    node: Node
     shapes: dict[str, Shape]
     values: dict[str, tuple[float, ...]]
-    opset: int
 
-    def shape(self, node: Node, index: int) -> Shape:
-        """The shape of an input; raises where it is not known."""
-        name = node.inputs[index] if index < len(node.inputs) else ""
-        if name not in self.shapes:
-            raise LookupError(name)
-        return self.shapes[name]
+    def name(self, index: int) -> str:
+        """The name of an input; empty where it is left out."""
+        return self.node.inputs[index] if index < len(self.node.inputs) else ""
 
-    def ints(self, node: Node, index: int, attribute: str | None = None) -> tuple[int, ...] | None:
+    def shape(self, index: int) -> Shape:
+        """The shape of an input; ``LookupError`` where it is not known."""
+        return self.shapes[self.name(index)]
+
+    def inputs(self) -> list[Shape]:
+        """The shapes of all inputs."""
+        return [self.shape(i) for i in range(len(self.node.inputs))]
+
+    def ints(self, index: int, attribute: str | None = None) -> tuple[int, ...] | None:
         """Integers from an input or, as older operator sets have it, from an attribute; None where absent."""
-        if attribute is not None and attribute in node.attributes:
-            found = node.attributes[attribute]
-            return tuple(int(v) for v in (found if isinstance(found, tuple) else (found,)))
-        name = node.inputs[index] if index < len(node.inputs) else ""
-        if not name:
-            return None
-        if name not in self.values:
-            raise LookupError(name)
-        return tuple(int(v) for v in self.values[name])
+        found = self.node.attributes.get(attribute) if attribute is not None else None
+        if found is None:
+            if not self.name(index):
+                return None
+            found = self.values[self.name(index)]
+        return tuple(int(v) for v in (found if isinstance(found, tuple) else (found,)))
 
-    def learn(self, name: str, tensor: Tensor) -> None:
-        """A constant's shape, and its values where they are few."""
-        self.shapes[name] = tensor.dims
-        if tensor.values is not None and len(tensor.values) <= _MOST_VALUES:
-            self.values[name] = tensor.values
+    def whole(self, name: str, default: int) -> int:
+        """An attribute that is one integer."""
+        found = self.node.attributes.get(name, default)
+        return found if isinstance(found, int) else default
 
+    def numbers(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """An attribute that is a list of integers."""
+        found = self.node.attributes.get(name)
+        return tuple(int(v) for v in found) if isinstance(found, tuple) and found else tuple(default)
 
-Rule = Callable[[Node, Known], list[Shape]]
-RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Make a function the rule of some operators."""
-
-    def add(function: Rule) -> Rule:
-        for name in names:
-            RULES[name] = function
-        return function
-
-    return add
-
-
-def infer(node: Node, known: Known) -> list[Shape]:
-    """Shapes of the outputs; ``LookupError`` where they cannot be told."""
-    if node.op in SAME:
-        shape = known.shape(node, 0)
-        if node.op == "BatchNormalization" or not node.outputs[1:]:
-            return [shape]
-        return [shape] * len(node.outputs)
-    if node.op in BINARY:
-        return [broadcast(*(known.shape(node, i) for i in range(len(node.inputs))))]
-    if node.op.startswith("Reduce") or node.op in ("ArgMax", "ArgMin"):
-        return [_reduced(node, known)]
-    if node.op not in RULES:
-        raise LookupError(node.op)
-    return RULES[node.op](node, known)
+    @property
+    def title(self) -> str:
+        """Operator and name, for a sentence."""
+        return f"{self.node.op} {self.node.name[:60]!r}"
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -107,28 +89,44 @@ def axis_of(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def whole(node: Node, name: str, default: int) -> int:
-    """An attribute that is one integer."""
-    found = node.attributes.get(name, default)
-    return found if isinstance(found, int) else default
+Rule = Callable[[Applied], list[Shape]]
+RULES: dict[str, Rule] = {}
 
 
-def numbers(node: Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
-    """An attribute that is a list of integers."""
-    found = node.attributes.get(name)
-    return tuple(int(v) for v in found) if isinstance(found, tuple) and found else tuple(default)
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Make a function the rule of some operators."""
+
+    def add(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return add
 
 
-def _reduced(node: Node, known: Known) -> Shape:
-    shape = known.shape(node, 0)
-    if node.op.startswith("Arg"):
-        axes: tuple[int, ...] | None = (whole(node, "axis", 0),)
-    else:
-        axes = known.ints(node, 1, "axes")
-    if not axes and whole(node, "noop_with_empty_axes", 0):
+def known(op: str) -> bool:
+    """Whether there is a rule for an operator."""
+    return op in SAME or op in BINARY or op in REDUCED or op in RULES
+
+
+def infer(at: Applied) -> list[Shape]:
+    """Shapes of the outputs; ``LookupError`` where they cannot be told."""
+    op = at.node.op
+    if op in SAME:
+        return [at.shape(0)] * (1 if op == "BatchNormalization" else max(1, len(at.node.outputs)))
+    if op in BINARY:
+        return [broadcast(*at.inputs())]
+    if op.startswith("Reduce") or op in ("ArgMax", "ArgMin"):
+        return [_reduced(at)]
+    return RULES[op](at)
+
+
+def _reduced(at: Applied) -> Shape:
+    shape = at.shape(0)
+    axes = (at.whole("axis", 0),) if at.node.op.startswith("Arg") else at.ints(1, "axes")
+    if not axes and at.whole("noop_with_empty_axes", 0):
         return shape
     chosen = {axis_of(axis, len(shape)) for axis in axes} if axes else set(range(len(shape)))
-    if whole(node, "keepdims", 1):
+    if at.whole("keepdims", 1):
         return tuple(1 if i in chosen else size for i, size in enumerate(shape))
     return tuple(size for i, size in enumerate(shape) if i not in chosen)
 
@@ -137,121 +135,100 @@ def _reduced(node: Node, known: Known) -> Shape:
 
 
 @rule("Conv", "FusedConv", "ConvInteger", "QLinearConv", "NhwcFusedConv", "ConvTranspose")
-def _conv(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    weight = known.shape(node, 3 if node.op == "QLinearConv" else 1)
-    rank = len(weight) - 2
-    if rank < 1 or len(x) != rank + 2:
-        raise InputError(f"The convolution {node.name[:60]!r} has an input {x} and a weight {weight}.")
-    kernel = numbers(node, "kernel_shape", weight[2:])
-    spatial = _window(node, x[2:], kernel, transposed=node.op == "ConvTranspose")
-    channels = weight[1] * whole(node, "group", 1) if node.op == "ConvTranspose" else weight[0]
-    return [(x[0], channels, *spatial)]
+def _conv(at: Applied) -> list[Shape]:
+    x, weight, transposed = (
+        at.shape(0),
+        at.shape(3 if at.node.op == "QLinearConv" else 1),
+        at.node.op == "ConvTranspose",
+    )
+    if len(weight) < 3 or len(x) != len(weight):
+        raise InputError(f"The convolution {at.node.name[:60]!r} has an input {x} and a weight {weight}.")
+    spatial = _window(at, x[2:], at.numbers("kernel_shape", weight[2:]), transposed)
+    return [(x[0], weight[1] * at.whole("group", 1) if transposed else weight[0], *spatial)]
 
 
-def _window(node: Node, sizes: Shape, kernel: Shape, transposed: bool = False) -> Shape:
+def _window(at: Applied, sizes: Shape, kernel: Shape, transposed: bool = False) -> Shape:
     """Output sizes of a window that slides over ``sizes``."""
     rank = len(sizes)
-    strides, dilations = numbers(node, "strides", [1] * rank), numbers(node, "dilations", [1] * rank)
-    pads = numbers(node, "pads", [0] * (2 * rank))
-    extra = numbers(node, "output_padding", [0] * rank)
+    strides, dilations = at.numbers("strides", [1] * rank), at.numbers("dilations", [1] * rank)
+    pads, extra = at.numbers("pads", [0] * (2 * rank)), at.numbers("output_padding", [0] * rank)
     if not len(kernel) == len(strides) == len(dilations) == len(extra) == rank or len(pads) != 2 * rank:
-        raise InputError(f"The window of {node.op} {node.name[:60]!r} does not have the {rank} sizes of its input.")
+        raise InputError(f"The window of {at.title} does not have the {rank} sizes of its input.")
     if min((*kernel, *strides, *dilations), default=1) < 1:
-        raise InputError(f"The window of {node.op} {node.name[:60]!r} has a size of zero or less.")
-    auto = node.attributes.get("auto_pad", "NOTSET")
+        raise InputError(f"The window of {at.title} has a size of zero or less.")
+    auto = at.node.attributes.get("auto_pad", "NOTSET")
+    same = auto in ("SAME_UPPER", "SAME_LOWER")
+    stated = at.numbers("output_shape", ())
     out = []
-    for i, size in enumerate(sizes):
+    for i, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         reach = dilations[i] * (kernel[i] - 1) + 1
-        padding = pads[i] + pads[i + rank]
+        padding = 0 if auto == "VALID" else pads[i] + pads[i + rank]
         if transposed:
-            if auto in ("SAME_UPPER", "SAME_LOWER"):
-                out.append(size * strides[i])
-            else:
-                out.append(strides[i] * (size - 1) + extra[i] + reach - (0 if auto == "VALID" else padding))
-        elif auto in ("SAME_UPPER", "SAME_LOWER"):
-            out.append(-(-size // strides[i]))
+            free = size * stride if same else stride * (size - 1) + extra[i] + reach - padding
+            out.append(stated[i] if len(stated) == rank else free)
+        elif same:
+            out.append(-(-size // stride))
         else:
-            free = size + (0 if auto == "VALID" else padding) - reach
-            out.append((-(-free // strides[i]) if whole(node, "ceil_mode", 0) else free // strides[i]) + 1)
-    stated = numbers(node, "output_shape", ())
-    if transposed and len(stated) == rank:
-        out = list(stated)
+            free = size + padding - reach
+            out.append((-(-free // stride) if at.whole("ceil_mode", 0) else free // stride) + 1)
     if min(out, default=1) < 1:
-        raise InputError(f"The window of {node.op} {node.name[:60]!r} is larger than its input {sizes}.")
+        raise InputError(f"The window of {at.title} is larger than its input {sizes}.")
     return tuple(out)
 
 
 @rule("MaxPool", "AveragePool", "LpPool")
-def _pool(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    kernel = numbers(node, "kernel_shape", ())
-    shape = (*x[:2], *_window(node, x[2:], kernel))
-    return [shape] * max(1, len(node.outputs))
+def _pool(at: Applied) -> list[Shape]:
+    x = at.shape(0)
+    return [(*x[:2], *_window(at, x[2:], at.numbers("kernel_shape", ())))] * max(1, len(at.node.outputs))
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global_pool(node: Node, known: Known) -> list[Shape]:
-    x = known.shape(node, 0)
-    return [(*x[:2], *(1,) * (len(x) - 2))]
+def _global_pool(at: Applied) -> list[Shape]:
+    return [(*at.shape(0)[:2], *(1,) * (len(at.shape(0)) - 2))]
 
 
-def gemm_factors(node: Node, known: Known) -> tuple[Shape, Shape]:
-    """The two factors of Gemm or of a fused product, as they are multiplied."""
-    a, b = known.shape(node, 0), known.shape(node, 1)
-    if node.op == "Gemm" and len(a) != 2:
+def gemm_factors(at: Applied) -> tuple[Shape, Shape]:
+    """The two factors of a product, as they are multiplied."""
+    if at.node.op == "QLinearMatMul":
+        return at.shape(0), at.shape(3)
+    a, b = at.shape(0), at.shape(1)
+    if at.node.op == "Gemm" and len(a) != 2:
         a = (a[0] if a else 1, int(elements(a[1:])))
-    if whole(node, "transA", 0) and len(a) > 1:
-        a = (*a[:-2], a[-1], a[-2])
-    if whole(node, "transB", 0) and len(b) > 1:
-        b = (*b[:-2], b[-1], b[-2])
-    return a, b
+    return turned(a) if at.whole("transA", 0) else a, turned(b) if at.whole("transB", 0) else b
 
 
 @rule("Gemm", "FusedGemm", "FusedMatMul", "MatMul", "MatMulInteger", "QLinearMatMul")
-def _matmul(node: Node, known: Known) -> list[Shape]:
-    if node.op == "QLinearMatMul":
-        a, b = known.shape(node, 0), known.shape(node, 3)
-    else:
-        a, b = gemm_factors(node, known)
-    if not a or not b:
-        raise InputError(f"The product {node.name[:60]!r} has a scalar among its factors.")
-    left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
-    if left[-1] != right[-2]:
-        raise InputError(f"The product {node.name[:60]!r} of {a} with {b} has inner sizes {left[-1]} and {right[-2]}.")
-    lead = broadcast(left[:-2], right[:-2])
+def _matmul(at: Applied) -> list[Shape]:
+    a, b = gemm_factors(at)
+    left, right, lead = matrices(at.node.name, a, b)
     return [(*lead, *(() if len(a) == 1 else (left[-2],)), *(() if len(b) == 1 else (right[-1],)))]
 
 
 @rule("MatMulNBits")
-def _matmul_nbits(node: Node, known: Known) -> list[Shape]:
-    return [(*known.shape(node, 0)[:-1], whole(node, "N", 1))]
+def _matmul_nbits(at: Applied) -> list[Shape]:
+    return [(*at.shape(0)[:-1], at.whole("N", 1))]
 
 
 @rule("Einsum")
-def _einsum(node: Node, known: Known) -> list[Shape]:
-    shapes = [known.shape(node, i) for i in range(len(node.inputs))]
-    _, result, sizes = einsum_shapes(str(node.attributes.get("equation", "")), shapes)
+def _einsum(at: Applied) -> list[Shape]:
+    _, result, sizes = einsum_shapes(str(at.node.attributes.get("equation", "")), at.inputs())
     return [tuple(sizes[letter] for letter in result)]
 
 
 @rule("Attention", "MultiHeadAttention", "GroupQueryAttention")
-def _attention(node: Node, known: Known) -> list[Shape]:
-    if node.domain == "com.microsoft" and node.op == "Attention":
-        weight = known.shape(node, 1)
-        return [(*known.shape(node, 0)[:-1], weight[-1] // 3)]
-    query = known.shape(node, 0)
-    if len(query) == 4:
-        return [(*query[:-1], known.shape(node, 2)[-1])]
-    return [query]
+def _attention(at: Applied) -> list[Shape]:
+    query = at.shape(0)
+    if at.node.domain == "com.microsoft" and at.node.op == "Attention":
+        return [(*query[:-1], at.shape(1)[-1] // 3)]
+    return [(*query[:-1], at.shape(2)[-1])] if len(query) == 4 else [query]
 
 
 @rule("LSTM", "GRU", "RNN")
-def _recurrent(node: Node, known: Known) -> list[Shape]:
-    x, w = known.shape(node, 0), known.shape(node, 2)
+def _recurrent(at: Applied) -> list[Shape]:
+    x, w = at.shape(0), at.shape(2)
     if len(x) != 3 or len(w) != 3:
-        raise InputError(f"The {node.op} {node.name[:60]!r} has an input {x} and weights {w}.")
+        raise InputError(f"The {at.title} has an input {x} and weights {w}.")
     directions, hidden = w[0], w[2]
-    length, batch = (x[1], x[0]) if whole(node, "layout", 0) else (x[0], x[1])
+    length, batch = (x[1], x[0]) if at.whole("layout", 0) else (x[0], x[1])
     state = (directions, batch, hidden)
     return [(length, directions, batch, hidden), state, state]

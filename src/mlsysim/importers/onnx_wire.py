@@ -15,24 +15,13 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import existing
-from mlsysim.importers.protobuf import (
-    LONGEST_TEXT,
-    Broken,
-    Source,
-    Span,
-    floats,
-    integers,
-    signed,
-    span_of,
-    text_of,
-    whole,
-)
+from mlsysim.importers.protobuf import LONGEST, Broken, Source, Span, floats, integers, signed, span_of, text_of, whole
 
 _DEEPEST = 16
 _LARGEST_CONSTANT = 4096
@@ -58,7 +47,6 @@ class Value:
     """A named tensor of the graph; a dimension is a number, the name of a size, or None where nothing is said."""
 
     name: str
-    dtype: int
     dims: tuple[int | str | None, ...] | None
 
 
@@ -85,12 +73,11 @@ class Reference:
 class Graph:
     """Calls in the order in which they run."""
 
-    name: str = ""
-    nodes: list[Node] = field(default_factory=list)
-    constants: dict[str, Tensor] = field(default_factory=dict)
-    inputs: list[Value] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
-    values: dict[str, Value] = field(default_factory=dict)
+    name: str
+    nodes: list[Node]
+    constants: dict[str, Tensor]
+    inputs: list[Value]
+    values: dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +95,9 @@ class Function:
 class Model:
     """What the file says."""
 
-    ir_version: int = 0
-    opsets: dict[str, int] = field(default_factory=dict)
-    producer: str = ""
-    graph: Graph | None = None
-    functions: dict[tuple[str, str], Function] = field(default_factory=dict)
+    producer: str
+    graph: Graph
+    functions: dict[tuple[str, str], Function]
 
 
 def read_onnx_file(path: str | os.PathLike[str]) -> Model:
@@ -153,20 +138,15 @@ def _pair(value: Any) -> tuple[str, str]:
     return _last(found["key"]), _last(found["value"])
 
 
-def _opset(value: Any) -> tuple[str, int]:
-    found = _read(span_of(value), {1: ("domain", text_of), 2: ("version", whole)})
-    return _last(found["domain"]), _last(found["version"], 0)
-
-
 def _model(span: Span) -> Model:
     fields: Fields = {1: ("version", whole), 2: ("producer", text_of), 7: ("graph", partial(_graph, depth=0)),
-                      8: ("opsets", _opset), 25: ("functions", _function)}  # fmt: skip
+                      8: ("opsets", lambda v: _read(span_of(v), {1: ("domain", text_of), 2: ("version", whole)})), 25: ("functions", _function)}  # fmt: skip
     found = _read(span, fields)
     graph = _last(found["graph"], None)
     if graph is None or not graph.nodes:
         raise Broken
     functions = {(function.domain, function.name): function for function in found["functions"]}
-    return Model(_last(found["version"], 0), dict(found["opsets"]), _last(found["producer"])[:80], graph, functions)
+    return Model(_last(found["producer"])[:80], graph, functions)
 
 
 def _graph(value: Any, depth: int) -> Graph:
@@ -179,7 +159,7 @@ def _graph(value: Any, depth: int) -> Graph:
     values: dict[str, Value] = {}
     for each in (*found["inputs"], *found["outputs"], *found["values"]):
         values.setdefault(each.name, each)
-    return Graph(_last(found["name"]), found["nodes"], constants, found["inputs"], found["outputs"], values)
+    return Graph(_last(found["name"]), found["nodes"], constants, found["inputs"], values)
 
 
 def _function(value: Any) -> Function:
@@ -207,7 +187,7 @@ def _attribute(value: Any, depth: int) -> tuple[str, Any]:
 
     fields: Fields = {
         1: ("name", text_of), 2: ("one", _float), 3: ("one", lambda v: signed(whole(v))), 5: ("one", _tensor), 21: ("one", lambda v: Reference(text_of(v))),
-        4: ("one", lambda v: text_of(v) if len(span_of(v)) <= LONGEST_TEXT else ""), 6: ("one", lambda v: graph(v)[0]),
+        4: ("one", lambda v: text_of(v) if len(span_of(v)) <= LONGEST else ""), 6: ("one", lambda v: graph(v)[0]),
         7: ("many", floats), 8: ("many", integers), 9: ("many", lambda v: [text_of(v)]), 11: ("many", graph),
     }  # fmt: skip
     found = _read(span_of(value), fields)
@@ -257,10 +237,9 @@ def _value(value: Any) -> Value:
     found = _read(span_of(value), {1: ("name", text_of), 2: ("type", span_of)})
     kinds = [kind for span in found["type"] for kind in _read(span, {1: ("tensor", span_of)})["tensor"]]
     parts = [_read(kind, {1: ("dtype", whole), 2: ("shape", span_of)}) for kind in kinds]
-    dtypes = [dtype for part in parts for dtype in part["dtype"]]
     shapes = [shape for part in parts for shape in part["shape"]]
     dims = tuple(_read(shapes[-1], {1: ("dims", _dimension)})["dims"]) if shapes else None
-    return Value(_last(found["name"]), _last(dtypes, 0), dims)
+    return Value(_last(found["name"]), dims)
 
 
 def _dimension(value: Any) -> int | str | None:

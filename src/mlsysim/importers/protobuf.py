@@ -15,7 +15,9 @@ from mlsysim.errors import InputError
 
 _MOST_FIELDS = 20_000_000
 _IN_MEMORY = 1 << 16
-LONGEST_TEXT = 1 << 16
+LONGEST = 1 << 16
+_FIXED = {1: 8, 5: 4}
+"""Bytes of the types of fixed length."""
 
 
 class Broken(Exception):
@@ -49,12 +51,13 @@ class Span:
     def __len__(self) -> int:
         return self._end - self._start
 
-    def raw(self, limit: int = LONGEST_TEXT) -> bytes:
+    def _look(self, start: int, end: int) -> bytes:
+        return self._source.read(start, end - start) if self._data is None else self._data[start:end]
+
+    def raw(self, limit: int = LONGEST) -> bytes:
         if len(self) > limit:
             raise Broken
-        if self._data is not None:
-            return self._data[self._start : self._end]
-        return self._source.read(self._start, len(self))
+        return self._look(self._start, self._end)
 
     def text(self) -> str:
         return self.raw().decode("utf-8", "replace")
@@ -66,37 +69,27 @@ class Span:
             self._source.left -= 1
             if self._source.left < 0:
                 raise InputError(f"The file has more than {_MOST_FIELDS:,} fields, which no model has.")
-            head = self._look(position, 20)
+            head = self._look(position, min(position + 20, self._end))
             tag, used = varint(head, 0)
             number, wire = tag >> 3, tag & 7
             if number == 0:
                 raise Broken
-            if wire == 0:
+            if wire in (0, 2):
                 value, after = varint(head, used)
                 position += after
-                yield number, value
-            elif wire == 2:
-                length, after = varint(head, used)
-                start = position + after
-                position = start + length
+                if wire == 0:
+                    yield number, value
+                    continue
+                start, position = position, position + value
                 if position > self._end:
                     raise Broken
                 yield number, Span(self._source, start, position, self._data)
-            elif wire in (1, 5):
-                size = 8 if wire == 1 else 4
-                raw = head[used : used + size]
-                if len(raw) != size:
-                    raise Broken
-                position += used + size
-                yield number, raw
             else:
-                raise Broken
-
-    def _look(self, position: int, count: int) -> bytes:
-        end = min(position + count, self._end)
-        if self._data is not None:
-            return self._data[position:end]
-        return self._source.read(position, end - position)
+                raw = head[used : used + _FIXED.get(wire, 0)]
+                if not raw or len(raw) != _FIXED[wire]:
+                    raise Broken
+                position += used + len(raw)
+                yield number, raw
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
@@ -136,7 +129,7 @@ def text_of(value: Any) -> str:
     return span_of(value).text()
 
 
-def integers(value: Any, limit: int = LONGEST_TEXT) -> list[int]:
+def integers(value: Any, limit: int = LONGEST) -> list[int]:
     """A repeated integer: one by one, or packed into one field."""
     if isinstance(value, int):
         return [signed(value)]

@@ -17,19 +17,8 @@ from importlib import import_module as _load
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.counting import (
-    Call,
-    attention,
-    contraction,
-    convolution,
-    elements,
-    lookup,
-    moved,
-    product,
-    recurrent,
-    with_weights,
-    workload_of,
-)
+from mlsysim.importers import counting
+from mlsysim.importers.counting import Call, elements, product, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing, load_json, read_bounded
 from mlsysim.importers.report import ImportReport
 from mlsysim.importers.torch_programs import GraphNode, Program, graph_text, program_in_json, program_in_memory
@@ -51,15 +40,16 @@ _CONVOLUTIONS = frozenset([
     "conv1d", "conv2d", "conv3d", "convolution", "_convolution", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d", "cudnn_convolution", "mkldnn_convolution",
 ])  # fmt: skip
-_ATTENTIONS = frozenset(
-    [
-        "scaled_dot_product_attention",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-    ]
-)
+_ATTENTIONS = frozenset([
+    "scaled_dot_product_attention", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+])  # fmt: skip
+_PRODUCTS = {
+    **dict.fromkeys(("mm", "matmul", "bmm", "dot", "mv", "_scaled_mm", "_int_mm"), (0, 1)),
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), (1, 2)),
+}
+"""Products, with the places of their factors."""
 
 
 def import_module(
@@ -116,17 +106,12 @@ def _report(program: Program, title: str, family: str, batch: int | None, source
         raise InputError(f"The batch is a whole number of at least 1, got {str(batch)[:40]!r}.")
     first = next((tensor.shape[0] for tensor in program.inputs if tensor.shape), 1)
     calls = [call for node in program.nodes for call in _count(node, program)]
-    warnings = []
-    if program.strange:
-        shown = ", ".join(
-            f"{op[:60]} ({n} times)" if n > 1 else op[:60] for op, n in sorted(program.strange.items())[:12]
-        )
-        warnings.append(f"Operators that are not known were counted with no operations: {shown}.")
+    warnings = unknown_operators(program.strange)
     unused = sum(elements(shape) for key, shape in program.weights.items() if key not in program.held)
     if unused:
         warnings.append(f"{unused:,.0f} parameters are not used by the graph and were not counted.")
-    sample = ", ".join(f"{t.name} {'x'.join(map(str, t.shape)) or 'scalar'}" for t in program.inputs[:4])
-    workload = workload_of(calls, title, batch or max(1, first), sample)
+    inputs = ((tensor.name, tensor.shape) for tensor in program.inputs[:4])
+    workload = workload_of(calls, title, batch or max(1, first), inputs)
     return ImportReport.of(
         workload, family, unread=tuple(sorted(program.strange)), warnings=tuple(warnings), source=source
     )
@@ -167,27 +152,28 @@ def _count(node: GraphNode, program: Program) -> list[Call]:
 def _call(op: str, node: GraphNode, weight: list[bool]) -> Call:
     tensors, out = node.tensors, node.outputs[0].shape
     shapes = [tensor.shape for tensor in tensors]
+    if not shapes:
+        return counting.moved(op, (), [tensor.shape for tensor in node.outputs])
     if op in _CONVOLUTIONS and len(shapes) > 1:
         transposed = "transpose" in op or node.arguments.get("transposed") is True
         lead = len(shapes[1]) - len(shapes[0])  # an input without a batch
         ones = (1,) * max(0, lead)
-        return convolution(op, (*ones, *shapes[0]), shapes[1], (*ones, *out), transposed)
+        return counting.convolution(op, (*ones, *shapes[0]), shapes[1], (*ones, *out), transposed)
     if op in ("linear", "_linear") and len(shapes) > 1 and len(shapes[1]) == 2:
         return product(op, shapes[0], (shapes[1][1], shapes[1][0]), weight[1])
-    if op in ("mm", "matmul", "bmm", "dot", "mv", "_scaled_mm", "_int_mm") and len(shapes) > 1:
-        return product(op, shapes[0], shapes[1], weight[1])
-    if op in ("addmm", "baddbmm", "addbmm", "addmv") and len(shapes) > 2:
-        return product(op, shapes[1], shapes[2], weight[2])
+    left, right = _PRODUCTS.get(op, (0, len(shapes)))
+    if right < len(shapes):
+        return product(op, shapes[left], shapes[right], weight[right])
     if op in _ATTENTIONS and len(shapes) > 2:
-        return attention(op, shapes[0], shapes[1], shapes[2], causal=node.arguments.get("is_causal") is True)
+        return counting.attention(op, shapes[0], shapes[1], shapes[2], causal=node.arguments.get("is_causal") is True)
     if op in ("embedding", "embedding_bag", "index_select") and weight[0]:
-        return lookup(op, out)
+        return counting.lookup(op, out)
     if op in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         held = sum(elements(s) for s, constant in zip(shapes, weight, strict=True) if constant and len(s) == 2)
-        return recurrent(op, shapes[0], held, [t.shape for t in node.outputs])
+        return counting.recurrent(op, shapes[0], held, [t.shape for t in node.outputs])
     if op == "einsum" and isinstance(node.arguments.get("equation"), str):
-        found = contraction(op, node.arguments["equation"], shapes, weight[-1])
+        found = counting.contraction(op, node.arguments["equation"], shapes, weight[-1])
         if found is not None:
             return found
     inputs = [shape for shape, constant in zip(shapes, weight, strict=True) if not constant]
-    return moved(op, inputs, [tensor.shape for tensor in node.outputs])
+    return counting.moved(op, inputs, [tensor.shape for tensor in node.outputs])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from mlsysim.importers.limits import size_in_words
 _LARGEST_GRAPH = 200_000_000
 _MOST_FILES = 100_000
 _DEEPEST = 16
+_GRAPH = re.compile(r"^/serialized_exported_program\.json\Z|/models/.*\.json\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,13 @@ class GraphNode:
 
     @property
     def tensors(self) -> list[GraphTensor]:
-        found: list[GraphTensor] = []
-        for value in self.arguments.values():
-            for item in value if isinstance(value, list) else [value]:
-                if isinstance(item, GraphTensor):
-                    found.append(item)
-        return found
+        return _tensors(self.arguments.values())
+
+
+def _tensors(values: Iterable[Any]) -> list[GraphTensor]:
+    """The tensors among values and in lists of them."""
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return [item for item in flat if isinstance(item, GraphTensor)]
 
 
 @dataclass(slots=True)
@@ -66,12 +69,7 @@ def graph_text(place: Path) -> bytes:
             entries = archive.infolist()
             if len(entries) > _MOST_FILES:
                 raise InputError(f"{place.name[:200]!r} holds more than {_MOST_FILES:,} files.")
-            found = [
-                entry
-                for entry in entries
-                if entry.filename == "serialized_exported_program.json"
-                or (entry.filename.endswith(".json") and "/models/" in f"/{entry.filename}")
-            ]
+            found = [entry for entry in entries if _GRAPH.search(f"/{entry.filename}")]
             if not found:
                 raise InputError(
                     f"{place.name[:200]!r} holds no graph in JSON, as torch.export.save writes it; pickles are not read."
@@ -98,10 +96,8 @@ def graph_text(place: Path) -> bytes:
 
 def program_in_memory(program: Any) -> Program:
     """The calls of an exported program in memory."""
-    shapes: dict[str, Shape] = {}
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and hasattr(node.meta.get("val"), "shape"):
-            shapes[node.name] = _hinted(node.meta["val"].shape)
+    given = [node for node in program.graph.nodes if node.op == "placeholder"]
+    shapes = {node.name: _hinted(v.shape) for node in given if hasattr(v := node.meta.get("val"), "shape")}
     specs = [(spec.kind.name.lower(), getattr(spec.arg, "name", "")) for spec in program.graph_signature.input_specs]
     return _program(_fx_nodes(program.graph_module, {}, 0), specs, shapes)
 
@@ -121,21 +117,21 @@ def _program(nodes: Iterable[GraphNode], specs: Iterable[tuple[str, str]], shape
 
 def _hinted(sizes: Iterable[Any]) -> Shape:
     """Sizes of a tensor; one that the export left open has the size of the example."""
-    found = []
-    for size in sizes:
-        if isinstance(size, int):
-            found.append(size)
-            continue
-        hint = getattr(getattr(size, "node", None), "hint", None)
-        if not isinstance(hint, int):
-            raise InputError("The program has a dimension whose size depends on the data.")
-        found.append(hint)
+    found: list[Any] = [
+        size if isinstance(size, int) else getattr(getattr(size, "node", None), "hint", None) for size in sizes
+    ]
+    if not all(isinstance(size, int) for size in found):
+        raise InputError("The program has a dimension whose size depends on the data.")
     return tuple(found)
 
 
-def _fx_nodes(module: Any, names: Mapping[str, str], depth: int) -> Iterator[GraphNode]:
+def _bounded(depth: int) -> None:
     if depth > _DEEPEST:
         raise InputError(f"The program nests graphs more than {_DEEPEST} deep.")
+
+
+def _fx_nodes(module: Any, names: Mapping[str, str], depth: int) -> Iterator[GraphNode]:
+    _bounded(depth)
 
     def tensors(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -151,13 +147,10 @@ def _fx_nodes(module: Any, names: Mapping[str, str], depth: int) -> Iterator[Gra
             continue
         schema = getattr(node.target, "_schema", None)
         if schema is None:
-            inner = [
-                module.get_submodule(a.target)
-                for a in node.args
-                if getattr(a, "op", "") == "get_attr" and _is_graph(module, a)
-            ]
+            attributes = [a for a in node.args if getattr(a, "op", "") == "get_attr"]
+            inner = [graph for a in attributes if (graph := _graph_module(module, a.target)) is not None]
             if len(inner) == 1:
-                given = [a for a in node.args if getattr(a, "op", "") != "get_attr" and hasattr(a, "meta")]
+                given = [a for a in node.args if a not in attributes and hasattr(a, "meta")]
                 inside = [n.name for n in inner[0].graph.nodes if n.op == "placeholder"]
                 outer = {i: names.get(a.name, a.name) for i, a in zip(inside, given, strict=False)}
                 yield from _fx_nodes(inner[0], outer, depth + 1)
@@ -167,21 +160,19 @@ def _fx_nodes(module: Any, names: Mapping[str, str], depth: int) -> Iterator[Gra
         order = [argument.name for argument in schema.arguments]
         arguments = {key: tensors(value) for key, value in (*zip(order, node.args, strict=False), *node.kwargs.items())}
         value = node.meta.get("val")
-        made = value if isinstance(value, (list, tuple)) else (value,)
-        outputs = tuple(
-            GraphTensor(node.name if i == 0 else f"{node.name}.{i}", _hinted(v.shape))
-            for i, v in enumerate(made)
-            if hasattr(v, "shape")
-        )
+        made = enumerate(value if isinstance(value, (list, tuple)) else (value,))
+        shapes = [(f"{node.name}.{i}" if i else node.name, v.shape) for i, v in made if hasattr(v, "shape")]
+        outputs = tuple(GraphTensor(name, _hinted(shape)) for name, shape in shapes)
         namespace, _, op = schema.name.partition("::")
         yield GraphNode(op, namespace, arguments, outputs)
 
 
-def _is_graph(module: Any, node: Any) -> bool:
+def _graph_module(module: Any, target: str) -> Any:
     try:
-        return hasattr(module.get_submodule(node.target), "graph")
+        found = module.get_submodule(target)
     except AttributeError:
-        return False
+        return None
+    return found if hasattr(found, "graph") else None
 
 
 def program_in_json(document: Any, name: str) -> Program:
@@ -206,23 +197,19 @@ def program_in_json(document: Any, name: str) -> Program:
 def _json_shapes(graph: Mapping[str, Any]) -> dict[str, Shape]:
     found = {}
     for key, meta in graph["tensor_values"].items():
-        sizes: list[int] = []
-        for size in meta["sizes"]:
-            value = size.get("as_int")
-            if value is None:
-                value = ((size.get("as_expr") or {}).get("hint") or {}).get("as_int")
-            if isinstance(value, bool) or not isinstance(value, int):
-                sizes = []
-                break
-            sizes.append(value)
-        else:
+        sizes = [_json_size(size) for size in meta["sizes"]]
+        if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
             found[key] = tuple(sizes)
     return found
 
 
+def _json_size(size: Mapping[str, Any]) -> Any:
+    value = size.get("as_int")
+    return ((size.get("as_expr") or {}).get("hint") or {}).get("as_int") if value is None else value
+
+
 def _json_nodes(graph: Mapping[str, Any], depth: int) -> Iterator[GraphNode]:
-    if depth > _DEEPEST:
-        raise InputError(f"The program nests graphs more than {_DEEPEST} deep.")
+    _bounded(depth)
     shapes = _json_shapes(graph)
 
     def tensor(entry: Mapping[str, Any]) -> GraphTensor | None:
@@ -251,8 +238,6 @@ def _json_nodes(graph: Mapping[str, Any], depth: int) -> Iterator[GraphNode]:
             yield GraphNode(node["target"], "higher_order", {}, ())
             continue
         arguments = {item["name"] or str(i): value(item["arg"]) for i, item in enumerate(node["inputs"])}
-        made = [value(output) for output in node["outputs"]]
-        flat = [item for output in made for item in (output if isinstance(output, list) else [output])]
-        outputs = tuple(item for item in flat if isinstance(item, GraphTensor))
+        outputs = tuple(_tensors(value(output) for output in node["outputs"]))
         namespace = words[2] if words[:2] == ["torch", "ops"] and len(words) > 3 else ""
         yield GraphNode(words[3] if namespace else words[-1], namespace, arguments, outputs)
