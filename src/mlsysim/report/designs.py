@@ -11,10 +11,10 @@ searched; what a search would find is in the cheapest change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from itertools import islice, product
+from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
@@ -26,15 +26,14 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plot.charts.pareto import front
 from mlsysim.systems.types import Fleet
-from mlsysim.units.registry import Quantity, quantity, to_si
+from mlsysim.units.registry import quantity, to_si
 
 THIS = "this plan"
 _MOST = 150
 _MOST_MIXED = 12
 
 
-@dataclass(frozen=True)
-class Design:
+class Design(NamedTuple):
     """One design: what it is, and where it lies on both axes."""
 
     label: str
@@ -42,6 +41,11 @@ class Design:
     y: Any
     x_text: str
     y_text: str
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Both values in base units."""
+        return float(self.x.to_base_units().magnitude), float(self.y.to_base_units().magnitude)
 
 
 @dataclass(frozen=True)
@@ -57,19 +61,15 @@ class Designs:
     @property
     def front(self) -> tuple[int, ...]:
         """Those that no other beats, along the first axis."""
-        pairs = [(_plain(point.x), _plain(point.y)) for point in self.points]
-        return tuple(front(pairs, (self.goals[0], self.goals[1])))
+        return tuple(front([point.place for point in self.points], self.goals))
 
     @property
     def sentence(self) -> str:
         """How many were tried, and where the plan stands among them."""
-        best = self.front
-        here = self.points[0]
-        at = (_plain(here.x), _plain(here.y))
         signs = [1 if goal == "low" else -1 for goal in self.goals]
 
         def beats(point: Design) -> bool:
-            ahead = [(a - b) * s for a, b, s in zip(at, (_plain(point.x), _plain(point.y)), signs, strict=True)]
+            ahead = [(a - b) * s for a, b, s in zip(self.points[0].place, point.place, signs, strict=True)]
             return min(ahead) >= 0 and max(ahead) > 0
 
         ahead = sum(beats(point) for point in self.points[1:])
@@ -78,54 +78,50 @@ class Designs:
             if not ahead
             else f"{ahead} {'is' if ahead == 1 else 'are'} better than this plan in one and no worse in the other."
         )
-        return f"{len(self.points)} of {self.tried} designs can run and fit; {len(best)} are on the front. {place}"
+        return (
+            f"{len(self.points)} of {self.tried} designs can run and fit; {len(self.front)} are on the front. {place}"
+        )
 
 
-def _plain(value: Any) -> float:
-    return float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
+Options = list[tuple[str, Any]]
+"""Values of something that is varied with their words; the first is the plan's own."""
+
+
+class _Space(NamedTuple):
+    """What is varied around a plan, what makes a plan of one value each (None where there is none), and metrics for both axes:
+    the first that the answer has is taken."""
+
+    plan: Plan
+    options: Sequence[Options]
+    make: Callable[..., Plan | None]
+    varied: str
+    xs: str
+    ys: str
 
 
 def designs_around(answer: Answer) -> Designs | None:
     """The designs around an answer's plan, or None where fewer than three can be compared."""
     mixed = len(find_fleets(answer.plan.hardware).fleets) > 1
-    makers: dict[str, Callable[[Answer], _Space]] = {"training": _training, "serving": _serving, "inference": _passes}
-    space = _groups(answer) if mixed else makers[answer.task](answer)
+    space = _groups(answer) if mixed else _MAKERS[answer.task](answer)
     base = _evaluated(space.plan)
     if base is None or not base.feasible:
         return None
-    x, y = (next((axis for axis in axes if _axis(base, axis) is not None), None) for axes in (space.xs, space.ys))
+    x, y = (next((axis for axis in axes.split() if _at(base, axis) is not None), None) for axes in (space.xs, space.ys))
     if x is None or y is None:
         return None
     points = [_design(THIS, base, x, y)]
     tried = 1
-    for label, plan in space.variants:
-        if tried >= (_MOST_MIXED if mixed else _MOST):
-            break
+    for chosen in islice(product(*space.options), 1, _MOST_MIXED if mixed else _MOST):
         tried += 1
+        words = (word for (word, value), axis in zip(chosen, space.options, strict=True) if value != axis[0][1])
+        plan = space.make(*(value for _, value in chosen))
         found = None if plan is None else _evaluated(plan)
-        if found is not None and found.feasible and _axis(found, x) is not None and _axis(found, y) is not None:
-            points.append(_design(label, found, x, y))
+        if found is not None and found.feasible and None not in (_at(found, x), _at(found, y)):
+            points.append(_design(", ".join(words), found, x, y))
     if len(points) < 3:
         return None
-    return Designs(tuple(points), (_title(base, x), _title(base, y)), (x.goal, y.goal), space.varied, tried)
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """A metric of the answer as an axis; ``chips`` multiplies it by their number."""
-
-    metric: str
-    goal: str = "low"
-    chips: bool = False
-
-
-@dataclass(frozen=True)
-class _Space:
-    plan: Plan
-    variants: Iterator[tuple[str, Plan | None]]
-    varied: str
-    xs: tuple[_Axis, ...]
-    ys: tuple[_Axis, ...]
+    titles, goals = [_HOURS[1] if axis == _HOURS[0] else base.metric(axis).label for axis in (x, y)], _goals(x, y)
+    return Designs(tuple(points), (titles[0], titles[1]), goals, space.varied, tried)
 
 
 def _evaluated(plan: Plan) -> Answer | None:
@@ -135,23 +131,25 @@ def _evaluated(plan: Plan) -> Answer | None:
         return None
 
 
-def _axis(answer: Answer, axis: _Axis) -> Any:
-    found = next((metric.value for metric in answer.metrics if metric.name == axis.metric), None)
-    if found is None or not axis.chips:
-        return found
-    count = find_fleets(answer.plan.hardware).accelerators
-    return quantity(to_si(found, "h") * count, "h")
+_MORE_IS_BETTER = ("tokens_per_second", "throughput")
+_HOURS = ("accelerator_hours", "Accelerator-hours")
 
 
-def _title(answer: Answer, axis: _Axis) -> str:
-    label = answer.metric(axis.metric).label
-    return "Accelerator-hours" if axis.chips else label
+def _goals(x: str, y: str) -> tuple[str, str]:
+    return "high" if x in _MORE_IS_BETTER else "low", "high" if y in _MORE_IS_BETTER else "low"
 
 
-def _design(label: str, answer: Answer, x: _Axis, y: _Axis) -> Design:
-    values = _axis(answer, x), _axis(answer, y)
-    texts = [value_text(axis.metric, value) for axis, value in zip((x, y), values, strict=True)]
-    return Design(label, *values, *texts)
+def _at(answer: Answer, axis: str) -> Any:
+    """Where an answer lies on an axis: a metric, or the time of the run on all accelerators."""
+    found = answer.held.get("run_time" if axis == _HOURS[0] else axis)
+    if found is None or axis != _HOURS[0]:
+        return found and found.value
+    return quantity(to_si(found.value, "h") * find_fleets(answer.plan.hardware).accelerators, "h")
+
+
+def _design(label: str, answer: Answer, x: str, y: str) -> Design:
+    values = _at(answer, x), _at(answer, y)
+    return Design(label, *values, value_text(x, values[0]), value_text(y, values[1]))
 
 
 # --- one space for each task -----------------------------------------------------------------------------------------
@@ -160,54 +158,40 @@ def _design(label: str, answer: Answer, x: _Axis, y: _Axis) -> Design:
 def _training(answer: Answer) -> _Space:
     plan = settled(answer)
     layout, fleet = answer.layout, find_fleets(plan.hardware).one
+    total, size = fleet.total_accelerators, layout["batch_size"]
     tokens = plan.workload.tokens
-    if tokens is None and any(metric.name == "tokens" for metric in answer.metrics):
+    if tokens is None and "tokens" in answer.held:
         tokens = to_si(answer.value("tokens"), "token")
     base = plan.replacing(workload={"tokens": tokens})
+    factors = [f for f in (1.0, 0.5, 2.0) if f == 1.0 or _scaled(base, fleet, f) is not None]
+    batches = [batch for batch in (size, size // 2, size * 2) if batch]
+    tps = _degrees(layout, fleet)
     formats = _formats(answer, fleet, ("fp8",))
     modes = [layout["recompute"], "none" if layout["recompute"] == "full" else "full"]
-    axes = [
-        [f for f in (1.0, 0.5, 2.0) if f == 1.0 or _scaled(base, fleet, f) is not None],
-        [layout["batch_size"], layout["batch_size"] // 2, layout["batch_size"] * 2],
-        [tp for tp in (layout["tp"], layout["tp"] // 2, layout["tp"] * 2) if 1 <= tp <= fleet.total_accelerators],
-        formats,
-        modes,
+
+    def make(factor: float, batch: int, tp: int, precision: str, mode: str) -> Plan | None:
+        sized = base if factor == 1.0 else _scaled(base, fleet, factor)
+        ranks = int(total * factor) // (tp * layout["pp"] * layout["cp"])
+        micro = _micro_batch(batch, ranks, base.parallelism.micro_batch or 1)
+        if micro is None or sized is None:
+            return None
+        split = {"tp": tp, "recompute": mode, "dp": None, "micro_batch": micro}
+        return sized.replacing(workload={"batch_size": batch, "precision": precision}, parallelism=split)
+
+    options: list[Options] = [
+        [(f"{int(total * factor):,} chips", factor) for factor in factors],
+        [(f"batch {batch:,}", batch) for batch in batches],
+        [(f"TP {tp}", tp) for tp in tps],
+        [(name, name) for name in formats],
+        [(f"recompute {mode}", mode) for mode in modes],
     ]
-
-    def variants() -> Iterator[tuple[str, Plan | None]]:
-        for factor, batch, tp, precision, mode in product(*axes):
-            if (factor, batch, tp, precision, mode) == tuple(axis[0] for axis in axes) or batch < 1:
-                continue
-            sized = base if factor == 1.0 else _scaled(base, fleet, factor)
-            assert sized is not None
-            ranks = int(fleet.total_accelerators * factor) // (tp * layout["pp"] * layout["cp"])
-            micro = _micro_batch(batch, ranks, base.parallelism.micro_batch or 1)
-            if micro is None:
-                yield "", None
-                continue
-            words = (
-                (factor != 1.0, f"{int(fleet.total_accelerators * factor):,} chips"),
-                (batch != layout["batch_size"], f"batch {batch:,}"),
-                (tp != layout["tp"], f"TP {tp}"),
-                (precision != formats[0], precision),
-                (mode != modes[0], f"recompute {mode}"),
-            )
-            yield (
-                _changed(words),
-                sized.replacing(
-                    workload={"batch_size": batch, "precision": precision},
-                    parallelism={"tp": tp, "recompute": mode, "dp": None, "micro_batch": micro},
-                ),
-            )
-
-    counts = sorted(int(fleet.total_accelerators * factor) for factor in axes[0])
+    counts = sorted(int(total * factor) for factor in factors)
     varied = (
-        f"Varied: {_listed(counts)} chips, batch {_listed(sorted(axes[1]))}, tensor parallelism {_listed(sorted(axes[2]))}, "
+        f"Varied: {_listed(counts)} chips, batch {_listed(sorted(batches))}, tensor parallelism {_listed(sorted(tps))}, "
         f"{_listed(formats)}, recompute {_listed(modes)}. All train on as much as this plan; that a larger batch or a "
         "narrower format may need more for the same quality is not counted."
     )
-    ys = (_Axis("tco"), _Axis("energy"), _Axis("run_time", chips=True))
-    return _Space(base, variants(), varied, (_Axis("run_time"), _Axis("latency")), ys)
+    return _Space(base, options, make, varied, "run_time latency", "tco energy accelerator_hours")
 
 
 def _micro_batch(batch: int, ranks: int, most: int) -> int | None:
@@ -222,55 +206,44 @@ def _micro_batch(batch: int, ranks: int, most: int) -> int | None:
     return next(size for size in range(min(most, share), 0, -1) if share % size == 0)
 
 
-_LOADS = (1.0, 0.125, 0.25, 0.5, 2.0, 4.0)
-
-
 def _serving(answer: Answer) -> _Space:
     base = settled(answer)
     layout, fleet = answer.layout, find_fleets(base.hardware).one
-    formats = _formats(
-        answer, fleet, ("fp8",) if "fp8" in fleet.node.accelerator.compute.precision_flops else ("int8",)
-    )
+    have = fleet.node.accelerator.compute.precision_flops
+    formats = _formats(answer, fleet, ("fp8",) if "fp8" in have else ("int8",))
     now = (base.serving.cache_precision if base.serving else None) or answer.assumptions.get("cache_precision", "bf16")
     caches = [now, "fp8"] if now in ("bf16", "fp16") else [now]
-    tps = [tp for tp in (layout["tp"], layout["tp"] // 2, layout["tp"] * 2) if 1 <= tp <= fleet.total_accelerators]
+    tps = _degrees(layout, fleet)
     loads = _loads(base, layout["concurrency"])
 
-    def variants() -> Iterator[tuple[str, Plan]]:
-        for k, (load, tp, precision, cache) in enumerate(product(loads, tps, formats, caches)):
-            replicas, rest = divmod(fleet.total_accelerators, tp * layout["pp"])
-            if k == 0 or rest or not replicas:
-                continue
-            words = (
-                (load != loads[0], load[0]),
-                (tp != layout["tp"], f"TP {tp}"),
-                (precision != formats[0], precision),
-                (cache != now, f"caches in {cache}"),
-            )
-            yield (
-                _changed(words),
-                base.replacing(
-                    serving={**load[1], "replicas": replicas, "cache_precision": cache},
-                    parallelism={"tp": tp},
-                    workload={"precision": precision},
-                ),
-            )
+    def make(load: dict[str, Any], tp: int, precision: str, cache: str) -> Plan | None:
+        replicas, rest = divmod(fleet.total_accelerators, tp * layout["pp"])
+        if rest or not replicas:
+            return None
+        serving = {**load, "replicas": replicas, "cache_precision": cache}
+        return base.replacing(serving=serving, parallelism={"tp": tp}, workload={"precision": precision})
 
+    options: list[Options] = [
+        loads,
+        [(f"TP {tp}", tp) for tp in tps],
+        [(name, name) for name in formats],
+        [(f"caches in {name}", name) for name in caches],
+    ]
     split = f"tensor parallelism {_listed(sorted(tps))} with as many replicas as fit; " if len(tps) > 1 else ""
     varied = f"Varied: {_load_range(loads)}; {split}{_listed(formats)}; caches in {_listed(caches)}."
-    ys = (_Axis("usd_per_mtoken"), _Axis("energy_per_token"), _Axis("tokens_per_second", "high"))
-    return _Space(base, variants(), varied, (_Axis("tpot"),), ys)
+    return _Space(base, options, make, varied, "tpot", "usd_per_mtoken energy_per_token tokens_per_second")
 
 
-def _loads(plan: Plan, concurrency: int) -> list[tuple[str, dict[str, Any]]]:
+def _loads(plan: Plan, concurrency: int) -> Options:
     rate = None if plan.serving is None else plan.serving.qps
+    factors = (1.0, 0.125, 0.25, 0.5, 2.0, 4.0)
     if rate is not None:
-        return [(f"{rate * factor:g} requests a second", {"qps": rate * factor}) for factor in _LOADS]
-    counts = list(dict.fromkeys(max(1, round(concurrency * factor)) for factor in _LOADS))
+        return [(f"{rate * factor:g} requests a second", {"qps": rate * factor}) for factor in factors]
+    counts = dict.fromkeys(max(1, round(concurrency * factor)) for factor in factors)
     return [(f"{count:,} requests in flight", {"concurrency": count}) for count in counts]
 
 
-def _load_range(loads: list[tuple[str, dict[str, Any]]]) -> str:
+def _load_range(loads: Options) -> str:
     """The loads in order, with their unit once."""
     unit = loads[0][0].partition(" ")[2]
     numbers = sorted(next(iter(change.values())) for _, change in loads)
@@ -284,38 +257,36 @@ def _passes(answer: Answer) -> _Space:
     batches = list(dict.fromkeys(max(1, round(size * factor)) for factor in (1, 0.25, 0.5, 2, 4, 8, 16, 32)))
     formats = _formats(answer, fleet, tuple(fleet.node.accelerator.compute.precision_flops))
 
-    def variants() -> Iterator[tuple[str, Plan]]:
-        for batch, precision in product(batches, formats):
-            if (batch, precision) != (batches[0], formats[0]):
-                words = ((batch != batches[0], f"batch {batch:,}"), (precision != formats[0], precision))
-                yield (
-                    _changed(words),
-                    base.replacing(workload={"batch_size": batch, "precision": precision}),
-                )
+    def make(batch: int, precision: str) -> Plan:
+        return base.replacing(workload={"batch_size": batch, "precision": precision})
 
+    options: list[Options] = [[(f"batch {batch:,}", batch) for batch in batches], [(name, name) for name in formats]]
     varied = f"Varied: batch {_listed(sorted(batches))}; {_listed(formats)}."
-    return _Space(
-        base, variants(), varied, (_Axis("latency"),), (_Axis("energy_per_sample"), _Axis("throughput", "high"))
-    )
+    return _Space(base, options, make, varied, "latency", "energy_per_sample throughput")
+
+
+_MAKERS: dict[str, Callable[[Answer], _Space]] = {"training": _training, "serving": _serving, "inference": _passes}
 
 
 def _groups(answer: Answer) -> _Space:
     """Several kinds of accelerator: the load alone is varied, because each group finds its own layout."""
     base = answer.plan
     if answer.task == "training":
-        size = base.workload.batch_size or 0
-        sizes = [round(size * factor) for factor in (0.5, 2, 4) if size]
-        plans = [(f"batch {batch:,}", base.replacing(workload={"batch_size": batch})) for batch in sizes]
-        varied = f"Varied: batch {_listed(sorted([size, *sizes]))}."
-        xs: tuple[_Axis, ...] = (_Axis("run_time"), _Axis("latency"))
-        ys: tuple[_Axis, ...] = (_Axis("tco"), _Axis("energy"), _Axis("tokens_per_second", "high"))
+        part, size = "workload", base.workload.batch_size or 0
+        sizes = [round(size * factor) for factor in (1, 0.5, 2, 4) if size] or [0]
+        options: Options = [(f"batch {batch:,}", {"batch_size": batch}) for batch in sizes]
+        varied, axes = f"batch {_listed(sorted(sizes))}", ("run_time latency", "tco energy tokens_per_second")
     else:
-        loads = _loads(base, base.serving.concurrency if base.serving and base.serving.concurrency else 0)
-        plans = [(label, base.replacing(serving=change)) for label, change in loads[1:]]
-        varied = f"Varied: {_load_range(loads)}."
-        xs = (_Axis("tpot"),)
-        ys = (_Axis("usd_per_mtoken"), _Axis("tokens_per_second", "high"))
-    return _Space(base, iter(plans), varied, xs, ys)
+        part, load = "serving", base.serving.concurrency if base.serving else None
+        options = _loads(base, load or 0)
+        varied, axes = _load_range(options), ("tpot", "usd_per_mtoken tokens_per_second")
+    return _Space(base, [options], lambda change: base.replacing(**{part: change}), f"Varied: {varied}.", *axes)
+
+
+def _degrees(layout: dict[str, Any], fleet: Fleet) -> list[int]:
+    """The plan's tensor-parallel degree, half and twice of it."""
+    tp = layout["tp"]
+    return [degree for degree in (tp, tp // 2, tp * 2) if 1 <= degree <= fleet.total_accelerators]
 
 
 def _formats(answer: Answer, fleet: Fleet, others: tuple[str, ...]) -> list[str]:
@@ -323,11 +294,6 @@ def _formats(answer: Answer, fleet: Fleet, others: tuple[str, ...]) -> list[str]
     now = answer.plan.workload.precision or answer.assumptions.get("precision", "bf16").split(" ")[0]
     have = fleet.node.accelerator.compute.precision_flops
     return list(dict.fromkeys([now, *(name for name in others if name in have)]))
-
-
-def _changed(words: tuple[tuple[bool, str], ...]) -> str:
-    """What is other than in the plan."""
-    return ", ".join(word for differs, word in words if differs)
 
 
 def _scaled(plan: Plan, fleet: Fleet, factor: float) -> Plan | None:
