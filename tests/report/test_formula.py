@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim.report.formula import mathml
-from mlsysim.report.provenance import _RESOLVERS
+from mlsysim.walls.catalog import RESOLVERS, resolver
 
 
 def inner(latex: str) -> str:
@@ -53,8 +53,8 @@ def test_deep_nesting_is_refused_and_not_a_crash():
     assert mathml("{" * 5000 + "a" + "}" * 5000) is None
 
 
-def test_every_equation_of_the_reported_walls_is_set():
-    equations = [equation for resolver in _RESOLVERS for equation in resolver.equations]
+def test_every_equation_of_the_walls_is_set():
+    equations = [equation for name in RESOLVERS for equation in resolver(name).equations]
     assert len(equations) > 30
     for equation in equations:
         found = mathml(equation.latex)

@@ -101,7 +101,7 @@ def test_every_part_of_the_answer_has_its_place(name):
     assert expected <= set(report.figures)
     assert ("sensitivity" in report.figures) == bool(answer.sensitivities)
     assert all(isinstance(figure, Figure) and figure.title and figure.alt for figure in report.figures.values())
-    assert [assumption.name for assumption in report.assumptions] == list(answer.assumptions)
-    assert all(assumption.origin for assumption in report.assumptions)
+    assert [text for _, text, _, _ in report.assumptions] == list(answer.assumptions.values())
+    assert all(name and origin for name, _, _, origin in report.assumptions)
     if answer.task == "training" and any(metric.name == "tco" for metric in answer.metrics):
         assert "cost" in report.figures

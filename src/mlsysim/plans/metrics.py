@@ -52,6 +52,10 @@ class Kind:
     aliases: Sequence[str] = ()
     formulas: Sequence[tuple[str, str, str]] = ()
 
+    def label_of(self, task: str) -> str:
+        """What it is called in a task."""
+        return self.label if isinstance(self.label, str) else self.label.get(task) or self.label["training"]
+
     def packed(self, value: Any) -> Any:
         """A plain number in the unit that it is printed in; a quantity as it is."""
         if not self.unit or isinstance(value, Quantity):
@@ -117,11 +121,10 @@ def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, bi
     """The metric of a value, plain or a quantity, with its interval in the same unit; where neither it nor the caller has a
     ``wall`` for it, it belongs to the one that binds."""
     kind = kinds()[name]
-    label = kind.label if isinstance(kind.label, str) else kind.label.get(task) or kind.label["training"]
     value = kind.packed(value)
     ends = (None, None) if band is None else tuple(map(kind.packed, band))
     low, high = (side.to(value.units) if isinstance(side, Quantity) else side for side in ends)
-    wall = wall or kind.wall or binding
+    label, wall = kind.label_of(task), wall or kind.wall or binding
     return Metric(name=name, label=label, level=kind.level, value=value, wall=wall, low=low, high=high)
 
 

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mlsysim.plans.answer import Equation
 from mlsysim.plot.figure import Figure
 from mlsysim.report.provenance import Cited
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph; ``quiet`` is a remark."""
 
     text: str
     quiet: bool = False
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Words with what is said about them."""
 
     rows: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Cards:
+class Cards(NamedTuple):
     """The few numbers that matter: (label, value, remark)."""
 
     rows: tuple[tuple[str, str, str], ...]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table; columns in ``right`` are numbers, rows in ``marked`` stand out."""
 
     headers: tuple[str, ...]
@@ -41,31 +37,32 @@ class Table:
     marked: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """A figure; ``name`` is its id on the page."""
 
     name: str
     figure: Figure
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """Text as it is."""
 
     text: str
     language: str
 
 
-@dataclass(frozen=True)
-class Formulas:
+class Formulas(NamedTuple):
     """Equations with their numbers."""
 
     equations: tuple[Equation, ...]
 
+    @staticmethod
+    def given(equation: Equation) -> str:
+        """The numbers that went into an equation."""
+        return ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items())
 
-@dataclass(frozen=True)
-class Documents:
+
+class Documents(NamedTuple):
     """Sources."""
 
     cited: tuple[Cited, ...]
@@ -74,8 +71,7 @@ class Documents:
 Block = Text | Facts | Cards | Table | Chart | Code | Formulas | Documents
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A section with its heading."""
 
     name: str

@@ -13,7 +13,7 @@ from mlsysim.plot.figure import Figure
 from mlsysim.plot.svg import clean
 from mlsysim.report.designs import Designs, designs_around
 from mlsysim.report.figures import figures_of
-from mlsysim.report.provenance import Assumption, Cited, assumptions_of, documents_of
+from mlsysim.report.provenance import Cited, assumptions_of, documents_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Report:
     answer: Answer
     designs: Designs | None
     figures: dict[str, Figure]
-    assumptions: tuple[Assumption, ...]
+    assumptions: tuple[tuple[str, str, str, str], ...]
     documents: tuple[Cited, ...]
     version: str
 

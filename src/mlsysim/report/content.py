@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.files import plan_to_toml
+from mlsysim.plans.metrics import Level, kinds, readable
 from mlsysim.plot.answers import HARDWARE
 from mlsysim.plot.scale import amount
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
 from mlsysim.report.build import Report
 from mlsysim.report.figures import WHOLES, pipeline_drawn
-from mlsysim.units.registry import quantity
 from mlsysim.units.text import bytes_text, format_value
 
 NOT_KNOWN = "not known"
@@ -23,14 +23,11 @@ _KEY = {
     "inference": ("latency", "throughput", "mfu", "memory", "energy_per_sample"),
 }
 """Numbers of the first page by task; those of money and carbon are there even where they are not known."""
-_ALWAYS = {
-    "tco": "Cost of owning",
-    "carbon_footprint": "Carbon",
-    "usd_per_mtoken": "Cost of a million output tokens",
-    "carbon_per_mtoken": "Carbon of a million output tokens",
-    "energy_per_sample": "Energy of a sample",
-}
-_MACRO = {"tco": "Cost of owning", "energy": "Energy", "carbon_footprint": "Carbon", "water": "Water"}
+_ALWAYS = ("tco", "carbon_footprint", "usd_per_mtoken", "carbon_per_mtoken", "energy_per_sample")
+_MACRO = {"inference": ("energy_per_sample",)} | dict.fromkeys(
+    ("training", "serving"), ("tco", "energy", "carbon_footprint", "water")
+)
+"""Costs that are listed even where they are not known."""
 _MOST_ON_FRONT = 10
 
 
@@ -54,9 +51,8 @@ def sections_of(report: Report) -> tuple[Section, ...]:
     return tuple(section for section in found if section.blocks)
 
 
-def _chart(report: Report, name: str) -> Iterator[Block]:
-    if name in report.figures:
-        yield Chart(name, report.figures[name])
+def _charts(report: Report, *names: str) -> Iterator[Block]:
+    yield from (Chart(name, report.figures[name]) for name in names if name in report.figures)
 
 
 def _verdict(report: Report) -> Iterator[Block]:
@@ -73,12 +69,12 @@ def _verdict(report: Report) -> Iterator[Block]:
 
 
 def _cards(answer: Answer) -> Iterator[tuple[str, str, str]]:
-    held = {metric.name: metric for metric in answer.metrics}
     for name in _KEY[answer.task]:
-        if name in held:
-            yield held[name].label, held[name].text, held[name].interval_text
+        metric = answer.held.get(name)
+        if metric is not None:
+            yield metric.label, metric.text, metric.interval_text
         elif name in _ALWAYS:
-            yield _ALWAYS[name], NOT_KNOWN, ""
+            yield kinds()[name].label_of(answer.task), NOT_KNOWN, ""
 
 
 def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
@@ -90,7 +86,7 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "The next wall", answer.next_wall.sentence
     several = isinstance(next(iter(answer.layout.values()), None), dict)
     if answer.change is not None:
-        yield "Cheapest change", _capital(answer.change.sentence.removeprefix("Cheapest change: "))
+        yield "Cheapest change", capital(answer.change.sentence.removeprefix("Cheapest change: "))
     else:
         helps = "helps by 2 % or more" if answer.feasible else "makes it fit"
         tried = f"None of the settings, formats, networks and chips that were tried {helps}."
@@ -98,20 +94,25 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
     yield "How sure", answer.interval or "No measured runs of this kind are known; take it as a first-order bound."
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """A text that begins a line."""
     return text[:1].upper() + text[1:]
 
 
 def _numbers(report: Report) -> Iterator[Block]:
     answer = report.answer
-    for level, title in answer.questions.items():
-        rows = [(m.label, m.text, m.interval_text, f"{m.wall}") for m in answer.metrics if m.level == level]
-        if rows and level != "macro":
-            yield _metrics(title, rows)
+    for level in ("feasibility", "performance"):
+        rows = _rows(answer, level)
+        if rows:
+            yield _metrics(answer.questions[level], rows)
     layout = tuple(_layout(answer))
     if layout:
         several = any(isinstance(value, dict) for value in answer.layout.values())
         yield Table(("How it is split", ""), layout, right=() if several else (1,))
+
+
+def _rows(answer: Answer, level: Level) -> list[tuple[str, str, str, str]]:
+    return [(m.label, m.text, m.interval_text, f"{m.wall}") for m in answer.metrics if m.level == level]
 
 
 def _metrics(title: str, rows: list[tuple[str, str, str, str]]) -> Table:
@@ -139,7 +140,7 @@ def _layout(answer: Answer) -> Iterator[tuple[str, str]]:
 
 
 def _walls(report: Report) -> Iterator[Block]:
-    yield from _chart(report, "scorecard")
+    yield from _charts(report, "scorecard")
 
 
 def walls_table(answer: Answer) -> Table:
@@ -161,8 +162,7 @@ def walls_table(answer: Answer) -> Table:
 
 def _time(report: Report) -> Iterator[Block]:
     answer = report.answer
-    yield from _chart(report, "time")
-    yield from _chart(report, "roofline")
+    yield from _charts(report, "time", "roofline")
     rows = tuple(
         (
             point["label"],
@@ -178,22 +178,17 @@ def _time(report: Report) -> Iterator[Block]:
     total = sum(part.value for part in answer.time_parts)
     if total > 0:
         parts = tuple(
-            (part.label, _seconds(part.value), f"{part.value / total:.1%}", "" if part.wall is None else f"{part.wall}")
+            (part.label, format_value(readable(part.value, "s")), f"{part.value / total:.1%}", f"{part.wall or ''}")
             for part in answer.time_parts
         )
         yield Table((f"Part of {WHOLES[answer.task]}", "Time", "Share", "Wall"), parts, right=(1, 2, 3))
-
-
-def _seconds(value: float) -> str:
-    unit = "s" if value >= 1 else "ms" if value >= 1e-3 else "us"
-    return format_value(quantity(value, "s").to(unit))
 
 
 def _memory(report: Report) -> Iterator[Block]:
     bar = report.answer.memory
     if bar is None:
         return
-    yield from _chart(report, "memory")
+    yield from _charts(report, "memory")
     rows = [(part.label, bytes_text(part.value), f"{part.value / bar.capacity:.1%}") for part in bar.parts]
     rows.append(("all", report.answer.metric("memory").text, f"{bar.used / bar.capacity:.1%}"))
     rows.append(("capacity", bytes_text(bar.capacity), "100.0%"))
@@ -206,7 +201,7 @@ def _pipeline(report: Report) -> Iterator[Block]:
         return
     layout = report.answer.layout
     _, _, batches, virtual = drawn
-    yield from _chart(report, "pipeline")
+    yield from _charts(report, "pipeline")
     fewer = []
     if batches < layout["micro_batches"]:
         fewer.append(f"{batches} of the {layout['micro_batches']:,} micro-batches")
@@ -219,7 +214,7 @@ def _pipeline(report: Report) -> Iterator[Block]:
             quiet=True,
         )
     if "pipeline-memory" in report.figures:
-        yield from _chart(report, "pipeline-memory")
+        yield from _charts(report, "pipeline-memory")
         yield Text(
             "Activations follow the schedule; the fullest stage is the memory above. Communication takes no time here.",
             quiet=True,
@@ -228,13 +223,9 @@ def _pipeline(report: Report) -> Iterator[Block]:
 
 def _cost(report: Report) -> Iterator[Block]:
     answer = report.answer
-    held = {metric.name for metric in answer.metrics}
-    rows = [(m.label, m.text, m.interval_text, f"{m.wall}") for m in answer.metrics if m.level == "macro"]
-    if answer.task != "inference":
-        walls = {"tco": "17"}
-        rows += [(label, NOT_KNOWN, "", walls.get(name, "18")) for name, label in _MACRO.items() if name not in held]
-    elif not rows:
-        rows = [("Energy of a sample", NOT_KNOWN, "", "18")]
+    rows = _rows(answer, "macro")
+    missing = [kinds()[name] for name in _MACRO[answer.task] if name not in answer.held]
+    rows += [(kind.label_of(answer.task), NOT_KNOWN, "", f"{kind.wall}") for kind in missing]
     yield _metrics(answer.questions["macro"], rows)
     reasons = [line for line in answer.verdict if NOT_KNOWN in line]
     reasons += [
@@ -246,15 +237,14 @@ def _cost(report: Report) -> Iterator[Block]:
         reasons.append("One pass has no duration and no fleet, so there is no cost of owning and no carbon to tell.")
     if reasons:
         yield Text(" ".join(reasons), quiet=True)
-    yield from _chart(report, "cost")
-    yield from _chart(report, "carbon")
+    yield from _charts(report, "cost", "carbon")
 
 
 def _sensitivity(report: Report) -> Iterator[Block]:
     answer = report.answer
     if not answer.sensitivities:
         return
-    yield from _chart(report, "sensitivity")
+    yield from _charts(report, "sensitivity")
     rows = tuple((HARDWARE[name], *(_shift(side) for side in sides)) for name, sides in answer.sensitivities.items())
     main = answer.metric(answer.main)
     yield Table((f"{main.label} ({main.text}) with", "10 % less", "10 % more"), rows, right=(1, 2))
@@ -273,7 +263,7 @@ def _designs(report: Report) -> Iterator[Block]:
         return
     yield Text(designs.sentence)
     yield Text(designs.varied, quiet=True)
-    yield from _chart(report, "designs")
+    yield from _charts(report, "designs")
     best = designs.front[:_MOST_ON_FRONT]
     shown = [0, *(k for k in best if k != 0)]
     rows = tuple((designs.points[k].label, designs.points[k].x_text, designs.points[k].y_text) for k in shown)
@@ -281,9 +271,8 @@ def _designs(report: Report) -> Iterator[Block]:
 
 
 def _assumptions(report: Report) -> Iterator[Block]:
-    rows = tuple((a.label, a.value, a.meaning, a.origin) for a in report.assumptions)
-    if rows:
-        yield Table(("Assumed", "Value", "What it is", "From"), rows)
+    if report.assumptions:
+        yield Table(("Assumed", "Value", "What it is", "From"), report.assumptions)
     if report.documents:
         yield Documents(report.documents)
 

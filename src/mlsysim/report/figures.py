@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Answer
+from mlsysim.plans.answer import Answer, Part
 from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
 from mlsysim.plot.charts.memory_timeline import memory_timeline
 from mlsysim.plot.charts.pareto import pareto
@@ -14,7 +14,7 @@ from mlsysim.plot.charts.waterfall import waterfall
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
 from mlsysim.report.designs import THIS, Designs
-from mlsysim.units.registry import Quantity, quantity
+from mlsysim.units.registry import quantity
 
 WHOLES = {"training": "a training step", "serving": "a request", "inference": "a pass"}
 _MOST_BLOCKS = 100
@@ -28,8 +28,8 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         "roofline": roofline_of([("", answer)]),
         "time": time_of(answer, whole=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes"),
         "memory": memory_of([("Per accelerator", answer)]),
-        "cost": _cost(answer),
-        "carbon": _carbon(answer),
+        "cost": _parts(answer.cost_parts, "USD", "Cost of owning", "What the cost consists of"),
+        "carbon": _parts(answer.carbon_parts, "kgCO2e", "Both", "Carbon of running, and of making the chips"),
         "sensitivity": tornado_of(
             answer, answer.sensitivities, title="10 % less and 10 % more of each figure of the hardware"
         ),
@@ -39,33 +39,21 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def _cost(answer: Answer) -> Figure | None:
-    parts = [(part.label, quantity(part.value, "USD")) for part in answer.cost_parts]
-    return waterfall(parts, total_label="Cost of owning", title="What the cost consists of") if parts else None
-
-
-def _carbon(answer: Answer) -> Figure | None:
-    parts = [(part.label, quantity(part.value, "kgCO2e")) for part in answer.carbon_parts if part.value > 0]
-    return waterfall(parts, total_label="Both", title="Carbon of running, and of making the chips") if parts else None
+def _parts(parts: Iterable[Part], unit: str, total: str, title: str) -> Figure | None:
+    shown = [(part.label, quantity(part.value, unit)) for part in parts if part.value > 0]
+    return waterfall(shown, total_label=total, title=title) if shown else None
 
 
 def _designs(designs: Designs) -> Figure:
-    best = designs.front
-    chosen = list(dict.fromkeys([THIS, designs.points[best[0]].label, designs.points[best[-1]].label]))
-    first = designs.points[0]
+    best, first, (x, y) = designs.front, designs.points[0], designs.titles
     return pareto(
-        [(point.label, _like(point.x, first.x), _like(point.y, first.y)) for point in designs.points],
-        x_title=designs.titles[0],
-        y_title=designs.titles[1],
-        goals=(designs.goals[0], designs.goals[1]),
-        chosen=chosen,
-        title=f"{designs.titles[1]} against {designs.titles[0][0].lower()}{designs.titles[0][1:]}",
+        [(point.label, point.x.to(first.x.units), point.y.to(first.y.units)) for point in designs.points],
+        x_title=x,
+        y_title=y,
+        goals=designs.goals,
+        chosen=list(dict.fromkeys([THIS, designs.points[best[0]].label, designs.points[best[-1]].label])),
+        title=f"{y} against {x[0].lower()}{x[1:]}",
     )
-
-
-def _like(value: Any, first: Any) -> Any:
-    """A value in the unit of the first."""
-    return value.to(first.units) if isinstance(first, Quantity) else value
 
 
 # --- pipelines -------------------------------------------------------------------------------------------------------

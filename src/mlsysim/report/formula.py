@@ -16,11 +16,18 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\s+|.", re.DOTALL)
 _LETTERS = {
     "alpha": "α", "beta": "β", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
     "rho": "ρ", "sigma": "σ", "tau": "τ", "varphi": "φ", "gamma": "γ", "omega": "ω", "phi": "φ", "pi": "π",
+    **{word: word for word in ("min", "max", "ln", "log", "exp", "arg")},
 }  # fmt: skip
 _OPERATORS = {"times": "×", "cdot": "·", "sum": "∑", "partial": "∂", "le": "≤", "ge": "≥", "approx": "≈"}
-_WORDS = ("min", "max", "ln", "log", "exp", "arg")
 _FENCES = {"lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "|": "‖"}
 _SPACES = {",": "0.17em", ";": "0.28em", " ": "0.33em", "quad": "1em"}
+_SIMPLE = {
+    **{name: f"<mi>{mark}</mi>" for name, mark in _LETTERS.items()},
+    **{name: f"<mo>{mark}</mo>" for name, mark in _OPERATORS.items()},
+    **{name: f'<mo stretchy="false">{mark}</mo>' for name, mark in _FENCES.items()},
+    **{name: f'<mspace width="{width}"/>' for name, width in _SPACES.items()},
+}
+"""Commands without arguments."""
 _LIMITS = ("∑", "min", "max")
 _DEEPEST = 40
 
@@ -51,20 +58,21 @@ class _Parser:
     """Recursive descent over tokens; each method returns MathML."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._at = 0
+        self._tokens = tokens[::-1]
         self._depth = 0
 
     def next(self) -> str | None:
         """The token that comes, without taking it."""
-        return self._tokens[self._at] if self._at < len(self._tokens) else None
+        return self._tokens[-1] if self._tokens else None
 
-    def _take(self) -> str:
-        token = self.next()
-        if token is None:
+    def _take(self, wanted: str = "") -> str:
+        if not self._tokens or (wanted and self._tokens[-1] != wanted):
             raise _Unknown
-        self._at += 1
-        return token
+        return self._tokens.pop()
+
+    def _skip_spaces(self) -> None:
+        while self._tokens and self._tokens[-1].isspace():
+            self._tokens.pop()
 
     def row(self, ends: tuple[str, ...], upright: bool = False) -> str:
         """Items up to one of ``ends``, which is not taken."""
@@ -72,57 +80,40 @@ class _Parser:
         if self._depth > _DEEPEST:
             raise _Unknown
         items = []
+        self._skip_spaces()
         while (token := self.next()) is not None and token not in ends:
-            if token.isspace():
-                self._at += 1
-                continue
             items.append(self._scripted(upright))
+            self._skip_spaces()
         self._depth -= 1
         return "".join(items)
 
     def _scripted(self, upright: bool) -> str:
         """An item with what stands below and above it."""
         base = self._item(upright)
-        below = above = None
+        scripts: dict[str, str] = {}
         while (token := self.next()) in ("_", "^"):
-            self._at += 1
-            script = self._argument(upright)
-            if token == "_" and below is None:
-                below = script
-            elif token == "^" and above is None:
-                above = script
-            else:
+            self._take()
+            if token in scripts:
                 raise _Unknown
-        if below is None and above is None:
+            scripts[str(token)] = self._argument(upright)
+        if not scripts:
             return base
         limits = re.sub(r"<[^>]*>", "", base) in _LIMITS
         names = ("munder", "mover", "munderover") if limits else ("msub", "msup", "msubsup")
-        if above is None:
-            return f"<{names[0]}>{base}{below}</{names[0]}>"
-        if below is None:
-            return f"<{names[1]}>{base}{above}</{names[1]}>"
-        return f"<{names[2]}>{base}{below}{above}</{names[2]}>"
+        name = names[2] if len(scripts) == 2 else names["^" in scripts]
+        return f"<{name}>{base}{scripts.get('_', '')}{scripts.get('^', '')}</{name}>"
 
     def _argument(self, upright: bool = False) -> str:
         """One item, or a group in braces, as a single element."""
-        while (token := self.next()) is not None and token.isspace():
-            self._at += 1
-        if token == "{":
-            return self._group(upright)
+        self._skip_spaces()
         return self._item(upright, single=True)
-
-    def _group(self, upright: bool = False) -> str:
-        self._take()
-        inner = self.row(("}",), upright)
-        if self._take() != "}":
-            raise _Unknown
-        return f"<mrow>{inner}</mrow>" if _elements(inner) != 1 else inner
 
     def _item(self, upright: bool, single: bool = False) -> str:
         token = self._take()
         if token == "{":
-            self._at -= 1
-            return self._group(upright)
+            inner = self.row(("}",), upright)
+            self._take("}")
+            return f"<mrow>{inner}</mrow>" if _elements(inner) != 1 else inner
         if token[0] == "\\":
             return self._command(token[1:])
         if token.isdigit() or token.replace(".", "", 1).isdigit():
@@ -147,20 +138,11 @@ class _Parser:
         if name == "left":
             opening = self._fence()
             inner = self.row(("\\right",))
-            if self._take() != "\\right":
-                raise _Unknown
+            self._take("\\right")
             return f"<mrow>{opening}{inner}{self._fence()}</mrow>"
-        if name in _LETTERS:
-            return f"<mi>{_LETTERS[name]}</mi>"
-        if name in _OPERATORS:
-            return f"<mo>{_OPERATORS[name]}</mo>"
-        if name in _WORDS:
-            return f"<mi>{name}</mi>"
-        if name in _FENCES:
-            return f'<mo stretchy="false">{_FENCES[name]}</mo>'
-        if name in _SPACES:
-            return f'<mspace width="{_SPACES[name]}"/>'
-        raise _Unknown
+        if name not in _SIMPLE:
+            raise _Unknown
+        return _SIMPLE[name]
 
     def _fence(self) -> str:
         token = self._take()

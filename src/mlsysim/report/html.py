@@ -15,7 +15,7 @@ from mlsysim.plot.svg import clean
 from mlsysim.plot.theme import stylesheet
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
 from mlsysim.report.build import Report
-from mlsysim.report.content import sections_of
+from mlsysim.report.content import capital, sections_of
 from mlsysim.report.formula import mathml
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -47,7 +47,7 @@ def to_html(report: Report) -> str:
 </head>
 <body>
 <header>
-<p class="kicker">{escape(_capital(answer.subject))} · {escape(answer.fidelity)}</p>
+<p class="kicker">{escape(capital(answer.subject))} · {escape(answer.fidelity)}</p>
 <h1>{title}</h1>
 {lead}
 </header>
@@ -67,10 +67,6 @@ def escape(text: object) -> str:
     """Text for HTML: markup and quotes escaped, and no characters that XML does not have."""
     kept = "".join(ch for ch in str(text) if ch in "\n\t" or (ord(ch) >= 32 and ch not in "\ufffe\uffff\x7f"))
     return _escape("".join(ch for ch in kept if not 0xD800 <= ord(ch) <= 0xDFFF), quote=True)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 @cache
@@ -101,15 +97,13 @@ def _block(block: Block) -> str:
         return f'<dl class="facts">{rows}</dl>'
     if isinstance(block, Cards):
         return f'<ul class="cards">{"".join(_card(*row) for row in block.rows)}</ul>'
+    if isinstance(block, Code):
+        return f'<pre tabindex="0"><code>{escape(block.text.rstrip())}</code></pre>'
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Chart):
         return _chart(block)
-    if isinstance(block, Code):
-        return f'<pre tabindex="0"><code>{escape(block.text.rstrip())}</code></pre>'
-    if isinstance(block, Formulas):
-        return "\n".join(_formula(*row) for row in _grouped(block))
-    return _documents(block)
+    return _formulas(block) if isinstance(block, Formulas) else _documents(block)
 
 
 def _card(label: str, value: str, remark: str) -> str:
@@ -152,36 +146,26 @@ def _chart(chart: Chart) -> str:
     return f'<figure class="chart" id="{chart.name}-chart"><div class="wide">{wide}</div><div class="phone">{phone}</div></figure>'
 
 
-def _grouped(block: Formulas) -> list[tuple[str, list[str]]]:
+def _formulas(block: Formulas) -> str:
     """Equations by the resolver that they belong to."""
     groups: dict[str, list[str]] = {}
     for equation in block.equations:
         drawn = mathml(equation.latex)
         shown = f'<div class="math">{drawn}</div>' if drawn is not None else ""
-        given = ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items())
         groups.setdefault(equation.resolver, []).append(
             f'<div class="equation"><p class="gives">{escape(equation.gives.replace("_", " "))}</p>{shown}'
             f'<p class="text"><code>{escape(equation.text)}</code></p>'
-            f'<p>{escape(given)}</p><p class="result">= {escape(equation.value)}</p></div>'
+            f'<p>{escape(block.given(equation))}</p><p class="result">= {escape(equation.value)}</p></div>'
         )
-    return list(groups.items())
-
-
-def _formula(resolver: str, equations: list[str]) -> str:
-    heading = f"<h3>{escape(resolver)}</h3>" if resolver else ""
-    return heading + "\n".join(equations)
+    headings = {resolver: f"<h3>{escape(resolver)}</h3>" if resolver else "" for resolver in groups}
+    return "\n".join(headings[resolver] + "\n".join(equations) for resolver, equations in groups.items())
 
 
 def _documents(block: Documents) -> str:
     items = []
     for cited in block.cited:
-        linked = cited.url.startswith(("https://", "http://"))
-        title = (
-            f'<a href="{escape(cited.url)}" rel="noreferrer">{escape(cited.title)}</a>'
-            if linked
-            else escape(cited.title)
-        )
-        about = escape(cited.about + (f" ({', '.join(cited.fields)})" if cited.fields else ""))
-        more = ", ".join(filter(None, (cited.kind, f"checked {cited.checked}" if cited.checked else "")))
-        items.append(f"<li><b>{about}:</b> {title}{f'; {escape(more)}' if more else ''}</li>")
+        title = escape(cited.title)
+        if cited.url.startswith(("https://", "http://")):
+            title = f'<a href="{escape(cited.url)}" rel="noreferrer">{title}</a>'
+        items.append(f"<li><b>{escape(cited.subject)}:</b> {title}{escape(cited.remark)}</li>")
     return f'<h3>Sources</h3><ul class="sources">{"".join(items)}</ul>'

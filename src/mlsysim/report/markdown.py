@@ -56,9 +56,7 @@ def _block(block: Block) -> str:
         return f"*{escape(block.figure.title)}.* {escape(block.figure.alt)}"
     if isinstance(block, Code):
         return _fenced(block.text, block.language)
-    if isinstance(block, Formulas):
-        return _formulas(block)
-    return _documents(block)
+    return _formulas(block) if isinstance(block, Formulas) else _documents(block)
 
 
 def _table(table: Table) -> str:
@@ -83,8 +81,8 @@ def _formulas(block: Formulas) -> str:
         if equation.resolver != resolver:
             resolver = equation.resolver
             pieces.append(f"### {escape(resolver)}")
-        given = ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items())
-        lines = "\n".join(filter(None, (equation.text, f"  {given}" if given else "", f"  = {equation.value}")))
+        given = block.given(equation)
+        lines = "\n".join(filter(None, (equation.text, given and f"  {given}", f"  = {equation.value}")))
         pieces.append(f"{escape(equation.gives.replace('_', ' '))}:\n\n{_fenced(lines, 'text')}")
     return "\n\n".join(pieces)
 
@@ -92,8 +90,6 @@ def _formulas(block: Formulas) -> str:
 def _documents(block: Documents) -> str:
     lines = ["### Sources", ""]
     for cited in block.cited:
-        about = cited.about + (f" ({', '.join(cited.fields)})" if cited.fields else "")
-        more = ", ".join(filter(None, (cited.kind, f"checked {cited.checked}" if cited.checked else "")))
         address = f" &lt;{escape(cited.url)}&gt;" if cited.url else ""
-        lines.append(f"- **{escape(about)}:** {escape(cited.title)}{address}{f'; {escape(more)}' if more else ''}")
+        lines.append(f"- **{escape(cited.subject)}:** {escape(cited.title)}{address}{escape(cited.remark)}")
     return "\n".join(lines)

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.run_inputs import FALLBACK_GRID
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
-from mlsysim.walls.algorithm.complexity import ScalingModel
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.data.ingestion import DataModel
-from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.fragility import ReliabilityModel
-from mlsysim.walls.node.compute_memory import SingleNodeModel
-from mlsysim.walls.node.serving import ServingModel
-from mlsysim.walls.operations.capital import EconomicsModel
-from mlsysim.walls.operations.checkpoint import CheckpointModel
-from mlsysim.walls.operations.sustainability import SustainabilityModel
+from mlsysim.walls import catalog
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Source
-
-_RESOLVERS: tuple[type[Resolver[Any]], ...] = (
-    DistributedModel, ServingModel, SingleNodeModel, ReliabilityModel, CheckpointModel, EconomicsModel,
-    SustainabilityModel, ScalingModel, DataModel,
-)  # fmt: skip
 
 # Assumptions whose default is a constant of data/constants.toml.
 _CONSTANTS = {
@@ -45,8 +29,6 @@ _CONSTANTS = {
 # Assumptions that are a field of a chip or of a grid.
 _CHIP_FIELDS = {"unit_cost": "unit_cost", "embodied_carbon_per_device": "embodied_carbon"}
 _GRID_FIELDS = {"kwh_price": "electricity_price"}
-
-
 _SHORT = {"tp", "ep", "cp", "pp", "nic", "psu", "mtbf", "mfu"}
 
 
@@ -57,22 +39,7 @@ def in_words(name: str) -> str:
     return shown.replace("kwh", "kWh").replace("lora", "LoRA").replace("moe ", "MoE ")
 
 
-@dataclass(frozen=True)
-class Assumption:
-    """One assumption: its name, its value, what it means, and where it comes from."""
-
-    name: str
-    value: str
-    meaning: str
-    origin: str
-
-    @property
-    def label(self) -> str:
-        return in_words(self.name)
-
-
-@dataclass(frozen=True)
-class Cited:
+class Cited(NamedTuple):
     """A document and what it is about."""
 
     about: str
@@ -82,53 +49,50 @@ class Cited:
     checked: str = ""
     fields: tuple[str, ...] = ()
 
+    @property
+    def subject(self) -> str:
+        """What it is about, and which fields of that."""
+        return self.about + (f" ({', '.join(self.fields)})" if self.fields else "")
 
-@cache
-def _declared(name: str) -> tuple[tuple[str, str, str], ...]:
-    """(resolver, meaning, text of the default) of an input of that name."""
+    @property
+    def remark(self) -> str:
+        """What kind of document it is and when it was looked at, behind its title."""
+        more = ", ".join(filter(None, (self.kind, f"checked {self.checked}" if self.checked else "")))
+        return f"; {more}" if more else ""
+
+
+def assumptions_of(answer: Answer) -> tuple[tuple[str, str, str, str], ...]:
+    """Every assumption of the answer in words: what, its value, what it means, and where it comes from."""
     return tuple(
-        (resolver.__name__, resolver.inputs[name].meaning, resolver.inputs[name].default_text)
-        for resolver in _RESOLVERS
-        if name in resolver.inputs and not resolver.inputs[name].required
-    )
-
-
-def assumptions_of(answer: Answer) -> tuple[Assumption, ...]:
-    """Every assumption of the answer with its origin."""
-    return tuple(
-        Assumption(name, text, _meaning(name, answer), _origin(name, text, answer))
+        (in_words(name), text, (_declared(name, answer) or ("", "", ""))[1], _origin(name, text, answer))
         for name, text in answer.assumptions.items()
     )
 
 
-def _used(name: str, answer: Answer) -> tuple[str, str, str] | None:
-    """The declaration of an input by a resolver that has equations in the answer."""
-    resolvers = {equation.resolver for equation in answer.equations}
-    return next((found for found in _declared(name) if found[0] in resolvers), None)
-
-
-def _meaning(name: str, answer: Answer) -> str:
-    found = _used(name, answer)
-    return found[1] if found is not None else ""
+def _declared(name: str, answer: Answer) -> tuple[str, str, str] | None:
+    """(resolver, meaning, text of the default) of an input of that name, by a resolver that has equations in the answer."""
+    for resolver in dict.fromkeys(equation.resolver for equation in answer.equations if equation.resolver):
+        declared = catalog.resolver(resolver).inputs.get(name)
+        if declared is not None and not declared.required:
+            return resolver, declared.meaning, declared.default_text
+    return None
 
 
 def _origin(name: str, text: str, answer: Answer) -> str:
-    cited = answer.sources.get(name)
-    if cited is not None:
-        return cited
+    if name in answer.sources:
+        return answer.sources[name]
     if text.startswith("unknown"):
         return "not known"
     source = _entry_source(name, answer)
     if source is not None:
         return source.title
-    declared = _used(name, answer)
-    if name in _CONSTANTS and (declared is None or declared[2] == text or name in ("maintenance_fraction", "power")):
+    declared = _declared(name, answer)
+    is_default = declared is not None and declared[2] == text
+    if name in _CONSTANTS and (declared is None or is_default or name in ("maintenance_fraction", "power")):
         return constant(_CONSTANTS[name]).source.title
-    if declared is not None and declared[2] == text:
+    if declared is not None and is_default:
         return f"default of {declared[0]}"
-    if "(stack " in text:
-        return "profile of the software stack"
-    return "follows from the plan and the zoo"
+    return "profile of the software stack" if "(stack " in text else "follows from the plan and the zoo"
 
 
 def _entry_source(name: str, answer: Answer) -> Source | None:
@@ -148,9 +112,8 @@ def _entry_source(name: str, answer: Answer) -> Source | None:
 
 def _source(entry: Any, field: str) -> Source | None:
     # A price may be quoted by two documents: the value is the one that the later gives.
-    named = [source for source in entry.metadata.sources if field in source.fields]
-    found: Source | None = named[-1] if named else None
-    return found
+    named: list[Source] = [source for source in entry.metadata.sources if field in source.fields]
+    return named[-1] if named else None
 
 
 def documents_of(answer: Answer) -> tuple[Cited, ...]:
@@ -168,7 +131,7 @@ def documents_of(answer: Answer) -> tuple[Cited, ...]:
     for name, title in answer.sources.items():
         if title not in titles:
             single.setdefault(Cited("", title), []).append(in_words(name))
-    return (*found, *(replace(cited, about=", ".join(names)) for cited, names in single.items()))
+    return (*found, *(cited._replace(about=", ".join(names)) for cited, names in single.items()))
 
 
 def _entries(answer: Answer) -> Iterator[Cited]:
