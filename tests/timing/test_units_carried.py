@@ -18,9 +18,10 @@ from mlsysim.hardware import arithmetic
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models import ffn, passes, template
 from mlsysim.models.graph import Operator
+from mlsysim.models.inventory import CLASSES, inventory_of
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
-from mlsysim.timing import engine_step, kernels, operator_times
+from mlsysim.timing import engine_step, kernels, operator_times, vision_time
 from mlsysim.timing.collectives import measured_network
 from mlsysim.timing.engine_block import Deployment
 from mlsysim.timing.engine_step import EngineStep
@@ -243,3 +244,29 @@ def test_a_batch_of_an_array_takes_the_kernels_of_its_size() -> None:
 
     batches = np.array([1.0, 4.0, 64.0])
     assert seconds(batches) == pytest.approx([seconds(float(batch)) for batch in batches], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model", "chip", "stack"),
+    [("ResNet50", "H100", "compiled"), ("ResNet50", "A100", "eager_nchw"), ("ResNet50", "L4", "train_nhwc")]
+    + [("MobileNetV2", "V100", "eager_nhwc"), ("ViT_B_16", "H200", "compiled"), ("ResNet50", "Core_i7_12700H", "cpu")],
+)
+def test_a_pass_over_images_carries_its_units(
+    model: str, chip: str, stack: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, device = inventory_of(Models.get(model)), Hardware.get(chip)
+    plain = vision_time.inventory_time(counted, device, 8.0, "fp32", stack)
+    request.getfixturevalue("carrying")
+    monkeypatch.setattr(vision_time, "to_si", kept)
+    monkeypatch.setattr(vision_time, "bytes_per_element", formats.bytes_per_element)
+    monkeypatch.setattr(vision_time, "_HALF", Q_(2.0, "byte"))
+    monkeypatch.setattr(vision_time, "_MICROSECOND", Q_(1e-6, "s"))
+    tables = vision_time.constants()
+    intensity = Q_(tables["elementwise"]["intensity"], "flop/byte")
+    monkeypatch.setattr(vision_time, "constants", lambda: tables | {"elementwise": {"intensity": intensity}})
+    operations = {name: Q_(counted.operations.get(name, 0.0), "flop") for name in CLASSES}
+    found = vision_time.inventory_time(replace(counted, operations=operations), device, 8.0, "fp32", stack)
+    assert found.to("s").magnitude == pytest.approx(plain, rel=1e-12)
+    with pytest.raises(DimensionalityError):
+        bytes_for_operations = {name: value * Q_(1.0, "byte/flop") for name, value in operations.items()}
+        vision_time.inventory_time(replace(counted, operations=bytes_for_operations), device, 8.0, "fp32", stack)
