@@ -16,7 +16,6 @@ import numpy as np
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.recompute import Again
-from mlsysim.cases.schedule import idle_time
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -74,7 +73,7 @@ def main() -> None:
         job = Job(model=Models.get(name), precision="bf16", overlap=overlap, **columns)
 
         def tile(job: Job = job, shape: object = shape, chip: object = chip) -> object:
-            return calibrated(job, layout, shape, chip, software, k, idle_time(layout))
+            return calibrated(job, layout, shape, chip, software, k)
 
         points = TILE * rate(tile, seconds)
 

@@ -34,6 +34,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "parallelism.virtual_stages": ("v_stages", "vpp", "interleave"),
     "parallelism.micro_batch": ("micro_batch", "micro_batch_size", "mbs"),
     "parallelism.micro_batches": ("microbatch_count", "num_microbatches"),
+    "parallelism.micro_batch_group": ("microbatch_group_size",),
     "parallelism.zero": ("zero_stage",),
     "parallelism.recompute": ("activation_recomputation", "recomputation"),
     "parallelism.offload": ("optimizer_offload",),
@@ -60,6 +61,12 @@ NAMES: dict[str, tuple[str, ...]] = {
     "ops.electricity": ("kwh_price", "electricity_price"),
 }
 """Names by key; the resolvers' own first."""
+
+VALUES = {
+    **{"zb_h1": "zero_bubble", "zbh1": "zero_bubble", "zb": "zero_bubble", "zb_2p": "zb_h2", "zbv": "zb_v"},
+    **{"bfs": "breadth_first", "looped_bfs": "breadth_first", "dualpipev": "dualpipe_v", "interleaved_1f1b": "interleaved"},
+}
+"""Other names of values that are words."""
 
 PARTS = {"layout": "parallelism"}
 """Other names of the parts of a plan."""

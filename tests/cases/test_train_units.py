@@ -16,7 +16,6 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.offload import host_round_trip
 from mlsysim.cases.recompute import again
-from mlsysim.cases.schedule import idle_time
 from mlsysim.cases.train import Amounts, Device, first_order, first_order_amounts
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.hardware.registry import Hardware
@@ -102,13 +101,13 @@ def test_a_calibrated_step_carries_its_units(
     chip = training_chip(Hardware.get("H100"), precision)
     layout, how, shape = LAYOUTS[where], stack(software), training_shape(Models.get(model))
     job = Job(Models.get(model), precision, 4096, **more)
-    idle, state = idle_time(layout), 1e9
-    plain = calibrated(job, layout, shape, chip, how, constants(), idle, host_round_trip(state, 50e9))
+    state = 1e9
+    plain = calibrated(job, layout, shape, chip, how, constants(), host_round_trip(state, 50e9))
     request.getfixturevalue("carrying")
     own = fresh(chip.kernels)
     with_units = carried(chip, network=carried(chip.network), kernels=own, product=fresh(chip.product))
     offload = host_round_trip(Q_(state, "byte"), Q_(50e9, "byte/s"))
-    found = calibrated(job, layout, shape, with_units, carried(how), carried(constants()), idle, offload)
+    found = calibrated(job, layout, shape, with_units, carried(how), carried(constants()), offload)
     for field in fields(found):
         value, expected = getattr(found, field.name), getattr(plain, field.name)
         number = value.to("s").magnitude if isinstance(value, Quantity) else value
@@ -137,10 +136,10 @@ def test_a_first_order_step_carries_its_units(model: str, where: str, zero: int)
     job = Job(Models.get(model), "bf16", 4096, zero=zero)
     micro = job.model.demand("training", batch_size=layout.micro_batch, seq_len=4096, precision="bf16")
     amounts, device = first_order_amounts(job, layout, micro), Device(989e12, 0.5, 3.35e12)
-    plain = first_order(job, layout, amounts, device, net, idle_time(layout))
+    plain = first_order(job, layout, amounts, device, net)
     given = {f.name: getattr(amounts, f.name) for f in fields(Amounts)}
     quantities = Amounts(**{name: Q_(v, AMOUNTS[name]) if name in AMOUNTS else v for name, v in given.items()})
-    found = first_order(job, layout, quantities, carried(device), carried(net), idle_time(layout), Q_(0.0, "s"))
+    found = first_order(job, layout, quantities, carried(device), carried(net), Q_(0.0, "s"))
     for field in fields(found):
         assert getattr(found, field.name).to("s").magnitude == pytest.approx(getattr(plain, field.name), rel=1e-12)
 

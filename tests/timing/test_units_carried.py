@@ -248,8 +248,14 @@ def test_a_batch_of_an_array_takes_the_kernels_of_its_size() -> None:
 
 @pytest.mark.parametrize(
     ("model", "chip", "stack"),
-    [("ResNet50", "H100", "compiled"), ("ResNet50", "A100", "eager_nchw"), ("ResNet50", "L4", "train_nhwc")]
-    + [("MobileNetV2", "V100", "eager_nhwc"), ("ViT_B_16", "H200", "compiled"), ("ResNet50", "Core_i7_12700H", "cpu")],
+    [
+        ("ResNet50", "H100", "compiled"),
+        ("ResNet50", "A100", "eager_nchw"),
+        ("ResNet50", "L4", "train_nhwc"),
+        ("MobileNetV2", "V100", "eager_nhwc"),
+        ("ViT_B_16", "H200", "compiled"),
+        ("ResNet50", "Core_i7_12700H", "cpu"),
+    ],
 )
 def test_a_pass_over_images_carries_its_units(
     model: str, chip: str, stack: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,9 @@ class Algebra(Protocol):
     def longest(self, a: Any, b: Any) -> Any:
         """The longer of two alternatives: what another device does is not on this device's ledger."""
 
+    def plain(self, seconds: Any) -> Any:
+        """The number of seconds, which leaves no trace on a ledger."""
+
 
 class Plain:
     """Times are numbers, arrays or quantities; names are dropped."""
@@ -101,6 +104,9 @@ class Plain:
 
     def longest(self, a: Any, b: Any) -> Any:
         return ops.maximum(a, b)
+
+    def plain(self, seconds: Any) -> Any:
+        return seconds
 
 
 PLAIN = Plain()
@@ -265,6 +271,9 @@ class Tape:
 
     def longest(self, a: Any, b: Any) -> Any:
         return ops.where(_value(a) >= _value(b), a, b)
+
+    def plain(self, seconds: Any) -> Any:
+        return _value(seconds)
 
     def ledger(self, total: Seconds, held: Iterable[Held] = (), capacity: Any = None) -> Ledger:
         """Parts by name, in the order in which they first occurred."""

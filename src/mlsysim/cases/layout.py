@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
+from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.timing.network import Group, Network
 from mlsysim.units.ops import floor, maximum
 
@@ -31,6 +32,8 @@ class Layout:
     virtual_stages: int = 1
     schedule: str | None = None
     """None for 1F1B, interleaved with virtual stages."""
+    group: int | None = None
+    """Micro-batches that go through one chunk before the next, where that is said of an interleaved schedule."""
 
     @property
     def micro_batch(self) -> float:
@@ -76,6 +79,12 @@ def _near(number: int, wanted: int) -> str:
     return " or ".join(str(d) for d in options)
 
 
+def _near_group(micro_batches: int, pp: int) -> str:
+    """Group sizes that run: of those that divide the micro-batches the least, or all at once."""
+    options = [d for d in divisors(micro_batches) if d >= pp]
+    return " or ".join(str(d) for d in options[:3]) or str(micro_batches)
+
+
 def choose_micro_batches(local_batch: int, pp: int) -> int:
     """One without a pipeline, else the largest divisor of the local batch up to four per stage."""
     if pp == 1:
@@ -109,6 +118,7 @@ def rules(
     virtual_stages: Any,
     micro_batches: Any,
     schedule: str | None,
+    group: Any = None,
 ) -> Iterator[Rule]:
     """All that has to hold of a layout, for one or for arrays of them; a rule may rest on those before it."""
     yield Rule(divides(tp * pp * cp, accelerators), "tp_size", lambda: _not_divided(accelerators, tp, pp, cp))
@@ -154,11 +164,11 @@ def rules(
             "schedule",
             lambda: f"DualPipe needs an even number of stages, got PP {pp}.",
         )
-    if schedule not in (None, "interleaved"):
+    if schedule not in (None, *CHUNKED):
         yield Rule(
             virtual_stages <= 1,
             "v_stages",
-            lambda: f"Virtual stages belong to the interleaved schedule, not to {schedule}.",
+            lambda: f"Virtual stages belong to the interleaved schedules, not to {schedule}.",
         )
     yield Rule(divides(dp, batch), "batch_size", lambda: _batch_not_divided(int(batch), int(dp)))
     local = batch / dp
@@ -179,6 +189,16 @@ def rules(
                 f"use {_near(int(local), micro_batches)}."
             ),
         )
+        if group is not None:
+            rest = micro_batches % group
+            yield Rule(
+                (group >= micro_batches) | (group >= pp) & ((rest == 0) | (rest >= pp)),
+                "microbatch_group_size",
+                lambda: (
+                    f"Groups of {group} of {micro_batches} micro-batches would wait for themselves on {pp} stages: every group, the "
+                    f"last too, needs {pp} or more; use {_near_group(micro_batches, pp)}."
+                ),
+            )
 
 
 def plan_layout(
@@ -194,10 +214,11 @@ def plan_layout(
     virtual_stages: int,
     micro_batches: int | None,
     schedule: str | None,
+    group: int | None = None,
     assumed: Assumptions,
 ) -> Layout:
     """A layout in which everything divides; one sentence with the nearest degrees where it does not."""
-    for rule in rules(model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule):
+    for rule in rules(model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule, group):
         if not rule.holds:
             raise InputError(rule.words(), field=rule.field)
     dp = accelerators // (tp * pp * cp)
@@ -206,7 +227,7 @@ def plan_layout(
         micro_batches = choose_micro_batches(local, pp)
         words = f"{micro_batches} micro-batches of {local // micro_batches}"
         assumed.say("microbatch_count", micro_batches, INFERRED, words)
-    return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages, schedule)
+    return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages, schedule, group)
 
 
 def _not_divided(accelerators: int, tp: int, pp: int, cp: int) -> str:

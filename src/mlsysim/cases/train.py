@@ -3,7 +3,8 @@
     device      what one device computes in a micro-batch: one operator (first order, :func:`first_order`) or all of them
                 (:mod:`mlsysim.cases.train_layers`)
     network     what it says to others, in full (:mod:`mlsysim.timing.network`)
-    composed    T = jitter [ m t_longest + phi (t_mean + t_send) + data not hidden + update ] + fixed + host round trip
+    pipeline    what stages do with the micro-batches: busy, wait, send (:mod:`mlsysim.cases.schedule`)
+    composed    T = jitter [ pipeline + data not hidden + update ] + fixed + host round trip
 
 Only :func:`composed` adds the times of a step; what is hidden, lost or waited for is named there.
 
@@ -30,11 +31,13 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
+from mlsysim.cases.schedule import Pipelined, pipelined, stage_layers
 from mlsysim.models.demand import Demand
+from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
-from mlsysim.units.ops import ceil, maximum, minimum, where
+from mlsysim.units.ops import maximum, minimum, where
 
 BACKWARD_SHARE = 2 / 3
 """Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""
@@ -45,6 +48,7 @@ class Step:
     """Seconds of a step, numbers or times of a tape; communication in full, hidden or not.
 
     ``compute`` is what a device computes; ``ideal`` what it would do alone: evenly split layers and its update, without stragglers.
+    ``busy`` and ``bubble`` are what the longest stage works and waits in the pipeline.
     """
 
     seconds: Any
@@ -56,18 +60,15 @@ class Step:
     pipeline: Any
     data: Any
     exposed_data: Any
+    busy: Any
     bubble: Any
     offload: Any
 
 
 def composed(
     a: Algebra,
+    pipeline: Pipelined,
     *,
-    m: Any,
-    mean: Any,
-    longest: Any,
-    idle: Any,
-    waited: Any,
     data: Any,
     hides: Any,
     window: Callable[[Any], Any],
@@ -75,18 +76,15 @@ def composed(
     jitter: Any,
     fixed: Any,
     offload: Any,
-) -> tuple[Any, Any, Any]:
-    """The step, what of the synchronisation shows, and the bubble. One form for both fidelities.
+) -> tuple[Any, Any]:
+    """The step, and what of the synchronisation shows. One form for both fidelities.
 
     ``hides`` is the share of the synchronisation that may run beside computing; ``window`` gives the computing that it may run
     beside, from the time that stages are busy.
     """
-    # Even stages differ by rounding; none is shorter than their mean.
-    busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(longest, mean))
-    bubble = a.loss("pipeline bubble", 14, "bubble", idle * (mean + waited))
-    shown = data - minimum(hides * data, window(busy))
-    step = busy + bubble + shown + update
-    return a.grown("jitter at scale", 14, "jitter", step, jitter * step) + fixed + offload, shown, bubble
+    shown = data - minimum(hides * data, window(pipeline.busy))
+    step = pipeline.busy + pipeline.bubble + pipeline.sends + shown + update
+    return a.grown("jitter at scale", 14, "jitter", step, jitter * step) + fixed + offload, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,7 @@ class Amounts:
     moved: Any
     balance: Any
     stage_layers: Any
+    shares: Shares
     tensor_message: Any
     tensor_sums: Any
     expert_token: Any
@@ -113,7 +112,6 @@ class Amounts:
     expert_layers: Any
     context_message: Any
     boundary_message: Any
-    boundaries: Any
     gradient_bytes: Any
 
 
@@ -122,8 +120,8 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     model = job.model
     # Operations and tokens are proportional to the samples; the bytes of weights are not.
     layers = getattr(model, "layers", None) or 1
-    stage_layers = ceil(layers / (layout.pp * layout.virtual_stages)) * layout.virtual_stages
-    balance = layers / (stage_layers * layout.pp)
+    _, most, _ = stage_layers(layers, layout)
+    balance = layers / (most * layout.pp)
     shards = layout.tp * layout.pp * layout.cp * balance
     imbalance = 1 + expert_share(model) * (job.imbalance - 1)
     element = bytes_per_element(job.precision)
@@ -136,15 +134,15 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
         flops=micro.hardware_flops / shards * imbalance,
         moved=micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards,
         balance=balance,
-        stage_layers=stage_layers,
+        stage_layers=most,
+        shares=_shares(micro, job.frozen),
         tensor_message=tokens * hidden * activation,
         tensor_sums=where(job.recompute == "full", 6, 4),
         expert_token=tokens * hidden * activation / layout.tp,
         expert_choices=getattr(model, "active_experts_per_token", 0),
-        expert_layers=stage_layers * moe_fraction(model),
+        expert_layers=most * moe_fraction(model),
         context_message=tokens * cache / layers * activation / layout.tp,
         boundary_message=tokens * hidden * activation / (layout.tp if job.sequence_parallel else 1),
-        boundaries=where(layout.pp > 1, layout.virtual_stages, 0),
         gradient_bytes=trained * (element if element >= 2 else 2.0) / (layout.tp * layout.pp * balance),
     )
 
@@ -155,7 +153,6 @@ def first_order(
     amounts: Amounts,
     device: Device,
     net: Hierarchical,
-    idle: Any,
     offload: Any = 0.0,
     a: Algebra = PLAIN,
 ) -> Step:
@@ -185,7 +182,6 @@ def first_order(
     sums = x.stage_layers * x.tensor_sums * net.all_reduce(x.tensor_message, g.tensor)
     exchanges = 4 * x.expert_layers * net.exchange(x.expert_token, x.expert_choices, g.expert, job.deduplicated)
     ring = 3 * x.stage_layers * (layout.cp - 1) * net.send(x.context_message, g.context_near)
-    sends = 2 * x.boundaries * net.send(x.boundary_message, g.stage_near)
     tensor = a.tag(
         "tensor parallelism",
         14,
@@ -210,18 +206,19 @@ def first_order(
         _where_split(layout.cp, ring),
         sent=lambda: 3 * x.stage_layers * (layout.cp - 1) * x.context_message,
     )
-    pipeline = a.tag(
-        "pipeline sends",
-        14,
-        "fabric",
-        "send",
-        _where_split(layout.pp, sends),
-        sent=lambda: 2 * x.boundaries * x.boundary_message,
-    )
     covered = minimum(hide.context * context, hide.context_room * compute)
     around = context - covered
-    inside = a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + a.shown(pipeline, 1 - hide.pipeline)
-    micro = compute + inside + around
+    micro = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + around
+    pipeline = pipelined(
+        a,
+        job,
+        layout,
+        mean=micro,
+        stage=micro,
+        shares=x.shares,
+        send=_where_split(layout.pp, net.send(x.boundary_message, g.stage_near)),
+        message=x.boundary_message,
+    )
     whole = net.all_reduce(x.gradient_bytes, g.data)
     part = net.gather(x.gradient_bytes, g.data)
     scatters = where(job.zero >= 2, m, 1.0)
@@ -239,13 +236,9 @@ def first_order(
     # Computing that hides one thing does not hide another.
     window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * (compute - covered)
     host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
-    step, shown, bubble = composed(
+    step, shown = composed(
         a,
-        m=m,
-        mean=micro,
-        longest=micro,
-        idle=idle,
-        waited=0.0,
+        pipeline,
         data=data,
         hides=hide.data,
         window=lambda busy: window,
@@ -255,8 +248,29 @@ def first_order(
         offload=host,
     )
     return Step(
-        step, m * compute, m * even, m * tensor, m * expert, m * context, m * pipeline, data, shown, bubble, host
+        seconds=step,
+        compute=m * compute,
+        ideal=m * even,
+        tensor=m * tensor,
+        expert=m * expert,
+        context=m * context,
+        pipeline=pipeline.sent,
+        data=data,
+        exposed_data=shown,
+        busy=pipeline.busy,
+        bubble=pipeline.bubble,
+        offload=host,
     )
+
+
+def _shares(micro: Demand, frozen: bool) -> Shares:
+    """Forward, gradient of inputs, gradient of weights: as much work each, and what is recomputed with the second.
+
+    Left out: attention has no weights. At a hundred thousand tokens that moves a third of the last to the second.
+    """
+    parts = 2 if frozen else 3
+    whole = parts * micro.hardware_flops / micro.flops
+    return Shares(1 / whole, (whole - parts + 1) / whole, (parts - 2) / whole)
 
 
 def _where_split(ranks: Any, time: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
+from mlsysim.cases.schedule import pipelined, stage_layers
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
 from mlsysim.cases.train_operators import (
     HALF,
@@ -33,11 +34,12 @@ from mlsysim.cases.train_operators import (
 )
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import stream_time
+from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.physics.training_step import overlapped
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
-from mlsysim.units.ops import ceil, log2, maximum, minimum, where
+from mlsysim.units.ops import log2, maximum, minimum, where
 
 PARTS = (
     *(
@@ -78,9 +80,14 @@ _DOMAIN = 8.0
 
 
 class _Layer(NamedTuple):
-    """Times of one layer and micro-batch: on the device, of the host, and communication in full."""
+    """Times of one layer and micro-batch: on the device, of the host, and communication in full.
+
+    Of the device's time ``forward`` and ``weights`` are the forward pass and the gradients of weights.
+    """
 
     device: Any
+    forward: Any
+    weights: Any
     host: Any
     tensor: Any
     exchange: Any
@@ -94,21 +101,24 @@ def calibrated(
     chip: TrainingChip,
     stack: Stack,
     k: Constants,
-    idle: Any,
     offload: Any = 0.0,
     a: Algebra = PLAIN,
 ) -> Step:
     """Every operator of a step, under a software stack."""
     net, hide, pp = chip.network, job.overlap, layout.pp
     s = Setting(a, chip, stack, k, job, layout, layout.groups(net))
-    m = layout.micro_batches * job.accumulation
     tokens = layout.micro_batch * job.seq_len / layout.cp
     compute: Any = 0.0
     tensor: Any = 0.0
     exchange: Any = 0.0
     ring: Any = 0.0
+    worked: Any = 0.0
+    forward: Any = 0.0
+    weights: Any = 0.0
     for kind in shape.kinds:
         layer = _layer(s, kind, tokens * kind.token_share)
+        worked, forward = worked + kind.count * layer.device, forward + kind.count * layer.forward
+        weights = weights + kind.count * layer.weights
         device = a.grown("stalls of the software", 3, "device share", layer.device, layer.device / stack.device_share)
         launched = a.tag("host launches", 3, "host", "launches", layer.host)
         compute = compute + kind.count * maximum(device, launched)
@@ -123,20 +133,27 @@ def calibrated(
     gathers = a.tag("sharded state", 14, "fabric", "ring", beside)
     layers = overlapped(inside, gathers, 1 - hide.gathers)
     per_layer = layers / shape.layers
-    big = ceil(shape.layers / (pp * layout.virtual_stages)) * layout.virtual_stages
-    spare = big * pp - shape.layers
+    first, most, last = stage_layers(shape.layers, layout)
     # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
     halves = 2 if any(not kind.cores and not kind.scan for kind in shape.kinds) else 1
     ending = head + job.predicted_tokens * (halves * per_layer + head)
     even = (layers + ending) / pp
-    last = maximum(big - spare, 0.0) * per_layer + ending
-    longest = a.longest(big * per_layer, last)
     mean = a.grown("stragglers", 14, "stragglers", even, job.straggler * even)
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", after)
     boundary = HALF * tokens * shape.hidden / (layout.tp if job.sequence_parallel else 1)
-    once = minimum(pp - 1.0, 1.0) * net.send(boundary, s.groups.stage_near)
-    send = a.tag("pipeline sends", 14, "fabric", "send", once, sent=lambda: minimum(pp - 1.0, 1.0) * boundary)
-    sends = 2 * m * layout.virtual_stages * send
+    ahead, settled = forward / worked, weights / worked
+    pipeline = pipelined(
+        a,
+        job,
+        layout,
+        mean=mean,
+        first=job.straggler * first * per_layer,
+        stage=job.straggler * most * per_layer,
+        last=job.straggler * (last * per_layer + ending),
+        shares=Shares(ahead, 1 - ahead - settled, settled),
+        send=minimum(pp - 1.0, 1.0) * net.send(boundary, s.groups.stage_near),
+        message=boundary,
+    )
     # The constant is Adam's; another optimizer reads and writes its own states instead.
     states = optimizer_bytes(job.optimizer, HALF) - optimizer_bytes("adam", HALF)
     update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
@@ -150,23 +167,18 @@ def calibrated(
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
     host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
-    step, shown, bubble = composed(
+    step, shown = composed(
         a,
-        m=m,
-        mean=mean,
-        longest=job.straggler * longest,
-        idle=idle,
-        waited=send,
+        pipeline,
         data=data,
         hides=hide.data,
         window=lambda busy: hide.data_room * BACKWARD_SHARE * busy,
         update=updated,
         jitter=jitter,
-        fixed=a.tag("step overhead", 3, "host", "fixed", minimum(ranks - 1.0, 1.0) * stack.step_overhead)
-        + a.shown(sends, 1 - hide.pipeline),
+        fixed=a.tag("step overhead", 3, "host", "fixed", minimum(ranks - 1.0, 1.0) * stack.step_overhead),
         offload=host,
     )
-    share = m / pp
+    share = layout.micro_batches * job.accumulation / pp
     return Step(
         seconds=step,
         compute=share * job.straggler * (compute + ending),
@@ -174,10 +186,11 @@ def calibrated(
         tensor=share * tensor,
         expert=share * exchange,
         context=share * ring,
-        pipeline=sends,
+        pipeline=pipeline.sent,
         data=data + share * gathers,
         exposed_data=jitter * (shown + share * (layers - inside)),
-        bubble=bubble,
+        busy=pipeline.busy,
+        bubble=pipeline.bubble,
         offload=host,
     )
 
@@ -193,10 +206,10 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     light = light + a.tag(
         "starts of kernels", 3, "start", "starts", s.stack.light_launches * s.chip.kernels.memory_bound.times[0]
     )
-    products, backward = products_time(s, kind, tokens, latent=False)
+    products, settling = products_time(s, kind, tokens, latent=False)
     core, core_back, ring = attention_core(s, kind, tokens)
     forward = light + products + core
-    backward = s.stack.light_backward * light + backward + core_back
+    backward = s.stack.light_backward * light + settling + core_back
     if kind.scan is not None:
         scan, scan_back = scan_time(s, kind, tokens)
         forward, backward = forward + scan, backward + scan_back
@@ -207,6 +220,7 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     if kind.experts is not None:
         routed, routed_back, activation = experts_time(s, kind.experts, tokens)
         forward, backward = forward + routed + activation, backward + routed_back
+        settling = settling + routed_back
         repeated = repeated + _times(again.moe, routed) + _times(again.light, activation)
         host = s.stack.host * (k.moe_operations + k.expert_operations * kind.experts.count / layout.ep) * launch
         exchange = exchange_time(s, kind.experts, tokens)
@@ -234,7 +248,9 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         calls * once,
         sent=lambda: volume * calls * (layout.tp - 1) / layout.tp * message,
     )
-    return _Layer(forward + backward + repeated, host, tensor, exchange, ring)
+    # Of two products in the backward pass one gives the gradient of weights.
+    weights = (0.0 if job.frozen else 0.5) * settling
+    return _Layer(forward + backward + repeated, forward, weights, host, tensor, exchange, ring)
 
 
 def _asked(weight: Any) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
+from mlsysim.cases.schedule import Pipelined
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
@@ -88,20 +89,16 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAI
     sent = 2 * gradients * (layout.dp - 1) / layout.dp
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: sent)
     kept = constants()["data_parallel"]["share"] if layout.dp > 1 else 1.0
-    step, shown, bubble = composed(
+    none = 0.0 * data
+    step, shown = composed(
         a,
-        m=1,
-        mean=device,
-        longest=device,
-        idle=0.0,
-        waited=0.0 * data,
+        Pipelined(device, none, none, none),
         data=data,
         hides=job.overlap.data,
         window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
-        update=0.0 * data,
+        update=none,
         jitter=1 / kept,
-        fixed=0.0 * data,
-        offload=0.0 * data,
+        fixed=none,
+        offload=none,
     )
-    none = 0.0 * data
-    return Step(step, device, alone, none, none, none, none, data, shown, bubble, none)
+    return Step(step, device, alone, none, none, none, none, data, shown, device, none, none)

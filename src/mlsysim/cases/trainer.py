@@ -14,7 +14,6 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.offload import host_round_trip
-from mlsysim.cases.schedule import idle_time
 from mlsysim.cases.train import Device, Step, first_order, first_order_amounts
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_network import NetworkSoftware, network_step
@@ -82,15 +81,14 @@ class Trainer:
 
     def step(self, job: Job, layout: Layout, micro: Demand, host: Any = 0.0, a: Algebra = PLAIN) -> Step:
         """One optimizer step; ``micro`` is the demand of a micro-batch, ``host`` are bytes of state with the host."""
-        idle = idle_time(layout)
         offload = 0.0 if self.host_link is None else host_round_trip(host, self.host_link)
         if self.software is None:
             amounts = first_order_amounts(job, layout, micro)
-            return first_order(job, layout, amounts, self.device, self.net, idle, offload, a)
+            return first_order(job, layout, amounts, self.device, self.net, offload, a)
         s = self.software
         if isinstance(s, NetworkSoftware):
             return network_step(s, job, layout, a)
-        return calibrated(job, layout, s.shape, s.chip, s.stack, constants(), idle, offload, a)
+        return calibrated(job, layout, s.shape, s.chip, s.stack, constants(), offload, a)
 
     def ledger(self, job: Job, layout: Layout) -> Ledger:
         """Parts of a step and bytes held."""

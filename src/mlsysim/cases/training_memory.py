@@ -13,7 +13,7 @@ from typing import Any
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import RESERVE, Held
-from mlsysim.cases.schedule import in_flight
+from mlsysim.cases.schedule import in_flight, weight_copies
 from mlsysim.models.footprint import TrainingState, training_state
 from mlsysim.vocabulary import Setting, worded
 
@@ -40,9 +40,10 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         cp=layout.cp,
         lora_rank=job.lora_rank,
         sequence_parallel=job.sequence_parallel,
-        stages_in_flight=in_flight(layout),
+        stages_in_flight=in_flight(layout, job.accumulation),
         optimizer_offload=job.offload,
         keeps=job.keeps,
+        copies=weight_copies(layout),
         several=layout.micro_batches * job.accumulation > 1,
     )
 

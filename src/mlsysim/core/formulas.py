@@ -121,8 +121,8 @@ def calc_hierarchical_allreduce_time(
 
 @_formula("n_stages >= 1, n_microbatches >= 1, v_stages >= 1")
 def calc_pipeline_bubble(n_stages: Any, n_microbatches: Any, v_stages: Any = 1) -> float:
-    """Share of a step that a stage waits: (P - 1) / (V M + P - 1)."""
-    return float(pipeline.bubble_fraction(pipeline.idle_slots("interleaved", n_stages, v_stages), n_microbatches))
+    """Share of a step that a stage waits: (P - 1) / (V M + P - 1) for M >= P; with fewer it waits for its own wrap."""
+    return float(1 - n_microbatches / pipeline.makespan("interleaved", n_stages, n_microbatches, 1.0, v=v_stages))
 
 
 @_formula("checkpoint_cost_s: s, mtbf_s: s -> s")

@@ -197,6 +197,7 @@ def training_state(
     sequence_parallel: bool = True,
     stages_in_flight: Any = None,
     several: Any = False,
+    copies: Any = 1.0,
     buffer_fraction: float = 0.0,
     trainable_fraction: float = 1.0,
     optimizer_offload: Any = 0.0,
@@ -204,7 +205,8 @@ def training_state(
     """Bytes of a training step on the fullest device, when it holds most; ``optimizer_offload`` of its optimizer state is on the host.
 
     Degrees and sizes may be arrays, and ``recompute`` anything that compares with its names element by element. ``several``
-    micro-batches before an update keep the gradients of the first through the others' forward passes.
+    micro-batches before an update keep the gradients of the first through the others' forward passes. A schedule that runs from both
+    ends holds two ``copies`` of what it computes with, and one optimizer state between the pair of devices that share them.
 
     Reference: 34 steps on an H200 (1.2 to 8 B parameters, eager, compiled and 16-bit), median error below 1 %; tables of
     Korthikanti et al. (2022). Left out: what the allocator reserves beyond what it hands out, which is the reserve.
@@ -221,6 +223,7 @@ def training_state(
         shards[0] = where(pp > 1, 1, shards[0])
     each = keeps.bytes_each(optimizer, kept)
     weights, gradients, optimizer_state = sharded_state(trained, *each, *shards)
+    weights, gradients = copies * weights, copies * gradients
     weights = weights + frozen * weight / shards[0]
     saved, working = _activations(
         model, micro_batch, seq_len, precision, recompute, keeps, tp, pp, cp, sequence_parallel, stages_in_flight

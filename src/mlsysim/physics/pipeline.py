@@ -1,41 +1,262 @@
-"""Pipeline schedules: how much of a step the stages spend waiting.
+r"""Pipeline schedules: how long a step of p devices and m micro-batches takes, and what is held meanwhile.
 
-With p stages and m micro-batches that take t each (forward and backward), a stage works m t and waits phi t:
+A device has v chunks of layers. One micro-batch takes t on all layers of a device: forward f, gradient of inputs b (with what is
+recomputed), gradient of weights w. A send c delays the neighbour and keeps no device busy. The first and the last device may
+take longer or shorter by x_0 and x_1. The makespan T is the longest path through the published order of each schedule, and every
+form below is the maximum of such paths:
 
-    1F1B                  phi = p - 1                 (Narayanan et al., SC'21)
-    interleaved           phi = (p - 1) / v           v virtual stages per device
-    zero-bubble (H1)      phi = (p - 1) / 3           the gradient of weights fills two thirds of the wait (Qi et al. 2024)
-    DualPipe              phi = (p - 2) / 3           two directions at once; p even (DeepSeek-V3, 2024)
+    gpipe          T = (p + m - 1) t + 2 (p - 1) c                       all forward, then all backward (Huang et al. 2019)
+    1f1b           T = (p + m - 1) t + 2 c (p - 1 + m - 1 - ceil((m-1)/p))                   (Narayanan et al., SC'21)
+    interleaved    T = m t + (p - 1)(F + G + 2c) + (v-1) [(p (F+c) - N_1 F)+ + (p (G+c) - N_2 G)+],  F = f/v, G = (b+w)/v
+    breadth_first  all micro-batches through one chunk after the other                       (Lamy-Poirier 2022)
+    zero_bubble    ZB-H1: weight gradients fill the wait; bubble (p-1) max(f, b, f+b-w)      (Qi et al. 2024)
+    zb_h2, zb_v    more in flight; two chunks in a V                                         (Qi et al. 2024)
+    dualpipe       from both ends at once, p even; bubble max(2q f, (q-1) f + q b) + q (b-w)+, q = p/2 - 1    (DeepSeek-V3, 2024)
+    dualpipe_v     the same cut in half: 2p stages in a V, one copy of the weights
 
-The last two take forward, input gradient and weight gradient to be equally long. The bubble fraction is phi / (m + phi)
-of the whole step; the bubble over useful time is phi / m. Both are in use; we report the first.
+Interleaving runs micro-batches through the chunks in groups: of N where N is said (N = p depth first, N = m breadth first), else as
+equal as possible and of at least p, as PyTorch does it. With fewer micro-batches than devices it waits for its own wrap: at m = 1
+it takes p t like every other schedule, since one micro-batch crosses all layers in turn.
+
+In 1F1B sends stay on the path for the whole step (the pace is t + 2 c (p-1)/p). A pair of DualPipe waits for both neighbours, so
+a send that is not hidden is paid at every pair. "Zero bubble" speaks of a device's own first to last operation; where the optimizer waits
+for all devices, T counts, and it is the same for ZB-H2 as for ZB-H1 at f = b = w.
+
+Exact for gpipe, 1f1b, breadth_first and zero_bubble with equal devices, any m and c; for interleaving while 2c <= F + G and
+p (max(F, G) + c) <= N (F + G); zb_h2 while 2c <= f + b; zb_v from m >= 2p - 1 on with c <= f/4; DualPipe at c = 0, and from m >= 2p on. With
+x_0, x_1 gpipe and breadth_first stay exact, 1f1b and zero_bubble within 5 % (nearly always exact), interleaving within 2 % where the first
+device is not the longest; zb_h2, zb_v and DualPipe have bounds, of which the middle is taken (1 to 2.5 % off on average). Left out: links that
+queue, devices that are busy sending, pairs of DualPipe that run faster together than apart.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from mlsysim.units.kernel import kernel
+from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 
-SCHEDULES = ("1f1b", "interleaved", "zero_bubble", "dualpipe")
+SCHEDULES = (
+    *("gpipe", "1f1b", "interleaved", "breadth_first"),
+    *("zero_bubble", "zb_h2", "zb_v", "dualpipe", "dualpipe_v"),
+)
+CHUNKED = ("interleaved", "breadth_first")
+"""Schedules whose devices have as many chunks of layers as one likes."""
+FOLDED = ("zb_v", "dualpipe_v")
+"""Schedules of two chunks in a V: a device has both ends of the model."""
 
 
-def idle_slots(schedule: str, stages: Any, virtual_stages: Any = 1) -> Any:
-    """phi: the wait of a stage, in micro-batch times.
+class Shares(NamedTuple):
+    """Of a micro-batch's time on a device: forward, gradient of inputs (with what is recomputed), gradient of weights."""
 
-    For pipelines that can be filled: zero-bubble from m >= p micro-batches on (with fewer a stage waits (2p - 1 - m) / 3),
-    DualPipe from m >= 2p.
+    forward: Any = 1 / 3
+    inputs: Any = 1 / 3
+    weights: Any = 1 / 3
+
+
+def makespan(
+    schedule: str,
+    p: Any,
+    m: Any,
+    t: Any,
+    shares: Shares = Shares(),  # noqa: B008 - three numbers
+    c: Any = 0.0,
+    first: Any = None,
+    last: Any = None,
+    v: Any = 1,
+    group: Any = None,
+) -> Any:
+    """T: from the first operation of any device to the last of any device.
+
+    ``first`` and ``last`` are the times of a micro-batch on these devices, where they differ from ``t``.
     """
+    ends = first is not None or last is not None
+    first, last = t if first is None else first, t if last is None else last
+    alone, spared = m * (first + last - t), 0.0 * t
+    if ends:
+        # Each micro-batch waits for an end that is longer; one that is shorter is crossed once, in filling and draining.
+        spared = minimum(first - t, 0.0 * t) + minimum(last - t, 0.0 * t)
+        first, last = maximum(first, t), maximum(last, t)
+    c = where(p > 1, 1.0, 0.0) * c
+    if schedule == "gpipe":
+        found = first + last + (p - 2) * t + (m - 1) * maximum(first, last) + 2 * (p - 1) * c
+    elif schedule in CHUNKED:
+        found = _chunked(schedule, p, m, t, shares, c, first, last, v, group)
+    elif schedule == "1f1b":
+        found = _one_forward_one_backward(p, m, t, shares, c, first, last)
+    elif schedule == "zero_bubble":
+        found = _zero_bubble(p, m, t, shares, c, first, last)
+    else:
+        form = {"zb_h2": _zb_h2, "zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
+        found = _between(schedule, p, m, t, form(p, m, *(share * t for share in shares), c), first, last)
+    return where(p > 1, found + spared, alone)
+
+
+def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
+    """Most micro-batches whose activations a device holds at once, in those of all its layers.
+
+    It follows from the order alone, whatever the times.
+    """
+    if schedule in ("gpipe", "breadth_first"):
+        return 1.0 * m
     if schedule == "interleaved":
-        return (stages - 1) / virtual_stages
-    if schedule == "zero_bubble":
-        return (stages - 1) / 3
-    if schedule == "dualpipe":
-        return (stages - 2) / 3
-    return stages - 1
+        begun = (v - 1) * _groups(p, m, group)[0] + 2.0 * p - 1
+        return where(v > 1, minimum(begun, 1.0 * m * v) / v, minimum(1.0 * p, 1.0 * m))
+    ahead = {"zb_h2": 2.0 * p - 1, "dualpipe": p + 1.0, "dualpipe_v": p + 0.5}.get(schedule, 1.0 * p)
+    return minimum(where(p > 1, ahead, 1.0), 1.0 * m)
 
 
-@kernel("idle [0.1, 1e3], micro_batches whole [1, 1e4] -> fraction")
-def bubble_fraction(idle: Any, micro_batches: Any) -> Any:
-    """Share of the whole step that a stage waits."""
-    return idle / (micro_batches + idle)
+def _top(*times: Any) -> Any:
+    found = times[0]
+    for time in times[1:]:
+        found = maximum(found, time)
+    return found
+
+
+def _one_forward_one_backward(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any) -> Any:
+    turns, back = ceil((m - 1) / p), floor((m - 1) / p)
+    once = first + last + (p - 2) * t + 2 * (p - 1) * c
+    early = maximum(m - p, 0.0) + (minimum(1.0 * m, 1.0 * p) - 1) * (shares.inputs + shares.weights)
+    return _top(
+        once + (m - 1) * last,  # the last device never waits
+        once + (m - 1 - turns - back) * t + turns * last + back * first + 2 * (m - 1 - turns) * c,  # there and back
+        m * first,  # the first device never waits
+        where(m > p, 2 * once + (m - p - 1) * first, 0.0 * t),  # there and back at both ends
+        once + early * first,
+    )
+
+
+def _groups(p: Any, m: Any, group: Any) -> tuple[Any, Any]:
+    """Micro-batches of the first and the last group."""
+    if group is None:
+        count = maximum(1.0, floor(m / p))
+        return ceil(m / count), floor(m / count)
+    return minimum(1.0 * group, 1.0 * m), m - group * floor((m - 1) / group)
+
+
+def _chunked(
+    schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any, v: Any, group: Any
+) -> Any:
+    ahead, behind = (m, m) if schedule == "breadth_first" else _groups(p, m, group)
+    forward, backward = shares.forward, shares.inputs + shares.weights
+    found = m * t + (p - 1) * (t / v + 2 * c)
+    for share, size in ((forward, ahead), (backward, behind)):
+        chunk = share / v * t
+        around = p * (chunk + c)
+        found = found + (v - 1) * maximum(around - size * chunk, 0.0 * t)
+        # What the ends take longer: at each wrap, or all the time.
+        more, most = share * (first - t), share * (last - t)
+        ends = _top(
+            more + m * most, size * (chunk + more) - maximum(size * chunk, around) + m * most, size * more + most
+        )
+        found = found + where(v > 1, ends, m * maximum(more, most) + minimum(more, most))
+    found = maximum(found, m * maximum(first, last))
+    if schedule == "breadth_first":
+        return found
+    # With one chunk this order would run further ahead; 1F1B is what is meant.
+    return where(v > 1, found, _one_forward_one_backward(p, m, t, shares, c, first, last))
+
+
+def _zero_bubble(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any) -> Any:
+    """ZB-H1."""
+    f, b, w = (share * t for share in shares)
+    ahead, behind, settled = shares
+    turns, filled, late = ceil((m - 1) / p), minimum(1.0 * m, 1.0 * p), maximum(m - p, 0.0)
+    paced = where(
+        m > p,
+        maximum(2 * (p - 1) * c + (m - p) * w, 2 * (m - 1 - turns) * c + turns * w),
+        2 * maximum(m - 2.0, 0.0) * c,
+    )
+    there = (p - 1) * (f + c) + m * (f + b) + paced
+    even = _top(
+        there + (p - 1) * (b + c) + w,
+        there + (p - filled) * (b + c) + filled * w,
+        maximum(1.0 * m, 1.0 * p) * f + (m + p - 1) * b + m * w + 2 * (p - 1) * c,
+    )
+    more, most = first - t, last - t
+    end = (p - 1) * (f + c) + ahead * more + (m * (ahead + behind) + late * settled) * last
+    return _top(
+        even + (ahead + behind) * (more + most) + settled * more,
+        end + (p - 1) * (b + c) + behind * more + settled * first,
+        end + (p - filled) * (b + c) + filled * w,
+        end + filled * settled * last,
+        (p - 1) * (f + b) + f + ahead * (more + most) + behind * most + 2 * (p - 1) * c
+        + (m * (behind + settled) + late * ahead) * first,
+        m * first,
+        where(
+            m > p,
+            2 * (ahead + behind) * (p * t + more + most) + 4 * (p - 1) * c + (m - p - 1 + 2 * settled) * first,
+            0.0 * t,
+        ),
+    )  # fmt: skip
+
+
+def _zb_h2(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
+    begin, late = (p - 1) * (f + c), maximum(m - 2 * p + 1.0, 0.0)
+
+    def stay(s: Any) -> Any:
+        k = minimum(m - 1.0, 2.0 * s)
+        return begin + (k + 1) * (f + b) + (p - 1 - s) * (b + c) + (m - 1 - k) * b + m * w + late * f
+
+    def drain(s: Any) -> Any:
+        return begin + m * (f + b) + late * w + (p - 1 - s) * (b + c) + (minimum(2.0 * s, m - 1.0) + 1) * w
+
+    lower, upper = (minimum(p - 1.0, rounded((m - 1) / 2)) for rounded in (floor, ceil))
+    alone = minimum(1.0 * m, 2.0 * p - 1) * f + m * (b + w) + late * f
+    return _top(stay(0.0 * p), stay(lower), stay(upper), drain(0.0 * p), drain(lower), alone)
+
+
+def _zb_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
+    whole = m * (f + b + w)
+    f, b, w, r = f / 2, b / 2, w / 2, p - 1
+    many = _top(
+        r * b + (5 * p - 7) * c,
+        (p - 2) * f + b + (5 * p - 7) * c,
+        r * f - w + 5 * r * c,
+        b + (p - 2) * w + 3 * r * c,
+        f + (p - 2) * w + (3 * p - 5) * c,
+        (2 * p - 3) * f - (p - 2) * b + (3 * p - 5) * c,
+        2 * r * f - r * b - w + 3 * r * c,
+        2 * r * (b - w) + (6 * p - 8) * c,
+        (2 * p - 3) * f + b - 2 * r * w + (4 * p - 6) * c,
+        (p - 2) * f + p * b - 2 * r * w + (6 * p - 8) * c,
+        2 * r * b - (2 * r + 1) * w + 6 * r * c,
+        r * (f + b) - (2 * r + 1) * w + 6 * r * c,
+    )
+    few = maximum(2 * (p - m) * f + 2 * r * b, (2 * p - 1 - m) * (f + b)) + 4 * r * c
+    some = _top(2 * r * b - 2 * (m - p) * w, (2 * p - 1 - m) * (f + b), r * f, r * b) + 4 * r * c
+    return whole + where(m <= p, few, where(m < 2 * p - 1, some, many))
+
+
+def _dual(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any, few: Any, hop: Any, near: float) -> Any:
+    """The wait of p devices from an entry to the turn, with m micro-batches in each direction."""
+    q = p - 1
+    slow = minimum(maximum(2.0 * p - m, 0.0), 1.0 * q)
+    late = maximum(2 * q * f, (q - 1) * f + q * b + near * q * c) + slow * (b + w)
+    late = late + (q - slow) * maximum(b - w + c, 0.0 * b) + hop * c
+    early = _top(
+        2 * (p - m) * f + 2 * q * b + q * w, (2 * p - 1 - m) * (f + b) + q * w, 2 * q * f + (p - m) * (2 * b + w)
+    )
+    return where(m > p, late, early + few * c)
+
+
+def _dualpipe(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
+    half = ceil(m / 2)
+    few, hop = 2 * (p - 1) + maximum(2 * half - 3, 0.0), 2 * half - ceil((2 * half - 2) / p) + p - 2
+    return 2 * half * (f + b + w) + _dual(p / 2, half, f, b, w, c, few, hop, 1.0)
+
+
+def _dualpipe_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
+    few, hop = 4 * (p - 1) + 2 * maximum(m - 2.0, 0.0), 2 * (m - ceil((m - 1) / p)) + p - 3
+    return m * (f + b + w) + _dual(p, m, f / 2, b / 2, w / 2, c, few, hop, 2.0)
+
+
+def _between(schedule: str, p: Any, m: Any, t: Any, even: Any, first: Any, last: Any) -> Any:
+    """The middle of what uneven ends cost at least and at most; exact where they are even."""
+    more, most = first - t, last - t
+    if schedule == "zb_h2":
+        extra, busiest = m * maximum(more, most) + minimum(more, most), m * (t + maximum(more, most))
+    elif schedule in FOLDED:
+        extra, busiest = m * (more + most), m * (t + more + most)
+    else:
+        extra, busiest = ceil(m / 2) * (more + most), m * (t + 0.5 * (more + most))
+    return 0.5 * (maximum(even, busiest) + even + extra)

@@ -30,8 +30,8 @@ class Stack:
     ``attention`` is the kernel: unfused, fa1, fa2 or cudnn. ``elementwise`` is the fusion level: eager, megatron (fused
     dropout, bias and softmax) or fused. ``recompute`` is the default: none, selective (attention core), half (every other
     product), modules (norms and activations), full, or fit (none if it fits, else modules). ``kappa`` is the share of
-    hidden communication that slows computing anyway. ``host`` scales the launches of a mixture-of-experts layer,
-    ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
+    hidden communication that slows computing anyway, ``send_exposed`` the share of a message between stages that delays the
+    next one. ``host`` scales the launches of a mixture-of-experts layer, ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
     a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
     ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one,
     ``light_backward`` what they take backward, for each second forward. ``memory`` names what it holds.
@@ -55,6 +55,7 @@ class Stack:
     source: str
     recompute_in_pipeline: str = ""
     exchange_exposed: float = 0.55
+    send_exposed: float = 1.0
     host: float = 1.0
     expert_fusion: float = 1.0
     device_share: float = 1.0

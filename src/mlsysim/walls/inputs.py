@@ -27,6 +27,7 @@ from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
+from mlsysim.vocabulary import VALUES
 from mlsysim.zoo.constants import Constant, constant
 
 REQUIRED: Any = object()
@@ -335,6 +336,7 @@ def _flag(resolver: str, name: str, spec: Input, value: Any) -> bool:
 def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
     if isinstance(value, str):
         folded = value.lower().replace("-", "_").replace(" ", "_")
+        folded = VALUES.get(folded, folded)
         for choice in spec.choices:
             if folded == choice.lower().replace("-", "_"):
                 return choice

@@ -29,7 +29,7 @@ from mlsysim.cases.joules import at_utilisation
 from mlsysim.cases.layout import Layout, plan_layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.recompute import SELECTIVE
-from mlsysim.cases.schedule import idle_time, schedule_of
+from mlsysim.cases.schedule import schedule_of
 from mlsysim.cases.train import Step, first_order_amounts
 from mlsysim.cases.train_layers import PARTS
 from mlsysim.cases.trainer import Trainer
@@ -37,7 +37,7 @@ from mlsysim.cases.training_memory import fitting_change, on_device, on_host, tr
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
-from mlsysim.physics.pipeline import SCHEDULES, bubble_fraction
+from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.timing.runtimes import training_runtimes
 from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.units.fields import Words
@@ -143,6 +143,8 @@ class DistributedModel(Resolver[DistributedResult]):
         cp_size = 1 | whole [1, 4096] | context-parallel degree
         v_stages = 1 | whole [1, 128] | virtual stages per device
         microbatch_count? | whole [1, 1e7] | micro-batches of each replica
+        microbatch_group_size? | whole [1, 1e7] | micro-batches that an interleaved schedule takes through one chunk before the \
+            next | | as equal as possible, one for each stage at least
         schedule? | one of {", ".join(SCHEDULES)} | pipeline schedule | | 1f1b, interleaved with v_stages
         topology_override? | object | topology to assume instead of the fabric's
         zero_stage = 0 | whole [0, 3] | ZeRO stage
@@ -230,6 +232,7 @@ class DistributedModel(Resolver[DistributedResult]):
             virtual_stages=x.v_stages,
             micro_batches=x.microbatch_count,
             schedule=schedule_given(x),
+            group=x.microbatch_group_size,
             assumed=assumed,
         )
         trainer = trainer_of(x, assumed).congested(x.congestion_factor)
@@ -277,9 +280,7 @@ class DistributedModel(Resolver[DistributedResult]):
             communication_latency=step.data + step.tensor + step.expert + step.context + step.pipeline,
             pipeline_bubble_latency=step.bubble,
             offload_latency=step.offload,
-            bubble_fraction=float(step.bubble / step.seconds)
-            if trainer.software
-            else float(bubble_fraction(idle_time(layout), layout.micro_batches * job.accumulation)),
+            bubble_fraction=float(step.bubble / (step.seconds if trainer.software else step.busy + step.bubble)),
             scaling_efficiency=step.ideal / step.seconds,
             effective_throughput=layout.dp * layout.local_batch * job.accumulation / step.seconds,
             tokens_per_second=micro.tokens * shares / step.seconds,
@@ -350,7 +351,7 @@ def _shown(
         "peak": trainer.device.peak,
         "tp": layout.tp,
         "dp": layout.dp * layout.cp,
-        "idle": idle_time(layout),
+        "idle": m * step.bubble / step.busy,
         "inside": step.seconds - step.compute - step.exposed_data - step.bubble - step.offload,
         "ideal": step.ideal,
         "step": step.seconds,

@@ -184,7 +184,7 @@ def _of_stack(x: Any, software: Stack, assumed: Assumptions) -> tuple[Any, bool,
         "overlap_tp": 1 - software.tensor_exposed,
         "overlap_ep": 1 - software.exchange_exposed,
         "overlap_cp": hides,
-        "overlap_pp": 1.0,
+        "overlap_pp": 1 - software.send_exposed,
         "deduplicated_exchange": True,
     }
     chosen = {name: getattr(x, name) if name in assumed.given else value for name, value in own.items()}
