@@ -64,7 +64,12 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 VALUES = {
     **{"zb_h1": "zero_bubble", "zbh1": "zero_bubble", "zb": "zero_bubble", "zb_2p": "zb_h2", "zbv": "zb_v"},
-    **{"bfs": "breadth_first", "looped_bfs": "breadth_first", "dualpipev": "dualpipe_v", "interleaved_1f1b": "interleaved"},
+    **{
+        "bfs": "breadth_first",
+        "looped_bfs": "breadth_first",
+        "dualpipev": "dualpipe_v",
+        "interleaved_1f1b": "interleaved",
+    },
 }
 """Other names of values that are words."""
 

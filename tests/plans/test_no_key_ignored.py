@@ -87,6 +87,11 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("parallelism.virtual_stages", DENSE, 4),
     ("parallelism.schedule", DENSE, "zero_bubble"),
     ("parallelism.micro_batch", DENSE, 4),
+    (
+        "parallelism.micro_batch_group",
+        DENSE | {"parallelism": {"tp": 4, "pp": 2, "micro_batches": 8, "virtual_stages": 2}},
+        4,
+    ),
     ("parallelism.micro_batches", DENSE | {"parallelism": {"tp": 4, "pp": 2, "micro_batches": 4}}, 8),
     ("parallelism.zero", DENSE, 3),
     ("parallelism.recompute", DENSE, "full"),

@@ -36,6 +36,7 @@ AXES: dict[str, list[Any]] = {
     "cp": [1, 2, 4],
     "schedule": ["1f1b", "interleaved", "zero_bubble", "dualpipe"],
     "micro_batches": [1, 2, 4],
+    "micro_batch_group": [4, 8, 16],
     "batch_size": [32, 64, 128],
     "seq_len": [512, 4096],
     "zero_stage": [0, 1, 2, 3],
@@ -62,6 +63,7 @@ AXES: dict[str, list[Any]] = {
 }
 WITH: dict[str, dict[str, Any]] = {
     "schedule": {"pp": 4, "micro_batches": 16},
+    "micro_batch_group": {"pp": 4, "micro_batches": 16, "virtual_stages": 2, "overlap_pp": 0.0},
     "overlap_efficiency": {"overlap_comm": True},
     "overlap_tp": {"tp": 8},
     "overlap_ep": {"ep": 8},

@@ -189,7 +189,13 @@ def rules(
                 f"use {_near(int(local), micro_batches)}."
             ),
         )
-        if group is not None:
+    if group is not None:
+        yield Rule(
+            micro_batches is not None,
+            "microbatch_count",
+            lambda: "A size of groups needs the number of micro-batches that they are made of.",
+        )
+        if micro_batches is not None:
             rest = micro_batches % group
             yield Rule(
                 (group >= micro_batches) | (group >= pp) & ((rest == 0) | (rest >= pp)),
@@ -218,7 +224,9 @@ def plan_layout(
     assumed: Assumptions,
 ) -> Layout:
     """A layout in which everything divides; one sentence with the nearest degrees where it does not."""
-    for rule in rules(model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule, group):
+    for rule in rules(
+        model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule, group
+    ):
         if not rule.holds:
             raise InputError(rule.words(), field=rule.field)
     dp = accelerators // (tp * pp * cp)

@@ -35,7 +35,8 @@ def stage_layers(layers: Any, layout: Layout) -> tuple[Any, Any, Any]:
 
     Every chunk has as many; where they do not divide, the last stage has fewer, and the first where that is not enough.
     """
-    most = ceil(layers / (layout.pp * layout.virtual_stages)) * layout.virtual_stages
+    chunks = where(layout.pp > 1, layout.virtual_stages, 1)
+    most = ceil(layers / (layout.pp * chunks)) * chunks
     spare = most * layout.pp - layers
     return maximum(most - maximum(spare - most, 0.0), 0.0), most, maximum(most - spare, 0.0)
 
@@ -79,7 +80,7 @@ def pipelined(
         name, v = layout.schedule or "interleaved", layout.virtual_stages
         return makespan(name, layout.pp, m, stage, shares, c, first, last, v, layout.group)
 
-    alone = whole(0.0, stage, first, last)
+    alone = whole(None, stage, first, last)
     delay = (1 - job.overlap.pipeline) * send
     late = whole(delay, *(a.plain(time) for time in (stage, first, last))) - a.plain(alone)
     own = 2 * m * layout.virtual_stages * where(layout.pp > 1, 1.0, 0.0)

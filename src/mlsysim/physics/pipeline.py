@@ -59,7 +59,7 @@ def makespan(
     m: Any,
     t: Any,
     shares: Shares = Shares(),  # noqa: B008 - three numbers
-    c: Any = 0.0,
+    c: Any = None,
     first: Any = None,
     last: Any = None,
     v: Any = 1,
@@ -76,7 +76,7 @@ def makespan(
         # Each micro-batch waits for an end that is longer; one that is shorter is crossed once, in filling and draining.
         spared = minimum(first - t, 0.0 * t) + minimum(last - t, 0.0 * t)
         first, last = maximum(first, t), maximum(last, t)
-    c = where(p > 1, 1.0, 0.0) * c
+    c = 0.0 * t if c is None else where(p > 1, 1.0, 0.0) * c
     if schedule == "gpipe":
         found = first + last + (p - 2) * t + (m - 1) * maximum(first, last) + 2 * (p - 1) * c
     elif schedule in CHUNKED:
@@ -87,7 +87,8 @@ def makespan(
         found = _zero_bubble(p, m, t, shares, c, first, last)
     else:
         form = {"zb_h2": _zb_h2, "zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
-        found = _between(schedule, p, m, t, form(p, m, *(share * t for share in shares), c), first, last)
+        f, b, w = (share * t for share in shares)
+        found = _between(schedule, m, t, form(p, m, f, b, w, c), first, last)
     return where(p > 1, found + spared, alone)
 
 
@@ -250,7 +251,7 @@ def _dualpipe_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
     return m * (f + b + w) + _dual(p, m, f / 2, b / 2, w / 2, c, few, hop, 2.0)
 
 
-def _between(schedule: str, p: Any, m: Any, t: Any, even: Any, first: Any, last: Any) -> Any:
+def _between(schedule: str, m: Any, t: Any, even: Any, first: Any, last: Any) -> Any:
     """The middle of what uneven ends cost at least and at most; exact where they are even."""
     more, most = first - t, last - t
     if schedule == "zb_h2":

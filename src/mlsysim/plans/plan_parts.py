@@ -188,7 +188,9 @@ class ParallelismPart(Part):
     schedule: str | None = _text(40, "pipeline schedule, such as 1f1b")
     micro_batch: int | None = _within(1, _MOST, "sequences of a micro-batch")
     micro_batches: int | None = _within(1, _MOST, "micro-batches of a step and replica, instead of their size")
-    micro_batch_group: int | None = _within(1, _MOST, "micro-batches that interleaving takes through a chunk before the next")
+    micro_batch_group: int | None = _within(
+        1, _MOST, "micro-batches that interleaving takes through a chunk before the next"
+    )
     zero: int | None = _within(0, 3, "ZeRO stage")
     recompute: Literal["none", "selective", "full"] | None = _open(
         "activations that are computed again instead of kept"

@@ -25,8 +25,8 @@ ALL_TASKS = ("training", "serving", "inference")
 _OF_TRAINING = {
     "workload": "tokens optimizer lora_rank predicted_tokens target_share",
     "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
-    "parallelism": "dp cp virtual_stages micro_batch micro_batches zero recompute offload recomputed fp8_attention "
-    "deduplicated_exchange overlap_tp overlap_ep",
+    "parallelism": "dp cp virtual_stages micro_batch micro_batches micro_batch_group zero recompute offload recomputed "
+    "fp8_attention deduplicated_exchange overlap_tp overlap_ep",
     "ops": "deadline checkpoint_time mtbf",
 }
 _TASKS: dict[str, tuple[str, ...]] = {

@@ -31,7 +31,8 @@ _BESIDE = (
 )
 """Fields of a plan's parallelism that a search leaves as they are."""
 _PASSED = (
-    *("tp", "pp", "ep", "cp", "virtual_stages", "schedule", "micro_batches", "zero", "recompute", "offload"),
+    *("tp", "pp", "ep", "cp", "virtual_stages", "schedule", "micro_batches", "micro_batch_group", "zero"),
+    *("recompute", "offload"),
     *_BESIDE,
 )
 """Fields of a plan's parallelism that DistributedModel takes, under its own names."""
@@ -128,6 +129,11 @@ def _best_layout(
 ) -> ParallelismPart:
     """The best layout that fits, with what the plan has fixed kept."""
     split = plan.parallelism
+    if split.micro_batch_group is not None:
+        raise InputError(
+            "a size of groups belongs to a layout that is given; give tp, pp and micro_batches too.",
+            field="micro_batch_group",
+        )
     given = {name: value for name in _BESIDE if (value := getattr(split, name)) is not None}
     options |= {python_name(f"parallelism.{name}"): value for name, value in given.items()}
     limits: dict[str, Any] = {"max_cp": split.cp or (16 if options["seq_len"] >= 32768 else 1)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
-from mlsysim.physics.pipeline import SCHEDULES
+from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 
 __all__ = ["RECOMPUTE", "Split", "offload_fractions", "recompute_modes", "splits"]
 
@@ -33,8 +33,8 @@ class Split:
     zeros: tuple[int, ...]
 
     def counts(self, schedule: str) -> tuple[int, ...]:
-        """Micro-batches that a schedule can run: zero-bubble fills every stage, DualPipe fills them from both ends."""
-        least = {"zero_bubble": self.pp, "dualpipe": 2 * self.pp}.get(schedule, 1)
+        """Micro-batches that a schedule can run: DualPipe fills the stages from both ends."""
+        least = 2 * self.pp if schedule.startswith("dualpipe") else 1
         return tuple(m for m in self.micro_batches if m >= least)
 
 
@@ -135,11 +135,11 @@ def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:
     for schedule in wanted:
         if schedule == "dualpipe" and pp % 2:
             continue
-        if schedule != "interleaved":
+        if schedule not in CHUNKED:
             yield schedule, 1
             continue
         # One virtual stage is the schedule without interleaving, which stands beside it unless it was not asked for.
-        alone = x.schedule == "interleaved"
+        alone = x.schedule in CHUNKED
         for v in _VIRTUAL:
             if (v > 1 or alone) and v <= x.max_v_stages and pp * (v - 1) < layers:
                 yield schedule, v

@@ -193,7 +193,9 @@ class TrainingPoints:
             valid &= dp == x.dp
         if x.micro_batch is not None:
             valid &= divides(x.micro_batch, local)
-        for rule in rules(self.model, x.accelerators, x.batch_size, seq_len, *degrees, parts, self.schedule):
+        for rule in rules(
+            self.model, x.accelerators, x.batch_size, seq_len, *degrees, parts, self.schedule, x.microbatch_group_size
+        ):
             valid &= rule.holds
         return dp, local, _chosen(local, x.pp_size, valid) if parts is None else parts, valid
 
@@ -215,7 +217,18 @@ class TrainingPoints:
     ) -> dict[str, Any]:
         """Outputs of layouts that divide."""
         trainer = self._trainer(x)
-        layout = Layout(dp, x.tp_size, x.pp_size, x.ep_size, x.cp_size, parts, local, x.v_stages, self.schedule)
+        layout = Layout(
+            dp,
+            x.tp_size,
+            x.pp_size,
+            x.ep_size,
+            x.cp_size,
+            parts,
+            local,
+            x.v_stages,
+            self.schedule,
+            x.microbatch_group_size,
+        )
         job = job_of(x, trainer, Assumptions(self.given | numbers.keys()))
         held = training_held(job, layout)
         memory = on_device(held)

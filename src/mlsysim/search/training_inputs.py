@@ -64,7 +64,16 @@ COST_NUMBERS = (
 """Inputs that may be arrays, in the plain unit of their resolver."""
 
 NUMBERS = {
-    *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "zero_stage"),
+    *(
+        "tp_size",
+        "pp_size",
+        "ep_size",
+        "cp_size",
+        "v_stages",
+        "microbatch_count",
+        "microbatch_group_size",
+        "zero_stage",
+    ),
     *("batch_size", "seq_len", "nodes", "accelerators", "dp", "micro_batch", "efficiency"),
     *("gradient_accumulation_steps", "optimizer_offload"),
     *("overlap_efficiency", "overlap_tp", "overlap_ep", "overlap_cp", "overlap_pp"),
