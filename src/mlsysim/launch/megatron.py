@@ -23,7 +23,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 
 NAME = "megatron"
-FIELDS = TRAINING
+FIELDS = (*TRAINING, "parallelism.micro_batch_group")
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 _SHARDING = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 _OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
@@ -179,6 +179,7 @@ def arguments(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = No
         "--sequence-parallel": (tp > 1 and bool(split.sequence_parallel), "parallelism.sequence_parallel"),
         "--pipeline-model-parallel-size": (split.pp or 1, "parallelism.pp"),
         "--num-virtual-stages-per-pipeline-rank": (virtual if virtual > 1 else None, "parallelism.virtual_stages"),
+        "--microbatch-group-size-per-virtual-pipeline-stage": (_group(plan), "groups of micro-batches that are no shorter than the stages"),
         "--context-parallel-size": (cp if cp > 1 else None, "parallelism.cp"),
         "--expert-model-parallel-size": (split.ep or 1 if hasattr(model, "experts") else None, "parallelism.ep"),
         "--micro-batch-size": (split.micro_batch or 1, "parallelism.micro_batch"),
@@ -206,6 +207,31 @@ def arguments(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = No
     return [*out, *kept_flags(details, out)]
 
 
+def _group(plan: Plan) -> int | None:
+    """Micro-batches that go through a chunk before the next, where it is not one a stage.
+
+    A group that is shorter than the stages waits for itself: with the flag left out, so would the last one of a number that the
+    stages do not divide.
+    """
+    split, work = plan.parallelism, plan.workload
+    pp, virtual = split.pp or 1, split.virtual_stages or 1
+    if pp == 1:
+        return None
+    if split.schedule not in (None, "1f1b", "interleaved"):
+        raise InputError(f"Megatron-LM runs 1F1B and interleaved 1F1B, not {split.schedule}.", field="schedule")
+    if virtual == 1:
+        return None
+    count = (work.batch_size or 1) // (split.dp or 1) // (split.micro_batch or 1)
+    if count < pp:
+        raise InputError(
+            f"Megatron-LM interleaves groups of at least one micro-batch a stage, and {count} on {pp} stages would wait for themselves; "
+            f"use {pp} micro-batches or more, or no virtual stages.",
+            field="micro_batch",
+        )
+    group = split.micro_batch_group or (pp if count % pp == 0 else -(-count // (count // pp)))
+    return None if group == pp else group
+
+
 def lines(
     plan: Plan, answer: Answer, details: Mapping[str, Any] | None, others: Mapping[str, str], before: str = ""
 ) -> tuple[list[str], list[str]]:
@@ -231,9 +257,9 @@ def gaps_of(plan: Plan) -> list[str]:
     split = plan.parallelism
     stages = (split.pp or 1) * (split.virtual_stages or 1)
     layers = getattr(workload_of(plan.workload), "layers", None) or stages
-    out = not_expressed(plan, FIELDS, {"workload.lora_rank": "pretrain_gpt.py trains all weights"})
-    if (split.pp or 1) > 1 and split.schedule not in (None, "1f1b", "interleaved"):
-        out.append(f"parallelism.schedule = {split.schedule} (Megatron-LM runs 1F1B and interleaved 1F1B)")
+    out = not_expressed(
+        plan, (*FIELDS, "parallelism.micro_batch_group"), {"workload.lora_rank": "pretrain_gpt.py trains all weights"}
+    )
     if layers % stages:
         out.append(
             f"{layers} layers over {stages} stages, which do not divide them (say how with --pipeline-model-parallel-layout)"

@@ -18,13 +18,17 @@ from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
 from mlsysim.launch.settings import Setting, comment, kept, settings, write_toml
 from mlsysim.launch.shell import bounded, read_notes
+from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, workload_of
 
 NAME = "torchtitan"
 FIELDS = TRAINING
-_SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero_bubble": "ZBVZeroBubble", "dualpipe": "DualPipeV"}
+_SCHEDULES = {
+    **{"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B", "breadth_first": "LoopedBFS"},
+    **{"zb_v": "ZBVZeroBubble", "dualpipe_v": "DualPipeV"},
+}
 _PRECISIONS = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32"}
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
 _FLOAT8 = "quantize.linear.float8"
@@ -122,7 +126,7 @@ def _pipeline(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> 
         warnings.append(f"The schedule {given[:40]!r} was read as 1F1B, the nearest that is planned.")
     split["schedule"] = known.get(given.lower(), "1f1b")
     per_stage = parsed.whole("parallelism.pipeline_parallel_layers_per_stage")
-    if split["schedule"] == "interleaved":
+    if split["schedule"] in CHUNKED:
         model = document.get("workload", {}).get("model")
         layers = getattr(find_model(model), "layers", None) if model else None
         stages = 2 if per_stage is None or layers is None else max(1, round(layers / per_stage / split["pp"]))
@@ -180,6 +184,14 @@ def _settings(plan: Plan, answer: Answer) -> list[Setting]:
     step, virtual = batch * (work.seq_len or 0), split.virtual_stages or 1
     steps = max(1, round(work.tokens / step)) if work.tokens is not None and step else None
     schedule = (split.schedule or ("interleaved" if virtual > 1 else "1f1b")) if pp > 1 else ""
+    if schedule and schedule not in _SCHEDULES:
+        raise InputError(f"torchtitan runs {', '.join(_SCHEDULES)}, not {schedule}.", field="schedule")
+    if schedule == "interleaved" and batch // dp // micro % pp:
+        raise InputError(
+            f"torchtitan takes interleaved micro-batches through a chunk in equal groups: {batch // dp // micro} over {pp} stages "
+            f"do not divide; use a multiple of {pp}, or no virtual stages.",
+            field="micro_batch",
+        )
     layers = getattr(workload_of(work), "layers", None) or 1
     why = reasons(plan, answer)
     rows: dict[str, tuple[Any, str]] = {
@@ -202,7 +214,7 @@ def _settings(plan: Plan, answer: Answer) -> list[Setting]:
         "parallelism.pipeline_parallel_schedule": (_SCHEDULES.get(schedule), "parallelism.schedule"),
         "parallelism.pipeline_parallel_microbatch_size": (micro if pp > 1 else None, "parallelism.micro_batch"),
         "parallelism.pipeline_parallel_layers_per_stage": (
-            max(1, round(layers / pp / virtual)) if schedule == "interleaved" else None,
+            max(1, round(layers / pp / virtual)) if schedule in CHUNKED else None,
             "parallelism.virtual_stages",
         ),
         "parallelism.context_parallel_degree": (cp, "parallelism.cp" if cp > 1 else ""),
@@ -228,9 +240,5 @@ def _gaps(plan: Plan) -> list[str]:
     if pp > 1 and layers % stages:
         out.append(
             f"{layers} layers over {stages} stages, which do not divide them (torchtitan's stages may be other ones)"
-        )
-    if pp > 1 and split.schedule in ("zero_bubble", "dualpipe"):
-        out.append(
-            f"parallelism.schedule = {split.schedule} as it is planned ({_SCHEDULES[split.schedule]} is the nearest)"
         )
     return out

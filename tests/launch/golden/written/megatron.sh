@@ -1,7 +1,7 @@
 #!/bin/bash
 # Megatron-LM arguments: training Llama-3.1-70B on 512 x NVIDIA H100 SXM5 80GB.
-# Fits: 25.04 GB of 85.90 GB on each of 512 accelerators with TP8 PP4 DP16; a step takes 4.49 s at 40.6% MFU.
-# Wall 1 (Compute) binds: 82.1% of the step.
+# Fits: 25.04 GB of 85.90 GB on each of 512 accelerators with TP8 PP4 DP16; a step takes 4.48 s at 40.6% MFU.
+# Wall 1 (Compute) binds: 82.3% of the step.
 # How sure: First order: what binds, ratios and bounds; not calibrated on measurements.
 # Run it on every node with MASTER_ADDR and NODE_RANK set; add data, learning rate and checkpoints.
 # fleet: 512xH100

@@ -1,0 +1,43 @@
+"""What Megatron-LM's pipelines run, and what is therefore not written."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.launch import megatron
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
+
+
+def plan_of(batch: int, **split: object) -> Plan:
+    return Plan.model_validate(
+        {
+            "task": "training",
+            "workload": {"model": "Llama3_70B", "batch_size": batch, "seq_len": 4096},
+            "hardware": {"on": "256xH100"},
+            "parallelism": {"tp": 8, "pp": 4, "virtual_stages": 2, "micro_batch": 1, **split},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "changed", "words"),
+    [
+        (8 * 2, {}, "2 on 4 stages would wait for themselves; use 4 micro-batches or more"),
+        (8 * 8, {"virtual_stages": 1, "schedule": "zero_bubble"}, "runs 1F1B and interleaved 1F1B, not zero_bubble"),
+    ],
+)
+def test_what_megatron_does_not_run_is_not_written(batch: int, changed: dict[str, object], words: str) -> None:
+    plan = plan_of(batch, **changed)
+    with pytest.raises(InputError, match=words):
+        megatron.write(plan, evaluate_plainly(plan))
+
+
+@pytest.mark.parametrize(("count", "group"), [(8, None), (6, 6), (10, 5), (9, 5)])
+def test_groups_that_run_are_written_and_read(count: int, group: int | None) -> None:
+    """Ten micro-batches on four stages are two groups of five; the flag's default would leave a last one of two."""
+    plan = plan_of(8 * count)
+    text = megatron.write(plan, evaluate_plainly(plan))
+    assert ("--microbatch-group-size-per-virtual-pipeline-stage" in text) is (group is not None)
+    assert megatron.read(text, on="256xH100").document["parallelism"].get("micro_batch_group") == group
