@@ -89,6 +89,11 @@ def test_regime_map(check, x, y, names, data):
     check(plot.regime_map(x, y, cells, x_title="Batch", y_title="Length"))
 
 
+def test_a_long_name_under_the_first_column_stays_on_the_page(check):
+    columns = ["Llama-3.1-405B, decode, batch 16", *["H100"] * 5]
+    check(plot.regime_map(columns, ["y"], [["Compute", *[None] * 5]], x_title="Batch", y_title="Length"))
+
+
 @EXAMPLES
 @given(
     points=several(st.tuples(NAMES, AMOUNTS.map("{} s".format), st.floats(-1e9, 1e9)), 40),

@@ -86,7 +86,7 @@ class _Grid(Figure):
             every += 1
         for c in range(0, len(self.columns), every):
             middle = left + (c + 0.5) * across
-            room = min(every * across - 6, 2 * (d.width - 4 - middle))
+            room = min(every * across - 6, 2 * (d.width - 4 - middle), 2 * (middle - 4))
             d.text(middle, bottom + 15, self.columns[c], SMALL, "muted", anchor="middle", room=room)
 
     def axes(self, ax: Any) -> None:
