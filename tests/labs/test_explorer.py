@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 from mlsysim.labs import bridge, catalogue, explorer
-from mlsysim.labs.charts import sensitivity_chart
+from mlsysim.labs.explorer import sensitivity_chart
 from mlsysim.models.registry import Models
 from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.changes import sensitivities

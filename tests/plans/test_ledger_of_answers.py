@@ -13,7 +13,7 @@ import pytest
 from equation_arithmetic import wrong_by
 
 from mlsysim.errors import InputError
-from mlsysim.labs.charts import charts_of
+from mlsysim.labs.explorer import charts_of
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import sensitivities, settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly

@@ -19,9 +19,9 @@ from mlsysim import (
     plot,
 )
 from mlsysim.errors import InputError
+from mlsysim.plot.charts.bars import step_parts
 from mlsysim.plot.charts.memory_bar import memory_parts
 from mlsysim.plot.charts.pareto import front
-from mlsysim.plot.charts.waterfall import step_parts
 
 
 @pytest.fixture(scope="module")

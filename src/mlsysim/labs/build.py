@@ -68,10 +68,9 @@ def contents(
     cache: Path | None = None, say: Callable[[str], None] = lambda text: None, key: str = ""
 ) -> dict[str, bytes]:
     """Every file of the site by its name below the folder."""
-    made = _pages()
-    made["plan_keys.js"] = keys_module()
-    made["labs.json"] = _json({"key": derived_key(key), "labs": list_labs()})
-    wheels = []
+    listed = _json({"key": derived_key(key), "labs": list_labs()})
+    made = {**_pages(), "plan_keys.js": keys_module(), "labs.json": listed}
+    wheels: dict[str, bytes] = {}
     locked = pins()
     for pin in locked:
         say(f"{pin.name} {pin.version}")
@@ -79,13 +78,15 @@ def contents(
         if pin.from_npm:
             made |= _runtime(content, pin)
         else:
-            wheels.append(f"wheels/{pin.filename}")
-            made[wheels[-1]] = content
+            wheels[f"wheels/{pin.filename}"] = content
     name, content = browser_wheel([f"{pin.name}=={pin.version}" for pin in locked if pin.name in ("pint", "pydantic")])
-    wheels.append(f"wheels/{name}")
-    made[wheels[-1]] = content
-    made["licences.txt"] = _licences(locked)
-    made[MANIFEST] = _manifest(made, wheels)
+    wheels[f"wheels/{name}"] = content
+    made |= {**wheels, "licences.txt": _licences(locked)}
+    told = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in sorted(made.items())
+    }
+    made[MANIFEST] = _json({"mlsysim": version("mlsysim"), "wheels": list(wheels), "files": told})
     return made
 
 
@@ -97,17 +98,16 @@ def _pages() -> dict[str, bytes]:
 def _runtime(tarball: bytes, pin: Pin) -> dict[str, bytes]:
     """The members of the npm package that a browser loads, and a lock file that offers no further package."""
     with tarfile.open(fileobj=io.BytesIO(tarball)) as package:
-        made = {name: _member(package, member) for member, name in pin.members.items()}
-        info = json.loads(_member(package, LOCK_MEMBER))["info"]
-    made["pyodide/pyodide-lock.json"] = _json({"info": info, "packages": {}})
-    return made
 
+        def read(name: str) -> bytes:
+            member = package.extractfile(name)
+            if member is None:
+                raise InputError(f"The pinned Pyodide package has no file {name!r}; check lock.toml.")
+            return member.read()
 
-def _member(package: tarfile.TarFile, name: str) -> bytes:
-    member = package.extractfile(name)
-    if member is None:
-        raise InputError(f"The pinned Pyodide package has no file {name!r}; check lock.toml.")
-    return member.read()
+        made = {name: read(member) for member, name in pin.members.items()}
+        info = json.loads(read(LOCK_MEMBER))["info"]
+    return {**made, "pyodide/pyodide-lock.json": _json({"info": info, "packages": {}})}
 
 
 def _licences(locked: list[Pin]) -> bytes:
@@ -120,25 +120,15 @@ def _licences(locked: list[Pin]) -> bytes:
     return (head + "".join(f"{name} {release}: {licence}, {url}\n" for name, release, licence, url in rows)).encode()
 
 
-def _manifest(made: dict[str, bytes], wheels: list[str]) -> bytes:
-    listed = {
-        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        for name, content in sorted(made.items())
-    }
-    return _json({"mlsysim": version("mlsysim"), "wheels": wheels, "files": listed})
-
-
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def _previous(folder: Path) -> set[str]:
     """The files of the site that is in the folder now; a folder with anything else in it is refused."""
-    if not folder.exists():
-        return set()
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give a folder for the site.")
-    if not any(folder.iterdir()):
+    if not folder.exists() or not any(folder.iterdir()):
         return set()
     try:
         names = set(json.loads((folder / MANIFEST).read_bytes())["files"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from mlsysim.hardware.registry import Hardware
@@ -35,14 +37,12 @@ def models() -> list[Item]:
     """Models by family: the first word of their names where several share it, else their kind."""
     entries = list(zip(Models.keys(), Models, strict=True))
     spellings = Counter(_first_word(model.name) for _, model in entries)
-    families: dict[str, tuple[str, int]] = {}
-    for word, count in spellings.most_common():
-        usual, before = families.get(word.lower(), (word, 0))
-        families[word.lower()] = usual, before + count
+    members = Counter(_first_word(model.name).lower() for _, model in entries)
+    usual = {word.lower(): word for word, _ in reversed(spellings.most_common())}
     found = []
     for key, model in entries:
-        family, members = families[_first_word(model.name).lower()]
-        group = family if members >= _FEW else _KINDS.get(model.architecture, "Others")
+        family = _first_word(model.name).lower()
+        group = usual[family] if members[family] >= _FEW else _KINDS.get(model.architecture, "Others")
         found.append({"key": key, "name": model.name, "group": group, "note": size_text(model)})
     return sorted(found, key=lambda item: (item["group"].startswith("Other"), item["group"].lower()))
 
@@ -77,16 +77,8 @@ def chips() -> list[Item]:
     for chip in sorted(Hardware, key=lambda entry: -(entry.release_year or 0)):
         memory = to_si(chip.memory.capacity, "byte")
         size = f"{memory / 2**30:.4g} GiB" if memory >= 2**30 else f"{memory / 2**10:,.4g} KiB"
-        found.append(
-            {
-                "key": _key(chip),
-                "name": chip.name,
-                "group": chip.vendor or "Others",
-                "note": size,
-                "kind": "chip",
-                "per_node": sizes.get(chip.name, 8),
-            }
-        )
+        item = {"key": _key(chip), "name": chip.name, "group": chip.vendor or "Others", "note": size, "kind": "chip"}
+        found.append({**item, "per_node": sizes.get(chip.name, 8)})
     makers = Counter(item["group"] for item in found)
     found.sort(key=lambda item: (-makers[item["group"]], item["group"].lower()))
     for fleet in Clusters:
@@ -97,19 +89,12 @@ def chips() -> list[Item]:
 
 def short_lists() -> dict[str, list[Item]]:
     """Fabrics, regions, engines, stacks, number formats, pipeline schedules and optimizers."""
-    return {
-        "fabrics": [_item(_key(f), f"{f.name}, {to_si(f.bandwidth, 'Gbit/s'):,.4g} Gbit/s") for f in Fabrics],
-        "regions": sorted(
-            (_item(_key(g), f"{g.name}, {g.carbon_intensity_g_kwh:.3g} gCO2e/kWh") for g in Grids),
-            key=lambda item: item["name"],
-        ),
-        "engines": [_item(name, name.replace("_", " ")) for name in engine_names()],
-        "stacks": [_item(name, name) for name in stack_names()],
-        "precisions": [_item(name, name) for name in BYTES_PER_ELEMENT],
-        "schedules": [_item(name, name) for name in SCHEDULES],
-        "optimizers": [_item(name, name) for name in OPTIMIZERS],
+    grids = [(_key(grid), f"{grid.name}, {grid.carbon_intensity_g_kwh:.3g} gCO2e/kWh") for grid in Grids]
+    named: dict[str, Iterable[tuple[str, str]]] = {
+        "fabrics": ((_key(f), f"{f.name}, {to_si(f.bandwidth, 'Gbit/s'):,.4g} Gbit/s") for f in Fabrics),
+        "regions": sorted(grids, key=itemgetter(1)),
+        "engines": ((name, name.replace("_", " ")) for name in engine_names()),
     }
-
-
-def _item(key: str, name: str) -> Item:
-    return {"key": key, "name": name}
+    plain = {"stacks": stack_names(), "precisions": BYTES_PER_ELEMENT, "schedules": SCHEDULES, "optimizers": OPTIMIZERS}
+    named |= {key: ((name, name) for name in names) for key, names in plain.items()}
+    return {key: [{"key": item, "name": name} for item, name in pairs] for key, pairs in named.items()}

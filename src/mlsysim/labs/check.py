@@ -11,16 +11,12 @@ from mlsysim.labs.scope import Scope, all_variants
 
 def check_lab(lab: Lab, charts: bool = True) -> int:
     """The number of variants; raises one sentence for the first thing that is wrong."""
-    first = None
-    count = 0
-    for parameters in all_variants(lab):
-        count += 1
+    scopes = [Scope(lab, parameters) for parameters in all_variants(lab)]
+    for scope in scopes:
         for control in lab.controls:
-            if parameters[control.parameter] not in control.values:
-                raise InputError(
-                    f"The control {control.label!r} of {lab.id} lacks {parameters[control.parameter]!r}, which some students get."
-                )
-        scope = Scope(lab, parameters)
+            own = scope.parameters[control.parameter]
+            if own not in control.values:
+                raise InputError(f"The control {control.label!r} of {lab.id} lacks {own!r}, which some students get.")
         for name in lab.values:
             scope.shown(name)
         for text in (lab.introduction, lab.task, lab.explanation):
@@ -31,8 +27,6 @@ def check_lab(lab: Lab, charts: bool = True) -> int:
             typed = right if question.is_choice else f"{right.magnitude:.12g} {question.unit}"
             if not grade(scope, question, typed).correct:
                 raise InputError(f"The question {question.id!r} of {lab.id} refuses its own answer {typed!r}.")
-        first = first or scope
-    if charts and first is not None:
-        for chart in lab.charts:
-            draw(first, chart, 720)
-    return count
+    for chart in lab.charts if charts else ():
+        draw(scopes[0], chart, 720)
+    return len(scopes)

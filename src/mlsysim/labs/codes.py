@@ -46,11 +46,6 @@ class ResultCode:
         """Whether this student made it."""
         return hmac.compare_digest(self.student, _digest("student", student_name(student))[:_STUDENT])
 
-    @property
-    def first_try(self) -> int:
-        """Questions that were right at once."""
-        return sum(count == 1 for count in self.attempts.values())
-
 
 def derived_key(key: str) -> str:
     """What a site carries in place of the instructor's key, so that the key itself is not published."""

@@ -20,12 +20,12 @@ import hashlib
 import json
 import re
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.hf import read_config
 from mlsysim.labs import catalogue as lists
-from mlsysim.labs.charts import charts_of, charts_of_both, sensitivity_chart
 from mlsysim.labs.rpc import offer
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
@@ -38,7 +38,8 @@ from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import FREE
 from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
-from mlsysim.systems.types import Fleet
+from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
+from mlsysim.plot.figure import Figure
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
 
@@ -100,26 +101,21 @@ def _chosen(answer: Answer) -> Document:
     found: Document = {"task": answer.task}
     found |= {f"parallelism.{name}": layout[name] for name in ("tp", "pp", "ep", "cp", "dp") if name in layout}
     if answer.task == "training" and "micro_batches" in layout:
-        for name in ("virtual_stages", "zero", "recompute"):
-            found[f"parallelism.{name}"] = layout[name]
+        found |= {f"parallelism.{name}": layout[name] for name in ("virtual_stages", "zero", "recompute")}
         found["parallelism.micro_batch"] = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
         found["workload.batch_size"], found["workload.seq_len"] = layout["batch_size"], layout["seq_len"]
     if answer.task == "serving":
-        found["serving.replicas"] = layout.get("replicas")
-        found["serving.concurrency"] = layout.get("concurrency")
-        for name in ("prompt_tokens", "output_tokens"):
-            if name in assumed:
-                found[f"serving.{name}"] = int(assumed[name].replace(",", ""))
-        part = plan.serving
+        found |= {f"serving.{name}": layout.get(name) for name in ("replicas", "concurrency")}
+        said = {name: assumed[name] for name in ("prompt_tokens", "output_tokens") if name in assumed}
+        found |= {f"serving.{name}": int(text.replace(",", "")) for name, text in said.items()}
         limits = {"ttft": "ms", "tpot": "ms", "latency": "s"}
-        found |= {f"serving.{name}": _in(getattr(part, name, None), unit) for name, unit in limits.items()}
+        found |= {f"serving.{name}": _in(getattr(plan.serving, name, None), unit) for name, unit in limits.items()}
     found["workload.precision"] = plan.workload.precision or assumed.get("precision")
     found["workload.batch_size"] = found.get("workload.batch_size", plan.workload.batch_size or 1)
     ops = plan.ops
     found |= {"ops.days": ops.days, "ops.budget": _in(ops.budget, "USD"), "ops.deadline": _in(ops.deadline, "day")}
-    found["hardware.efficiency"] = plan.hardware.efficiency or (
-        "calibrated" if answer.fidelity == "calibrated" else FIRST_ORDER
-    )
+    default = "calibrated" if answer.fidelity == "calibrated" else FIRST_ORDER
+    found["hardware.efficiency"] = plan.hardware.efficiency or default
     found["experts"] = getattr(workload_of(plan.workload), "experts", 1)
     found |= _system(plan)
     return {path: value for path, value in found.items() if value is not None}
@@ -143,15 +139,16 @@ def _system(plan: Plan) -> Document:
     return {**found, "per_node": fleet.node.accelerators_per_node}
 
 
-_UNITS = {
-    "peak_flops": ("PFLOPs/s", "TFLOPs/s", "GFLOPs/s", "MFLOPs/s"),
-    "memory_bandwidth": ("TB/s", "GB/s", "MB/s"),
-    "memory_capacity": ("GB", "MB", "kB"),
-    "link_bandwidth": ("GB/s", "MB/s"),
-    "fabric_bandwidth": ("GB/s", "MB/s"),
-    "tdp": ("W", "mW"),
-    "price": ("USD",),
+_FIGURES = {
+    "peak_flops": ("node.accelerator.compute.peak_flops", ("PFLOPs/s", "TFLOPs/s", "GFLOPs/s", "MFLOPs/s")),
+    "memory_bandwidth": ("node.accelerator.memory.bandwidth", ("TB/s", "GB/s", "MB/s")),
+    "memory_capacity": ("node.accelerator.memory.capacity", ("GB", "MB", "kB")),
+    "link_bandwidth": ("node.intra_node_bw", ("GB/s", "MB/s")),
+    "fabric_bandwidth": ("fabric.bandwidth", ("GB/s", "MB/s")),
+    "tdp": ("node.accelerator.tdp", ("W", "mW")),
+    "price": ("node.accelerator.unit_cost", ("USD",)),
 }
+"""Figures of a chip and its links: where a fleet has them, and the units of which one is taken."""
 
 
 def _figures(plan: Plan) -> Document:
@@ -159,41 +156,63 @@ def _figures(plan: Plan) -> Document:
     zoo = find_fleets(plan.hardware.model_copy(update={"chip": None}))
     if len(zoo.fleets) != 1:
         return {}
-    edited = _of_fleet(find_fleets(plan.hardware).one)
+    fleet, edited = zoo.one, find_fleets(plan.hardware).one
+    alone = {"link_bandwidth": fleet.node.accelerators_per_node == 1, "fabric_bandwidth": fleet.count == 1}
     found: Document = {}
-    for name, value in _of_fleet(zoo.one).items():
+    for name, (place, units) in _FIGURES.items():
+        value = None if alone.get(name) else attrgetter(place)(fleet)
         if value is not None:
-            units = [unit for unit in _UNITS[name] if value.to(unit).magnitude >= (10 if unit == "PFLOPs/s" else 1)]
-            unit = units[0] if units else _UNITS[name][-1]
-            found[name] = {"zoo": _six(value.to(unit)), "now": _six(edited[name].to(unit)), "unit": unit}
+            large = [unit for unit in units if value.to(unit).magnitude >= (10 if unit == "PFLOPs/s" else 1)]
+            unit = large[0] if large else units[-1]
+            found[name] = {"zoo": _in(value, unit), "now": _in(attrgetter(place)(edited), unit), "unit": unit}
     return found
 
 
-def _six(value: Any) -> float:
-    return float(f"{value.magnitude:.6g}")
+# --- charts, as SVG texts by name; what an answer has no data for is left out -----------------------------------------
+
+_ROOFLINE, _MEMORY, _TIME = "Roofline of one chip", "Memory of one accelerator", "Where the time goes"
 
 
-def _of_fleet(fleet: Fleet) -> dict[str, Any]:
-    chip = fleet.node.accelerator
-    return {
-        "peak_flops": chip.compute.peak_flops,
-        "memory_bandwidth": chip.memory.bandwidth,
-        "memory_capacity": chip.memory.capacity,
-        "link_bandwidth": fleet.node.intra_node_bw if fleet.node.accelerators_per_node > 1 else None,
-        "fabric_bandwidth": fleet.fabric.bandwidth if fleet.count > 1 else None,
-        "tdp": chip.tdp,
-        "price": chip.unit_cost,
-    }
+def charts_of(answer: Answer, width: int, wide: int) -> dict[str, str]:
+    """The charts of one answer. The scorecard, which is mostly text, has a width of its own."""
+    return _drawn(
+        roofline=roofline_of([("", answer)], title=_ROOFLINE, width=width),
+        waterfall=time_of(answer, title=_TIME, width=width),
+        memory=memory_of([("Each accelerator", answer)], title=_MEMORY, width=width),
+        scorecard=scorecard_of(answer, title="Scorecard by wall", width=wide),
+    )
+
+
+def _charts_of_both(first: Answer, second: Answer, width: int) -> dict[str, str]:
+    """Two answers: one roofline and one pair of memory bars for both, and a waterfall of each."""
+    named = [("pinned", first), ("now", second)]
+    return _drawn(
+        roofline=roofline_of(named, title=_ROOFLINE, width=width),
+        memory=memory_of(named, title=_MEMORY, width=width),
+        waterfall_pinned=time_of(first, title=f"{_TIME} (pinned)", width=width),
+        waterfall_now=time_of(second, title=f"{_TIME} (now)", width=width),
+    )
+
+
+def sensitivity_chart(answer: Answer, changes: dict[str, tuple[float | None, float | None]], width: int) -> str | None:
+    """The tornado of changes of the main metric."""
+    title = f"What moves {answer.metric(answer.main).label.lower()}"
+    return _drawn(chart=tornado_of(answer, changes, title=title, width=width)).get("chart")
+
+
+def _drawn(**figures: Figure | None) -> dict[str, str]:
+    return {name: figure.svg() for name, figure in figures.items() if figure is not None}
+
+
+# --- the slower parts -------------------------------------------------------------------------------------------------
 
 
 @offer
 def sensitivity(plan: Document, width: int = 720) -> Document:
     """What 10 % less and 10 % more of each figure of the hardware does to the main metric, and the chart of it."""
     answer = _answer(plan)
-    return {
-        "chart": sensitivity_chart(answer, answer.sensitivities, width),
-        "changes": {name: list(pair) for name, pair in answer.sensitivities.items()},
-    }
+    changes = {name: list(pair) for name, pair in answer.sensitivities.items()}
+    return {"chart": sensitivity_chart(answer, answer.sensitivities, width), "changes": changes}
 
 
 @offer
@@ -226,12 +245,10 @@ def why(plan: Document, metric: str) -> Document:
     """Where a number comes from: equations with their values, assumptions, sources."""
     answer = _answer(plan)
     found = answer.metric(metric)
-    equations = answer.explain(metric)
-    same_wall = [score for score in answer.scorecard if score.wall == found.wall]
     return {
         **_metric(found),
-        "wall_name": same_wall[0].name if same_wall else "",
-        "equations": [equation.model_dump() for equation in equations],
+        "wall_name": next((score.name for score in answer.scorecard if score.wall == found.wall), ""),
+        "equations": [equation.model_dump() for equation in answer.explain(metric)],
         "assumptions": answer.assumptions,
         "sources": answer.sources,
     }
@@ -242,9 +259,8 @@ def compare(first: Document, second: Document, width: int = 720) -> Document:
     """Two plans of one task: metrics with factors, sentences, charts of both."""
     one, two = _answer(first), _answer(second)
     # Both may be of the same model on the same fleet.
-    found = compare_answers(
-        one.model_copy(update={"subject": "the pinned design"}), two.model_copy(update={"subject": "this design"})
-    )
+    subjects = ((one, "the pinned design"), (two, "this design"))
+    found = compare_answers(*(answer.model_copy(update={"subject": name}) for answer, name in subjects))
     return {
         "subjects": [one.subject, two.subject],
         "sentences": [sentence[:1].upper() + sentence[1:] for sentence in found.sentences],
@@ -252,7 +268,7 @@ def compare(first: Document, second: Document, width: int = 720) -> Document:
             {"path": row.name, "label": row.label, "first": row.first, "second": row.second, "factor": row.factor_text}
             for row in found.rows
         ],
-        "charts": charts_of_both(one, two, width),
+        "charts": _charts_of_both(one, two, width),
     }
 
 

@@ -82,10 +82,8 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 def fetch(pin: Pin, cache: Path | None = None) -> bytes:
     """The bytes of a pinned file: from the cache, else from its registry; anything with another hash is refused."""
     kept = (cache_folder() if cache is None else cache) / "labs" / pin.filename
-    if kept.is_file():
-        content = kept.read_bytes()
-        if pin.matches(content):
-            return content
+    if kept.is_file() and pin.matches(content := kept.read_bytes()):
+        return content
     found = []
     for source in _sources(pin):
         try:
@@ -141,18 +139,16 @@ def _download(address: str) -> bytes:
         account = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", "Basic " + base64.b64encode(account.encode()).decode())
     context = ssl.create_default_context(cafile=os.environ.get("PIP_CERT") or None)
-    for attempt in range(1, TRIES + 1):
+    tries_left = TRIES
+    while True:
+        tries_left -= 1
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=context) as response:
                 body: bytes = response.read()
                 return body
-        except urllib.error.HTTPError as error:
-            if error.code < 500 or attempt == TRIES:
+        except OSError as error:
+            if not tries_left or (isinstance(error, urllib.error.HTTPError) and error.code < 500):
                 raise
-        except OSError:
-            if attempt == TRIES:
-                raise
-    raise AssertionError("unreachable")
 
 
 def _without_password(address: str) -> str:

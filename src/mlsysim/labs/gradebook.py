@@ -6,15 +6,14 @@ import csv
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.labs.codes import read_code
 from mlsysim.labs.lab import lab
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(NamedTuple):
     """A code that somebody handed in."""
 
     code: str
@@ -61,9 +60,7 @@ def read_submissions(given: Iterable[str], student: str = "") -> list[Submission
         if not rows or "code" not in {str(name).strip().lower() for name in rows[0]}:
             raise InputError(f"The file {item} needs a first line with a column 'code', and 'student' beside it.")
         for row in rows:
-            plain = {
-                str(name).strip().lower(): (value or "").strip() for name, value in row.items() if name is not None
-            }
+            plain = {str(name).strip().lower(): (value or "").strip() for name, value in row.items() if name}
             found.append(Submission(plain["code"], plain.get("student", "") or student))
     return found
 

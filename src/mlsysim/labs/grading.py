@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, UnitError, unknown_name
@@ -19,7 +19,7 @@ from mlsysim.labs.scope import Scope, as_unit, shown
 from mlsysim.units.registry import Quantity, parse_quantity, ureg
 
 _MONEY = re.compile(r"^\$\s*([\d.,_]+(?:[eE][+-]?\d+)?)\s*(k|K|M|B|bn|thousand|million|billion)?$")
-_SCALES = {None: 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9}
+_SCALES = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9}
 _CARBON = re.compile(r"\b(g|kg|t|tonnes?)\s*(?:of\s+)?(CO2(?:eq?)?)\b", re.IGNORECASE)
 _EXACT = 1e-9
 _SLIPS = (
@@ -58,24 +58,26 @@ class Grade:
     hint: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"correct": self.correct, "counts": self.counts, "message": self.message, "hint": self.hint}
+        return asdict(self)
 
 
 def right_answer(scope: Scope, question: Question) -> Any:
     """What the engine says: a quantity in the question's unit, or the value of an option."""
     value = scope.evaluate(question.answer)
     if question.is_choice:
-        if isinstance(value, bool):
-            value = "yes" if value else "no"
-        value = str(value)
-        options = [option.value for option in question.options]
-        if value not in options:
-            raise unknown_name(f"option of the question {question.id!r}", value, options)
-        return value
+        value = ("yes" if value else "no") if isinstance(value, bool) else str(value)
+        return _option(question, value, f"option of the question {question.id!r}")
     made = as_unit(value, question.unit)
     if not isinstance(made, Quantity) or not math.isfinite(made.magnitude) or made.magnitude == 0:
         raise InputError(f"The answer to {question.id!r} is {value!r}; it must be a finite number other than zero.")
     return made
+
+
+def _option(question: Question, value: str, what: str) -> str:
+    options = [option.value for option in question.options]
+    if value not in options:
+        raise unknown_name(what, value, options)
+    return value
 
 
 def read_answer(question: Question, text: str) -> Any:
@@ -84,37 +86,29 @@ def read_answer(question: Question, text: str) -> Any:
     if not text:
         raise InputError("There is no answer yet.")
     if question.is_choice:
-        options = {option.value: option for option in question.options}
-        if text not in options:
-            raise unknown_name("option", text, options)
-        return text
+        return _option(question, text, "option")
     given = _quantity(text)
     wanted = ureg.Unit(question.unit)
-    expected = _DIMENSIONS.get(str(wanted.dimensionality), "another kind of quantity")
-    example = _example(question)
+    plain = str(given.units) in ("", "dimensionless")
     if given.dimensionality != wanted.dimensionality:
-        if given.dimensionless and str(given.units) in ("", "dimensionless"):
+        expected = _DIMENSIONS.get(str(wanted.dimensionality), "another kind of quantity")
+        # A number that says nothing about the right one.
+        example = {"USD": "$1,000", "percent": "10 %", "": "10"}.get(question.unit, f"10 {question.unit}")
+        if plain:
             raise UnitError(f"{text} has no unit; this is {expected}, so write it like '{example}'.")
         got = _DIMENSIONS.get(str(given.dimensionality), f"in {given.units:~P}")
         raise UnitError(f"{text} is {got}, but this is {expected}; write it like '{example}'.")
-    if question.unit == "percent" and str(given.units) in ("", "dimensionless") and abs(given.magnitude) > 1:
+    if question.unit == "percent" and plain and abs(given.magnitude) > 1:
         raise UnitError(
             f"{text} without a unit means {given.magnitude * 100:,.4g} %; write '{text} %' if you mean that."
         )
     return given.to(question.unit)
 
 
-def _example(question: Question) -> str:
-    """How an answer may be written, with a number that says nothing about the right one."""
-    named = {"USD": "$1,000", "percent": "10 %", "": "10"}
-    return named.get(question.unit, f"10 {question.unit}")
-
-
 def _quantity(text: str) -> Any:
     money = _MONEY.match(text)
     if money:
-        scale = _SCALES[money[2].lower() if money[2] else None]
-        return parse_quantity(f"{money[1]} USD") * scale
+        return parse_quantity(f"{money[1]} USD") * _SCALES[(money[2] or "").lower()]
     # A mass of carbon is its own dimension; people write a space in it.
     text = _CARBON.sub(lambda found: f"{found[1][0].lower() if found[1][0] in 'tT' else found[1].lower()}CO2e", text)
     if not any(letter.isdigit() for letter in text):
@@ -149,10 +143,9 @@ def _off(given: Any, right: Any, question: Question) -> str:
         return "It is not zero."
     ratio = abs(given.magnitude / right.magnitude)
     by = f"by more than {question.tolerance * 100:g} %" if question.tolerance else "and an exact answer is wanted"
-    for factor, meaning in _SLIPS:
-        if any(math.isclose(ratio, side, rel_tol=max(question.tolerance, 0.01)) for side in (factor, 1 / factor)):
-            return f"{text} is too {'large' if ratio > 1 else 'small'} {by}: {meaning}."
-    return f"{text} is too {'large' if ratio > 1 else 'small'} {by}."
+    near = max(question.tolerance, 0.01)
+    slips = [why for factor, why in _SLIPS if any(math.isclose(ratio, r, rel_tol=near) for r in (factor, 1 / factor))]
+    return f"{text} is too {'large' if ratio > 1 else 'small'} {by}{f': {slips[0]}' if slips else ''}."
 
 
 def grade_all(lab: Lab, student: str, answers: Mapping[str, str]) -> dict[str, Grade]:

@@ -17,9 +17,9 @@ import tomllib
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.labs.expression import formula
@@ -31,12 +31,15 @@ _ID = r"^[a-z][a-z0-9_]{0,39}$"
 Stage = Literal["predict", "compute", "explain"]
 
 
-def _expression(text: str) -> str:
+def _checked(text: str) -> str:
     try:
         formula(text)
     except InputError as error:
         raise ValueError(str(error)) from None
     return text
+
+
+Expression = Annotated[str, AfterValidator(_checked)]
 
 
 class Compute(Record):
@@ -75,16 +78,20 @@ class Compute(Record):
         return self
 
 
-class Value(Record):
-    """A named result: an expression, the unit it is shown in, and a label."""
+class Column(Record):
+    """A column of a table or an axis of a chart: an expression, the unit it is shown in, and a label."""
 
-    of: str
+    of: Expression
+    label: str
     unit: str = ""
+
+
+class Value(Column):
+    """A named result."""
+
     label: str = ""
     wall: int | None = Field(default=None, ge=1)
     changed: dict[str, str] = Field(default_factory=dict, description="parameters that differ, as expressions")
-
-    _of = field_validator("of")(_expression)
 
 
 class Control(Record):
@@ -95,21 +102,9 @@ class Control(Record):
     values: list[str | int | float] = Field(min_length=2, max_length=64)
 
 
-class Column(Record):
-    """A column of a table or an axis of a chart."""
-
-    of: str
-    label: str
-    unit: str = ""
-
-    _of = field_validator("of")(_expression)
-
-
-class Axis(Record):
+class Axis(Control):
     """A parameter and the values that a table or a map goes through."""
 
-    parameter: str
-    label: str
     values: list[str | int | float] = Field(min_length=2, max_length=16)
 
 
@@ -117,17 +112,8 @@ class Chart(Record):
     """Something drawn of what was computed."""
 
     kind: Literal[
-        "roofline",
-        "waterfall",
-        "memory",
-        "tornado",
-        "scorecard",
-        "heat_map",
-        "regime_map",
-        "pareto",
-        "timeline",
-        "table",
-    ]
+        "roofline", "waterfall", "memory", "tornado", "scorecard", "heat_map", "regime_map", "pareto", "timeline", "table"
+    ]  # fmt: skip
     title: str
     of: list[str] = Field(default_factory=list, description="names of what was computed")
     labels: list[str] = Field(default_factory=list, description="a label for each")
@@ -153,14 +139,12 @@ class Question(Record):
     id: str = Field(pattern=_ID)
     stage: Stage
     text: str
-    answer: str
+    answer: Expression
     unit: str = ""
     tolerance: float = Field(default=0.02, ge=0, le=0.5)
     options: list[Option] = Field(default_factory=list, max_length=8)
     hint: str = ""
     points: int = Field(default=1, ge=1, le=10)
-
-    _answer = field_validator("answer")(_expression)
 
     @property
     def is_choice(self) -> bool:
@@ -224,7 +208,7 @@ class Lab(Record):
         ids = [question.id for question in self.questions]
         if len(set(ids)) != len(ids):
             raise ValueError("two questions have the same id")
-        for stage in ("predict", "compute", "explain"):
+        for stage in get_args(Stage):
             if not any(question.stage == stage for question in self.questions):
                 raise ValueError(f"there is no question of the stage {stage!r}")
         return self
@@ -239,16 +223,15 @@ class Lab(Record):
 
     def expressions(self) -> list[str]:
         """Every expression of the lab."""
-        found = [value.of for value in self.values.values()]
+        found: list[str | None] = [value.of for value in self.values.values()]
         for table in self._changes():
             found += table.values()
         for computed in self.compute.values():
-            found += [text for text in (computed.holds, computed.lowest, computed.highest) if text]
+            found += [computed.holds, computed.lowest, computed.highest]
             found += _inside(computed.inputs) + _inside(computed.plan)
         for chart in self.charts:
-            found += [column.of for column in (*chart.parts, *chart.cells)] + chart.chips
-            found += [chart.capacity] if chart.capacity else []
-        return found + [question.answer for question in self.questions]
+            found += [*(column.of for column in (*chart.parts, *chart.cells)), *chart.chips, chart.capacity]
+        return [text for text in (*found, *(question.answer for question in self.questions)) if text]
 
     @property
     def graded(self) -> list[Question]:
@@ -275,10 +258,8 @@ class Lab(Record):
 
 def _inside(value: Any) -> list[str]:
     """Expressions among nested inputs."""
-    if isinstance(value, dict):
-        return [text for item in value.values() for text in _inside(item)]
-    if isinstance(value, list):
-        return [text for item in value for text in _inside(item)]
+    if isinstance(value, (dict, list)):
+        return [text for item in (value.values() if isinstance(value, dict) else value) for text in _inside(item)]
     if isinstance(value, str):
         return [value[1:]] if value.startswith("=") else PLACEHOLDER.findall(value)
     return []

@@ -17,7 +17,7 @@ from mlsysim.labs.lab import Lab, Question, lab, labs
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.markdown import to_html
 from mlsysim.labs.rpc import offer
-from mlsysim.labs.scope import Scope, parameters_of, student_name
+from mlsysim.labs.scope import Scope, student_name
 
 
 @offer
@@ -32,7 +32,6 @@ def lab_open(name: str, student: str = "") -> dict[str, Any]:
     """The texts, controls and questions of a lab, with the student's own parameters."""
     of = lab(name)
     scope = _own(name, student)
-    parameters = parameters_of(of, student)
     told = ("id", "number", "version", "title", "minutes", "walls", "points", "reflect")
     return {
         **{name: getattr(of, name) for name in told},
@@ -42,10 +41,8 @@ def lab_open(name: str, student: str = "") -> dict[str, Any]:
         "task": to_html(scope.text(of.task)),
         "controls": [
             {
-                "parameter": control.parameter,
-                "label": control.label,
-                "values": control.values,
-                "value": parameters[control.parameter],
+                **control.model_dump(),
+                "value": scope.parameters[control.parameter],
                 "slides": all(not isinstance(value, str) for value in control.values),
             }
             for control in of.controls
@@ -56,11 +53,8 @@ def lab_open(name: str, student: str = "") -> dict[str, Any]:
 
 def _question(scope: Scope, question: Question) -> dict[str, Any]:
     return {
-        "id": question.id,
-        "stage": question.stage,
+        **question.model_dump(include={"id", "stage", "unit", "points"}),
         "text": to_html(scope.text(question.text)),
-        "unit": question.unit,
-        "points": question.points,
         "options": [{"value": option.value, "text": scope.text(option.text)} for option in question.options],
     }
 

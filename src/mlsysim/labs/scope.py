@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,19 +37,20 @@ def parameters_of(lab: Lab, student: str = "") -> dict[str, Any]:
     """The parameters of a student; without an id the first of each list, which is for practice."""
     name = student_name(student)
     chosen = {}
-    for key, value in lab.parameters.items():
-        if isinstance(value, list):
-            digest = hashlib.sha256(f"{lab.id}/{key}/{name}".encode()).digest()
-            value = value[int.from_bytes(digest[:4], "big") % len(value) if name else 0]
-        chosen[key] = value
+    for key, values in _choices(lab).items():
+        digest = hashlib.sha256(f"{lab.id}/{key}/{name}".encode()).digest()
+        chosen[key] = values[int.from_bytes(digest[:4], "big") % len(values) if name else 0]
     return chosen
 
 
 def all_variants(lab: Lab) -> Iterator[dict[str, Any]]:
     """Every combination of parameters that a student may get."""
-    lists = [value if isinstance(value, list) else [value] for value in lab.parameters.values()]
-    for combination in itertools.product(*lists):
+    for combination in itertools.product(*_choices(lab).values()):
         yield dict(zip(lab.parameters, combination, strict=True))
+
+
+def _choices(lab: Lab) -> dict[str, list[Any]]:
+    return {key: value if isinstance(value, list) else [value] for key, value in lab.parameters.items()}
 
 
 class Scope:
@@ -101,15 +103,13 @@ class Scope:
 
     def text(self, text: str) -> str:
         """A text with the values of its placeholders."""
-        return PLACEHOLDER.sub(lambda found: self._placed(found[1]), text)
+        return PLACEHOLDER.sub(lambda found: self.shown(found[1]), text)
 
     def shown(self, name: str) -> str:
-        """A value as it is printed."""
-        value = self.lab.values[name]
-        return shown(self[name], value.unit)
-
-    def _placed(self, name: str) -> str:
-        return self.shown(name) if name in self.lab.values else shown(self.evaluate(name), "")
+        """A value as it is printed; of what is no value of the lab, such as a field of one, the plain number."""
+        if name in self.lab.values:
+            return shown(self[name], self.lab.values[name].unit)
+        return shown(self.evaluate(name), "")
 
     def _computed(self, name: str) -> Any:
         value = self.lab.values.get(name)
@@ -123,12 +123,9 @@ class Scope:
             return self.evaluate(computed.copy_of, computed.changed)
         if computed.plan is not None:
             return evaluate_plainly(Plan.model_validate(self._filled(computed.plan)))
-        if computed.resolver is not None:
-            return self._solved(computed)
-        return self._least(computed) if computed.least is not None else self._best(computed)
-
-    def _solved(self, computed: Compute) -> Any:
-        kind = resolver(str(computed.resolver))
+        if computed.resolver is None:
+            return self._least(computed) if computed.least is not None else self._best(computed)
+        kind = resolver(computed.resolver)
         inputs = self._filled(computed.inputs)
         for name, value in inputs.items():
             if isinstance(value, str) and name in kind.inputs and kind.inputs[name].kind == "fleet":
@@ -149,28 +146,19 @@ class Scope:
     def _least(self, computed: Compute) -> int:
         """By halving, since what holds stays true: the least whole number for which it does."""
         assert computed.least is not None and computed.holds is not None
-        low, high = computed.start, computed.stop
+        name, holds, numbers = computed.least, computed.holds, range(computed.start, computed.stop + 1)
 
-        def holds(number: int) -> bool:
-            return bool(self.changed({computed.least: number}).evaluate(computed.holds))  # type: ignore[dict-item,arg-type]
+        def held(number: int) -> bool:
+            return bool(self.changed({name: number}).evaluate(holds))
 
-        if not holds(high):
-            raise InputError(f"{computed.holds!r} holds for no {computed.least} up to {high}.")
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if holds(middle) else (middle + 1, high)
-        return low
+        if not held(computed.stop):
+            raise InputError(f"{holds!r} holds for no {name} up to {computed.stop}.")
+        return computed.start + bisect_left(numbers, True, hi=len(numbers) - 1, key=held)
 
     def _best(self, computed: Compute) -> Any:
         """Of equal ones the first."""
-        text = computed.lowest or computed.highest or ""
-        found = [(self.changed({str(computed.best): item}).evaluate(text), item) for item in computed.among]
-        wins = (lambda a, b: a < b) if computed.lowest is not None else (lambda a, b: a > b)
-        best = found[0]
-        for candidate in found[1:]:
-            if wins(candidate[0], best[0]):
-                best = candidate
-        return best[1]
+        pick, text = (min, computed.lowest) if computed.lowest is not None else (max, computed.highest or "")
+        return pick(computed.among, key=lambda item: self.changed({str(computed.best): item}).evaluate(text))
 
 
 def as_unit(value: Any, unit: str) -> Any:

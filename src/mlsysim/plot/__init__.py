@@ -17,14 +17,13 @@ from typing import Any
 
 _HOMES = {
     "figure": ("Figure",),
-    "charts.roofline": ("plot_roofline", "roofline"),
-    "charts.distributed_roofline": ("distributed_roofline", "plot_distributed_roofline"),
+    "charts.roofline": ("distributed_roofline", "plot_distributed_roofline", "plot_roofline", "roofline"),
+    "charts.bars": ("tornado", "waterfall"),
     "charts.heat_map": ("heat_map", "regime_map"),
+    "charts.memory_bar": ("memory_bar",),
+    "charts.pareto": ("pareto",),
     "charts.scorecard": ("plot_evaluation_scorecard", "scorecard"),
-    **{
-        f"charts.{name}": (name,)
-        for name in ("waterfall", "tornado", "pareto", "timeline", "memory_timeline", "memory_bar")
-    },
+    "charts.timeline": ("memory_timeline", "timeline"),
 }
 _HOME_OF = {name: f"mlsysim.plot.{module}" for module, names in _HOMES.items() for name in names}
 

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlsysim.plans.answer import Answer
+from mlsysim.plot.charts.bars import tornado, waterfall
 from mlsysim.plot.charts.memory_bar import memory_bar
 from mlsysim.plot.charts.roofline import roofline
 from mlsysim.plot.charts.scorecard import scorecard
-from mlsysim.plot.charts.tornado import tornado
-from mlsysim.plot.charts.waterfall import waterfall
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.units.registry import quantity
 

@@ -153,16 +153,7 @@ class Drawing:
         self._hatches: set[int] = set()
 
     def rect(
-        self,
-        x: float,
-        y: float,
-        wide: float,
-        high: float,
-        cls: str,
-        *,
-        radius: float = 0,
-        hatch: int = 0,
-        tip: str = "",
+        self, x: float, y: float, wide: float, high: float, cls: str, radius: float = 0, hatch: int = 0, tip: str = ""
     ) -> None:
         """A rectangle, with the hatch of a series over its fill (0: none). The ninth series repeats a colour, not the pair."""
         place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(max(wide, 0))}" height="{_n(max(high, 0))}"'

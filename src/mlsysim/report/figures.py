@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer, Part
 from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
-from mlsysim.plot.charts.memory_timeline import memory_timeline
+from mlsysim.plot.charts.bars import waterfall
 from mlsysim.plot.charts.pareto import pareto
-from mlsysim.plot.charts.timeline import timeline
-from mlsysim.plot.charts.waterfall import waterfall
+from mlsysim.plot.charts.timeline import memory_timeline, timeline
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
 from mlsysim.report.designs import THIS, Designs

@@ -1,1 +1,1 @@
-"""One chart, one module."""
+"""One kind of chart, one module."""

@@ -1,0 +1,236 @@
+"""Horizontal bars with a name before and a value behind each.
+
+Waterfall: parts that add up to a whole, each bar beginning where the one before it ended. Tornado: what an answer does when
+one input at a time is lower or higher, the strongest on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mlsysim.errors import InputError
+from mlsysim.plans.parts import time_parts
+from mlsysim.plot.amounts import Parts, fields, plain, read_amount, read_label, read_parts, sequence
+from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, key, with_unit, x_axis
+from mlsysim.plot.scale import amount, linear_scale
+from mlsysim.plot.svg import LINE, Box, Drawing, fit, measure, wrap
+from mlsysim.units.registry import quantity
+from mlsysim.walls.analysis.sensitivity import SensitivityResult
+from mlsysim.walls.fleet.communication import DistributedResult
+from mlsysim.walls.result import Result
+
+_LOWER, _HIGHER = 1, 0
+
+
+class Row(NamedTuple):
+    """Bars (from, to, series) in the colours and hatches of their series, with a text behind them; a bold one is plain."""
+
+    label: str
+    value: str
+    bars: Sequence[tuple[float, float, int]]
+    bold: bool = False
+
+
+def paint_rows(
+    d: Drawing, y: float, rows: Sequence[Row], title: str, unit: str, *, linked: bool = False, origin: float = 0.0
+) -> float:
+    """The bars over one axis; names stand left of the plot, on a narrow page above their bars.
+
+    ``linked`` joins the end of a bar with the beginning of the next. Returns where the rest begins.
+    """
+    value_room = max(measure(row.value, SMALL, row.bold) for row in rows) + 8
+    value_room = min(value_room, d.width * (0.46 if d.narrow else 0.34))
+    names = 0.0 if d.narrow else min(max(measure(row.label, BODY, row.bold) for row in rows), d.width * 0.32) + 10
+    lines = [[row.label] if d.narrow else wrap(row.label, BODY, names - 10, 2, row.bold) for row in rows]
+    height, above = (16.0, LINE * BODY + 1) if d.narrow else (18.0, 0.0)
+    tops, cursor = [], y + 2
+    for wrapped in lines:
+        tops.append(cursor + above)
+        cursor += above + max(height, 0 if d.narrow else len(wrapped) * LINE * BODY) + 8
+    plot = Box(PAD + names, y, d.width - PAD - value_room, cursor - 2)
+    extents = [origin, *(end for row in rows for bar in row.bars for end in bar[:2])]
+    scale = linear_scale(min(extents), max(extents), plot.left, plot.right)
+    after = x_axis(d, scale, plot, title, unit)
+    d.line(scale(origin), plot.top, scale(origin), plot.bottom, "zero")
+    for k, (row, top) in enumerate(zip(rows, tops, strict=True)):
+        right = plot.left
+        for low, high, series in row.bars:
+            left, end = sorted((scale(low), scale(high)))
+            hatch, tip = 0 if row.bold else series, f"{row.label}: {row.value}"
+            d.rect(left, top, max(end - left, 1.0), height, f"f{series % 8} edge", radius=1.5, hatch=hatch, tip=tip)
+            right = max(right, end)
+        if d.narrow:
+            d.text(PAD, top - 4, row.label, BODY, "ink halo", bold=row.bold, room=d.width - 2 * PAD)
+        for number, line in enumerate([] if d.narrow else lines[k]):
+            base = top + height / 2 - len(lines[k]) * LINE * BODY / 2 + number * LINE * BODY + BODY
+            d.text(plot.left - 10, base, line, BODY, anchor="end", bold=row.bold)
+        shown = fit(row.value, SMALL, value_room - 8, row.bold)
+        d.text(right + 6, top + height / 2 + 4, shown, SMALL, "ink halo", bold=row.bold)
+        if linked and k + 2 < len(rows):
+            x = scale(row.bars[0][1])
+            d.line(x, top + height, x, tops[k + 1], "leader")
+    return after
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _Waterfall(Figure):
+    parts: Parts
+    unit: str
+    total_label: str
+    total_text: str
+    """The sum as it is printed; the digits of the metric that it is, where that is known."""
+
+    def _axis(self) -> str:
+        return "Time" if self.unit == "s" else "Cumulated"
+
+    def rows(self) -> list[Row]:
+        total = sum(value for _, value in self.parts)
+        rows, before = [], 0.0
+        for k, (label, value) in enumerate(self.parts):
+            share = f", {value / total:.0%}" if total else ""
+            rows.append(Row(label, amount(value, self.unit) + share, [(before, before + value, k % 7)]))
+            before += value
+        return [*rows, Row(self.total_label, self.total_text, [(0.0, before, 7)], bold=True)]
+
+    @property
+    def alt(self) -> str:
+        named = "; ".join(f"{label} {amount(value, self.unit)}" for label, value in self.parts)
+        return f"Waterfall of {len(self.parts)} parts: {named}; {self.total_label} {self.total_text}."
+
+    def body(self, d: Drawing, y: float) -> float:
+        return paint_rows(d, y, self.rows(), self._axis(), self.unit, linked=True)
+
+    def axes(self, ax: Any) -> None:
+        rows = self.rows()
+        starts, ends, _ = zip(*(row.bars[0] for row in rows), strict=True)
+        ax.barh([row.label for row in rows], [b - a for a, b in zip(starts, ends, strict=True)], left=starts)
+        ax.invert_yaxis()
+        ax.set_xlabel(with_unit(self._axis(), self.unit))
+
+
+def step_parts(result: Any) -> list[tuple[str, Any]]:
+    """What a result's time consists of, as its ledger has it; the parts add up to the whole."""
+    ledger = result.ledger if isinstance(result, Result) else None
+    if ledger is None:
+        raise InputError(f"A waterfall is drawn of parts, a step or a pass, got {type(result).__name__}.")
+    return [(part.label, quantity(part.value, "s")) for part in time_parts(ledger)]
+
+
+def waterfall(
+    parts: Any,
+    *,
+    total_label: str = "Total",
+    total_text: str = "",
+    title: str | None = None,
+    subtitle: str = "",
+    width: int = WIDE,
+) -> Figure:
+    """Parts (label, amount) or (label, number, unit) in their order, or the result of a training step or a pass.
+
+    >>> waterfall([("compute", "5 s"), ("bubble", 600, "ms")]).alt
+    'Waterfall of 2 parts: compute 5 s; bubble 600 ms; Total 5.6 s.'
+    """
+    if isinstance(parts, Result):
+        step = isinstance(parts, DistributedResult)
+        title = title or ("Where the time of a training step goes" if step else "Where the time of a pass goes")
+        total_label = "Step" if step and total_label == "Total" else total_label
+        if not subtitle and parts.binding is not None:
+            subtitle = parts.binding.sentence
+        parts = step_parts(parts)
+    read, unit = read_parts(parts)
+    return _Waterfall(
+        title=read_label(title or "What the whole consists of"),
+        subtitle=subtitle,
+        width=width,
+        parts=read,
+        unit=unit,
+        total_label=read_label(total_label),
+        total_text=total_text or amount(sum(value for _, value in read), unit),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class _Tornado(Figure):
+    swings: list[tuple[str, float, float]]
+    base: float
+    unit: str
+    axis: str
+    names: tuple[str, ...]
+
+    def rows(self) -> list[Row]:
+        rows = []
+        for label, low, high in self.swings:
+            said = f"{amount(low, self.unit)} to {amount(high, self.unit)}" if low != high else "no change"
+            rows.append(Row(label, said, [(self.base, high, _HIGHER), (self.base, low, _LOWER)]))
+        return rows
+
+    @property
+    def alt(self) -> str:
+        named = "; ".join(f"{row.label}: {row.value}" for row in self.rows())
+        return f"Tornado chart around {amount(self.base, self.unit)}, strongest first ({self.names[0]} to {self.names[1]}): {named}."
+
+    def body(self, d: Drawing, y: float) -> float:
+        y = key(d, y, [KeyEntry(self.names[0], _LOWER), KeyEntry(self.names[1], _HIGHER)])
+        return paint_rows(d, y, self.rows(), self.axis, self.unit, origin=self.base)
+
+    def axes(self, ax: Any) -> None:
+        labels, *both_ends = zip(*self.swings, strict=True)
+        for name, ends in zip(self.names, both_ends, strict=True):
+            ax.barh(labels, [end - self.base for end in ends], left=self.base, label=name)
+        ax.axvline(self.base, color="black", linewidth=1)
+        ax.invert_yaxis()
+        ax.set_xlabel(with_unit(self.axis, self.unit))
+        ax.legend()
+
+
+def tornado(
+    items: Any,
+    *,
+    base: Any = None,
+    unit: str | None = None,
+    axis: str = "Result",
+    names: tuple[str, str] = ("input lower", "input higher"),
+    title: str | None = None,
+    subtitle: str = "",
+    most: int = 20,
+    width: int = WIDE,
+) -> Figure:
+    """Sensitivities (label, value with the input lower, value with it higher) around ``base``, or a sensitivity result.
+
+    Of a result the bars are the change of the output for one per cent less and more of each parameter.
+
+    >>> tornado([("bandwidth", 9, 12), ("peak", 10, 10.5)], base=10, unit="ms", axis="Latency").alt
+    'Tornado chart around 10 ms, strongest first (input lower to input higher): bandwidth: 9 ms to 12 ms; peak: 10 ms to 10.5 ms.'
+    """
+    swings = []
+    if isinstance(items, SensitivityResult):
+        for name, value in {**items.sensitivities, **items.all_sensitivities}.items():
+            ends = [plain(end, name, negative=True) for end in (-items.from_below[name], value)]
+            swings.append((read_label(name.replace("_", " ")), ends[0], ends[1]))
+        centre, symbol, axis, names = 0.0, "%", f"Change of {items.output}", ("1 % less of it", "1 % more of it")
+        title, subtitle, most = title or f"What moves the {items.output}", items.binding.sentence, 20
+    else:
+        if base is None:
+            raise InputError("A tornado needs the 'base' value that its bars start from.", field="base")
+        centre, symbol = read_amount(base, "base", unit, negative=True)
+        for item in sequence(items, "sensitivities"):
+            label = read_label(fields(item, "A sensitivity is (label, low, high)", 3)[0])
+            read = [read_amount(value, f"value of {label[:40]!r}", unit, negative=True) for value in item[1:]]
+            if any(found != symbol for _, found in read):
+                raise InputError(
+                    f"{label[:60]!r} has values in another unit than the base, which is in {symbol or 'no unit'}."
+                )
+            swings.append((label, read[0][0], read[1][0]))
+    return _Tornado(
+        title=read_label(title or f"What moves the {axis.lower()}"),
+        subtitle=subtitle,
+        width=width,
+        swings=sorted(swings, key=lambda swing: (-abs(swing[2] - swing[1]), swing[0]))[: max(int(most), 1)],
+        base=centre,
+        unit=symbol,
+        axis=read_label(axis),
+        names=tuple(read_label(name) for name in names),
+    )
