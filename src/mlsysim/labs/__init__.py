@@ -6,7 +6,7 @@ build    the folder: site, runtime, wheels, manifest
 serve    the folder on a loopback port
 rpc      functions that a page may call by name, JSON in and out
 bridge   the functions themselves
-explorer what the explorer asks; ``catalogue`` fills its menus, ``charts`` draws its answers
+explorer what the explorer asks, with charts of its answers; ``catalogue`` fills its menus
 lab      a lab as data: one TOML file under ``content/``; ``expression`` is its arithmetic, ``scope`` what it computes
 grading  answers against what the engine says; ``codes`` and ``gradebook`` for those who teach; ``check`` for authors
 runner   what the page of a lab asks; ``lab_charts`` and ``markdown`` draw and write it
