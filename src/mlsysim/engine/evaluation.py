@@ -10,6 +10,8 @@ from mlsysim.units.fields import Record
 from mlsysim.units.text import format_value
 from mlsysim.walls.result import as_plain
 
+LEVELS = ("Feasibility", "Performance", "Macro")
+
 
 class Metric(Record):
     """A value with the wall that it belongs to."""
@@ -76,18 +78,22 @@ class SystemEvaluation(Record):
 
 
 class Collector:
-    """Metrics and notes of a level while it is evaluated."""
+    """Metrics of a level while it is evaluated; what it says where nothing is refused is the ``note``."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: str) -> None:
+        self.note = note
         self.metrics: dict[str, Metric] = {}
         self.problems: list[str] = []
-        self.notes: list[str] = []
 
     def add(self, name: str, value: Any, wall: int) -> None:
         if value is not None:
             self.metrics[name] = Metric(value=value, wall=wall)
 
+    def refuse(self, failed: bool, why: str) -> None:
+        if failed:
+            self.problems.append(why)
+
     def level(self, name: str) -> EvaluationLevel:
-        text = self.problems or self.notes
         status: Literal["PASS", "FAIL"] = "FAIL" if self.problems else "PASS"
-        return EvaluationLevel(level_name=name, status=status, summary=" ".join(text), metrics=self.metrics)
+        summary = " ".join(self.problems) or self.note
+        return EvaluationLevel(level_name=name, status=status, summary=summary, metrics=self.metrics)

@@ -8,18 +8,10 @@ from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.vocabulary import worded
+from mlsysim.walls.catalog import TITLES
 
-NAMES = {
-    1: "Compute",
-    2: "Memory",
-    3: "Software",
-    4: "Serving",
-    5: "Batching",
-    6: "Streaming",
-    7: "Tail Latency",
-    14: "Communication",
-}
-"""Walls that hold time, as their cards call them."""
+NAMES = {number: name for number, (name, _) in TITLES.items()}
+"""Walls as their cards call them."""
 
 _MADE_OF = {
     "peak": "arithmetic",
@@ -81,6 +73,11 @@ MEMORY = "Wall 2 (Memory): "
 """How sentences about what does not fit begin."""
 
 
+def wall_says(wall: int, margin: float | None, words: str) -> Binding:
+    """A wall and what its sentence says after its number and name."""
+    return Binding(wall, NAMES[wall], margin, f"Wall {wall} ({NAMES[wall]}){words}")
+
+
 def too_full(words: str, needed: float, capacity: float, remedy: str, after: str = "") -> Binding:
     """The binding of what does not fit: what is needed and what there is, in words, and the smallest change that helps."""
     return Binding(2, "Memory", needed / capacity, worded(f"{MEMORY}{words}; ", remedy, f".{after}"))
@@ -107,11 +104,11 @@ def bound_text(ledger: Ledger, wall: int, noun: str) -> str:
     text = share_text(ledger, wall, noun)
     worth: dict[str, Any] = {}
     for resource, elastic in ledger.resources().items():
-        worth[_TOGETHER.get(resource, resource)] = worth.get(_TOGETHER.get(resource, resource), 0.0) + elastic
+        whose = _TOGETHER.get(resource, resource)
+        worth[whose] = worth.get(whose, 0.0) + elastic
     most = max(worth, key=lambda name: worth[name])
-    own = {
-        _TOGETHER.get(part.resource, part.resource) for part in ledger.parts if part.wall == wall and part.exposed > 0
-    }
+    resources = {part.resource for part in ledger.parts if part.wall == wall and part.exposed > 0}
+    own = {_TOGETHER.get(resource, resource) for resource in resources}
     seconds, words = worth[most], _MADE_OF.get(most, most)
     if most in own or words in text:
         return text
@@ -132,5 +129,4 @@ def binding_of(ledger: Ledger, noun: str) -> Binding:
     more = ""
     if following is not None:
         more = f"; the next wall is {following} ({NAMES[following]}): {share_text(ledger, following, noun)}"
-    sentence = f"Wall {wall} ({NAMES[wall]}) binds: {bound_text(ledger, wall, noun)}{more}."
-    return Binding(wall, NAMES[wall], margin, sentence)
+    return wall_says(wall, margin, f" binds: {bound_text(ledger, wall, noun)}{more}.")

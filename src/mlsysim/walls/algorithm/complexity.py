@@ -34,7 +34,7 @@ from mlsysim.errors import InputError, UnitError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Result, Work
@@ -122,8 +122,8 @@ class ScalingModel(Resolver[ScalingResult]):
             assumed["extrapolation"] = "; ".join(outside)
         relative = ratio / best_ratio
         near = 0.99 < relative < 1.01
-        sentence = (
-            f"Wall 11 (Complexity): {budget:.3g} operations train {parameters / 1e9:.4g} B parameters on "
+        words = (
+            f": {budget:.3g} operations train {parameters / 1e9:.4g} B parameters on "
             f"{tokens / 1e9:.4g} B tokens ({ratio:.3g} a parameter); the compute optimum is {best / 1e9:.4g} B "
             f"parameters at {best_ratio:.3g}."
         )
@@ -135,7 +135,7 @@ class ScalingModel(Resolver[ScalingResult]):
             assumed,
             law,
             life,
-            binding=Binding(11, "Complexity", relative, sentence),
+            binding=wall_says(11, relative, words),
             optimal_parameters=parameters,
             optimal_tokens=tokens,
             compute_budget_flops=budget,

@@ -31,7 +31,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.footprint import inference_bytes
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Memory, Result, Time
@@ -199,10 +199,8 @@ def _cache(x: Any) -> float:
 
 def _binding(x: Any, ratio: float, found: Mapping[str, Pass], main: Pass, needed: float, available: float) -> Binding:
     if needed > available:
-        sentence = (
-            f"Wall 2 (Memory) still binds: {x.model.name} needs {needed / 1e9:.1f} GB after compression and "
-            f"{x.hardware.name} has {available / 1e9:.1f} GB."
-        )
-        return Binding(2, "Memory", needed / available, sentence)
+        asked = f"{x.model.name} needs {needed / 1e9:.1f} GB after compression"
+        there = f"{x.hardware.name} has {available / 1e9:.1f} GB"
+        return wall_says(2, needed / available, f" still binds: {asked} and {there}.")
     gains = " and ".join(f"{phase} {each.speedup:.3g} times as fast" for phase, each in found.items())
-    return Binding(13, "Fidelity", main.speedup, f"Wall 13 (Fidelity): {ratio:.3g} times smaller, {gains}.")
+    return wall_says(13, main.speedup, f": {ratio:.3g} times smaller, {gains}.")

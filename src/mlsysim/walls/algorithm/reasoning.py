@@ -26,7 +26,7 @@ from mlsysim.cases.deployment import build_replica, language_model
 from mlsysim.cases.reasoning import Query, query_cost, query_energy
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.serving import ServingModel, ServingResult
@@ -166,8 +166,6 @@ def _price(x: Any, assumed: Assumptions) -> float | None:
 def _binding(detail: ServingResult, multiplier: float) -> Binding:
     if not detail.feasible:
         return Binding(detail.binding.wall, detail.binding.name, detail.binding.margin, detail.binding.sentence)
-    sentence = (
-        f"Wall 12 (Reasoning) binds: the query takes {multiplier:.3g} times as long as one step of one sequence; "
-        f"each token waits for {detail.decode_bottleneck.lower()}."
-    )
-    return Binding(12, "Reasoning", multiplier, sentence)
+    waits = f"each token waits for {detail.decode_bottleneck.lower()}"
+    said = f" binds: the query takes {multiplier:.3g} times as long as one step of one sequence; {waits}."
+    return wall_says(12, multiplier, said)

@@ -22,7 +22,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.feeding import Path, pipeline_utilization
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Result
@@ -93,16 +93,13 @@ class DataModel(Resolver[DataResult]):
             told = f"{1 / rho:.3g} times the demand of {demand / _GB:.3g} GB/s"
         else:
             told = "and nothing is asked for"
-        sentence = (
-            f"Wall 8 (Ingestion) {'binds' if stalled else 'does not bind'}: {bottleneck.lower()} delivers "
-            f"{supply / _GB:.3g} GB/s, {told}."
-        )
+        verdict = "binds" if stalled else "does not bind"
         return DataResult.of(
             assumed,
             paths[bottleneck],
             x,
             feasible=not stalled,
-            binding=Binding(8, "Ingestion", rho, sentence),
+            binding=wall_says(8, rho, f" {verdict}: {bottleneck.lower()} delivers {supply / _GB:.3g} GB/s, {told}."),
             demand_bw=demand,
             supply_bw=supply,
             utilization=rho,
@@ -137,12 +134,11 @@ def _unknown(x: Any, assumed: Assumptions) -> DataResult:
         if x.cache_hit_ratio < 1
         else f"all reads hit the cache and {x.hardware.name} states no host link"
     )
-    sentence = f"Wall 8 (Ingestion) cannot be judged: {reason}; give 'storage_bandwidth'."
     assumed["supply"] = "not known"
     unknown: dict[str, Any] = dict.fromkeys(("supply_bw", "utilization", "is_stalled", "margin", "slowdown_factor"))
     return DataResult.of(
         assumed,
-        binding=Binding(8, "Ingestion", None, sentence),
+        binding=wall_says(8, None, f" cannot be judged: {reason}; give 'storage_bandwidth'."),
         demand_bw=x.workload_data_rate,
         bottleneck="Unknown",
         limits={},

@@ -33,7 +33,7 @@ from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.physics.topology import DIMENSIONS, DRAGONFLIES, SPELLINGS, TITLES, TREES, bisection_bandwidth, worst_cut
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import MemoryRate, Result
@@ -129,16 +129,15 @@ class TopologyModel(Resolver[TopologyResult]):
             rings=_rings(x, DIMENSIONS[kind], assumed) if kind in DIMENSIONS and nodes > 1 else (),
         )
         name, share = f"the {TITLES[kind]} of {nodes} nodes", cut.share
+        words = f": across the worst cut, {name} leaves each node {share:.3g} of its link."
         if share >= 1:
-            sentence = f"Wall 10 (Locality) does not bind: {name} has full bisection bandwidth."
-        else:
-            sentence = f"Wall 10 (Locality): across the worst cut, {name} leaves each node {share:.3g} of its link."
+            words = f" does not bind: {name} has full bisection bandwidth."
         whole = bisection_bandwidth(to_si(link, "GB/s"), share, nodes * x.ports_per_node)
         return TopologyResult.of(
             assumed,
             cut,
             x,
-            binding=Binding(10, "Locality", 1 / share, sentence),
+            binding=wall_says(10, 1 / share, words),
             effective_bw=link * share,
             bisection_bw=quantity(whole, "GB/s"),
             bisection_bw_fraction=share,

@@ -27,7 +27,7 @@ from mlsysim.cases.feeding import Fed, preparing_time, worker_rate
 from mlsysim.errors import InputError, UnitError
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Rate, Result, Time
@@ -95,10 +95,8 @@ class TransformationModel(Resolver[TransformationResult]):
         """Compare preparing a batch with using it."""
         accelerator, offloaded = x.accelerator_step_time, x.gpu_decode_fraction
         if accelerator is None:
-            words = (
-                "TransformationModel.solve needs 'accelerator_step_time': the step when the accelerator never waits."
-            )
-            raise InputError(words, field="accelerator_step_time")
+            needs = "'accelerator_step_time': the step when the accelerator never waits"
+            raise InputError(f"TransformationModel.solve needs {needs}.", field="accelerator_step_time")
         per_worker, rate = _rates(x)
         if offloaded > 0:
             if x.gpu_decode_rate is None:
@@ -110,12 +108,12 @@ class TransformationModel(Resolver[TransformationResult]):
         bound, headroom = fed.is_bottleneck, fed.headroom_ratio
         by = "more than" if headroom is None else f"{max(headroom, 1 / headroom):.3g} times"
         longer, shorter = ("preparing a batch", "using it") if bound else ("using a batch", "preparing it")
-        sentence = f"Wall 9 (Transformation) {'binds' if bound else 'does not bind'}: {longer} takes {by} as long as {shorter}."
+        words = f" {'binds' if bound else 'does not bind'}: {longer} takes {by} as long as {shorter}."
         return TransformationResult.of(
             assumed,
             fed,
             feasible=not bound,
-            binding=Binding(9, "Transformation", None if headroom is None else 1 / headroom, sentence),
+            binding=wall_says(9, None if headroom is None else 1 / headroom, words),
             cpu_throughput=rate,
             workers_needed=None if per_worker is None else fed.workers_needed(per_worker),
             shown={"worker_rate": per_worker, "no_prefetch": not x.prefetch},

@@ -37,7 +37,7 @@ from mlsysim.cases.goodput import (
 from mlsysim.cases.run_inputs import node_parts
 from mlsysim.units.registry import conversion_factor
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Result, Time
@@ -114,12 +114,10 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> ReliabilityResult:
         """Failure rate, checkpoint interval and goodput of a run on a fleet."""
-        fleet, hours = x.fleet, x.job_duration_hours
-        parts = None
+        fleet, hours, parts = x.fleet, x.job_duration_hours, None
         if fleet.mtbf_hours is not None:
-            mtbf = float(fleet.mtbf_hours)
+            mtbf, cited = float(fleet.mtbf_hours), {"fleet MTBF": "stated by the fleet"}
             per_node = mtbf * fleet.count
-            cited = {"fleet MTBF": "stated by the fleet"}
         else:
             given = {"accelerator": x.accelerator_mtbf, "nic": x.nic_mtbf, "psu": x.psu_mtbf}
             parts, cited = node_parts(fleet.node, assumed, **given)
@@ -156,14 +154,11 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
 
 def _binding(failures: float, hours: float, found: Goodput) -> Binding:
     costs = {"checkpoint writes": found.writes, "work done again": found.rework, "restarts": found.restarts}
-    ranked = sorted(costs.items(), key=lambda item: item[1], reverse=True)
+    _, second, largest = sorted(costs.values())
+    margin = largest / second if second > 0 else None
     shares = ", ".join(f"{name} {share:.1%}" for name, share in costs.items())
-    if found.ratio <= 0:
-        sentence = (
-            f"Wall 15 (Fragility) binds: {shares} of the time leave nothing for the run; make checkpoints shorter, "
-            "restart faster, or use fewer or more reliable parts."
-        )
-    else:
-        sentence = f"Wall 15 (Fragility): {failures:.3g} failures expected in {hours:g} h cost {shares}; goodput {found.ratio:.1%}."
-    margin = ranked[0][1] / ranked[1][1] if ranked[1][1] > 0 else None
-    return Binding(15, "Fragility", margin, sentence)
+    if found.ratio > 0:
+        said = f"{failures:.3g} failures expected in {hours:g} h cost {shares}; goodput {found.ratio:.1%}."
+        return wall_says(15, margin, f": {said}")
+    remedy = "make checkpoints shorter, restart faster, or use fewer or more reliable parts"
+    return wall_says(15, margin, f" binds: {shares} of the time leave nothing for the run; {remedy}.")

@@ -23,7 +23,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.physics.queueing import erlang_c, little_queue, load, load_for_wait, mean_wait, servers_for_wait
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result
@@ -97,8 +97,7 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
         accelerators, target = x.fleet.total_accelerators, x.target_wait_days
         servers = _servers(x, accelerators, assumed)
         rho = load(rate, duration, servers)
-        stable = rho < 1
-        wait = mean_wait(rate, duration, servers, cv) if stable else None
+        wait = mean_wait(rate, duration, servers, cv) if rho < 1 else None
         allowed = None if target is None else load_for_wait(target, duration, servers, cv)
         enough = None if target is None else servers_for_wait(rate, target, duration, cv)
         each = x.accelerators_per_job or accelerators / servers
@@ -110,10 +109,10 @@ class OrchestrationModel(Resolver[OrchestrationResult]):
             cluster_utilization=rho,
             avg_wait_time_days=wait,
             avg_queue_length=None if wait is None else float(little_queue(rate, wait)),
-            is_stable=stable,
+            is_stable=rho < 1,
             avg_turnaround_days=None if wait is None else wait + duration,
             wait_ratio=None if wait is None else wait / duration,
-            wait_probability=float(erlang_c(servers, rho)) if stable and servers > 1 else min(rho, 1.0),
+            wait_probability=float(erlang_c(servers, rho)) if rho < 1 and servers > 1 else min(rho, 1.0),
             num_servers=servers,
             accelerators_per_job=each,
             busy_accelerators=min(rho, 1.0) * servers * each,
@@ -130,9 +129,10 @@ def _servers(x: Any, accelerators: int, assumed: dict[str, str]) -> int:
         if x.num_servers is not None:
             raise InputError("OrchestrationModel takes 'num_servers' or 'accelerators_per_job', not both.")
         if x.accelerators_per_job > accelerators:
-            words = f"does not fit on {x.fleet.name}, which has {accelerators:,}; use at most that many"
-            job = f"A job of {x.accelerators_per_job:,} accelerators"
-            raise InputError(f"{job} {words}.", field="accelerators_per_job")
+            words = (
+                f"{x.accelerators_per_job:,} accelerators does not fit on {x.fleet.name}, which has {accelerators:,}"
+            )
+            raise InputError(f"A job of {words}; use at most that many.", field="accelerators_per_job")
         return int(accelerators // x.accelerators_per_job)
     if x.num_servers is None:
         assumed["num_servers"] = "1: each job takes the whole cluster"
@@ -146,21 +146,18 @@ def _servers(x: Any, accelerators: int, assumed: dict[str, str]) -> int:
 def _binding(
     x: Any, rho: float, servers: int, wait: float | None, allowed: float | None, enough: int | None
 ) -> Binding:
+    duration, target = x.avg_job_duration_days, x.target_wait_days
     if wait is None:
-        sentence = (
-            f"Wall 16 (Multi-tenant): the queue is unstable at a load of {rho:.4g}: {x.arrival_rate_jobs_per_day:.4g} jobs "
-            f"a day of {x.avg_job_duration_days:.4g} days ask for more than {servers} at a time; accept fewer than "
-            f"{servers / x.avg_job_duration_days:.4g} jobs a day, shorten them, or enlarge the cluster."
+        asked = (
+            f"{x.arrival_rate_jobs_per_day:.4g} jobs a day of {duration:.4g} days ask for more than {servers} at a time"
         )
-        return Binding(16, "Multi-tenant", rho, sentence)
-    ratio = wait / x.avg_job_duration_days
-    said = (
-        f"Wall 16 (Multi-tenant): at a load of {rho:.3g} a job waits {wait:.4g} days, {ratio:.3g} times its own length"
-    )
-    if x.target_wait_days is None:
-        return Binding(16, "Multi-tenant", ratio, said + ".")
-    if wait <= x.target_wait_days:
-        rest = f"; a wait of {x.target_wait_days:.4g} days allows a load of {allowed:.3g}."
-    else:
-        rest = f"; for {x.target_wait_days:.4g} days keep the load at {allowed:.3g} or run {enough} jobs side by side."
-    return Binding(16, "Multi-tenant", wait / x.target_wait_days, said + rest)
+        remedy = f"accept fewer than {servers / duration:.4g} jobs a day, shorten them, or enlarge the cluster"
+        return wall_says(16, rho, f": the queue is unstable at a load of {rho:.4g}: {asked}; {remedy}.")
+    ratio = wait / duration
+    said = f": at a load of {rho:.3g} a job waits {wait:.4g} days, {ratio:.3g} times its own length"
+    if target is None:
+        return wall_says(16, ratio, f"{said}.")
+    rest = f"a wait of {target:.4g} days allows a load of {allowed:.3g}."
+    if wait > target:
+        rest = f"for {target:.4g} days keep the load at {allowed:.3g} or run {enough} jobs side by side."
+    return wall_says(16, wait / target, f"{said}; {rest}")

@@ -25,7 +25,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.efficiency import blended_efficiency, efficiency_class, roofline_limited
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result, WorkRate
@@ -185,7 +185,5 @@ def _decode(x: Any, typical: float, peak: float, shown: dict[str, Any]) -> tuple
 
 def _binding(kind: str, mfu: float, waiting: float) -> Binding:
     if waiting and abs(1.0 - waiting - mfu) < 1e-12:
-        sentence = f"Wall 2 (Memory) binds: at this batch no software lifts decode above {mfu:.3g} of the peak."
-        return Binding(2, "Memory", 1 / mfu, sentence)
-    sentence = f"Wall 3 (Software) binds: {kind} leaves {1 - mfu:.0%} of the peak unused."
-    return Binding(3, "Software", 1 / mfu, sentence)
+        return wall_says(2, 1 / mfu, f" binds: at this batch no software lifts decode above {mfu:.3g} of the peak.")
+    return wall_says(3, 1 / mfu, f" binds: {kind} leaves {1 - mfu:.0%} of the peak unused.")

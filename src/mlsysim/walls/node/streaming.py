@@ -28,7 +28,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Memory, MemoryRate, Rate, Result, Time
@@ -169,13 +169,10 @@ def _injection(x: Any, assumed: dict[str, str]) -> float:
 
 def _binding(x: Any, found: Streamed, needed: float | None, available: float, largest: int | None) -> Binding:
     if needed is not None and needed > available:
-        sentence = (
-            f"Wall 2 (Memory): {x.batch_size:,} sequences of {x.model.name} need {needed / 1e9:,.1f} GB for caches and "
-            f"activations and {x.hardware.name} has {available / 1e9:,.1f} GB for them; at most {largest:,} fit."
-        )
-        return Binding(2, "Memory", needed / available, sentence)
+        there = f"{x.hardware.name} has {available / 1e9:,.1f} GB for them; at most {largest:,} fit"
+        asked = f"{x.batch_size:,} sequences of {x.model.name} need {needed / 1e9:,.1f} GB for caches and activations"
+        return wall_says(2, needed / available, f": {asked} and {there}.")
     times, bound = (found.layer_injection_time, found.layer_compute_time), found.bottleneck
     ratio = max(times) / min(times)
-    number, name, other = (6, "Streaming", "compute") if bound == "Injection" else (1, "Compute", "injection")
-    sentence = f"Wall {number} ({name}) binds: {bound.lower()} takes {ratio:.3g} times as long as {other}."
-    return Binding(number, name, ratio, sentence)
+    wall, other = (6, "compute") if bound == "Injection" else (1, "injection")
+    return wall_says(wall, ratio, f" binds: {bound.lower()} takes {ratio:.3g} times as long as {other}.")

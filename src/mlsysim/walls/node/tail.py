@@ -25,7 +25,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import little_queue, load
 from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result, Time
@@ -140,23 +140,19 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
 
 def _binding(x: Any, rho: float, least: int, latency: float | None, slo: float | None, enough: int | None) -> Binding:
     if latency is None:
-        sentence = (
-            f"Wall 7 (Tail Latency): the queue is unstable at a load of {rho:.4g}: {x.arrival_rate_qps:.4g} requests/s "
-            f"ask for more than {x.num_replicas} replicas can serve; at least {least} are needed."
+        asked = f"{x.arrival_rate_qps:.4g} requests/s ask for more than {x.num_replicas} replicas can serve"
+        return wall_says(
+            7, rho, f": the queue is unstable at a load of {rho:.4g}: {asked}; at least {least} are needed."
         )
-        return Binding(7, "Tail Latency", rho, sentence)
-    name = f"P{x.percentile:g}"
     times = latency * 1e3 / x.service_latency_ms
-    said = f"{name} is {latency * 1e3:.4g} ms, {times:.3g} service times, at a load of {rho:.3g}"
+    said = f": P{x.percentile:g} is {latency * 1e3:.4g} ms, {times:.3g} service times, at a load of {rho:.3g}"
     if slo is None:
-        return Binding(7, "Tail Latency", times, f"Wall 7 (Tail Latency): {said}.")
+        return wall_says(7, times, f"{said}.")
+    limit = f"{slo * 1e3:.4g} ms"
+    why = "because the service alone takes longer at this percentile: make the service faster or steadier"
+    rest = f"no number of replicas meets {limit}, {why}"
     if latency <= slo:
-        sentence = f"Wall 7 (Tail Latency): {said}; the SLO of {slo * 1e3:.4g} ms holds with {enough} replicas or more."
-    elif enough is None:
-        sentence = (
-            f"Wall 7 (Tail Latency): {said}; no number of replicas meets {slo * 1e3:.4g} ms, because the service alone "
-            "takes longer at this percentile: make the service faster or steadier."
-        )
-    else:
-        sentence = f"Wall 7 (Tail Latency): {said}; the SLO of {slo * 1e3:.4g} ms needs {enough} replicas."
-    return Binding(7, "Tail Latency", latency / slo, sentence)
+        rest = f"the SLO of {limit} holds with {enough} replicas or more"
+    elif enough is not None:
+        rest = f"the SLO of {limit} needs {enough} replicas"
+    return wall_says(7, latency / slo, f"{said}; {rest}.")

@@ -35,7 +35,7 @@ from mlsysim.cases.run_inputs import (
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.operations.sustainability import EnergyKwh
@@ -210,11 +210,10 @@ def _binding(bill: Bill, rent: Rent | None, utilization: float) -> Binding:
     parts = {"the hardware's share": bill.hardware, "energy": bill.energy, "maintenance": bill.maintenance}
     (name, largest), (_, second), _ = sorted(parts.items(), key=lambda item: item[1], reverse=True)
     total = bill.total
-    share = largest / total if total > 0 else 0.0
-    sentence = f"Wall 17 (Capital): {total:,.0f} USD, of which {name} is {share:.0%}"
+    said = f": {total:,.0f} USD, of which {name} is {largest / total if total > 0 else 0.0:.0%}"
     if rent is not None:
         cheaper = "renting" if rent.cost < total else "owning"
-        sentence += f"; {cheaper} is cheaper at {utilization:.0%} utilisation, and owning "
         pays = rent.break_even is not None and rent.break_even <= 1
-        sentence += f"pays from {rent.break_even:.0%}" if pays else "never pays at this rent"
-    return Binding(17, "Capital", largest / second if second > 0 else None, sentence + ".")
+        when = f"pays from {rent.break_even:.0%}" if pays else "never pays at this rent"
+        said += f"; {cheaper} is cheaper at {utilization:.0%} utilisation, and owning {when}"
+    return wall_says(17, largest / second if second > 0 else None, f"{said}.")

@@ -24,7 +24,7 @@ from mlsysim.errors import InputError
 from mlsysim.physics.training_memory import OPTIMIZERS
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Memory, MemoryRate, Result, Time
@@ -107,10 +107,10 @@ class CheckpointModel(Resolver[CheckpointResult]):
         snapshot = None
         if x.asynchronous:
             if chip.interconnect is None:
-                words = (
-                    "has no host link to copy the state over; give the chip an 'interconnect', or write synchronously"
+                remedy = "give the chip an 'interconnect', or write synchronously"
+                raise InputError(
+                    f"{chip.name} has no host link to copy the state over; {remedy}.", field="asynchronous"
                 )
-                raise InputError(f"{chip.name} {words}.", field="asynchronous")
             link = to_si(chip.interconnect.bandwidth, "byte/s")
             snapshot = Checkpoint(size, x.n_writers, link, math.inf).write
         stall, interval = saved.write if snapshot is None else snapshot, x.checkpoint_interval_hours * _HOUR
@@ -137,16 +137,10 @@ class CheckpointModel(Resolver[CheckpointResult]):
 
 def _binding(saved: Checkpoint, stall: float, interval: float) -> Binding:
     writing, burst, filesystem = saved.write, saved.burst, saved.filesystem
-    side = "the file system" if burst > filesystem else "the writers"
+    side, sets = ("the file system", "sets") if burst > filesystem else ("the writers", "set")
     margin = max(burst, filesystem) / min(burst, filesystem)
     if writing >= interval:
-        sentence = (
-            f"Wall 19 (Checkpoint) binds: a write takes {writing:,.0f} s and the next begins after {interval:,.0f} s; "
-            f"save less often, or widen {side}."
-        )
-    else:
-        sentence = (
-            f"Wall 19 (Checkpoint): {side} set{'s' if burst > filesystem else ''} a write of {writing:,.3g} s, which stalls "
-            f"the run for {stall:,.3g} s, {stall / interval:.2%} of an interval."
-        )
-    return Binding(19, "Checkpoint", margin, sentence)
+        late = f"a write takes {writing:,.0f} s and the next begins after {interval:,.0f} s"
+        return wall_says(19, margin, f" binds: {late}; save less often, or widen {side}.")
+    stalls = f"which stalls the run for {stall:,.3g} s, {stall / interval:.2%} of an interval"
+    return wall_says(19, margin, f": {side} {sets} a write of {writing:,.3g} s, {stalls}.")

@@ -25,7 +25,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import log, maximum, sqrt
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Result, Time
@@ -112,28 +112,24 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
         """Cost of privacy and fairness."""
         slope = constant("dp_sgd_slope")
         low_cost, high_cost = constant("dp_sgd_step_cost_low"), constant("dp_sgd_step_cost_high")
-        factor = private_slowdown(x.epsilon, slope.number)
+        factor, data = private_slowdown(x.epsilon, slope.number), subgroup_data(x.min_subgroup_prevalence)
         low, high = low_cost.number, enlarged_slowdown(x.epsilon, high_cost.number)
-        assumed["slowdown"] = (
-            f"1 + {slope.number:g} / epsilon; published steps cost {low_cost.number:g} to {high_cost.number:g} times"
-        )
+        published = f"published steps cost {low_cost.number:g} to {high_cost.number:g} times"
+        assumed["slowdown"] = f"1 + {slope.number:g} / epsilon; {published}"
         if not low <= factor <= high:
             assumed["range"] = f"the point value {factor:.3g} lies outside the published range; trust the range"
-        sigma = None
-        if x.epsilon <= 1:
-            sigma = gaussian_noise(x.epsilon, x.delta)
-        else:
+        sigma = gaussian_noise(x.epsilon, x.delta) if x.epsilon <= 1 else None
+        if sigma is None:
             assumed["noise_multiplier"] = "unknown: the bound is proven for epsilon up to 1"
-        data = subgroup_data(x.min_subgroup_prevalence)
         base = x.base_training_time
-        sentence = (
-            f"Wall 20 (Safety): privacy at epsilon {x.epsilon:g} takes {low:.3g} to {high:.3g} times as long ({factor:.3g} by "
+        words = (
+            f": privacy at epsilon {x.epsilon:g} takes {low:.3g} to {high:.3g} times as long ({factor:.3g} by "
             f"the paper's form); one sample of the smallest group takes {data:.4g} samples in all."
         )
         return ResponsibleEngineeringResult.of(
             assumed,
             x,
-            binding=Binding(20, "Safety", factor, sentence),
+            binding=wall_says(20, factor, words),
             dp_slowdown_factor=factor,
             dp_slowdown_range=(low, high),
             effective_training_time=base * factor,

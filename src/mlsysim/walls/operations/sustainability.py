@@ -27,7 +27,7 @@ from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import device_draw, host_draw, site_of
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.result import Amount, Power, Result
@@ -161,11 +161,9 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
 def _binding(site: Site, taken: Footprint, share: float | None) -> Binding:
     energy, carbon = taken.energy, taken.carbon
     if carbon is None:
-        sentence = f"Wall 18 (Sustainability): {energy:,.0f} kWh; carbon is unknown until a grid is given."
-        return Binding(18, "Sustainability", None, sentence)
-    sentence = f"Wall 18 (Sustainability): {energy:,.0f} kWh in {site.name} emit {carbon:,.0f} kgCO2e"
-    margin = None
+        return wall_says(18, None, f": {energy:,.0f} kWh; carbon is unknown until a grid is given.")
+    said, margin = f": {energy:,.0f} kWh in {site.name} emit {carbon:,.0f} kgCO2e", None
     if share:
         margin = carbon / share if carbon >= share else share / carbon if carbon else None
-        sentence += f", beside {share:,.0f} kgCO2e embodied in the hardware"
-    return Binding(18, "Sustainability", margin, sentence + ".")
+        said += f", beside {share:,.0f} kgCO2e embodied in the hardware"
+    return wall_says(18, margin, f"{said}.")
