@@ -90,6 +90,10 @@ class Scenario(Record):
         """The mode that is evaluated: a fleet trains unless told otherwise, a chip infers."""
         return self.mode or ("training" if isinstance(self.system, Fleet) else "inference")
 
+    @property
+    def metadata(self) -> None:
+        """Named scenarios are examples and cite nothing."""
+
     def evaluate(
         self, batch_size: int | None = None, precision: str | None = None, efficiency: float | str = 0.5
     ) -> SystemEvaluation:
@@ -259,11 +263,8 @@ def _named(key: str, table: dict[str, Any]) -> Scenario:
 Scenarios = Registry(
     "Scenarios",
     "scenario",
-    "mlsysim",
-    ("scenarios.toml",),
+    Scenario,
+    {"workload": "workload.name", "system": "system.name", "mode": "effective_mode"},
     _named,
-    {"name": "name", "workload": "workload.name", "system": "system.name", "mode": "effective_mode"},
-    kind=Scenario,
-    folder="named_scenarios",
 )
 """Named scenarios, read when first asked for."""

@@ -1,8 +1,9 @@
 """What every wall answers with: a result that knows its units, what binds, and what its equations show.
 
 A field of a result says its unit (``Time``, ``Memory``, ``Amount("GB/s")``), so that a resolver hands plain numbers in base
-units to :meth:`Result.of` and writes no unit again. ``explain()`` puts numbers into the declared equations; a symbol is
-looked up in what the resolver shows beside the fields, then among the fields, the inputs and what the resolver found.
+units to :meth:`Result.of` and writes no unit again, and it may say where it is read: ``Annotated[Time, "served.ttft"]`` is the
+``ttft`` of what the resolver shows, or found, as ``served``. ``explain()`` puts numbers into the declared equations; a symbol is
+looked up in the same way in what the resolver shows, then among the fields, the inputs and what the resolver found.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Annotated, Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
@@ -89,10 +90,21 @@ def _packer(annotation: Any, marks: Any = ()) -> Packer | None:
 
 
 @lru_cache(maxsize=256)
-def _packers(kind: type[Result]) -> dict[str, Packer]:
-    """The packers of the fields that need one."""
+def _fields(kind: type[Result]) -> tuple[dict[str, Packer], dict[str, str]]:
+    """The packers of the fields that need one, and the names under which fields are read."""
     found = {name: _packer(info.annotation, info.metadata) for name, info in kind.model_fields.items()}
-    return {name: pack for name, pack in found.items() if pack is not None}
+    read = {n: next((m for m in i.metadata if isinstance(m, str)), n) for n, i in kind.model_fields.items()}
+    return {name: pack for name, pack in found.items() if pack is not None}, read
+
+
+_MISSING: Any = object()
+
+
+def _read(source: Any, path: str) -> Any:
+    """What stands in a record or a table under a name, or under names with dots between."""
+    first, *rest = path.split(".")
+    value = source.get(first, _MISSING) if isinstance(source, Mapping) else getattr(source, first, _MISSING)
+    return value if value is _MISSING else reduce(getattr, rest, value)
 
 
 def as_plain(value: Any) -> Any:
@@ -158,17 +170,20 @@ class Result(BaseModel):
     ) -> Self:
         """The result of plain numbers: each is packed in the unit that its field declares.
 
-        Fields that are not given are read off the attributes of what was ``found`` (what a case answers, the inputs), and so
-        are the symbols of equations. ``shown`` has (or gives, when somebody asks) what equations show beside these, in
-        the unit that the symbol says; ``cited`` the entries of the zoo, or titles, that speak for the numbers beside
+        Fields that are not given are read off what was ``found`` (what a case answers, the inputs), and so are the symbols of
+        equations. ``shown`` has (or gives, when somebody asks) what equations show beside these, in the unit that the symbol
+        says, or records that fields and symbols name; ``cited`` the entries of the zoo, or titles, that speak for the numbers beside
         those among the inputs. ``case`` gives the ledger, from which what binds is read when somebody asks, as a share of
         the ``noun``; a limit that stopped it is given as ``binding``.
         """
-        for source in found:
-            for name in cls.model_fields:
-                if name not in values and hasattr(source, name):
-                    values[name] = getattr(source, name)
-        for name, pack in _packers(cls).items():
+        packers, read = _fields(cls)
+        for source in (shown, *found) if isinstance(shown, Mapping) else found:
+            for name, path in read.items():
+                if name not in values and (source is not shown or path != name):
+                    value = _read(source, path)
+                    if value is not _MISSING:
+                        values[name] = value
+        for name, pack in packers.items():
             if name in values:
                 values[name] = pack(values[name])
         outcome = cls(assumptions=assumed, **values)
@@ -200,8 +215,9 @@ class Result(BaseModel):
         It is what the resolver shows under that name, else the field of that name, else the input, else what the resolver
         found, else the exposed seconds of the part of the ledger.
         """
-        if name in self._facts.context:
-            return self._facts.context[name]
+        shown = _read(self._facts.context, name)
+        if shown is not _MISSING:
+            return shown
         if name in type(self).model_fields:
             value = getattr(self, name)
             return to_si(value, unit) if isinstance(value, Quantity) else value
@@ -209,8 +225,9 @@ class Result(BaseModel):
             value, spec = self._facts.given[name], self._facts.inputs_declared[name]
             return value if value is None or spec.kind != "quantity" else value * conversion_factor(spec.unit, unit)
         for source in self._facts.found:
-            if hasattr(source, name):
-                return getattr(source, name)
+            value = _read(source, name)
+            if value is not _MISSING:
+                return value
         ledger = self.ledger
         return None if ledger is None else ledger.exposed(name) or None
 
