@@ -87,7 +87,7 @@ def _of_result(
         text=equation.text,
         latex=equation.latex,
         inputs=inputs,
-        symbols={symbol: equation.symbols[symbol][0].replace("_", " ") for symbol in inputs},
+        symbols={symbol: equation.meaning(symbol) for symbol in inputs},
         value=value,
         resolver=result._facts.resolver,
         sources=tuple(result._facts.sources),

@@ -21,13 +21,13 @@ given, memory fragmentation (2 to 10 %), and communication that slows the comput
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.joules import at_utilisation
 from mlsysim.cases.layout import Layout, plan_layout
-from mlsysim.cases.ledger import Held, Ledger
+from mlsysim.cases.ledger import Held
 from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.cases.schedule import schedule_of
 from mlsysim.cases.train import Step, first_order_amounts
@@ -35,7 +35,6 @@ from mlsysim.cases.train_layers import PARTS
 from mlsysim.cases.trainer import Trainer
 from mlsysim.cases.training_memory import fitting_change, on_device, on_host, training_held, training_state_of
 from mlsysim.errors import InputError
-from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.timing.runtimes import training_runtimes
@@ -62,17 +61,17 @@ What does the fleet lose to its own coordination?
 class DistributedResult(Result):
     """One optimizer step on a fleet."""
 
-    step_latency_total: Time
-    compute_latency: Time
-    dp_communication_latency: Time
-    dp_exposed_latency: Time
-    tp_communication_latency: Time
-    ep_communication_latency: Time
-    cp_communication_latency: Time
-    pp_communication_latency: Time
+    step_latency_total: Annotated[Time, "seconds"]
+    compute_latency: Annotated[Time, "compute"]
+    dp_communication_latency: Annotated[Time, "data"]
+    dp_exposed_latency: Annotated[Time, "exposed_data"]
+    tp_communication_latency: Annotated[Time, "tensor"]
+    ep_communication_latency: Annotated[Time, "expert"]
+    cp_communication_latency: Annotated[Time, "context"]
+    pp_communication_latency: Annotated[Time, "pipeline"]
     communication_latency: Time
-    pipeline_bubble_latency: Time
-    offload_latency: Time
+    pipeline_bubble_latency: Annotated[Time, "bubble"]
+    offload_latency: Annotated[Time, "offload"]
     bubble_fraction: float
     scaling_efficiency: float
     effective_throughput: Rate
@@ -80,10 +79,10 @@ class DistributedResult(Result):
     mfu: float
     hfu: float
     parallelism: dict[str, int]
-    microbatch_count: int
+    microbatch_count: Annotated[int, "micro_batches"]
     memory_per_accelerator: Memory
     memory_breakdown: dict[str, Memory]
-    memory_capacity: Memory
+    memory_capacity: Annotated[Memory, "capacity"]
     step_interval: tuple[Time, Time] | None = None
     constraint_trace: tuple[str, ...] = ()
     remedies: tuple[Words, ...] = ()
@@ -181,10 +180,10 @@ class DistributedModel(Resolver[DistributedResult]):
         *written(r"""
         tp_communication_latency if first_order: T_tp = m L_stage s x ring(TP, tokens x h x bytes)
             T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)
-            m = micro_batches, L_stage = stage_layers, s = tensor_sums, M = tensor_message in byte, B = intra_bandwidth in byte/s, T = tp
+            m = micro_batches, L_stage = amounts.stage_layers, s = amounts.tensor_sums, M = amounts.tensor_message in byte, B = intra_bandwidth in byte/s, T = tp
         dp_communication_latency if first_order: T_dp = 2 (D-1)/D M/B + 2 (D-1) alpha
             T_{\mathrm{dp}} = \frac{2(D-1)}{D}\frac{M}{B} + 2(D-1)\alpha
-            D = dp, M = gradient_bytes in byte, B = inter_bandwidth in byte/s, alpha = inter_latency in s
+            D = dp, M = amounts.gradient_bytes in byte, B = inter_bandwidth in byte/s, alpha = inter_latency in s
         bubble_fraction if first_order: phi / (m + phi)
             \frac{\varphi}{m + \varphi}
             phi = idle, m = micro_batches
@@ -245,16 +244,12 @@ class DistributedModel(Resolver[DistributedResult]):
         return self._answer(x, assumed, trainer, job, layout)
 
     def _answer(self, x: Any, assumed: Assumptions, trainer: Trainer, job: Job, layout: Layout) -> DistributedResult:
-        held = training_held(job, layout)
-        micro = trainer.demand(job, layout)
-        step = trainer.step(job, layout, micro, on_host(held))
-        memory = on_device(held)
-        fits = bool(memory <= trainer.capacity)
+        held, micro = training_held(job, layout), trainer.demand(job, layout)
+        step, memory = trainer.step(job, layout, micro, on_host(held)), on_device(held)
         shares = layout.dp * layout.micro_batches * job.accumulation
-        accelerators, peak = x.fleet.total_accelerators, trainer.device.peak
-        possible = step.seconds * accelerators * peak
-        chip, mfu = x.fleet.node.accelerator, micro.flops * shares / possible
-        band = None
+        accelerators, chip = x.fleet.total_accelerators, x.fleet.node.accelerator
+        possible = step.seconds * accelerators * trainer.device.peak
+        mfu, band = micro.flops * shares / possible, None
         if trainer.software is not None:
             if micro.flops * shares > possible:
                 raise InputError(
@@ -264,98 +259,75 @@ class DistributedModel(Resolver[DistributedResult]):
                 )
             band, words = trainer.software.band(job, accelerators)
             assumed.say("interval", band.regime, INFERRED, words)
-        binding, trace, remedies = _fitting(job, layout, memory, trainer.capacity, fits)
-        outcome = DistributedResult.of(
+        fits, stopped = bool(memory <= trainer.capacity), None
+        remedies: tuple[str, ...] = ()
+        if not fits:
+            stopped, remedies = _does_not_fit(job, layout, memory, trainer.capacity)
+        return DistributedResult.of(
             assumed,
+            step,
+            layout,
+            trainer,
             feasible=fits,
-            binding=binding,
-            step_latency_total=step.seconds,
-            compute_latency=step.compute,
-            dp_communication_latency=step.data,
-            dp_exposed_latency=step.exposed_data,
-            tp_communication_latency=step.tensor,
-            ep_communication_latency=step.expert,
-            cp_communication_latency=step.context,
-            pp_communication_latency=step.pipeline,
+            binding=stopped,
             communication_latency=step.data + step.tensor + step.expert + step.context + step.pipeline,
-            pipeline_bubble_latency=step.bubble,
-            offload_latency=step.offload,
             bubble_fraction=float(step.bubble / (step.seconds if trainer.software else step.busy + step.bubble)),
             scaling_efficiency=step.ideal / step.seconds,
             effective_throughput=layout.dp * layout.local_batch * job.accumulation / step.seconds,
             tokens_per_second=micro.tokens * shares / step.seconds,
             mfu=mfu,
             hfu=micro.hardware_flops * shares / possible,
-            parallelism={"dp": layout.dp, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "cp": layout.cp},
-            microbatch_count=layout.micro_batches,
+            parallelism={name: getattr(layout, name) for name in ("dp", "tp", "pp", "ep", "cp")},
             memory_per_accelerator=memory,
             memory_breakdown={each.name.replace(" ", "_"): each.bytes for each in held if each.where == "device"},
-            memory_capacity=trainer.capacity,
             # Bands are of rates, so a time is divided by them.
             step_interval=None if band is None else (step.seconds / band.high, step.seconds / band.low),
-            constraint_trace=trace,
+            constraint_trace=() if stopped is None else (stopped.sentence,),
             remedies=remedies,
             shown=partial(_shown, trainer, job, layout, micro, step, held),
             cited={"model": x.model, "hardware": chip},
-            case=partial(_ledger, trainer, job, layout, chip, mfu),
+            case=lambda: at_utilisation(trainer.ledger(job, layout), chip, mfu, trainer.device.peak),
             noun="step",
         )
-        return outcome
 
 
-def _fitting(
-    job: Job, layout: Layout, memory: float, capacity: float, fits: bool
-) -> tuple[Binding | None, tuple[str, ...], tuple[str, ...]]:
-    """What binds where it does not fit, and the smallest change that would help."""
-    if fits:
-        return None, (), ()
+def _does_not_fit(job: Job, layout: Layout, memory: float, capacity: float) -> tuple[Binding, tuple[str, ...]]:
+    """What stops a layout, and the smallest change that would help."""
     change = fitting_change(job, layout, capacity)
     remedy = "no smaller change than more accelerators or a smaller batch helps"
     if change is not None:
         remedy = worded("it fits with ", listed(Setting(*pair) for pair in change.items()))
     needs = f"each accelerator needs {bytes_text(memory)} and has {bytes_text(capacity)}"
     binding = too_full(needs, memory, capacity, remedy, " Times are given as if it fitted.")
-    return binding, (binding.sentence,), () if change is None else (remedy,)
-
-
-def _ledger(trainer: Trainer, job: Job, layout: Layout, chip: HardwareNode, utilisation: float) -> Ledger:
-    """The parts of a step, with the joules of one accelerator at its utilisation."""
-    return at_utilisation(trainer.ledger(job, layout), chip, utilisation, trainer.device.peak)
+    return binding, () if change is None else (remedy,)
 
 
 def _shown(
     trainer: Trainer, job: Job, layout: Layout, micro: Demand, step: Step, held: tuple[Held, ...]
 ) -> dict[str, Any]:
     """What the equations show beside the fields of the result."""
-    amounts = first_order_amounts(job, layout, micro)
-    m, saved = layout.micro_batches * job.accumulation, training_state_of(job, layout).saved
-    first_order = trainer.software is None
+    m, first_order = layout.micro_batches * job.accumulation, trainer.software is None
+    amounts, net = first_order_amounts(job, layout, micro), trainer.net
     return {
         "first_order": first_order,
         "calibrated": not first_order,
+        "amounts": amounts,
         "micro_batches": m,
-        "stage_layers": amounts.stage_layers,
-        "tensor_sums": amounts.tensor_sums,
-        "tensor_message": amounts.tensor_message,
-        "gradient_bytes": amounts.gradient_bytes,
         "device_flops": amounts.flops * m,
         "device_bytes": amounts.moved * m,
         "model_flops": micro.flops * layout.dp * m,
         "hardware_flops": micro.hardware_flops * layout.dp * m,
         "work": micro.tokens * layout.dp * m,
-        "saved": saved,
-        "intra_bandwidth": trainer.net.link,
-        "inter_bandwidth": trainer.net.fabric,
-        "inter_latency": trainer.net.fabric_latency,
+        "saved": training_state_of(job, layout).saved,
         "bandwidth": trainer.device.bandwidth,
         "peak": trainer.device.peak,
-        "tp": layout.tp,
+        "intra_bandwidth": net.link,
+        "inter_bandwidth": net.fabric,
+        "inter_latency": net.fabric_latency,
         "dp": layout.dp * layout.cp,
+        "step": step.seconds,
         "idle": m * step.bubble / step.busy,
         "inside": step.seconds - step.compute - step.exposed_data - step.bubble - step.offload,
-        "ideal": step.ideal,
-        "step": step.seconds,
         "host_state": on_host(held),
-        "host_link": trainer.host_link,
         "local_batch": layout.local_batch * job.accumulation,
     }

@@ -17,7 +17,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, node_time
 from mlsysim.timing.network import datasheet_network
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.performance import PerformanceProfile
@@ -37,64 +37,59 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
     equations = written(r"""
         latency: T = max(F / (P eta), 2 (N-1)/N M/B)
             T = \max\left(\frac{F}{P\eta}, \frac{2(N-1)}{N}\frac{M}{B}\right)
-            F = flops in flop, P = peak in flop/s, eta = efficiency, M = bytes in byte, N = ranks
+            F = flops in flop, P = device.peak in flop/s, eta = efficiency, M = bytes in byte, N = ranks
     """)
     known_fallacies = ("A faster GPU speeds up data parallelism: where the network binds it only waits longer.",)
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> PerformanceProfile:
         """Compare arithmetic with gradient synchronisation."""
-        model, fleet = x.model, x.fleet
-        chip = fleet.node.accelerator
+        model, fleet, ranks = x.model, x.fleet, x.fleet.total_accelerators
         seq_len = None if model.fixed_shape else x.seq_len
         work, held = training_work(TrainingStep(model, x.batch_size, seq_len, x.precision))
-        device = device_of(chip, x.precision, 1.0, assumed)
-        peak, dispatch, capacity = device.peak, device.dispatch, device.capacity
-        ranks = fleet.total_accelerators
+        device = device_of(fleet.node.accelerator, x.precision, 1.0, assumed)
         net = datasheet_network(fleet, assumed=assumed)
         gradient = model.parameter_count * max(bytes_per_element(x.precision), 2.0)
-        t_compute = compute_time(work.hardware_flops, peak, x.efficiency)
-        t_network = net.all_reduce(gradient, net.group(ranks))
-        latency = node_time(t_compute, t_network, dispatch)
-        footprint = work.total
-        bound = "Compute" if t_compute >= t_network else "Network"
-        margin = max(t_compute, t_network) / min(t_compute, t_network) if min(t_compute, t_network) > 0 else None
-        number = 1 if bound == "Compute" else 14
-        name = "Compute" if bound == "Compute" else "Communication"
+        arithmetic = compute_time(work.hardware_flops, device.peak, x.efficiency)
+        network = net.all_reduce(gradient, net.group(ranks))
+        latency = node_time(arithmetic, network, device.dispatch)
+        bound, wall = ("Compute", 1) if arithmetic >= network else ("Network", 14)
+        shorter, longer = sorted((arithmetic, network))
+        margin = longer / shorter if shorter > 0 else None
         lead = f"{margin:.3g} times as long as the other" if margin is not None else "the only one"
 
         def case(a: Algebra) -> Any:
             return node_time(
-                a.tag("arithmetic", 1, "peak", "T = F / (P eta)", t_compute, flop=work.hardware_flops),
-                a.tag("gradient synchronisation", 14, "fabric", "T = 2 (N-1)/N M/B", t_network, sent=gradient),
-                a.tag("dispatch", 3, "host", "T = T_dispatch", dispatch),
+                a.tag("arithmetic", 1, "peak", "T = F / (P eta)", arithmetic, flop=work.hardware_flops),
+                a.tag("gradient synchronisation", 14, "fabric", "T = 2 (N-1)/N M/B", network, sent=gradient),
+                a.tag("dispatch", 3, "host", "T = T_dispatch", device.dispatch),
             )
 
         return PerformanceProfile.of(
             assumed,
-            feasible=footprint <= capacity,
-            binding=Binding(number, name, margin, f"Wall {number} ({name}) binds: it takes {lead}."),
+            feasible=work.total <= device.capacity,
+            binding=wall_says(wall, margin, f" binds: it takes {lead}."),
             latency=latency,
-            latency_compute=t_compute,
-            latency_memory=t_network,
-            latency_overhead=dispatch,
+            latency_compute=arithmetic,
+            latency_memory=network,
+            latency_overhead=device.dispatch,
             throughput=x.batch_size * ranks / latency,
             bottleneck=bound,
             arithmetic_intensity=work.flops / gradient,
             energy=None,
-            memory_footprint=footprint,
-            memory_capacity=capacity,
-            peak_flops_actual=peak * x.efficiency,
-            peak_bw_actual=gradient / t_network if t_network > 0 else 0.0,
-            mfu=work.flops / (latency * peak),
-            hfu=work.hardware_flops / (latency * peak),
+            memory_footprint=work.total,
+            memory_capacity=device.capacity,
+            peak_flops_actual=device.peak * x.efficiency,
+            peak_bw_actual=gradient / network if network > 0 else 0.0,
+            mfu=work.flops / (latency * device.peak),
+            hfu=work.hardware_flops / (latency * device.peak),
             phase="training",
             shown={
                 "flops": work.hardware_flops,
-                "peak": peak,
+                "device": device,
                 "bytes": gradient,
                 "ranks": ranks,
                 "samples": x.batch_size,
             },
-            cited={"model": model, "hardware": chip},
-            case=lambda: ledger_of(case, held, capacity),
+            cited={"model": model, "hardware": fleet.node.accelerator},
+            case=lambda: ledger_of(case, held, device.capacity),
         )

@@ -55,9 +55,15 @@ T = B / W;  bytes <= capacity (Williams et al. 2009)
 How long does it take to feed the arithmetic, and does it fit?
 """
 
-_TRAINING_ONLY = (
-    *("zero_stage", "dp_size", "is_lora", "lora_rank", "activation_recomputation", "optimizer", "raise_errors"),
-)
+_TRAINING_ONLY = [
+    "zero_stage",
+    "dp_size",
+    "is_lora",
+    "lora_rank",
+    "activation_recomputation",
+    "optimizer",
+    "raise_errors",
+]
 CALIBRATED_ONLY = ("devices", "ring", "random_arrivals", "measured_rate")
 
 
@@ -92,13 +98,13 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
     equations = written(r"""
         latency_compute if first_order: T_compute = F / (P eta)
             T_{\mathrm{compute}} = \frac{F}{P\,\eta}
-            F = flops in flop, P = peak in flop/s, eta = efficiency
+            F = flops in flop, P = device.peak in flop/s, eta = efficiency
         latency_memory if fits: T_memory = B / W
             T_{\mathrm{memory}} = \frac{B}{W}
-            B = bytes in byte, W = bandwidth in byte/s
+            B = bytes in byte, W = device.bandwidth in byte/s
         latency_memory if spilled: T_memory = (B - S) / W + S / L, with S spilled to the host
             T_{\mathrm{memory}} = \frac{B - S}{W} + \frac{S}{L}
-            B = bytes in byte, S = spilled in byte, W = bandwidth in byte/s, L = host_link in byte/s
+            B = bytes in byte, S = spilled in byte, W = device.bandwidth in byte/s, L = device.host_link in byte/s
         latency if first_order: T = max(T_compute, T_memory) + T_dispatch
             T = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{dispatch}}
             T_compute = latency_compute in s, T_memory = latency_memory in s, T_dispatch = latency_overhead in s
@@ -127,29 +133,16 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
                 raise InputError(f"{name!r} changes calibrated forward passes alone; leave it out.", field=name)
             assumed.pop(name, None)
         if phase == "training":
-            rank = x.lora_rank if x.is_lora else None
-            recompute = x.activation_recomputation
-            step = TrainingStep(
-                x.model,
-                x.batch_size,
-                new,
-                x.precision,
-                x.optimizer,
-                recompute,
-                x.zero_stage,
-                x.dp_size,
-                rank,
-                efficiency is None,
-            )
+            rank, sizes = x.lora_rank if x.is_lora else None, (x.batch_size, new, x.precision, x.optimizer)
+            sharing = x.activation_recomputation, x.zero_stage, x.dp_size, rank
+            step = TrainingStep(x.model, *sizes, *sharing, efficiency is None)
             work, held = training_work(step)
             timed = training_pass(step, work, held, device, x.hardware, efficiency, x.runtime, assumed)
             return _packed(x, phase, step, work, device, timed, assumed)
         for name in _TRAINING_ONLY:
             assumed.pop(name, None)
-        sizes = x.batch_size, new, context
-        formats = x.precision, x.cache_precision
         shared = x.devices, x.ring, x.random_arrivals, x.measured_rate
-        question = Pass(x.model, phase, *sizes, *formats, *shared)
+        question = Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision, *shared)
         work = work_of(question)
         if efficiency is None:
             timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
@@ -169,26 +162,16 @@ def _packed(
     if place:
         sizes = bytes_text(work.weights), bytes_text(device.flash)
         assumed["weights"] = f"{sizes[0]} executed in place from {sizes[1]} of flash, none in RAM"
-    stopped: Binding | None = None
-    found: tuple[str, ...] = ()
-    if not fits:
-        if chip.interconnect is None and timed.cycles is None:
-            assumed["spill"] = f"{chip.name} has no host link to stream over: times are given as if the model fitted"
-        stopped, found = _does_not_fit(x, step, timed, place)
+    stopped, found = (None, ()) if fits else _does_not_fit(x, step, timed, place)
+    if not fits and chip.interconnect is None and timed.cycles is None:
+        assumed["spill"] = f"{chip.name} has no host link to stream over: times are given as if the model fitted"
     return PerformanceProfile.of(
         assumed,
         feasible=fits,
         binding=stopped,
-        latency=seconds,
-        latency_compute=timed.compute,
-        latency_memory=timed.memory,
-        latency_overhead=timed.overhead,
         throughput=x.batch_size / seconds,
         bottleneck=NAMES[timed.binding_wall] if fits else "Memory",
         arithmetic_intensity=work.flops / work.moved,
-        energy=timed.energy,
-        memory_footprint=timed.needed,
-        memory_capacity=timed.capacity,
         peak_flops_actual=work.hardware_flops / seconds if calibrated else device.peak * x.efficiency,
         peak_bw_actual=work.moved / (seconds if calibrated else timed.memory),
         mfu=work.flops / (seconds * device.peak),
@@ -198,22 +181,20 @@ def _packed(
         remedies=found,
         offload_spill_bytes=None if fits else timed.spilled,
         offload_effective_bw=None if fits or not timed.memory else work.moved / timed.memory,
-        interval=timed.band,
-        energy_interval=timed.energy_band,
         shown={
+            "timed": timed,
+            "device": device,
             "flops": work.hardware_flops,
             "model_flops": work.flops,
             "bytes": work.moved,
             "tokens": work.tokens,
             "peak": device.peak,
-            "bandwidth": device.bandwidth,
             "samples": x.batch_size,
             "fits": fits and not calibrated,
             "first_order": not calibrated,
             "calibrated": calibrated and timed.cycles is None,
             "microcontroller": timed.cycles is not None,
             "spilled": 0.0 if calibrated else timed.spilled,
-            "host_link": device.host_link if timed.spilled else None,
             **(timed.cycles or {}),
         },
         cited={"model": x.model, "hardware": chip, **({} if timed.source is None else {"cycles": timed.source})},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from mlsysim.units.fields import Words
 from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Result, Time, WorkRate
@@ -11,16 +11,16 @@ from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Re
 class PerformanceProfile(Result):
     """What one device makes of one pass."""
 
-    latency: Time
-    latency_compute: Time
-    latency_memory: Time
-    latency_overhead: Time
+    latency: Annotated[Time, "timed.seconds"]
+    latency_compute: Annotated[Time, "timed.compute"]
+    latency_memory: Annotated[Time, "timed.memory"]
+    latency_overhead: Annotated[Time, "timed.overhead"]
     throughput: Rate
     bottleneck: str
     arithmetic_intensity: Intensity
-    energy: Energy
-    memory_footprint: Memory
-    memory_capacity: Memory
+    energy: Annotated[Energy, "timed.energy"]
+    memory_footprint: Annotated[Memory, "timed.needed"]
+    memory_capacity: Annotated[Memory, "timed.capacity"]
     peak_flops_actual: WorkRate
     peak_bw_actual: MemoryRate
     mfu: float
@@ -30,8 +30,8 @@ class PerformanceProfile(Result):
     remedies: tuple[Words, ...] = ()
     offload_spill_bytes: Memory = None
     offload_effective_bw: MemoryRate = None
-    interval: tuple[Time, Time] | None = None
-    energy_interval: tuple[Energy, Energy] | None = None
+    interval: Annotated[tuple[Time, Time] | None, "timed.band"] = None
+    energy_interval: Annotated[tuple[Energy, Energy] | None, "timed.energy_band"] = None
 
     @property
     def energy_per_inference(self) -> Any:
