@@ -104,7 +104,9 @@ def _read(source: Any, path: str) -> Any:
     """What stands in a record or a table under a name, or under names with dots between."""
     first, *rest = path.split(".")
     value = source.get(first, _MISSING) if isinstance(source, Mapping) else getattr(source, first, _MISSING)
-    return value if value is _MISSING else reduce(getattr, rest, value)
+    if isinstance(value, partial):
+        value = value()
+    return value if value is _MISSING or value is None else reduce(getattr, rest, value)
 
 
 def as_plain(value: Any) -> Any:
@@ -172,7 +174,7 @@ class Result(BaseModel):
 
         Fields that are not given are read off what was ``found`` (what a case answers, the inputs), and so are the symbols of
         equations. ``shown`` has (or gives, when somebody asks) what equations show beside these, in the unit that the symbol
-        says, or records that fields and symbols name; ``cited`` the entries of the zoo, or titles, that speak for the numbers beside
+        says, or records that fields and symbols name (those of a ``partial`` when somebody asks); ``cited`` the entries of the zoo, or titles, that speak for the numbers beside
         those among the inputs. ``case`` gives the ledger, from which what binds is read when somebody asks, as a share of
         the ``noun``; a limit that stopped it is given as ``binding``.
         """

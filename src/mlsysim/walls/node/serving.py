@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import INFERRED, Assumptions
@@ -64,37 +64,37 @@ class ServingResult(Result):
     ``active_requests`` and ``output_tokens_per_sec`` are what ``concurrency`` clients see.
     """
 
-    ttft: Time
-    itl: Time
+    ttft: Annotated[Time, "served.ttft"]
+    itl: Annotated[Time, "served.itl"]
     kv_cache_size: Memory
-    model_weights_size: Memory
+    model_weights_size: Annotated[Memory, "writer.weights"]
     total_memory_required: Memory
     memory_utilization: float
     prompt_cache_hit_ratio: float
     prefill_chunks: int
-    prefill_chunk_time: Time
-    decode_stall_bound: Time
-    prefill_compute: Time
-    prefill_memory: Time
-    prefill_communication: Time
-    decode_compute: Time
-    decode_memory: Time
-    decode_weights: Time
-    decode_communication: Time
-    prefill_bottleneck: str
-    decode_bottleneck: str
+    prefill_chunk_time: Annotated[Time, "times.longest_pass"]
+    decode_stall_bound: Annotated[Time, "served.stall"]
+    prefill_compute: Annotated[Time, "reading.compute"]
+    prefill_memory: Annotated[Time, "reading.memory"]
+    prefill_communication: Annotated[Time, "reading.communication"]
+    decode_compute: Annotated[Time, "writing.compute"]
+    decode_memory: Annotated[Time, "writing.memory"]
+    decode_weights: Annotated[Time, "writing.weight_memory"]
+    decode_communication: Annotated[Time, "writing.communication"]
+    prefill_bottleneck: Annotated[str, "reading.bound"]
+    decode_bottleneck: Annotated[str, "writing.bound"]
     throughput_tokens_per_sec: Rate
     prefill_tokens_per_sec: Rate
     request_latency: Time = None
     kv_transfer_time: Time = None
     draft_time: Time = None
-    tokens_per_cycle: float = 1.0
+    tokens_per_cycle: Annotated[float, "decoder.tokens_per_cycle"] = 1.0
     devices: int = 1
     memory_per_device: Memory
     memory_available: Memory
     memory_breakdown: dict[str, Memory]
     memory_missing: Memory = None
-    max_batch_size: int | None = None
+    max_batch_size: Annotated[int | None, "first.most"] = None
     remedies: tuple[Words, ...] = ()
     itl_interval: tuple[Time, Time] | None = None
     ttft_interval: tuple[Time, Time] | None = None
@@ -106,7 +106,7 @@ class ServingResult(Result):
     @property
     def longest_context(self) -> int | None:
         """Tokens of the longest sequence that one replica holds; None where the size of a cache is not known."""
-        found: int | None = self._facts.context.get("longest_context")
+        found: int | None = self.named("longest.longest_context")
         return found
 
 
@@ -141,10 +141,10 @@ class ServingModel(Resolver[ServingResult]):
             g = cache_groups, C = device_capacity in byte, M_fixed = device_fixed in byte, c_device = device_cache in byte
         longest_context: S = max(0, min(S_model, floor((C - M_fixed - c_0) / c_1))), with caches of c_0 + c_1 S on the fullest device
             S = \min\left(S_{\mathrm{model}}, \left\lfloor \frac{C - M_{\mathrm{fixed}} - c_0}{c_1} \right\rfloor\right)
-            S_model = context_of_the_model, C = device_capacity in byte, M_fixed = device_fixed in byte, c_0 = cache_without_tokens in byte, c_1 = cache_of_a_token in byte
+            S_model = longest.context_of_the_model, C = device_capacity in byte, M_fixed = device_fixed in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
         prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention
             T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}
-            F = prefill_flops in flop, n = width, P = peak in flop/s, eta = efficiency
+            F = prefill_flops in flop, n = reader.width, P = reader.peak in flop/s, eta = reader.efficiency
         ttft if first_order: TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch, for each pass (+ T_transfer)
             \mathrm{TTFT} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
             T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s, T_transfer = kv_transfer_time in s
@@ -153,7 +153,7 @@ class ServingModel(Resolver[ServingResult]):
             ITL = itl in s
         decode_memory: T_memory = (weights hit + KV) / (n W)
             T_{\mathrm{memory}} = \frac{|W_{\mathrm{hit}}| + |KV|}{n\,BW}
-            (weights hit + KV) / n = decode_bytes in byte, W = bandwidth in byte/s
+            (weights hit + KV) / n = decode_bytes in byte, W = writer.bandwidth in byte/s
         itl if plain: ITL = max(T_compute, T_memory) + T_collectives + T_dispatch, mean over the answer
             \mathrm{ITL} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
             T_compute = decode_compute in s, T_memory = decode_memory in s, T_collectives = decode_communication in s, T_dispatch = decode_dispatch in s
@@ -179,14 +179,13 @@ class ServingModel(Resolver[ServingResult]):
         traffic = traffic_of(x, assumed)
         holding = replace(traffic, answer=x.output_len or 0)
         memories = machine.memories(holding)
-        clients = None
+        first, clients = memories[0], None
         if x.concurrency is not None:
-            clients = replace(traffic, concurrency=x.concurrency).admitted(memories[0])
+            clients = replace(traffic, concurrency=x.concurrency).admitted(first)
             if "batch_size" not in assumed.given:
                 traffic = replace(traffic, batch=int(clients.batch))
                 assumed.pop("batch_size", None)
-        batch = traffic.batch
-        traffic = traffic.admitted(memories[0])
+        batch, traffic = traffic.batch, traffic.admitted(first)
         times = batch_times(machine, traffic)
         served = serve(machine, traffic, times=times)
 
@@ -205,67 +204,54 @@ class ServingModel(Resolver[ServingResult]):
         length = x.seq_len + (x.output_len or 0)
         cache = writer.cache(length) * batch
         extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
-        asked = traffic if clients is None else clients
         outcome = ServingResult.of(
             assumed,
             feasible=fits,
             binding=None if fits else _full(x, room, kept, chip, found),
             case=lambda: ledger_of(
-                lambda a: _request(serve(machine, asked, a), x.output_len), room.held(kept), room.capacity
+                lambda a: _request(serve(machine, clients or traffic, a), x.output_len), room.held(kept), room.capacity
             ),
             noun="request",
-            ttft=served.ttft,
-            itl=served.itl,
             kv_cache_size=cache if writer.model.has_dimensions else None,
-            model_weights_size=writer.weights,
             total_memory_required=writer.weights + cache + extra,
             memory_utilization=needed / capacity,
             prompt_cache_hit_ratio=x.cached_prefix_len / x.seq_len,
             prefill_chunks=chunks_of(x, traffic.new),
-            prefill_chunk_time=times.longest_pass,
-            decode_stall_bound=served.stall,
-            prefill_compute=reading.compute,
-            prefill_memory=reading.memory,
-            prefill_communication=reading.communication,
-            decode_compute=writing.compute,
-            decode_memory=writing.memory,
-            decode_weights=writing.weight_memory,
-            decode_communication=writing.communication,
-            prefill_bottleneck=reading.bound,
-            decode_bottleneck=writing.bound,
             throughput_tokens_per_sec=batch * traffic.replicas / served.itl,
             prefill_tokens_per_sec=traffic.together * traffic.new * x.num_replicas / times.prefill,
             request_latency=None if x.output_len is None else served.e2e,
             kv_transfer_time=times.transfer if machine.apart else None,
             draft_time=None if draft is None else drafting * x.num_speculative_tokens,
-            tokens_per_cycle=decoder.tokens_per_cycle,
             devices=reader.devices * x.num_replicas + (writer.devices * traffic.replicas if machine.apart else 0),
             memory_per_device=needed,
             memory_available=capacity,
             memory_missing=None if fits else needed - capacity,
             memory_breakdown={line.name: line.bytes for line in room.held(kept)},
-            max_batch_size=memories[0].most,
             remedies=found,
             **(_bands(machine, served, assumed) if isinstance(machine, Engines) else {}),
             **({} if clients is None else _of_clients(serve(machine, clients), traffic.mean_answer)),
-            shown=lambda: {
-                **_longest(machine, deployment.model),
+            shown={
+                "served": served,
+                "times": times,
+                "reading": reading,
+                "writing": writing,
+                "reader": reader,
+                "writer": writer,
+                "decoder": decoder,
+                "first": first,
+                "longest": partial(_longest, machine, deployment.model),
                 "batch": batch,
                 "fullest": chip,
                 "cache_of_a_sequence": writer.cache(length),
-                "cache_groups": memories[0].groups,
-                "device_capacity": memories[0].capacity,
-                "device_fixed": memories[0].fixed,
-                "device_cache": memories[0].each,
+                "cache_groups": first.groups,
+                "device_capacity": first.capacity,
+                "device_fixed": first.fixed,
+                "device_cache": first.each,
                 "first_order": not calibrated,
                 "calibrated": calibrated,
                 "prefill_flops": reading.operations,
-                "width": reader.width,
-                "peak": reader.peak,
-                "efficiency": reader.efficiency,
                 "prefill_dispatch": reading.dispatch,
                 "decode_bytes": writing.memory * writer.bandwidth,
-                "bandwidth": writer.bandwidth,
                 "decode_dispatch": writing.dispatch,
                 "plain": draft is None and not calibrated,
                 "speculative": draft is not None and not calibrated,
@@ -284,21 +270,27 @@ def _request(served: Served, answer: int | None) -> Any:
     return served.ttft + served.itl if answer is None else served.e2e
 
 
-def _longest(machine: Replicated | Engines, model: Any) -> dict[str, Any]:
-    """The longest sequence that fits alone, and its cache on the fullest device; no longer than the model's own context."""
+class _Longest(NamedTuple):
+    """The longest sequence that fits alone, no longer than the model's own context, and its cache on the fullest device."""
 
+    longest_context: int
+    context_of_the_model: int
+    cache_of_a_token: Any
+    cache_without_tokens: Any
+
+
+def _longest(machine: Replicated | Engines, model: Any) -> _Longest | None:
     def memory(tokens: int) -> DeviceMemory:
         return machine.memories(Traffic(tokens, 0))[0]
 
     most = model.max_context or _MOST_TOKENS
     if not memory(most).each > 0:
-        return {}
+        return None
     tokens = longest_context(memory, most)
     each, more = memory(tokens).each, memory(tokens + 1).each - memory(tokens).each
     # A cache that grows no more at that length is all of it in proportion.
     more = more or each / tokens
-    found = {"cache_of_a_token": more, "cache_without_tokens": max(round(each - more * tokens), 0)}
-    return {"longest_context": tokens, "context_of_the_model": most, **found}
+    return _Longest(tokens, most, more, max(round(each - more * tokens), 0))
 
 
 def _bands(machine: Engines, served: Served, assumed: Assumptions) -> dict[str, Any]:
@@ -323,24 +315,18 @@ def _two_phases(outcome: ServingResult) -> Binding:
     ledger = outcome.ledger
     assert ledger is not None
     said = []
-    for phase in (FIRST, ANSWER):
+    for phase, words in ((FIRST, "the first token"), (ANSWER, "each further one")):
         own = of_phase(ledger, phase)
         wall = own.binding_wall
-        most = own.largest(wall).label
-        share = own.walls()[wall] / own.seconds
-        said.append(f"wall {wall} ({NAMES[wall]}) has {share:.0%} of {_WORDS[phase]}, most of it {most}")
+        share = f"{own.walls()[wall] / own.seconds:.0%} of {words}"
+        said.append(f"wall {wall} ({NAMES[wall]}) has {share}, most of it {own.largest(wall).label}")
     wall, _, margin = lead(ledger)
     return Binding(wall, NAMES[wall], margin, f"W{said[0][1:]}; {said[1]}.")
-
-
-_WORDS = {FIRST: "the first token", ANSWER: "each further one"}
 
 
 def _full(x: Any, room: DeviceMemory, batch: int, chip: Any, found: tuple[str, ...]) -> Binding:
     needed, capacity = room.used(batch), room.capacity
     kept = f", {bytes_text(room.reserve)} of it kept back by the engine," if room.reserve > 0 else ""
-    words = (
-        f"{x.model.name} needs {bytes_text(needed)}{kept} on each {chip.name}, which has "
-        f"{bytes_text(capacity)} ({bytes_text(needed - capacity)} are missing)"
-    )
+    there = f"{bytes_text(capacity)} ({bytes_text(needed - capacity)} are missing)"
+    words = f"{x.model.name} needs {bytes_text(needed)}{kept} on each {chip.name}, which has {there}"
     return too_full(words, needed, capacity, found[0])

@@ -16,7 +16,7 @@ Left out: bursts, uneven routing, failures of replicas (wall 15).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.serve import service_time
@@ -24,7 +24,7 @@ from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
+from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import written
 from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.serving import ServingModel, ServingResult
@@ -80,16 +80,16 @@ class ServingCapacityResult(Result):
 
     required_replicas: int | None
     required_devices: int | None
-    qps_target: Rate
+    qps_target: Annotated[Rate, "qps"]
     qps_capacity: Rate
-    per_replica_qps_capacity: Rate
+    per_replica_qps_capacity: Annotated[Rate, "rate"]
     utilization: float | None
     target_p99_latency: Time
     estimated_p99_latency: Time
-    base_request_latency: Time
+    base_request_latency: Annotated[Time, "service"]
     queue_wait_p99: Time
-    active_batch_size: int
-    max_batch_size: int | None
+    active_batch_size: Annotated[int, "size"]
+    max_batch_size: Annotated[int | None, "detail.max_batch_size"]
     ttft: Time
     itl: Time
     bottleneck: str
@@ -134,35 +134,27 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
         target = x.target_p99_latency_ms / 1e3
         served, replicas = self._choose(x, target, assumed)
         assumed.update(notes(served))
-        offered = x.qps * served.service
+        least = int(x.qps * served.service // served.size) + 1
         queue = rho = None
         if replicas is not None:
             rho = load(x.qps, served.service, replicas * served.size)
             queue = Sojourn(replicas * served.size, rho, x.service_time_cv)
-        alone = Sojourn(_MOST_SLOTS, 1e-6, x.service_time_cv)
-        p99 = served.service * (queue or alone).percentile(P99)
-        least = int(offered // served.size) + 1
+        p99 = served.service * (queue or Sojourn(_MOST_SLOTS, 1e-6, x.service_time_cv)).percentile(P99)
         bound = self._bound(served, replicas, least)
         return ServingCapacityResult.of(
             assumed,
+            served,
+            x,
             feasible=served.fits and replicas is not None,
             binding=_binding(x, bound, served, replicas, least, p99, target),
             required_replicas=replicas,
             required_devices=None if replicas is None else replicas * served.detail.devices,
-            qps_target=x.qps,
             qps_capacity=None if replicas is None else replicas * served.rate,
-            per_replica_qps_capacity=served.rate,
             utilization=rho,
             target_p99_latency=target,
             estimated_p99_latency=p99,
-            base_request_latency=served.service,
             queue_wait_p99=None if queue is None else served.service * queue.wait_percentile(P99),
-            active_batch_size=served.size,
-            max_batch_size=served.detail.max_batch_size,
-            ttft=served.ttft,
-            itl=served.itl,
             bottleneck=bound,
-            cited={"model": x.model, "hardware": x.hardware},
         )
 
     @staticmethod
@@ -204,19 +196,12 @@ def _binding(
     if bound == "Memory":
         return Binding(2, "Memory", served.detail.memory_utilization, served.detail.binding.sentence)
     if replicas is None:
-        sentence = (
-            f"Wall 4 (Serving): a request takes {served.service:.4g} s at batch {served.size} and 1 % of them "
-            f"{p99:.4g} s or more without any queue, so no number of replicas meets {target:.4g} s: use smaller batches, "
-            "faster or more devices per replica, or shorter answers."
-        )
-        return Binding(4, "Serving", p99 / target, sentence)
-    why = (
-        "as many as the load itself needs"
-        if bound == "Throughput"
-        else f"{least} would carry the load, the tail needs more"
-    )
-    sentence = (
-        f"Wall 7 (Tail Latency): {replicas} replicas of {served.size} requests at a time hold P99 at {p99:.4g} s "
-        f"(target {target:.4g} s); {why}."
-    )
-    return Binding(7, "Tail Latency", p99 / target, sentence)
+        takes = f"a request takes {served.service:.4g} s at batch {served.size} and 1 % of them {p99:.4g} s or more"
+        remedy = "use smaller batches, faster or more devices per replica, or shorter answers"
+        why = f"without any queue, so no number of replicas meets {target:.4g} s: {remedy}"
+        return wall_says(4, p99 / target, f": {takes} {why}.")
+    why = f"{least} would carry the load, the tail needs more"
+    if bound == "Throughput":
+        why = "as many as the load itself needs"
+    hold = f"{replicas} replicas of {served.size} requests at a time hold P99 at {p99:.4g} s (target {target:.4g} s)"
+    return wall_says(7, p99 / target, f": {hold}; {why}.")
