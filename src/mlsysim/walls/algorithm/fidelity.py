@@ -56,17 +56,17 @@ class CompressionResult(Result):
     compressed_size_gb: Annotated[Any, Amount("GB", "byte")]
     compression_ratio: float
     memory_savings_pct: float
-    inference_speedup: float
+    inference_speedup: Annotated[float, "speedup"]
     decode_speedup: float | None
     prefill_speedup: float | None
-    estimated_accuracy_delta: float | None
-    accuracy_delta_range: tuple[float, float] | None
-    accuracy_source: str | None
+    estimated_accuracy_delta: Annotated[float | None, "accuracy.middle"]
+    accuracy_delta_range: Annotated[tuple[float, float] | None, "accuracy.range"]
+    accuracy_source: Annotated[str | None, "accuracy.source"]
     bound_before: str
     bound_after: str
     fits_before: bool
-    latency_before: Time
-    latency: Time
+    latency_before: Annotated[Time, "before"]
+    latency: Annotated[Time, "after"]
     tokens: float
     mfu: float
     memory: Memory
@@ -127,17 +127,11 @@ class CompressionModel(Resolver[CompressionResult]):
             compressed_size_gb=compressed,
             compression_ratio=ratio,
             memory_savings_pct=100 * (1 - 1 / ratio),
-            inference_speedup=main.speedup,
             decode_speedup=found["decode"].speedup if "decode" in found else None,
             prefill_speedup=found["prefill"].speedup if "prefill" in found else None,
-            estimated_accuracy_delta=accuracy.middle,
-            accuracy_delta_range=accuracy.range,
-            accuracy_source=accuracy.source,
             fits_before=original + cache <= capacity,
-            latency_before=main.before,
-            latency=main.after,
             memory=compressed + cache,
-            shown={"sparsity": form.sparsity},
+            shown={"sparsity": form.sparsity, "accuracy": accuracy},
             cited={"accuracy": accuracy.source} if accuracy.source else None,
         )
 

@@ -57,18 +57,18 @@ Hours = Annotated[Any, Amount("h")]
 class ReliabilityResult(Result):
     """How often a fleet fails and what that costs a run."""
 
-    fleet_mtbf: Hours
+    fleet_mtbf: Annotated[Hours, "mtbf"]
     node_mtbf: Hours
     failure_probability: float
     expected_failures: float
-    optimal_checkpoint_interval: Time
+    optimal_checkpoint_interval: Annotated[Time, "best_interval"]
     daly_checkpoint_interval: Time
-    checkpoint_interval: Time
-    checkpoint_overhead_fraction: float
-    rework_overhead_fraction: float
-    restart_overhead_fraction: float
-    total_overhead_fraction: float
-    goodput_ratio: float
+    checkpoint_interval: Annotated[Time, "interval"]
+    checkpoint_overhead_fraction: Annotated[float, "writes"]
+    rework_overhead_fraction: Annotated[float, "rework"]
+    restart_overhead_fraction: Annotated[float, "restarts"]
+    total_overhead_fraction: Annotated[float, "waste"]
+    goodput_ratio: Annotated[float, "ratio"]
     goodput_ratio_exact: float
     expected_lost_time: Hours
 
@@ -127,24 +127,16 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
             assumed.say("checkpoint_interval", None, INFERRED, "Young's optimum")
         write, recovery = x.checkpoint_time_s, x.avg_recovery_time_s
         found = goodput_of(mtbf, Saving(write, recovery, x.checkpoint_interval))
-        seconds = mtbf * _HOUR
-        failures = expected_failures(hours, mtbf)
+        seconds, failures = mtbf * _HOUR, expected_failures(hours, mtbf)
         return ReliabilityResult.of(
             assumed,
+            found,
             feasible=found.lasting,
             binding=_binding(failures, hours, found),
-            fleet_mtbf=mtbf,
             node_mtbf=per_node,
             failure_probability=failure_probability(hours, mtbf),
             expected_failures=failures,
-            optimal_checkpoint_interval=found.best_interval,
             daly_checkpoint_interval=daly_interval(write, seconds),
-            checkpoint_interval=found.interval,
-            checkpoint_overhead_fraction=found.writes,
-            rework_overhead_fraction=found.rework,
-            restart_overhead_fraction=found.restarts,
-            total_overhead_fraction=found.waste,
-            goodput_ratio=found.ratio,
             goodput_ratio_exact=exact_goodput(write, found.interval, seconds, recovery),
             expected_lost_time=hours * (1 - found.ratio),
             shown={"nodes": fleet.count, "from_components": parts, **({} if parts is None else asdict(parts))},

@@ -18,7 +18,7 @@ unless they are in the multiplier (a node of 350,000 USD with eight GPUs of 30,0
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.money import Bill, Prices, Rent, accelerator_hour_cost, purchase_price, useful_work_cost
@@ -55,25 +55,25 @@ _HOUR = conversion_factor("h", "s")
 class EconomicsResult(Result):
     """What a run costs. Prices are plain US dollars; what is not known or was not asked is None."""
 
-    capex_usd: float
-    purchase_price_usd: float
-    opex_energy_usd: float
-    opex_maintenance_usd: float
-    total_opex_usd: float
-    tco_usd: float
-    it_energy_kwh: EnergyKwh
-    total_energy_kwh: EnergyKwh
-    carbon_footprint_kg: float | None
-    water_usage_liters: float | None
+    capex_usd: Annotated[float, "bill.hardware"]
+    purchase_price_usd: Annotated[float, "prices.purchase"]
+    opex_energy_usd: Annotated[float, "bill.energy"]
+    opex_maintenance_usd: Annotated[float, "bill.maintenance"]
+    total_opex_usd: Annotated[float, "bill.operation"]
+    tco_usd: Annotated[float, "bill.total"]
+    it_energy_kwh: Annotated[EnergyKwh, "taken.computing"]
+    total_energy_kwh: Annotated[EnergyKwh, "taken.energy"]
+    carbon_footprint_kg: Annotated[float | None, "taken.carbon"]
+    water_usage_liters: Annotated[float | None, "taken.water"]
     pue: float
-    region_name: str
-    kwh_price_usd: float
+    region_name: Annotated[str, "site.name"]
+    kwh_price_usd: Annotated[float, "prices.electricity"]
     cost_per_accelerator_hour_usd: float
     cost_per_pflop_hour_usd: float | None
     cost_per_million_tokens_usd: float | None
     cloud_price_per_hour_usd: float | None
-    cloud_cost_usd: float | None
-    break_even_utilization: float | None
+    cloud_cost_usd: Annotated[float | None, "rent.cost"]
+    break_even_utilization: Annotated[float | None, "rent.break_even"]
 
 
 class EconomicsModel(Resolver[EconomicsResult]):
@@ -113,13 +113,13 @@ class EconomicsModel(Resolver[EconomicsResult]):
             E = total_energy_kwh in kWh, price = kwh_price_usd in USD/kWh
         opex_maintenance_usd: maintenance = purchase rate t
             \mathrm{OpEx_{maint}} = C\,m\,t
-            purchase = purchase_price_usd in USD, rate = maintenance in 1/year, t = duration_days in year
+            purchase = purchase_price_usd in USD, rate = prices.maintenance in 1/year, t = duration_days in year
         tco_usd: TCO = CapEx + energy + maintenance
             \mathrm{TCO} = \mathrm{CapEx} + \mathrm{OpEx_{energy}} + \mathrm{OpEx_{maint}}
             CapEx = capex_usd in USD, energy = opex_energy_usd in USD, maintenance = opex_maintenance_usd in USD
         break_even_utilization: u = fixed / (rent - variable)
             u^{*} = \frac{C_{\mathrm{fixed}}}{C_{\mathrm{rent}} - C_{\mathrm{variable}}}
-            fixed = fixed in USD, rent = rent in USD, variable = variable in USD
+            fixed = rent.fixed in USD, rent = rent.rent in USD, variable = rent.variable in USD
     """)
     known_fallacies = (
         "The purchase price is the cost of a run: a run answers for its share of the hardware's life.",
@@ -167,28 +167,17 @@ class EconomicsModel(Resolver[EconomicsResult]):
         return EconomicsResult.of(
             assumed,
             site,
-            rent,
             binding=_binding(bill, rent, x.utilization),
-            capex_usd=bill.hardware,
-            purchase_price_usd=purchase,
-            opex_energy_usd=bill.energy,
-            opex_maintenance_usd=bill.maintenance,
-            total_opex_usd=bill.operation,
-            tco_usd=bill.total,
-            it_energy_kwh=taken.computing,
-            total_energy_kwh=taken.energy,
-            carbon_footprint_kg=taken.carbon,
-            water_usage_liters=taken.water,
-            region_name=site.name,
-            kwh_price_usd=electricity,
             cost_per_accelerator_hour_usd=hourly,
             cost_per_pflop_hour_usd=useful_work_cost(hourly, peak, x.mfu) if x.mfu > 0 else None,
             cost_per_million_tokens_usd=_per_million(x, bill.total, hours),
             cloud_price_per_hour_usd=rate,
-            cloud_cost_usd=None if rent is None else rent.cost,
-            break_even_utilization=None if rent is None else rent.break_even,
             shown={
-                "maintenance": prices.maintenance,
+                "bill": bill,
+                "taken": taken,
+                "site": site,
+                "prices": prices,
+                "rent": rent,
                 "nodes": fleet.count,
                 "node_price": price,
                 "devices": devices,

@@ -17,6 +17,7 @@ long as writing it; that belongs to the recovery time of wall 15.
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 from mlsysim.cases.assumptions import CHIP, Assumptions
 from mlsysim.cases.checkpoint import Checkpoint, checkpoint_size, saved_bytes, stall_share
@@ -41,13 +42,13 @@ _HOUR = conversion_factor("h", "s")
 class CheckpointResult(Result):
     """Size and time of a checkpoint, and what it costs."""
 
-    checkpoint_size: Memory
+    checkpoint_size: Annotated[Memory, "size"]
     bytes_per_parameter: float
-    write_time_seconds: Time
+    write_time_seconds: Annotated[Time, "write"]
     stall_time: Time
     snapshot_time: Time
-    write_bandwidth: MemoryRate
-    max_bandwidth_required: MemoryRate
+    write_bandwidth: Annotated[MemoryRate, "rate"]
+    max_bandwidth_required: Annotated[MemoryRate, "burst"]
     storage_bottleneck: bool
     bottleneck: str
     mfu_penalty_pct: float
@@ -121,13 +122,9 @@ class CheckpointModel(Resolver[CheckpointResult]):
             x,
             feasible=saved.write < interval,
             binding=_binding(saved, stall, interval),
-            checkpoint_size=size,
             bytes_per_parameter=weight + optimizer,
-            write_time_seconds=saved.write,
             stall_time=stall,
             snapshot_time=snapshot,
-            write_bandwidth=saved.rate,
-            max_bandwidth_required=saved.burst,
             storage_bottleneck=full,
             bottleneck="Filesystem" if full else "Writers",
             mfu_penalty_pct=100 * stall_share(stall, interval),

@@ -48,13 +48,13 @@ EnergyKwh = Annotated[Any, Amount("kWh")]
 class SustainabilityResult(Result):
     """Energy, carbon and water of a run. What is not known is None."""
 
-    it_energy_kwh: EnergyKwh
-    total_energy_kwh: EnergyKwh
-    carbon_footprint_kg: float | None
-    water_usage_liters: float | None
-    pue: float
-    region_name: str
-    power: Annotated[Any, Amount("kW")]
+    it_energy_kwh: Annotated[EnergyKwh, "taken.computing"]
+    total_energy_kwh: Annotated[EnergyKwh, "taken.energy"]
+    carbon_footprint_kg: Annotated[float | None, "taken.carbon"]
+    water_usage_liters: Annotated[float | None, "taken.water"]
+    pue: Annotated[float, "site.pue"]
+    region_name: Annotated[str, "site.name"]
+    power: Annotated[Annotated[Any, Amount("kW")], "spent.power"]
     power_per_accelerator: Power
     embodied_carbon_kg: float | None
     embodied_carbon_purchase_kg: float | None
@@ -96,7 +96,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
             E = total_energy_kwh in kWh, CI = intensity in kgCO2e/kWh
         water_usage_liters: water = E_IT WUE
             \mathrm{H_2O} = E_{\mathrm{IT}} \times \mathrm{WUE}
-            E_IT = it_energy_kwh in kWh, WUE = wue in L/kWh
+            E_IT = it_energy_kwh in kWh, WUE = site.wue in L/kWh
         embodied_carbon_kg: embodied share = N c t / L
             \mathrm{CO_2^{emb}} = N\,c\,\frac{t}{L}
             N = devices, c = embodied in kgCO2e, t = duration_days in year, L = lifetime_years in year
@@ -131,18 +131,14 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         return SustainabilityResult.of(
             assumed,
             binding=_binding(site, taken, share),
-            it_energy_kwh=taken.computing,
-            total_energy_kwh=taken.energy,
-            carbon_footprint_kg=taken.carbon,
-            water_usage_liters=taken.water,
-            pue=site.pue,
-            region_name=site.name,
-            power=spent.power,
             power_per_accelerator=device * 1000,
             embodied_carbon_kg=share,
             embodied_carbon_purchase_kg=purchase,
             total_carbon_kg=None if taken.carbon is None or share is None else taken.carbon + share,
             shown={
+                "taken": taken,
+                "site": site,
+                "spent": spent,
                 "devices": fleet.total_accelerators,
                 "hosts": fleet.count if x.include_host else None,
                 "host_power": host if x.include_host else None,
@@ -151,7 +147,6 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
                 "tdp": None if chip.tdp is None else to_si(chip.tdp, "W"),
                 "idle": constant("idle_power_fraction").number,
                 "intensity": site.carbon,
-                "wue": site.wue,
                 "embodied": embodied,
             },
             cited={"hardware": chip},
