@@ -21,7 +21,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.importers.boards import board_named
-from mlsysim.importers.trace_file import Event, Trace, load_trace
+from mlsysim.importers.trace_file import Event, load_trace
 from mlsysim.importers.trace_kinds import COMMUNICATION, COMPUTE, kind_of, precision_of, work_of
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import to_si
@@ -80,11 +80,8 @@ class TraceReport(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and text, for JSON: seconds, operations, bytes."""
-        document = self.model_dump()
-        document["type"] = "trace"
-        document["kernels"] = document["kernels"][:_TOP]
-        document["warnings"] = list(self.warnings)
-        return document
+        document = self.model_dump(mode="json")
+        return document | {"kernels": document["kernels"][:_TOP], "type": "trace"}
 
     @property
     def text(self) -> str:
@@ -111,17 +108,13 @@ def union_length(intervals: Iterable[Interval]) -> float:
     >>> union_length([(0, 2), (1, 3), (5, 6)])
     4.0
     """
-    return float(sum(b - a for a, b in _union(intervals)))
-
-
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
             merged.append((start, end))
-    return merged
+    return float(sum(b - a for a, b in merged))
 
 
 def chip_of(chip: str | HardwareNode | None) -> HardwareNode | None:
@@ -134,11 +127,7 @@ def chip_of(chip: str | HardwareNode | None) -> HardwareNode | None:
 
 def read_trace(path: str | os.PathLike[str], chip: str | HardwareNode | None = None) -> TraceReport:
     """The report on a trace of PyTorch's profiler, or another in Chrome's form; ``chip`` where the trace does not name it."""
-    return measured(load_trace(path), chip_of(chip))
-
-
-def measured(trace: Trace, chip: HardwareNode | None = None) -> TraceReport:
-    """The report on events."""
+    trace, chip = load_trace(path), chip_of(chip)
     warnings: list[str] = []
     named = trace.device_names[0] if trace.device_names else None
     if chip is None and named is not None and not trace.on_host:
@@ -151,7 +140,7 @@ def measured(trace: Trace, chip: HardwareNode | None = None) -> TraceReport:
     for event in trace.events:
         by_device.setdefault(event.device, []).append(event)
     first = trace.steps[0][0] if trace.steps else None
-    busiest = max(by_device.values(), key=lambda events: union_length((e.start, e.end) for e in events))
+    busiest = max(by_device.values(), key=_busy)
     inside = [e for e in busiest if first is None or e.start >= first] or busiest
     begin = first if first is not None and inside is not busiest else min(e.start for e in inside)
     end = max(e.end for e in inside)
@@ -162,8 +151,7 @@ def measured(trace: Trace, chip: HardwareNode | None = None) -> TraceReport:
         warnings.append("The trace marks no steps, so all of it counts as one; call profiler.step() after each step.")
     if trace.skipped:
         warnings.append(f"{trace.skipped:,} events have no name, start or length and were left out.")
-    busy = union_length((e.start, e.end) for e in inside) / count
-    step = (end - begin) / count
+    busy, step = _busy(inside) / count, (end - begin) / count
     if trace.on_host:
         # Operators of the host carry their own times, which do not overlap within a thread.
         busy = min(step, sum(e.length for e in inside) / count) if step else busy
@@ -171,11 +159,9 @@ def measured(trace: Trace, chip: HardwareNode | None = None) -> TraceReport:
     if step <= 0:
         raise InputError(f"{trace.name[:200]!r} has steps without length.")
     kernels = _kernels(inside)
-    talking = _union((e.start, e.end) for e in inside if kind_of(e.name) == COMMUNICATION)
-    working = _union((e.start, e.end) for e in inside if kind_of(e.name) != COMMUNICATION)
-    together = union_length([*talking, *working]) - union_length(working)
+    talking = [e for e in inside if kind_of(e.name) == COMMUNICATION]
+    working = [e for e in inside if kind_of(e.name) != COMMUNICATION]
     precision = _precision(kernels)
-    kinds = _kinds(kernels, count, chip, precision, warnings)
     return TraceReport(
         name=trace.name,
         chip=None if chip is None else chip.metadata.key or chip.name,
@@ -185,14 +171,18 @@ def measured(trace: Trace, chip: HardwareNode | None = None) -> TraceReport:
         step=step,
         busy=min(busy, step),
         idle=max(0.0, step - busy),
-        communication=union_length(talking) / count,
-        exposed_communication=together / count,
+        communication=_busy(talking) / count,
+        exposed_communication=(_busy(inside) - _busy(working)) / count,
         precision=precision,
-        kinds=kinds,
+        kinds=_kinds(kernels, count, chip, precision, warnings),
         kernels=kernels,
         on_host=trace.on_host,
         warnings=tuple(warnings),
     )
+
+
+def _busy(events: Iterable[Event]) -> float:
+    return union_length((e.start, e.end) for e in events)
 
 
 def _kernels(events: list[Event]) -> tuple[KernelTime, ...]:
@@ -201,18 +191,14 @@ def _kernels(events: list[Event]) -> tuple[KernelTime, ...]:
     for event in events:
         key = event.arguments.get("External id")
         if event.operator and isinstance(key, (int, str)):
-            held = longest.get(key)
-            if held is None or held.length < event.length:
-                longest[key] = event
+            longest[key] = max(longest.get(key, event), event, key=lambda e: e.length)
     grouped: dict[tuple[Any, ...], list[float]] = {}
     for event in events:
-        kind = kind_of(event.name)
-        flops = moved = None
-        precision = None
+        flops = moved = precision = None
         dims = event.arguments.get("Input Dims")
         if event.operator and isinstance(dims, list):
-            types, concrete = event.arguments.get("Input type"), event.arguments.get("Concrete Inputs")
-            types, concrete = (x if isinstance(x, list) else [] for x in (types, concrete))
+            lists = (event.arguments.get(key) for key in ("Input type", "Concrete Inputs"))
+            types, concrete = (found if isinstance(found, list) else [] for found in lists)
             flops, moved = work_of(event.operator, dims, types, concrete)
             precision = precision_of(types, event.name)
             if longest.get(event.arguments.get("External id"), event) is not event:
@@ -221,22 +207,13 @@ def _kernels(events: list[Event]) -> tuple[KernelTime, ...]:
         size = event.arguments.get("bytes")
         if isinstance(size, (int, float)) and not isinstance(size, bool) and 0 <= size < 1e18:
             moved = float(size) * (2 if "DtoD" in event.name else 1)
-        key = (event.name, kind, event.operator, flops, moved, precision)
-        entry = grouped.setdefault(key, [0, 0.0])
+        entry = grouped.setdefault((event.name, event.operator, flops, moved, precision), [0, 0.0])
         entry[0] += 1
         entry[1] += event.length
+    names = ("operator", "flops", "bytes", "precision")
     found = [
-        KernelTime(
-            name=_short(key[0]),
-            kind=key[1],
-            operator=key[2],
-            count=int(n),
-            time=time,
-            flops=key[3],
-            bytes=key[4],
-            precision=key[5],
-        )
-        for key, (n, time) in grouped.items()
+        KernelTime(name=_short(name), kind=kind_of(name), count=int(n), time=t, **dict(zip(names, rest, strict=True)))
+        for (name, *rest), (n, t) in grouped.items()
     ]
     return tuple(sorted(found, key=lambda kernel: -kernel.time))
 
@@ -252,7 +229,7 @@ def _precision(kernels: Iterable[KernelTime]) -> str | None:
     for kernel in kernels:
         if kernel.flops and kernel.precision:
             totals[kernel.precision] = totals.get(kernel.precision, 0.0) + kernel.flops * kernel.count
-    return max(totals, key=lambda key: totals[key]) if totals else None
+    return max(totals, key=lambda key: totals[key], default=None)
 
 
 def _kinds(
@@ -272,11 +249,7 @@ def _kinds(
         moved = sum(k.bytes * k.count for k in group if k.bytes) or None
         eta = of = None
         if chip is not None and told_time > 0 and kind != COMMUNICATION and "host" not in kind:
-            if computes:
-                ideal, of = _ideal(told, chip, precision)
-            else:
-                ideal = sum((k.bytes or 0.0) * k.count for k in told) / to_si(chip.memory.bandwidth, "byte/s")
-                of = "the memory bandwidth"
+            ideal, of = _ideal(told, chip, precision) if computes else _streamed(told, chip)
             eta = None if ideal is None else ideal / told_time
             if eta is not None and eta > 1 and computes:
                 warnings.append(
@@ -288,14 +261,20 @@ def _kinds(
                 count=sum(k.count for k in group),
                 time=time / steps,
                 share=time / total,
-                flops=None if flops is None else flops / steps,
-                bytes=None if moved is None else moved / steps,
+                flops=flops and flops / steps,
+                bytes=moved and moved / steps,
                 known=told_time / time if time else 0.0,
                 eta=eta,
-                of=of if eta is not None else None,
+                of=None if eta is None else of,
             )
         )
     return tuple(sorted(found, key=lambda item: -item.time))
+
+
+def _streamed(kernels: Iterable[KernelTime], chip: HardwareNode) -> tuple[float, str]:
+    """Seconds at the bandwidth of the memory."""
+    total = sum((k.bytes or 0.0) * k.count for k in kernels)
+    return total / to_si(chip.memory.bandwidth, "byte/s"), "the memory bandwidth"
 
 
 def _ideal(kernels: Iterable[KernelTime], chip: HardwareNode, default: str | None) -> tuple[float | None, str]:

@@ -77,12 +77,12 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     if data[:2] == b"\x1f\x8b":
         data = _unzipped(data, place.name)
     document = load_json(data, name=place.name, finite=False)
-    listed = document.get("traceEvents") if isinstance(document, dict) else document
+    table = document if isinstance(document, dict) else {"traceEvents": document}
+    listed, properties = table.get("traceEvents"), table.get("deviceProperties")
     if not isinstance(listed, list) or not listed:
         raise InputError(f"{place.name[:200]!r} is not a Chrome trace: it has no list of traceEvents.")
     if len(listed) > _MOST_EVENTS:
         raise InputError(f"{place.name[:200]!r} has more than {_MOST_EVENTS:,} events; record fewer steps.")
-    properties = document.get("deviceProperties") if isinstance(document, dict) else None
     named = [p.get("name") for p in properties if isinstance(p, dict)] if isinstance(properties, list) else []
     return _sorted(place.name, listed, tuple(n for n in named if isinstance(n, str)))
 
@@ -138,8 +138,8 @@ def _sorted(name: str, listed: list[Any], device_names: tuple[str, ...]) -> Trac
             continue
         event = Event(raw["name"], start * 1e-6, length * 1e-6, process, thread, arguments)
         if kind in _ON_DEVICE:
-            device = str(arguments.get("device", process))
-            devices.append(replace(event, device=device, stream=str(arguments.get("stream", thread))))
+            device, stream = (str(arguments.get(key, own)) for key, own in (("device", process), ("stream", thread)))
+            devices.append(replace(event, device=device, stream=stream))
         elif kind == "cpu_op":
             hosts.append(event)
             key = arguments.get("External id")
@@ -151,13 +151,10 @@ def _sorted(name: str, listed: list[Any], device_names: tuple[str, ...]) -> Trac
         found = {process for process, label in processes.items() if _DEVICE.search(label)}
         ops = {key for key, label in threads.items() if key[0] in found and label in ("XLA Ops", "TensorFlow Ops")}
         devices = [e for e in hosts if (e.device, e.stream) in ops] or [e for e in hosts if e.device in found]
-        named = tuple(processes[p] for p in sorted(found))
         if devices:
-            steps += [
-                (e.start, e.end, i)
-                for i, e in enumerate(e for e in hosts if threads.get((e.device, e.stream)) == "Steps")
-            ]
-            device_names = device_names or named
+            marked = [e for e in hosts if threads.get((e.device, e.stream)) == "Steps"]
+            steps += [(e.start, e.end, i) for i, e in enumerate(marked)]
+            device_names = device_names or tuple(processes[p] for p in sorted(found))
     on_host = not devices
     events = _own_times(hosts) if on_host else [_launched(event, operators) for event in devices]
     if not any(event.length for event in events):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from mlsysim.importers.counting import Shape
+from mlsysim.importers.counting import Shape, turned
 
 COMPUTE = ("gemm", "conv", "attention")
 """Kinds that a chip's arithmetic may bound; the others move bytes."""
@@ -29,17 +29,22 @@ _RULES: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _RULES)
 
-_TYPES = {
-    "c10::bfloat16": "bf16", "bfloat16": "bf16", "c10::half": "fp16", "half": "fp16", "float": "fp32",
-    "float32": "fp32", "double": "fp64", "c10::float8_e4m3fn": "fp8", "c10::float8_e5m2": "fp8",
-    "signed char": "int8", "char": "int8",
+_TYPES: dict[str, tuple[str | None, int]] = {
+    "c10::bfloat16": ("bf16", 2), "bfloat16": ("bf16", 2), "c10::half": ("fp16", 2), "half": ("fp16", 2),
+    "float": ("fp32", 4), "float32": ("fp32", 4), "double": ("fp64", 8), "c10::float8_e4m3fn": ("fp8", 1),
+    "c10::float8_e5m2": ("fp8", 1), "signed char": ("int8", 1), "char": ("int8", 1), "long int": (None, 8),
+    "long": (None, 8), "int": (None, 4), "unsigned char": (None, 1), "bool": (None, 1), "short": (None, 2),
 }  # fmt: skip
-_SIZES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+"""Format of products and bytes of an element, by the name of a type."""
 _REDUCED = frozenset([
     "sum", "mean", "amax", "amin", "max", "min", "norm", "var", "std", "argmax", "argmin", "any", "all", "prod",
     "logsumexp",
 ])  # fmt: skip
-_OTHER_SIZES = {"long int": 8, "long": 8, "int": 4, "unsigned char": 1, "bool": 1, "short": 2}
+_FACTORS = {
+    **dict.fromkeys(("mm", "bmm", "matmul", "_scaled_mm", "linear"), (0, 1)),
+    **dict.fromkeys(("addmm", "baddbmm", "_addmm_activation"), (1, 2)),
+}
+"""Products, with the places of their factors among the tensors."""
 
 
 def kind_of(name: str) -> str:
@@ -48,16 +53,13 @@ def kind_of(name: str) -> str:
     >>> kind_of("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"), kind_of("ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
     ('gemm', 'collective')
     """
-    for kind, pattern in _COMPILED:
-        if pattern.search(name):
-            return kind
-    return "other"
+    return next((kind for kind, pattern in _COMPILED if pattern.search(name)), "other")
 
 
 def precision_of(types: Sequence[Any], name: str) -> str | None:
     """The number format of a product, from the types of its inputs; single precision through tensor cores is tf32."""
     for text in types:
-        found = _TYPES.get(str(text).lower())
+        found, _ = _TYPES.get(str(text).lower(), (None, 0))
         if found == "fp32" and re.search(r"tf32|s1688|tensorop_s", name, re.IGNORECASE):
             return "tf32"
         if found is not None:
@@ -74,87 +76,62 @@ def work_of(
     backward pass of attention is five products where the forward pass has two.
     """
     shapes = [_shape(item) for item in dims]
-    sizes = [_size(types[i]) if i < len(types) else None for i in range(len(shapes))]
     name = op.removeprefix("aten::").rstrip("_")
-    flops, result = _operations(name, shapes, concrete)
-    present = [(math.prod(s), z) for s, z in zip(shapes, sizes, strict=True) if s]
-    if not present or any(size is None for _, size in present):
+    flops, result = _operations(name, [shape for shape in shapes if shape], concrete)
+    sizes = [_TYPES.get(str(text).lower(), (None, None))[1] for text in types]
+    known = zip(shapes, (*sizes, *[None] * len(shapes)), strict=False)
+    present = [(math.prod(shape), size) for shape, size in known if shape]
+    counts = [count * size for count, size in present if size is not None]
+    if not present or len(counts) < len(present):
         return flops, None
-    read = sum(count * size for count, size in present if size is not None)
-    largest = max((count * size for count, size in present if size is not None), default=0.0)
     if name in ("copy", "_to_copy") and len(present) > 1:
-        return flops, float(read)
-    width = present[0][1] or 0
-    written = result * width if result is not None else largest
-    if name in _REDUCED:
-        written = 0.0
-    return flops, float(read + written)
+        return flops, float(sum(counts))
+    written = result * (present[0][1] or 0) if result is not None else max(counts)
+    return flops, float(sum(counts) + (0.0 if name in _REDUCED else written))
 
 
 def _shape(item: Any) -> Shape | None:
-    if (
-        isinstance(item, list)
-        and item
-        and all(isinstance(s, int) and not isinstance(s, bool) and 0 <= s < 10**12 for s in item)
-    ):
-        return tuple(item)
-    return None
+    whole = isinstance(item, list) and all(type(s) is int and 0 <= s < 10**12 for s in item)
+    return tuple(item) if whole and item else None
 
 
-def _size(text: Any) -> int | None:
-    known = str(text).lower()
-    precision = _TYPES.get(known)
-    return _SIZES[precision] if precision else _OTHER_SIZES.get(known)
-
-
-def _numbers(item: Any) -> list[int]:
-    return [int(n) for n in re.findall(r"-?\d{1,9}", item)] if isinstance(item, str) else []
-
-
-def _operations(
-    name: str, shapes: Sequence[Shape | None], concrete: Sequence[Any]
-) -> tuple[float | None, float | None]:
+def _operations(name: str, given: Sequence[Shape], concrete: Sequence[Any]) -> tuple[float | None, float | None]:
     """Operations and elements of the result."""
-    given = [shape for shape in shapes if shape]
-    if name in ("mm", "bmm", "matmul", "_scaled_mm", "linear") and len(given) > 1:
-        return _product(given[0], given[1], turned=name == "linear")
-    if name in ("addmm", "baddbmm", "_addmm_activation") and len(given) > 2:
-        return _product(given[1], given[2])
+    left, right = _FACTORS.get(name, (0, len(given)))
+    if right < len(given):
+        return _product(given[left], turned(given[right]) if name == "linear" else given[right])
     if "attention" in name and len(given) > 2:
         backward = "backward" in name
         query, key = (given[1], given[2]) if backward else (given[0], given[1])
-        if len(query) == 4 and len(key) == 4:
+        if len(query) == len(key) == 4:
             # (batch, heads, length, d) of scaled_dot_product_*; the flash kernels below it have lengths second.
             at = 1 if name.startswith("_flash_attention") else 2
-            pairs = query[0] * math.prod(query[i] for i in (1, 2) if i != at) * query[at] * key[at]
+            pairs = query[0] * query[3 - at] * query[at] * key[at]
             return float((10 if backward else 4) * pairs * query[3]), float(math.prod(query))
-        return None, None
-    if name == "convolution_backward" and len(given) > 2 and len(given[2]) > 2 and given[2][0]:
+    elif name == "convolution_backward" and len(given) > 2 and len(given[2]) > 2 and given[2][0]:
         return 4.0 * math.prod(given[0]) * math.prod(given[2]) / given[2][0], float(math.prod(given[1]))
-    if name in ("convolution", "_convolution", "cudnn_convolution", "conv2d", "conv1d", "conv3d") and len(given) > 1:
+    elif name in ("convolution", "_convolution", "cudnn_convolution", "conv2d", "conv1d", "conv3d") and len(given) > 1:
         return _convolution(name, given[0], given[1], concrete)
     return None, None
 
 
-def _product(a: Shape, b: Shape, turned: bool = False) -> tuple[float | None, float | None]:
-    if len(a) < 2 or len(b) < 2 or a[-1] != (b[-1] if turned else b[-2]):
+def _product(a: Shape, b: Shape) -> tuple[float | None, float | None]:
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
         return None, None
-    columns = b[-2] if turned else b[-1]
     rows = math.prod(a[:-1])
-    return 2.0 * rows * a[-1] * columns, float(rows * columns)
+    return 2.0 * rows * a[-1] * b[-1], float(rows * b[-1])
 
 
 def _convolution(name: str, x: Shape, w: Shape, concrete: Sequence[Any]) -> tuple[float | None, float | None]:
     """Strides and padding stand among the concrete inputs, padding first in cuDNN's own operator."""
-    rank = len(w) - 2
-    if rank < 1 or len(x) != rank + 2 or len(concrete) < 5:
+    rank, places = len(w) - 2, (3, 2, 4) if name == "cudnn_convolution" else (3, 4, 5)
+    if rank < 1 or len(x) != rank + 2 or len(concrete) <= max(places) or str(concrete[6:7]) == "['True']":
         return None, None
-    lists = [
-        _numbers(concrete[i]) for i in ((3, 2, 4) if name == "cudnn_convolution" else (3, 4, 5)) if i < len(concrete)
-    ]
-    if len(lists) < 3 or any(len(numbers) not in (1, rank) for numbers in lists) or str(concrete[6:7]) == "['True']":
+    texts = [concrete[i] for i in places]
+    lists = [[int(n) for n in re.findall(r"-?\d{1,9}", text)] if isinstance(text, str) else [] for text in texts]
+    if any(len(numbers) not in (1, rank) for numbers in lists):
         return None, None
-    stride, pad, dilation = ([*numbers] * rank if len(numbers) == 1 else numbers for numbers in lists)
+    stride, pad, dilation = (numbers * rank if len(numbers) == 1 else numbers for numbers in lists)
     if min(stride) < 1:
         return None, None
     out = [(x[i + 2] + 2 * pad[i] - dilation[i] * (w[i + 2] - 1) - 1) // stride[i] + 1 for i in range(rank)]
