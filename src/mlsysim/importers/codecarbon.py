@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -35,17 +37,15 @@ _LARGEST = 50_000_000
 _MOST_ROWS = 100_000
 _SECONDS_PER_HOUR = 3600.0
 _NEEDED = ("duration", "emissions", "energy_consumed")
-_NUMBERS = (
+_COLUMNS = (
     "duration", "emissions", "emissions_rate", "cpu_power", "gpu_power", "ram_power", "cpu_energy", "gpu_energy",
     "ram_energy", "energy_consumed", "water_consumed", "cpu_count", "gpu_count", "longitude", "latitude",
     "ram_total_size", "cpu_utilization_percent", "gpu_utilization_percent", "ram_utilization_percent", "ram_used_gb",
-    "pue", "wue",
-)  # fmt: skip
-_TEXTS = (
-    "timestamp", "project_name", "run_id", "experiment_id", "country_name", "country_iso_code", "region",
+    "pue", "wue", "timestamp", "project_name", "run_id", "experiment_id", "country_name", "country_iso_code", "region",
     "cloud_provider", "cloud_region", "os", "python_version", "codecarbon_version", "cpu_model", "gpu_model",
-    "tracking_mode", "on_cloud",
+    "tracking_mode", "on_cloud", "",
 )  # fmt: skip
+_PARTS = ("cpu", "gpu", "ram")
 _MEASURED_GRIDS = {"USA": "US_2024", "POL": "Poland_2024"}
 """Countries whose plain name means a figure of the documents rather than the measured average."""
 
@@ -90,23 +90,19 @@ class EmissionsReport(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and text, for JSON: kWh, W, kg, g/kWh, seconds."""
-        document = self.model_dump()
-        document["type"] = "emissions"
-        document["rows"] = [{**row, "flags": list(row["flags"])} for row in document["rows"]]
-        return document | {"unread": list(self.unread), "warnings": list(self.warnings)}
+        return self.model_dump(mode="json") | {"type": "emissions"}
 
     @property
     def text(self) -> str:
         """A sentence for each run, what is wrong with it below it."""
         lines = []
         for row in self.rows:
-            gpu = ""
+            gpu = carbon = ""
             if row.measured_gpu_energy is not None and row.predicted_gpu_energy is not None:
                 gpu = (
                     f"; {row.gpus}x{row.chip} took {row.measured_gpu_energy:.4g} kWh, predicted {row.predicted_gpu_energy:.4g} kWh "
                     f"({row.predicted_gpu_energy_low:.4g} idle to {row.predicted_gpu_energy_high:.4g} at peak)"
                 )
-            carbon = ""
             if row.predicted_carbon is not None:
                 carbon = f"; on the zoo's {row.grid} the same energy emits {row.predicted_carbon:.4g} kg"
             lines.append(
@@ -118,8 +114,7 @@ class EmissionsReport(Record):
 
 def is_emissions(header: str) -> bool:
     """Whether the first line of a CSV file is that of codecarbon."""
-    columns = {cell.strip().strip('"').lower() for cell in header.split(",")}
-    return set(_NEEDED) <= columns
+    return set(_NEEDED) <= {cell.strip().strip('"').lower() for cell in header.split(",")}
 
 
 def read_emissions(
@@ -129,190 +124,159 @@ def read_emissions(
     if isinstance(utilisation, bool) or not isinstance(utilisation, (int, float)) or not 0 <= utilisation <= 1:
         raise InputError(f"'utilisation' is a fraction between 0 and 1, got {str(utilisation)[:40]!r}.")
     place = existing(path)
-    text = read_text(place, _LARGEST)
+    name, text = place.name[:200], read_text(place, _LARGEST)
     if "\x00" in text:
-        raise InputError(f"{place.name[:200]!r} is not a table of text.")
+        raise InputError(f"{name!r} is not a table of text.")
     try:
         reader = csv.DictReader(io.StringIO(text), strict=True)
-        columns = [name.strip() for name in reader.fieldnames or ()]
-        missing = [name for name in _NEEDED if name not in columns]
+        columns = reader.fieldnames = [column.strip() for column in reader.fieldnames or ()]
+        missing = [column for column in _NEEDED if column not in columns]
         if missing:
-            raise InputError(f"{place.name[:200]!r} is no emissions.csv of codecarbon: it lacks {', '.join(missing)}.")
-        reader.fieldnames = columns
-        table = []
-        for row in reader:
-            table.append(row)
-            if len(table) > _MOST_ROWS:
-                raise InputError(f"{place.name[:200]!r} has more than {_MOST_ROWS:,} rows.")
+            raise InputError(f"{name!r} is no emissions.csv of codecarbon: it lacks {', '.join(missing)}.")
+        table = list(itertools.islice(reader, _MOST_ROWS + 1))
     except csv.Error as error:
-        raise InputError(f"{place.name[:200]!r} is not CSV: {str(error).lower()}.") from None
+        raise InputError(f"{name!r} is not CSV: {str(error).lower()}.") from None
     if not table:
-        raise InputError(f"{place.name[:200]!r} has no rows.")
-    rows = tuple(_row(row, number, place.name, chip, float(utilisation), grid) for number, row in enumerate(table, 2))
-    unread = tuple(name for name in columns if name and name not in _NUMBERS and name not in _TEXTS)
+        raise InputError(f"{name!r} has no rows.")
+    if len(table) > _MOST_ROWS:
+        raise InputError(f"{name!r} has more than {_MOST_ROWS:,} rows.")
+    lines = (_Line(row, f"Line {number} of {place.name[:80]!r}") for number, row in enumerate(table, 2))
+    rows = tuple(_row(line, chip, float(utilisation), grid) for line in lines)
     flagged = sum(bool(row.flags) for row in rows)
-    warnings = (f"{flagged} of {len(rows)} rows have something that cannot be right.",) if flagged else ()
-    return EmissionsReport(name=place.name, rows=rows, utilisation=float(utilisation), unread=unread, warnings=warnings)
+    return EmissionsReport(
+        name=place.name,
+        rows=rows,
+        utilisation=float(utilisation),
+        unread=tuple(column for column in columns if column not in _COLUMNS),
+        warnings=(f"{flagged} of {len(rows)} rows have something that cannot be right.",) if flagged else (),
+    )
 
 
-def _number(row: dict[str, Any], column: str, where: str) -> float | None:
-    text = row.get(column)
-    if not isinstance(text, str) or not text.strip() or text.strip().lower() in ("nan", "none", "null", "n/a"):
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        raise InputError(f"{where} has {text[:40]!r} for {column!r}, which is no number.") from None
-    if not math.isfinite(value) or abs(value) > 1e15:
-        raise InputError(f"{where} has {text[:40]!r} for {column!r}, which is out of range.")
-    return value
+class _Line:
+    """A row of the file; ``where`` is how a sentence names it."""
+
+    def __init__(self, cells: dict[str, Any], where: str) -> None:
+        self.cells, self.where = cells, where
+
+    def number(self, column: str) -> float | None:
+        text = self.cells.get(column)
+        if not isinstance(text, str) or text.strip().lower() in ("", "nan", "none", "null", "n/a"):
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise InputError(f"{self.where} has {text[:40]!r} for {column!r}, which is no number.") from None
+        if not math.isfinite(value) or abs(value) > 1e15:
+            raise InputError(f"{self.where} has {text[:40]!r} for {column!r}, which is out of range.")
+        return value
+
+    def needed(self, column: str) -> float:
+        value = self.number(column)
+        if value is None:
+            raise InputError(f"{self.where} has no {column!r}.")
+        if value < 0:
+            raise InputError(f"{self.where} has {value:g} for {column!r}, which cannot be negative.")
+        return value
+
+    def text(self, column: str) -> str:
+        value = self.cells.get(column)
+        return value.strip()[:120] if isinstance(value, str) else ""
 
 
-def _needed(row: dict[str, Any], column: str, where: str) -> float:
-    value = _number(row, column, where)
-    if value is None:
-        raise InputError(f"{where} has no {column!r}.")
-    if value < 0:
-        raise InputError(f"{where} has {value:g} for {column!r}, which cannot be negative.")
-    return value
-
-
-def _text(row: dict[str, Any], column: str) -> str:
-    value = row.get(column)
-    return value.strip()[:120] if isinstance(value, str) else ""
-
-
-def _gpus(row: dict[str, Any], where: str) -> tuple[str, int]:
+def _gpus(line: _Line) -> tuple[str, int]:
     """The model and the number of GPUs; codecarbon writes "4 x Tesla V100-SXM2-16GB", and a count beside it."""
-    text = _text(row, "gpu_model")
-    counted = _number(row, "gpu_count", where)
+    text, counted = line.text("gpu_model"), line.number("gpu_count")
     match = re.fullmatch(r"(\d{1,6})\s*x\s*(.+)", text)
     name, count = (match[2].strip(), int(match[1])) if match else (text, 1 if text else 0)
     if name.lower() in ("none", "nan", "null"):
         return "", 0
-    if counted is not None and 0 < counted < 1e6 and not match:
-        count = int(counted)
-    return name, count
+    return name, int(counted) if counted is not None and 0 < counted < 1e6 and not match else count
 
 
-def _grid(row: dict[str, Any], default: str | None) -> GridProfile | None:
+def _grid(line: _Line, default: str | None) -> GridProfile | None:
     """The zoo's grid for the place: the state or province where it has one, else the country."""
+    found: GridProfile | None
     if default is not None:
-        found: GridProfile = Grids.get(default)
+        found = Grids.get(default)
         return found
-    iso, region = _text(row, "country_iso_code"), _text(row, "region")
+    iso, region = line.text("country_iso_code"), line.text("region")
     if iso in ("USA", "CAN") and region:
-        key = region.title().replace(" ", "_")
-        near = Grids.get(key, None)
-        if near is not None and near.country == iso[:2]:
-            return near
-    for name in (_MEASURED_GRIDS.get(iso, iso), _text(row, "country_name")):
-        if name and name in Grids:
-            found = Grids.get(name)
+        found = Grids.get(region.title().replace(" ", "_"), None)
+        if found is not None and found.country == iso[:2]:
             return found
-    return None
+    names = (_MEASURED_GRIDS.get(iso, iso), line.text("country_name"))
+    return next((Grids.get(name) for name in names if name and name in Grids), None)
 
 
-def _row(
-    row: dict[str, Any], number: int, file: str, chip: str | None, utilisation: float, grid_name: str | None
-) -> EmissionsRow:
-    where = f"Line {number} of {file[:80]!r}"
-    duration, carbon, energy = (_needed(row, column, where) for column in _NEEDED)
-    parts = {name: _number(row, f"{name}_energy", where) for name in ("cpu", "gpu", "ram")}
-    model, gpus = _gpus(row, where)
+def _row(line: _Line, chip: str | None, utilisation: float, grid_name: str | None) -> EmissionsRow:
+    duration, carbon, energy = (line.needed(column) for column in _NEEDED)
+    parts = {name: line.number(f"{name}_energy") for name in _PARTS}
+    model, gpus = _gpus(line)
     node: HardwareNode | None = Hardware.get(chip) if chip is not None else board_named(model)
-    grid = _grid(row, grid_name)
-    hours = duration / _SECONDS_PER_HOUR
-    gpu = parts["gpu"]
-    per_gpu = gpu / hours / gpus * 1000 if gpu is not None and hours > 0 and gpus else None
-    intensity = carbon / energy * 1000 if energy > 0 else None
-    predicted = _predicted(node, gpus, hours, utilisation)
-    flags = _flags(row, where, hours, energy, parts, gpus, model, per_gpu, node, intensity)
-    return EmissionsRow(
-        project=_text(row, "project_name"),
-        timestamp=_text(row, "timestamp"),
+    grid = _grid(line, grid_name)
+    hours, gpu = duration / _SECONDS_PER_HOUR, parts["gpu"]
+    idle, likely, peak = _predicted(node, gpus, hours, utilisation)
+    row = EmissionsRow(
+        project=line.text("project_name"),
+        timestamp=line.text("timestamp"),
         duration=duration,
         chip=None if node is None else node.metadata.key or node.name,
         gpus=gpus,
         grid=None if grid is None else grid.name,
         measured_energy=energy,
         measured_gpu_energy=gpu,
-        measured_power_per_gpu=per_gpu,
+        measured_power_per_gpu=gpu / hours / gpus * 1000 if gpu is not None and hours > 0 and gpus else None,
         measured_carbon=carbon,
-        measured_intensity=intensity,
-        predicted_gpu_energy=predicted[1],
-        predicted_gpu_energy_low=predicted[0],
-        predicted_gpu_energy_high=predicted[2],
+        measured_intensity=carbon / energy * 1000 if energy > 0 else None,
+        predicted_gpu_energy=likely,
+        predicted_gpu_energy_low=idle,
+        predicted_gpu_energy_high=peak,
         predicted_carbon=None if grid is None else energy * grid.carbon_intensity_g_kwh / 1000,
         grid_intensity=None if grid is None else float(grid.carbon_intensity_g_kwh),
-        flags=tuple(flags),
     )
+    return row.model_copy(update={"flags": tuple(_flags(line, row, node, model, parts))})
 
 
-def _predicted(
-    node: HardwareNode | None, gpus: int, hours: float, utilisation: float
-) -> tuple[float | None, float | None, float | None]:
+def _predicted(node: HardwareNode | None, gpus: int, hours: float, utilisation: float) -> list[float] | list[None]:
     """Energy of the GPUs in kWh when they idle, at the utilisation, and at their peak."""
     if node is None or node.tdp is None or not gpus or hours <= 0:
-        return None, None, None
+        return [None] * 3
     rate = node.memory.bandwidth  # the links between the GPUs do not matter for their energy
-    fleet = Fleet(
-        name="the run",
-        node=Node(name="the machine", accelerator=node, accelerators_per_node=gpus, intra_node_bw=rate),
-        count=1,
-        fabric=NetworkFabric(name="none", bandwidth=Q_("1 GB/s")),
-    )
-    found = [
-        SustainabilityModel().solve(fleet=fleet, duration_days=hours / 24, mfu=level)
-        for level in (0.0, utilisation, 1.0)
-    ]
-    low, middle, high = (float(result.it_energy_kwh.to("kWh").magnitude) for result in found)
-    return low, middle, high
+    machine = Node(name="the machine", accelerator=node, accelerators_per_node=gpus, intra_node_bw=rate)
+    fleet = Fleet(name="the run", node=machine, count=1, fabric=NetworkFabric(name="none", bandwidth=Q_("1 GB/s")))
+    levels = (0.0, utilisation, 1.0)
+    found = [SustainabilityModel().solve(fleet=fleet, duration_days=hours / 24, mfu=level) for level in levels]
+    return [float(result.it_energy_kwh.to("kWh").magnitude) for result in found]
 
 
 def _flags(
-    row: dict[str, Any],
-    where: str,
-    hours: float,
-    energy: float,
-    parts: dict[str, float | None],
-    gpus: int,
-    model: str,
-    per_gpu: float | None,
-    node: HardwareNode | None,
-    intensity: float | None,
-) -> list[str]:
+    line: _Line, row: EmissionsRow, node: HardwareNode | None, model: str, parts: dict[str, float | None]
+) -> Iterator[str]:
     """What cannot be right about a row, in sentences."""
-    flags = []
+    hours, energy, per_gpu = row.duration / _SECONDS_PER_HOUR, row.measured_energy, row.measured_power_per_gpu
     if hours <= 0:
-        return ["The run has no duration, so its power cannot be checked."]
+        yield "The run has no duration, so its power cannot be checked."
+        return
     if per_gpu is not None and node is not None and node.tdp is not None:
         limit = to_si(node.tdp, "W")
+        times = per_gpu / limit
         if per_gpu > _OVER * limit:
-            times = per_gpu / limit
             unit = "; watts were taken for kilowatts" if 100 <= times <= 1e4 else ""
-            flags.append(
-                f"The GPU energy means {per_gpu:,.0f} W a GPU, {times:,.3g} times the {limit:,.0f} W of {node.name}{unit}."
-            )
-    if gpus and parts["gpu"] == 0 and hours > 1 / 60:
-        flags.append(
-            f"{gpus}x {model or 'GPU'} took 0 kWh: the counter could not be read, so the total leaves the GPUs out."
-        )
+            yield f"The GPU energy means {per_gpu:,.0f} W a GPU, {times:,.3g} times the {limit:,.0f} W of {node.name}{unit}."
+    if row.gpus and parts["gpu"] == 0 and hours > 1 / 60:
+        yield f"{row.gpus}x {model or 'GPU'} took 0 kWh: the counter could not be read, so the total leaves the GPUs out."
+    watts = {name: part / hours * 1000 for name, part in parts.items() if part is not None}
     for name in ("cpu", "ram"):
-        part = parts[name]
-        if part is not None and part / hours * 1000 > _HOST_WATTS:
-            flags.append(f"The {name.upper()} energy means {part / hours * 1000:,.0f} W, more than any host draws.")
-    for name in ("cpu", "gpu", "ram"):
-        part, stated = parts[name], _number(row, f"{name}_power", where)
-        if part and stated and not 1 / 30 < stated / (part / hours * 1000) < 30:
-            times = stated / (part / hours * 1000)
-            times = max(times, 1 / times)
-            flags.append(
-                f"{name}_power says {stated:,.4g} W and {name}_energy means {part / hours * 1000:,.4g} W, {times:,.2g} times apart: a unit is wrong."
-            )
-    known = [part for part in parts.values() if part is not None]
-    if len(known) == 3 and energy > 0 and abs(sum(known) - energy) > 0.05 * energy:
-        flags.append(f"CPU, GPU and RAM add up to {sum(known):.4g} kWh, not to the {energy:.4g} kWh of the total.")
+        if watts.get(name, 0.0) > _HOST_WATTS:
+            yield f"The {name.upper()} energy means {watts[name]:,.0f} W, more than any host draws."
+    for name in _PARTS:
+        drawn, stated = watts.get(name), line.number(f"{name}_power")
+        if drawn and stated and not 1 / 30 < stated / drawn < 30:
+            times = max(stated / drawn, 1 / (stated / drawn))
+            yield f"{name}_power says {stated:,.4g} W and {name}_energy means {drawn:,.4g} W, {times:,.2g} times apart: a unit is wrong."
+    total = sum(part for part in parts.values() if part is not None)
+    if len(watts) == 3 and energy > 0 and abs(total - energy) > 0.05 * energy:
+        yield f"CPU, GPU and RAM add up to {total:.4g} kWh, not to the {energy:.4g} kWh of the total."
+    intensity = row.measured_intensity
     if intensity is not None and not _INTENSITY[0] <= intensity <= _INTENSITY[1]:
-        flags.append(f"The carbon means {intensity:,.4g} g/kWh, which no grid has.")
-    return flags
+        yield f"The carbon means {intensity:,.4g} g/kWh, which no grid has."
