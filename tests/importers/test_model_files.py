@@ -13,8 +13,9 @@ import pytest
 import mlsysim
 from mlsysim.errors import InputError
 from mlsysim.importers import model as module
-from mlsysim.importers.model import import_model, model_named, read_model
+from mlsysim.importers.model import import_model, read_model
 from mlsysim.importers.safetensors import read_header
+from mlsysim.plans.resolve import find_model
 
 CONFIG = {
     "model_type": "llama",
@@ -103,14 +104,12 @@ def test_values_that_only_python_writes_are_no_obstacle_where_they_are_not_read(
 
 def test_a_name_or_a_path_for_a_command_line(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
-    assert model_named("Llama3_8B") is mlsysim.Models.Llama3_8B
-    assert model_named("Tiny-Model").hidden_dim == 8 == model_named(str(folder / "config.json")).hidden_dim
+    assert find_model("Llama3_8B") is mlsysim.Models.Llama3_8B
+    assert find_model("Tiny-Model").hidden_dim == 8 == find_model(str(folder / "config.json")).hidden_dim
     with pytest.raises(InputError, match="There is no model named 'Lama3_8B'; did you mean"):
-        model_named("Lama3_8B")
+        find_model("Lama3_8B")
     with pytest.raises(InputError, match="cannot be read: no such file"):
-        model_named("nowhere/config.json")
-    with pytest.raises(InputError, match="named by text"):
-        model_named(3)  # type: ignore[arg-type]
+        find_model("nowhere/config.json")
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------------

@@ -16,10 +16,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 
-# What `torch.save`, `pickle.dump` and older checkpoints are called.
-PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib")
-
-_PICKLE_PROTOCOLS = (2, 3, 4, 5)
+_PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib")
+"""What `torch.save`, `pickle.dump` and older checkpoints are called."""
 _MOST_VALUES = 20_000_000
 
 
@@ -29,10 +27,14 @@ def size_in_words(size: float) -> str:
     >>> size_in_words(2_500_000)
     '2.5 MB'
     """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size:.0f} bytes"
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+    return next((f"{size / scale:.3g} {unit}" for unit, scale in units if size >= scale), f"{size:.0f} bytes")
+
+
+def unreadable(path: str | os.PathLike[str], error: Exception) -> InputError:
+    """The sentence of a file that the system does not give."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"{str(path)[:200]!r} cannot be read: {reason.lower()}.")
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
@@ -43,8 +45,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
     try:
         place.stat()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{str(place)[:200]!r} cannot be read: {reason.lower()}.") from None
+        raise unreadable(place, error) from None
     return place
 
 
@@ -60,7 +61,7 @@ def read_bounded(path: str | os.PathLike[str], limit_bytes: int, at_most: int | 
         with place.open("rb") as file:
             data = file.read(limit_bytes + 1 if at_most is None else min(at_most, limit_bytes))
     except OSError as error:
-        raise InputError(f"{str(place)[:200]!r} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+        raise unreadable(place, error) from None
     if len(data) > limit_bytes:
         raise InputError(
             f"{str(place)[:200]!r} is larger than the {size_in_words(limit_bytes)} that are read of such a file."
@@ -70,10 +71,10 @@ def read_bounded(path: str | os.PathLike[str], limit_bytes: int, at_most: int | 
 
 def read_text(path: str | os.PathLike[str], limit_bytes: int) -> str:
     """The text of a bounded file in UTF-8."""
-    return as_text(read_bounded(path, limit_bytes), Path(path).name)
+    return _as_text(read_bounded(path, limit_bytes), Path(path).name)
 
 
-def as_text(data: bytes, name: str) -> str:
+def _as_text(data: bytes, name: str) -> str:
     """Bytes as UTF-8 text, with or without a byte-order mark."""
     try:
         return data.decode("utf-8-sig")
@@ -86,9 +87,9 @@ def refuse_pickle(name: str, head: bytes, archives: bool = True) -> None:
 
     ``head`` is the beginning of the file; a pickle of protocol 2 or later says so in its first two bytes.
     """
-    pickled = len(head) >= 2 and head[0] == 0x80 and head[1] in _PICKLE_PROTOCOLS
+    pickled = len(head) >= 2 and head[0] == 0x80 and head[1] in (2, 3, 4, 5)
     zipped = archives and head[:4] == b"PK\x03\x04"
-    if pickled or zipped or Path(name).suffix.lower() in PICKLES:
+    if pickled or zipped or Path(name).suffix.lower() in _PICKLES:
         raise InputError(
             f"{name[:200]!r} is a pickle or an archive of pickles, whose loading can run any code, and is not read; "
             "give the model's config.json or a .safetensors file."
@@ -102,7 +103,7 @@ def load_json(text: str | bytes, max_depth: int = 64, *, name: str = "the JSON t
     letter; the reader then refuses them where it uses them.
     """
     if isinstance(text, bytes | bytearray):
-        text = as_text(bytes(text), name)
+        text = _as_text(bytes(text), name)
     try:
         value = json.loads(text)
     except RecursionError:
@@ -121,21 +122,14 @@ def check_bounds(
     value: Any, max_depth: int = 64, *, name: str = "the table", finite: bool = True, most: int = _MOST_VALUES
 ) -> None:
     """Refuse tables and lists that are nested too deep (as one that contains itself is) or hold too many values."""
-    level = [value]
-    depth = 0
+    level, depth = [value], 0
     while level:
         if finite and any(type(item) is float and not math.isfinite(item) for item in level):
             raise InputError(f"{name[:200]!r} holds a number that is not finite.")
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-        if len(below) > most:
+        tables = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [item for table in tables for item in table]
+        if len(level) > most:
             raise InputError(f"{name[:200]!r} holds more than {most:,} values.")
-        nested = any(isinstance(item, dict | list) for item in level)
-        depth += nested
+        depth += bool(tables)
         if depth > max_depth:
             raise InputError(f"{name[:200]!r} is nested more than {max_depth} deep.")
-        level = below

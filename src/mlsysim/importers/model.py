@@ -21,41 +21,17 @@ from mlsysim.importers.report import ImportReport
 from mlsysim.importers.safetensors import Checkpoint, read_folder, read_header
 from mlsysim.importers.torch_graph import read_pt2
 from mlsysim.models.base import Workload
-from mlsysim.models.registry import Models
 
 LARGEST_CONFIG = 10_000_000
 """Real configurations are below 1 MB; those that list every quantised layer are the longest."""
 DISAGREEMENT = 0.01
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-_INDEX = "model.safetensors.index.json"
 
 
 def import_model(path: str | os.PathLike[str], name: str | None = None) -> Workload:
     """The workload of a model's files; :func:`read_model` tells what was read and what was not."""
     return read_model(path, name).workload
-
-
-def model_named(text: str) -> Workload:
-    """A model by its name in the zoo, shipped or the user's, or by the path of its files: what a command line takes.
-
-    A name comes first; text that is no name is read as a path where something is there, or where only a path looks like it.
-    """
-    if not isinstance(text, str):
-        raise InputError(f"A model is named by text, not by {type(text).__name__}.")
-    if text in Models or not (
-        "/" in text or os.sep in text or text.endswith((".json", ".safetensors", ".onnx", ".pt2")) or _there(text)
-    ):
-        found: Workload = Models.get(text)
-        return found
-    return import_model(text)
-
-
-def _there(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def read_model(path: str | os.PathLike[str], name: str | None = None) -> ImportReport:
@@ -65,11 +41,12 @@ def read_model(path: str | os.PathLike[str], name: str | None = None) -> ImportR
         if not (place / "config.json").is_file():
             raise InputError(f"The folder {str(place)[-200:]!r} has no config.json.")
         return _folder(place, place / "config.json", name)
-    if place.suffix.lower() == ".onnx":
+    ending = place.suffix.lower()
+    if ending == ".onnx":
         return read_onnx(place, name)
-    if place.suffix.lower() == ".pt2":
+    if ending == ".pt2":
         return read_pt2(place, name)
-    if place.name == _INDEX or place.suffix.lower() == ".safetensors":
+    if place.name == "model.safetensors.index.json" or ending == ".safetensors":
         return _checkpoint(place, name)
     head = read_bounded(place, LARGEST_CONFIG, at_most=8)
     refuse_pickle(place.name, head)
@@ -95,21 +72,18 @@ def _title(config: Path) -> str:
     return re.sub(r"[-_.]?config$", "", config.stem) or config.stem
 
 
-def _quantised_beside(config: Path) -> dict[str, Any] | None:
-    other = config.with_name(re.sub(r"config\.json$", "hf_quant_config.json", config.name))
-    if other == config or not other.is_file():
-        return None
-    table = load_json(read_bounded(other, LARGEST_CONFIG), name=other.name, finite=False)
-    if not isinstance(table, dict):
-        raise InputError(f"{other.name[:200]!r} is not a table of keys.")
-    return table
+def _table(file: Path, kind: str) -> dict[str, Any]:
+    found = load_json(read_bounded(file, LARGEST_CONFIG), name=file.name, finite=False)
+    if not isinstance(found, dict):
+        raise InputError(f"{file.name[:200]!r} is not {kind}a table of keys.")
+    return found
 
 
 def _folder(folder: Path | None, config: Path, name: str | None) -> ImportReport:
-    data = load_json(read_bounded(config, LARGEST_CONFIG), name=config.name, finite=False)
-    if not isinstance(data, dict):
-        raise InputError(f"{config.name[:200]!r} is not a model's configuration, which is a table of keys.")
-    report = read_config(data, name or _title(config) or None, _quantised_beside(config), source=config.name)
+    data = _table(config, "a model's configuration, which is ")
+    beside = config.with_name(re.sub(r"config\.json$", "hf_quant_config.json", config.name))
+    quantised = _table(beside, "") if beside != config and beside.is_file() else None
+    report = read_config(data, name or _title(config) or None, quantised, source=config.name)
     if folder is None:
         return report
     weights = (report.quantisation.weights if report.quantisation else None) or ""
@@ -120,10 +94,8 @@ def _folder(folder: Path | None, config: Path, name: str | None) -> ImportReport
 
 def _compare(report: ImportReport, checkpoint: Checkpoint | None, stated: int | None) -> ImportReport:
     """The report with what the checkpoint holds, and a warning where it is not what the configuration describes."""
-    held: float | None = None
-    if checkpoint is not None:
-        held = checkpoint.weights
-    elif stated is not None and report.quantisation is None and report.dtype in _BYTES:
+    held: float | None = None if checkpoint is None else checkpoint.weights
+    if checkpoint is None and stated is not None and report.quantisation is None and report.dtype in _BYTES:
         held = stated / _BYTES[report.dtype]
     warnings = report.warnings
     if held and abs(held / report.parameters - 1) > DISAGREEMENT:
@@ -133,10 +105,6 @@ def _compare(report: ImportReport, checkpoint: Checkpoint | None, stated: int | 
         )
     if checkpoint is not None and stated is not None and checkpoint.bytes != stated:
         warnings += (f"The index states {stated:,} bytes and the files hold {checkpoint.bytes:,}.",)
-    return report.model_copy(
-        update={
-            "warnings": warnings,
-            "checkpoint_parameters": dict(checkpoint.elements) if checkpoint is not None else None,
-            "checkpoint_bytes": checkpoint.bytes if checkpoint is not None else stated,
-        }
-    )
+    stored, size = (None, stated) if checkpoint is None else (dict(checkpoint.elements), checkpoint.bytes)
+    found = {"warnings": warnings, "checkpoint_parameters": stored, "checkpoint_bytes": size}
+    return report.model_copy(update=found)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.limits import existing
+from mlsysim.importers.limits import existing, unreadable
 from mlsysim.importers.protobuf import LONGEST, Broken, Source, Span, floats, integers, signed, span_of, text_of, whole
 
 _DEEPEST = 16
@@ -112,7 +112,7 @@ def read_onnx_file(path: str | os.PathLike[str]) -> Model:
     except Broken:
         raise InputError(f"{place.name[:200]!r} is not an ONNX file, or it is cut off.") from None
     except OSError as error:
-        raise InputError(f"{str(place)[:200]!r} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+        raise unreadable(place, error) from None
 
 
 Fields = Mapping[int, tuple[str, Callable[[Any], Any]]]

@@ -46,12 +46,12 @@ class ImportReport(Record):
     kv_bytes_per_token: float
     kv_bytes_per_token_in_window: float
     context: int | None = None
-    unread: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    dtype: str | None = None
     quantisation: Quantisation | None = None
     checkpoint_parameters: dict[str, int] | None = None
     checkpoint_bytes: int | None = None
-    dtype: str | None = None
+    unread: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     source: str = ""
 
     @classmethod
@@ -76,25 +76,10 @@ class ImportReport(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and text, for JSON."""
-        return {
-            "name": self.name,
-            "family": self.family,
-            "type": type(self.workload).__name__,
-            "parameters": round(self.parameters),
-            "active_parameters": round(self.active_parameters),
-            "kv_bytes_per_token": _plain(self.kv_bytes_per_token),
-            "kv_bytes_per_token_in_window": _plain(self.kv_bytes_per_token_in_window),
-            "context": self.context,
-            "dtype": self.dtype,
-            "quantisation": self.quantisation.model_dump() if self.quantisation else None,
-            "checkpoint_parameters": self.checkpoint_parameters,
-            "checkpoint_bytes": self.checkpoint_bytes,
-            "unread": list(self.unread),
-            "warnings": list(self.warnings),
-            "source": self.source,
-        }
-
-
-def _plain(value: float) -> int | float:
-    """Whole numbers as such; a compressed cache can add a fraction of a byte."""
-    return int(value) if value == int(value) else value
+        plain = self.model_dump(mode="json", exclude={"workload"})
+        for key in ("parameters", "active_parameters"):
+            plain[key] = round(plain[key])
+        for key in ("kv_bytes_per_token", "kv_bytes_per_token_in_window"):
+            # A compressed cache can add a fraction of a byte.
+            plain[key] = int(plain[key]) if plain[key] == int(plain[key]) else plain[key]
+        return {"name": self.name, "family": self.family, "type": type(self.workload).__name__} | plain

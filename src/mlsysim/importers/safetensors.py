@@ -8,7 +8,9 @@ packing and leaves the scales out.
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,14 +43,13 @@ _PACKED_WORDS = ("qweight", "weight_packed")
 class Checkpoint:
     """Stored elements by type, weights after unpacking, bytes and tensors of one file or of several."""
 
-    elements: dict[str, int] = field(default_factory=dict)
+    elements: Counter[str] = field(default_factory=Counter)
     weights: int = 0
     bytes: int = 0
     tensors: int = 0
 
     def add(self, other: Checkpoint) -> None:
-        for kind, count in other.elements.items():
-            self.elements[kind] = self.elements.get(kind, 0) + count
+        self.elements.update(other.elements)
         self.weights += other.weights
         self.bytes += other.bytes
         self.tensors += other.tensors
@@ -80,11 +81,9 @@ def _count(table: Mapping[str, Any], data: int, name: str, word_bits: int) -> Ch
         kind, shape, offsets = config.text("dtype"), config.integers("shape"), config.sequence("data_offsets")
         if kind not in _BITS or shape is None or len(shape) > 64:
             raise InputError(f"{name[:200]!r}: the tensor {tensor[:60]!r} has no known type and shape.")
-        elements = 1
-        for side in shape:
-            elements *= side
-            if elements > _MOST_ELEMENTS:
-                raise InputError(f"{name[:200]!r}: the tensor {tensor[:60]!r} is larger than any file.")
+        elements = math.prod(shape)
+        if elements > _MOST_ELEMENTS:
+            raise InputError(f"{name[:200]!r}: the tensor {tensor[:60]!r} is larger than any file.")
         needed = -(-elements * _BITS[kind] // 8)
         places = offsets or []
         whole = len(places) == 2 and all(isinstance(place, int) and not isinstance(place, bool) for place in places)
@@ -92,7 +91,7 @@ def _count(table: Mapping[str, Any], data: int, name: str, word_bits: int) -> Ch
             raise InputError(
                 f"{name[:200]!r}: the place of the tensor {tensor[:60]!r} does not fit its shape and the file."
             )
-        found.elements[kind] = found.elements.get(kind, 0) + elements
+        found.elements[kind] += elements
         found.weights += _unpacked(tensor, kind, elements, word_bits)
         found.bytes += needed
         found.tensors += 1
@@ -126,11 +125,8 @@ def read_folder(folder: Path, word_bits: int = 4) -> tuple[Checkpoint | None, in
             # Names of files beside the index; a path that leads elsewhere is not followed.
             wanted = {name for name in names.values() if isinstance(name, str) and Path(name).name == name}
     present = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
-    if wanted is not None:
-        present = [path for path in present if path.name in wanted]
-        if len(present) < len(wanted):
-            return None, stated
-    if not present:
+    present = [path for path in present if wanted is None or path.name in wanted]
+    if not present or len(present) < len(wanted or ()):
         return None, stated
     if len(present) > _MOST_FILES:
         raise InputError(f"{folder.name[:200]!r} holds more than {_MOST_FILES:,} safetensors files.")

@@ -8,6 +8,7 @@ refused. ``check_user_zoo`` runs the checks that hold for shipped entries over t
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import os
 import re
@@ -36,25 +37,16 @@ from mlsysim.zoo.user_folder import VARIABLE, chosen_folder
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _NAMESPACES = {
-    "vit": "Vision",
-    "cnn": "Vision",
-    "speech": "Speech",
-    "vision_language": "Multimodal",
-    "diffusion": "Diffusion",
-}
+    "vit": "Vision", "cnn": "Vision", "speech": "Speech", "vision_language": "Multimodal", "diffusion": "Diffusion",
+}  # fmt: skip
 _NOT_SAVED = ("metadata", "training_ops", "data_rate")
+_TOWERS = ("vision", "language")
 
 _ZOOS: tuple[tuple[Registry, tuple[Check, ...]], ...] = (
-    (Models, MODEL_CHECKS),
-    (Hardware, HARDWARE_CHECKS),
-    (Nodes, NODE_CHECKS),
-    (Fabrics, FABRIC_CHECKS),
-    (Clusters, CLUSTER_CHECKS),
-    (Grids, GRID_CHECKS),
-    (Facilities, FACILITY_CHECKS),
-    (Racks, RACK_CHECKS),
+    (Models, MODEL_CHECKS), (Hardware, HARDWARE_CHECKS), (Nodes, NODE_CHECKS), (Fabrics, FABRIC_CHECKS),
+    (Clusters, CLUSTER_CHECKS), (Grids, GRID_CHECKS), (Facilities, FACILITY_CHECKS), (Racks, RACK_CHECKS),
     (Prices, PRICE_CHECKS),
-)
+)  # fmt: skip
 
 
 def save_model(
@@ -88,8 +80,7 @@ def save_model(
     file = place / "models" / f"{key}.toml"
     if not replace and (file.exists() or known):
         raise InputError(f"Your zoo has a model named {name!r} already; choose another name, or replace it.")
-    source = model.source if isinstance(model, ImportReport) else ""
-    note = model.family if isinstance(model, ImportReport) else workload.architecture
+    source, note = (model.source, model.family) if isinstance(model, ImportReport) else ("", workload.architecture)
     origin = {
         "title": f"read from {source}" if source else "a workload of the user",
         "url": source,
@@ -116,34 +107,28 @@ def _entries(workload: Workload, key: str, name: str, origin: dict[str, str]) ->
     if kind is None:
         raise InputError(f"A {type(workload).__name__} has no form in the zoo's files and cannot be saved.")
     fields: dict[str, Any] = {"kind": kind, "namespace": _NAMESPACES.get(kind, "Language")}
-    if key != name:
-        fields["aliases"] = [name]
+    fields |= {"aliases": [name]} if key != name else {}
     for field, description in type(workload).model_fields.items():
         value = getattr(workload, field)
-        if field in _NOT_SAVED or value is None or value == description.default or field in ("vision", "language"):
-            continue
-        fields[field] = value
+        if field not in (*_NOT_SAVED, *_TOWERS) and value is not None and value != description.default:
+            fields[field] = value
     if isinstance(workload, VisionLanguageWorkload):
-        for part in ("vision", "language"):
-            yield from _entries(getattr(workload, part), f"{key}_{part}", f"{key}_{part}", origin)
-            fields[part] = f"{key}_{part}"
+        fields |= {part: f"{key}_{part}" for part in _TOWERS}
+        for part in _TOWERS:
+            yield from _entries(getattr(workload, part), fields[part], fields[part], origin)
     lines = [f"{field} = {_toml(value)}" for field, value in fields.items()]
     yield f"[{key}]\n" + "\n".join(lines) + f"\nsource = {_toml(origin)}\n\n"
 
 
 def _toml(value: Any) -> str:
     """A value as TOML, on one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
+    if isinstance(value, bool | int | str):
+        # JSON strings are TOML basic strings, but for DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, float):
         if not math.isfinite(value):
             raise InputError("A model with a number that is not finite cannot be saved.")
         return str(int(value)) if value == int(value) and abs(value) < 2**63 else repr(value)
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(f"\\u{ord(ch):04x}" if ord(ch) < 32 or ord(ch) == 127 else ch for ch in escaped) + '"'
     if isinstance(value, Quantity):
         unit = f"{value.units:~}"
         return _toml(f"{value.magnitude!r} {unit}") if unit else _toml(float(value.magnitude))
