@@ -593,7 +593,7 @@ def test_a_point_is_what_the_plan_answers(efficiency):
         }
         plan = evaluate_plainly(Plan.model_validate(document))
         asked = inputs_of(space, place)
-        solved = ServingModel().solve(**asked, **({} if efficiency else {"efficiency": "calibrated"}))
+        solved = ServingModel().solve(**asked)
         assert plan.feasible is solved.feasible is bool(found["feasible"][place])
         for metric, field, output in (
             ("ttft", "ttft_at_concurrency", "ttft_s"),

@@ -234,8 +234,8 @@ def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
     outputs = found.evaluate({"tp": np.array([1, 2])})
     unknown = {f"{amount}_per_{what}" for amount in unknown for what in ("run", "mtoken")}
     assert set(OUTPUTS) - set(outputs) == unknown
-    assert set(found.unknown) == unknown
-    assert all(reason.endswith(".") for reason in found.unknown.values())
+    assert set(found.costs.unknown) == unknown
+    assert all(reason.endswith(".") for reason in found.costs.unknown.values())
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from mlsysim.cases.money import Prices
 from mlsysim.cases.run import Run, per_million, spent_by
 from mlsysim.cases.run_inputs import LOCAL, electricity_price, maintenance_rate, site_of
 from mlsysim.physics.power import proportional_power
-from mlsysim.search.tables import Table
+from mlsysim.search.tables import table
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionModel, CompressionResult
 from mlsysim.walls.inputs import Input, read_input
@@ -61,17 +61,8 @@ INPUTS: dict[str, Input] = {
     "amortization_years": EconomicsModel.inputs["amortization_years"],
 }
 OUTPUTS = (
-    "feasible",
-    "wall",
-    "latency_s",
-    "tokens_per_second",
-    "memory_bytes",
-    "mfu",
-    "accuracy_delta",
-    "accuracy_worst",
-    "usd_per_mtoken",
-    "kwh_per_mtoken",
-    "kgco2e_per_mtoken",
+    *("feasible", "wall", "latency_s", "tokens_per_second", "memory_bytes", "mfu", "accuracy_delta", "accuracy_worst"),
+    *("usd_per_mtoken", "kwh_per_mtoken", "kgco2e_per_mtoken"),
 )
 LARGER = frozenset({"tokens_per_second", "mfu", "accuracy_delta", "accuracy_worst"})
 OBJECTIVE = "usd_per_mtoken"
@@ -81,18 +72,17 @@ _FIELDS = ("fits", "latency", "tokens", "memory", "mfu", "middle", "low", "price
 _HOUR = conversion_factor("h", "s")
 
 
-def solve_at(given: Mapping[str, Any]) -> CompressionResult:
+def answer(given: Mapping[str, Any]) -> CompressionResult:
     """What wall 13 answers for these inputs of a space."""
     form = FORMS[given.get("compression", INPUTS["compression"].default)]
-    numbers = ("batch_size", "seq_len", "efficiency")
-    asked = {name: given[name] for name in numbers if given.get(name) is not None}
+    asked = {name: given[name] for name in _PASS[3:] if given.get(name) is not None}
     return CompressionModel().solve(given["model"], given["hardware"], **form, **asked)
 
 
 def _pass(given: dict[str, Any]) -> list[float]:
     """What wall 13 says of one combination; what is not known is not a number."""
     chip = read_input("a sweep", "hardware", INPUTS["hardware"], given["hardware"])
-    result = solve_at({**given, "hardware": chip})
+    result = answer({**given, "hardware": chip})
     low = None if result.accuracy_delta_range is None else result.accuracy_delta_range[0]
 
     def known(value: Any, unit: str | None = None) -> float:
@@ -119,18 +109,10 @@ def _place(given: dict[str, Any]) -> list[float]:
     return [site.pue, np.nan if site.carbon is None else site.carbon, price]
 
 
-def _table(space: Space, inputs: tuple[str, ...], fields: tuple[str, ...], compute: Any, what: str) -> Table:
-    if what not in space.cache:
-        defaults = {name: INPUTS[name].default for name in inputs}
-        space.cache[what] = Table(space, inputs, fields, compute, defaults, what)
-    found: Table = space.cache[what]
-    return found
-
-
 def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     """Outputs at these points."""
-    work = _table(space, _PASS, _FIELDS, _pass, "passes").take(columns)
-    place = _table(space, ("grid",), ("pue", "carbon", "price"), _place, "grids").take(columns)
+    work = table(space, "passes", _PASS, INPUTS, _FIELDS, _pass).take(columns)
+    place = table(space, "grids", ("grid",), INPUTS, ("pue", "carbon", "price"), _place).take(columns)
 
     def given(name: str, otherwise: Any) -> Any:
         value = columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
@@ -139,12 +121,9 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     latency, tokens = work["latency"], work["tokens"]
     fits = work["fits"] > 0
     watts = proportional_power(work["tdp"], constant("idle_power_fraction").number, np.minimum(work["mfu"], 1.0))
-    tariff = given("kwh_price", place["price"])
-    prices = Prices(
-        given("price", work["price"]), given("amortization_years", None), maintenance_rate(None, Assumptions()), tariff
-    )
-    site = Site("", place["pue"], None, place["carbon"])
-    spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), site, prices)
+    price, tariff = given("price", work["price"]), given("kwh_price", place["price"])
+    prices = Prices(price, given("amortization_years", None), maintenance_rate(None, Assumptions()), tariff)
+    spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), Site("", place["pue"], None, place["carbon"]), prices)
     assert spent.bill is not None
     outputs = {
         "feasible": fits,

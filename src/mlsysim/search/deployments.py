@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.search.serving_costs import listed_rent
+from mlsysim.search.costs import lowest_rents
 from mlsysim.search.serving_inputs import DEPLOYMENT, INPUTS, NONE
 from mlsysim.search.tables import Table
 from mlsysim.timing.network import Hierarchical
@@ -31,34 +32,17 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import read_input
 
 if TYPE_CHECKING:
-    from mlsysim.search.space import Columns, Space
-
+    from mlsysim.search.space import Space
 
 COMPUTE, COMMUNICATION = 1, 14
 NO_DESIGN = -1
 
 _OF_NETWORK = tuple(field.name for field in fields(Hierarchical))
-_NUMBERS = (
-    "tp",
-    "pp",
-    "ep",
-    "peak",
-    "bandwidth",
-    *_OF_NETWORK,
-    "weight_element",
-    "activation_element",
-    "cache_element",
-    "dispatch",
-    "width",
-    "attention_groups",
-    "longest_stage",
-    "device_weights",
-    "capacity",
-    "reserve",
-    "unit_cost",
-    "tdp",
+_OF_REPLICA = (
+    *("tp", "pp", "ep", "peak", "bandwidth", "weight_element", "activation_element", "cache_element", "dispatch"),
+    *("width", "attention_groups", "longest_stage", "device_weights", "capacity", "reserve"),
 )
-_ROLES = ("reader", "writer", "draft")
+_OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
 
 
 class Replicas(Replica):
@@ -68,7 +52,7 @@ class Replicas(Replica):
     """USD of a device; not a number where unknown."""
     tdp: Any
     """kW of a device; not a number where unknown."""
-    rents: tuple[Any, ...]
+    rents: Mapping[str, Any]
     """USD/h of a device for each way of renting that the space names."""
 
     @classmethod
@@ -96,13 +80,26 @@ class Built:
     def apart(self) -> bool:
         return self.described.decode_chip is not None
 
-    @property
-    def chips(self) -> tuple[HardwareNode, HardwareNode]:
-        return self.described.chip, self.described.writing_chip
+    @cached_property
+    def numbers(self) -> dict[str, list[float]]:
+        """Of each replica its own numbers, those of its network, and what its chip costs and draws."""
+        found = {}
+        for role in ("reader", "writer", "draft"):
+            replica = getattr(self.replicas, role)
+            if replica is not None:
+                cost, tdp = replica.chip.unit_cost, replica.chip.tdp
+                found[role] = [
+                    *(float(getattr(replica, name)) for name in _OF_REPLICA),
+                    *(float(getattr(replica.network, name)) for name in _OF_NETWORK),
+                    np.nan if cost is None else to_si(cost, "USD"),
+                    np.nan if tdp is None else to_si(tdp, "kW"),
+                ]
+        return found
 
 
 class Deployments:
-    """The deployments of a space."""
+    """The deployments of a space: for each point the status, the place of its deployment, and a group, which has one model, one
+    draft model, and decode hardware or none (calibrated, one deployment)."""
 
     def __init__(
         self,
@@ -113,103 +110,45 @@ class Deployments:
         commitments: tuple[str, ...],
     ) -> None:
         self.calibrated, self.commitments = calibrated, commitments
-        self.numbers = (*_NUMBERS, *commitments)
-        self.built: dict[tuple[Any, ...], Built] = {}
-        self.entries: dict[tuple[str, Any], Any] = {}
-        self.groups: list[Built] = []
-        self._places: dict[tuple[Any, ...], int] = {}
+        self.built: list[Built] = []
+        self._groups: dict[Any, int] = {}
         names = {key: on_axes.get(key, key) for key in DEPLOYMENT}
         defaults = {name: fixed.get(key, INPUTS[key].default) for key, name in names.items()}
-        self.keys = {name: key for key, name in names.items()}
-        columns = ("status", "group", *(f"{role}.{name}" for role in _ROLES for name in self.numbers))
-        self.table = Table(space, names.values(), columns, self._numbers, defaults, "deployments")
+        self._keys = {name: key for key, name in names.items()}
+        self.table = Table(space, names.values(), ("status", "place", "group"), self._numbers, defaults, "deployments")
 
-    def codes(self, columns: Columns) -> Any:
-        """The deployment of each point, or one for all."""
-        return self.table.codes(columns)
+    def replicas(self, places: Any, role: str, model: Any, efficiency: Any, bandwidth_efficiency: Any) -> Replicas:
+        """Replicas of points of one group, by the places of their deployments; a number that all share stays one."""
+        present, which = np.unique(places, return_inverse=True)
+        built = [self.built[place] for place in present.tolist()]
+        rows = np.array([each.numbers[role] for each in built]).T
 
-    def deployment(self, code: int) -> Built:
-        """What a code stands for."""
-        return self._of(self.table.values(code))
+        def many(row: Any) -> Any:
+            return float(row[0]) if (row == row[0]).all() or np.isnan(row).all() else row[which]
 
-    def status(self, code: Any) -> Any:
-        """0, the wall that rejects it, or -1 where it is no design."""
-        return self.table.rows[0][code]
-
-    def group(self, code: Any) -> Any:
-        """A number for each point; those with the same have one model, one draft model, and decode hardware or none."""
-        return self.table.rows[1][code]
-
-    def replicas(
-        self, code: Any, present: Any, role: str, model: Any, efficiency: Any, bandwidth_efficiency: Any
-    ) -> Replicas:
-        """Replicas of points of one group, whose different codes are ``present``; a number that all share stays one."""
-        found: dict[str, Any] = {}
-        offset = self.table.fields.index(f"{role}.{_NUMBERS[0]}")
-        for place, name in enumerate(self.numbers):
-            row = self.table.rows[offset + place]
-            some = row[present]
-            found[name] = float(some[0]) if (some == some[0]).all() or np.isnan(some).all() else row[code]
+        found = dict(zip((*_OF_REPLICA, *_OF_NETWORK, "unit_cost", "tdp"), map(many, rows), strict=True))
         found["bandwidth"] = found["bandwidth"] * bandwidth_efficiency
-        found["rents"] = tuple(found.pop(name) for name in self.commitments)
-        found["network"] = Hierarchical(*(found.pop(name) for name in _OF_NETWORK))
-        return Replicas.of(model=model, efficiency=efficiency, redundant=0, **found)
-
-    def _of(self, given: Mapping[str, Any]) -> Built:
-        key = tuple(_key(value) for value in given.values())
-        if key not in self.built:
-            self.built[key] = _build(
-                {self.keys[n]: self._read(self.keys[n], v) for n, v in given.items()}, self.calibrated
-            )
-        return self.built[key]
-
-    def _read(self, name: str, value: Any) -> Any:
-        """An input as the resolvers take it; each value is looked up once."""
-        key = (name, _key(value))
-        if key not in self.entries:
-            if name in _OR_NONE:
-                self.entries[key] = _entry(name, value)
-            else:
-                self.entries[key] = None if value is None else read_input("a serving space", name, INPUTS[name], value)
-        return self.entries[key]
+        network = Hierarchical(*(found.pop(name) for name in _OF_NETWORK))
+        chips = [getattr(each.replicas, role).chip.metadata.key for each in built]
+        rents = {
+            way: many(np.array([lowest_rents().get((chip, way), np.nan) for chip in chips])) for way in self.commitments
+        }
+        return Replicas.of(model=model, efficiency=efficiency, redundant=0, network=network, rents=rents, **found)
 
     def _numbers(self, given: dict[str, Any]) -> list[float]:
-        built = self._of(given)
-        kind = (id(built.described.model), id(built.described.draft), built.apart)
-        if kind not in self._places:
-            self._places[kind] = len(self.groups)
-            self.groups.append(built)
-        row = [float(built.status), float(self._places[kind])]
-        found = built.replicas
-        for replica in (None, None, None) if found is None else (found.reader, found.writer, found.draft):
-            if replica is None:
-                row += [np.nan] * len(self.numbers)
-            else:
-                row += [_number(replica, name) for name in _NUMBERS]
-                row += [listed_rent(replica.chip, name) for name in self.commitments]
-        return row
+        built = _build({self._keys[name]: _read(self._keys[name], v) for name, v in given.items()}, self.calibrated)
+        place = len(self.built)
+        self.built.append(built)
+        kind = place if self.calibrated else (id(built.described.model), id(built.described.draft), built.apart)
+        return [float(built.status), float(place), float(self._groups.setdefault(kind, len(self._groups)))]
 
 
-def _key(value: Any) -> Any:
-    """Entries of a user's own are told apart by identity; the space keeps them alive."""
-    return value if isinstance(value, (str, int, float, type(None))) else id(value)
-
-
-def _number(replica: Replica, name: str) -> float:
-    chip = replica.chip
-    if name == "unit_cost":
-        return np.nan if chip.unit_cost is None else to_si(chip.unit_cost, "USD")
-    if name == "tdp":
-        return np.nan if chip.tdp is None else to_si(chip.tdp, "kW")
-    return float(getattr(replica.network if name in _OF_NETWORK else replica, name))
-
-
-_OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
-
-
-def _entry(name: str, value: Any) -> Any:
-    if value is None or value == NONE:
+def _read(name: str, value: Any) -> Any:
+    """An input as the resolvers take it."""
+    if value is None or (name in _OR_NONE and value == NONE):
         return None
+    if name not in _OR_NONE:
+        return read_input("a serving space", name, INPUTS[name], value)
     if isinstance(value, (str, HardwareNode, TransformerWorkload)):
         return _OR_NONE[name].get(value) if isinstance(value, str) else value
     raise InputError(f"{name!r} must be a name of the zoo or {NONE!r}, got {type(value).__name__}.", field=name)

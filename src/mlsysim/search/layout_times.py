@@ -117,6 +117,7 @@ def _evaluate_together(
     import numpy as np
 
     from mlsysim.search.training import MEMORY, TrainingPoints
+    from mlsysim.search.training_inputs import Names
 
     names = ("tp", "pp", "dp", "cp", "ep", "v_stages", "microbatch_count", "zero_stage", "recompute", "place")
     codes = tuple(RECOMPUTE.index(mode) for mode in modes)
@@ -139,6 +140,7 @@ def _evaluate_together(
         # A column of zeros would ask a chip without a host for its link.
         left_out = {"dp"} if any(fractions) else {"dp", "optimizer_offload"}
         given = {name: column for name, column in rows.items() if name not in left_out}
+        given["recompute"] = Names(RECOMPUTE, rows["recompute"])
         answers = _in_tiles(points, given)
         fits = answers["wall"] != MEMORY
         kept = {name: column[fits] for name, column in rows.items()}
@@ -161,10 +163,11 @@ def _in_tiles(points: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The answers that are needed, in pieces that stay in cache."""
     import numpy as np
 
-    size = len(next(iter(columns.values())))
+    size = len(columns["tp"])
     pieces = []
     for first in range(0, size, _TILE):
-        answers = points.evaluate({name: column[first : first + _TILE] for name, column in columns.items()})
+        tile = np.arange(first, min(first + _TILE, size))
+        answers = points.evaluate({name: column.take(tile) for name, column in columns.items()})
         if not answers["valid"].all():
             raise InputError("The layouts of a search divide, but a training space refuses one of them.")
         pieces.append({name: answers[name] for name in ("wall", "mfu", "step_time_s", "memory_bytes")})

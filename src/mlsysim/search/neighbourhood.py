@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError
-from mlsysim.search.at_optimum import binding, known_numbers
+from mlsysim.search.answers import answer
 from mlsysim.search.axes import Axis
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Goal, Space
@@ -159,7 +159,8 @@ def elasticity(space: Space, goal: Goal, best: dict[str, Any], value: float) -> 
 def _numbers(space: Space, point: int, given: Mapping[str, Any]) -> dict[str, float]:
     """Numbers at the best point that may take any value: given, of the kind's own finding, or by default."""
     kind = kind_named(space.kind)
-    own = known_numbers(space, space.decode(np.array([point])))
+    known = kind.declared("known_numbers")
+    own = {} if known is None else known(space, space.decode(np.array([point])))
     found = {}
     for name, spec in kind.inputs.items():
         if spec.kind not in ("number", "quantity", "efficiency") or spec.whole:
@@ -175,14 +176,18 @@ def _numbers(space: Space, point: int, given: Mapping[str, Any]) -> dict[str, fl
 
 def what_binds(space: Space, goal: Goal, best: dict[str, Any], steps: Mapping[str, Any]) -> str:
     """Which wall sets the time at the optimum, and which walls and constraints hold it back."""
-    said_by_kind = binding(space, best)
+    try:
+        result = answer(space, best["inputs"])
+    except InputError:
+        result = None
     held: dict[str, list[str]] = {}
     for name, entry in steps.items():
         for direction in ("up", "down", "other"):
             row = entry.get(direction)
             if row and row["worth"] is None and (row.get("worth_if_allowed") or 0) > 0:
                 held.setdefault(row["rejected_by"], []).append(name)
-    parts = [said_by_kind] if said_by_kind else []
+    told = None if result is None or result.binding is None else str(result.binding.sentence).rstrip(".")
+    parts = [told] if told else []
     parts += [f"{reason} holds back {' and '.join(names)}" for reason, names in held.items()]
     ends = [
         f"{name} ends at {shown(entry['at'])}"

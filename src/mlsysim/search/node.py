@@ -34,10 +34,12 @@ from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, Me
 from mlsysim.models.registry import Models
 from mlsysim.physics.power import proportional_power
 from mlsysim.physics.precision import compute_precision
-from mlsysim.search.tables import Table
-from mlsysim.units.registry import Q_, to_si
-from mlsysim.walls.inputs import CALIBRATED, HARDWARE, Input, read_input
+from mlsysim.search.kinds import asked_of
+from mlsysim.search.tables import table
+from mlsysim.units.registry import Q_, conversion_factor, to_si
+from mlsysim.walls.inputs import CALIBRATED, HARDWARE, Input, Inputs, read_input
 from mlsysim.walls.node.compute_memory import CALIBRATED_ONLY, SingleNodeModel
+from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.zoo.constants import constant
 
@@ -66,26 +68,12 @@ INPUTS: dict[str, Input] = {
     **{name: spec for name, spec in _PASSED.items() if name != "hardware"},
     "amortization_years": EconomicsModel.inputs["amortization_years"],
 }
+LARGER = ("throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd")
 OUTPUTS = (
-    "feasible",
-    "wall",
-    "latency_s",
-    "latency_compute_s",
-    "latency_memory_s",
-    "throughput_per_s",
-    "tokens_per_second",
-    "mfu",
-    "hfu",
-    "memory_bytes",
-    "energy_j",
-    "price_usd",
-    "throughput_per_usd",
-    "usd_per_mtoken",
+    *("feasible", "wall", "latency_s", "latency_compute_s", "latency_memory_s", *LARGER[:-1], "memory_bytes"),
+    *("energy_j", "price_usd", "throughput_per_usd", "usd_per_mtoken"),
 )
-LARGER = frozenset({"throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd"})
 OBJECTIVE = "latency_s"
-
-_YEAR = "1 year"
 
 
 def is_calibrated(names: Collection[str], models: Iterable[Any]) -> bool:
@@ -100,45 +88,34 @@ def _calibrated(space: Space) -> bool:
     return "efficiency" in {*space.homes, *space.fixed} and CALIBRATED in space.values("efficiency")
 
 
-def _table(space: Space, what: str, inputs: tuple[str, ...], columns: tuple[str, ...], compute: Any) -> Table:
-    if what not in space.cache:
-        defaults = {name: INPUTS[name].default for name in inputs}
-        space.cache[what] = Table(space, inputs, columns, compute, defaults, "passes")
-    found: Table = space.cache[what]
-    return found
-
-
 def _plain(space: Space, columns: Columns, name: str) -> Any:
     return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
 
 
 # --- chips ------------------------------------------------------------------------------------------------------------
 
-_ENTRY = ("peak", "bandwidth", "capacity", "host_bandwidth", "price", "tdp", "dispatch_tax", "flash")
+_ENTRY = (*_CHIP, "flash")
 
 
 def _entry(given: dict[str, Any]) -> list[float]:
     """Numbers of a chip of the zoo at a precision; what is not known is not a number."""
-    chip = read_input("a sweep", "hardware", INPUTS["hardware"], given["hardware"])
-    precision = read_input("a sweep", "precision", INPUTS["precision"], given["precision"])
+    chip, precision = (read_input("a sweep", name, INPUTS[name], given[name]) for name in ("hardware", "precision"))
     try:
         peak, _ = arithmetic_peak(chip, precision)
     except UnknownNameError:
         peak = np.nan
-
-    def known(value: Any, unit: str) -> float:
-        return np.nan if value is None else to_si(value, unit)
-
-    return [
-        peak,
-        to_si(chip.memory.bandwidth, "byte/s"),
-        to_si(chip.memory.capacity, "byte"),
-        known(chip.interconnect and chip.interconnect.bandwidth, "byte/s"),
-        known(chip.unit_cost, "USD"),
-        known(chip.tdp, "W"),
-        to_si(chip.dispatch_tax, "s"),
-        known(chip.memory.flash_capacity, "byte"),
-    ]
+    memory, link = chip.memory, chip.interconnect and chip.interconnect.bandwidth
+    known = (
+        memory.bandwidth,
+        memory.capacity,
+        link,
+        chip.unit_cost,
+        chip.tdp,
+        chip.dispatch_tax,
+        memory.flash_capacity,
+    )
+    units = [*(spec.unit for spec in _CHIP.values()), "byte"][1:]
+    return [peak, *(np.nan if v is None else to_si(v, unit) for v, unit in zip(known, units, strict=True))]
 
 
 def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
@@ -146,7 +123,7 @@ def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
     found: dict[str, Any] = dict.fromkeys(_ENTRY, np.nan)
     found["dispatch_tax"] = to_si(constant("dispatch_tax").quantity, "s")
     if "hardware" in columns or space.fixed.get("hardware") is not None:
-        found = _table(space, "chips", ("hardware", "precision"), _ENTRY, _entry).take(columns)
+        found = table(space, "chips", ("hardware", "precision"), INPUTS, _ENTRY, _entry).take(columns)
     else:
         for name in ("peak", "bandwidth", "capacity"):
             if name not in columns and space.fixed.get(name) is None:
@@ -185,20 +162,22 @@ def chip_of(given: dict[str, Any]) -> HardwareNode:
     return chip.model_copy(update=changes) if changes else chip
 
 
-def _solved(given: dict[str, Any]) -> list[float]:
-    """What SingleNodeModel answers; a chip without the arithmetic gives no numbers."""
+def answer(given: dict[str, Any]) -> PerformanceProfile:
+    """What SingleNodeModel says of the chip that a point names or describes."""
     chip = chip_of(given)
+    return SingleNodeModel().solve(hardware=chip, **asked_of(SingleNodeModel, INPUTS, given))
+
+
+def _solved(given: dict[str, Any]) -> list[float]:
+    """Its answer in numbers; a chip without the arithmetic gives none."""
     try:
-        arithmetic_peak(chip, given["precision"])
-        found = SingleNodeModel().solve(
-            hardware=chip, **{name: value for name, value in given.items() if value is not None}
-        )
+        arithmetic_peak(chip_of(dict(given)), given["precision"])
+        found = answer({name: value for name, value in given.items() if value is not None})
     except InputError as error:
         if isinstance(error, UnknownNameError) or error.details.get("field") == "precision":
             return [0.0, 1.0, *[np.nan] * (len(_ANSWER) - 2)]
         raise
-    tokens = float(found.named("tokens"))
-    latency = to_si(found.latency, "s")
+    tokens, latency = float(found.named("tokens")), to_si(found.latency, "s")
     return [
         float(found.feasible),
         0.0 if found.feasible else 2.0,
@@ -218,8 +197,14 @@ def _solved(given: dict[str, Any]) -> list[float]:
 
 def _answers(space: Space, columns: Columns) -> dict[str, Any]:
     inputs = ("hardware", *_CHIP, *_WORKLOAD, "runtime", "efficiency", "bandwidth_efficiency")
-    found = _table(space, "answers", inputs, _ANSWER, _solved).take(columns)
+    found = table(space, "passes", inputs, INPUTS, _ANSWER, _solved).take(columns)
     return {**found, "feasible": np.asarray(found["feasible"]) > 0, "wall": np.asarray(found["wall"]).astype(np.int64)}
+
+
+def known_numbers(space: Space, columns: Columns) -> dict[str, float]:
+    """Numbers of the chip at one point."""
+    found = {name: float(np.ravel(values)[0]) for name, values in chip_numbers(space, columns).items()}
+    return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
 # --- first order: the case on arrays ----------------------------------------------------------------------------------
@@ -229,27 +214,20 @@ _PASS = tuple(field.name for field in fields(Work))
 
 def _pass(given: dict[str, Any]) -> list[float]:
     """What one pass asks for, as SingleNodeModel works it out."""
-    x: dict[str, Any] = {
-        name: value if value is None else read_input("a sweep", name, INPUTS[name], value)
-        for name, value in given.items()
-    }
-    model, batch, precision = x["model"], x["batch_size"], x["precision"]
-    phase, new, context = asked_pass(model, x["phase"], x["seq_len"], x["is_training"], Assumptions())
+    read = {n: None if v is None else read_input("a sweep", n, INPUTS[n], v) for n, v in given.items()}
+    x = Inputs(read)
+    phase, new, context = asked_pass(x.model, x.phase, x.seq_len, x.is_training, Assumptions())
     if phase == "training":
-        rank = x["lora_rank"] if x["is_lora"] else None
-        recompute = x["activation_recomputation"]
-        step = TrainingStep(
-            model, batch, new, precision, x["optimizer"], recompute, x["zero_stage"], x["dp_size"], rank
-        )
-        work, _ = training_work(step)
+        state = x.optimizer, x.activation_recomputation, x.zero_stage, x.dp_size, x.lora_rank if x.is_lora else None
+        work, _ = training_work(TrainingStep(x.model, x.batch_size, new, x.precision, *state))
     else:
-        work = work_of(Pass(model, phase, batch, new, context, precision, x["cache_precision"]))
+        work = work_of(Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision))
     return [float(value) for value in astuple(work)]
 
 
 def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, Roofline]:
     """What the points ask for, and its times."""
-    asked = _table(space, "passes", _WORKLOAD, _PASS, _pass).take(columns)
+    asked = table(space, "passes", _WORKLOAD, INPUTS, _PASS, _pass).take(columns)
     work = Work(**{**asked, "in_place": np.asarray(asked["in_place"]) > 0})
     device = Device(
         peak=chip["peak"],
@@ -286,6 +264,7 @@ def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[s
 
 # --- outputs ----------------------------------------------------------------------------------------------------------
 
+_YEAR = conversion_factor("year", "s")
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore"}
 
 
@@ -294,7 +273,7 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     with np.errstate(**_QUIET):
         chip = chip_numbers(space, columns)
         found = _answers(space, columns) if _calibrated(space) else _first_order(space, columns, chip)
-        years = found["latency_s"] / to_si(_YEAR, "s")
+        years = found["latency_s"] / _YEAR
         spent = amortised_share(chip["price"], years, _plain(space, columns, "amortization_years"))
         found["price_usd"] = chip["price"]
         found["throughput_per_usd"] = found["throughput_per_s"] / chip["price"]

@@ -11,7 +11,7 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.infra.registry import Prices
 from mlsysim.models.registry import Models
 from mlsysim.vocabulary import with_aliases
-from mlsysim.walls.inputs import CALIBRATED, Input
+from mlsysim.walls.inputs import Input
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 
@@ -19,50 +19,21 @@ NONE = "none"
 """On an axis of draft models or of decode hardware: without."""
 
 DEPLOYMENT = (
-    "model",
-    "hardware",
-    "decode_hardware",
-    "draft_model",
-    "precision",
-    "cache_precision",
-    "fabric",
-    "engine",
-    "memory_fraction",
-    "tp_size",
-    "pp_size",
-    "ep_size",
+    *("model", "hardware", "decode_hardware", "draft_model", "precision", "cache_precision", "fabric", "engine"),
+    *("memory_fraction", "tp_size", "pp_size", "ep_size"),
 )
 """Inputs that shape a deployment. Its numbers are worked out once for each combination."""
 
 NUMBERS = (
-    "seq_len",
-    "output_len",
-    "batch_size",
-    "concurrency",
-    "cached_prefix_len",
-    "prefill_chunk_tokens",
-    "prefill_batch_size",
-    "num_replicas",
-    "prefill_replicas",
-    "draft_acceptance_rate",
-    "num_speculative_tokens",
-    "efficiency",
-    "bandwidth_efficiency",
-    "network_bandwidth",
+    *("seq_len", "output_len", "batch_size", "concurrency", "cached_prefix_len", "prefill_chunk_tokens"),
+    *("prefill_batch_size", "num_replicas", "prefill_replicas", "draft_acceptance_rate", "num_speculative_tokens"),
+    *("efficiency", "bandwidth_efficiency", "network_bandwidth"),
 )
 """Inputs that may differ from point to point within a deployment."""
 
 COSTS = (
-    "datacenter",
-    "kwh_price",
-    "cloud_price",
-    "unit_cost",
-    "decode_unit_cost",
-    "amortization_years",
-    "infrastructure_multiplier",
-    "maintenance_fraction",
-    "utilization",
-    "average_power",
+    *("datacenter", "kwh_price", "cloud_price", "unit_cost", "decode_unit_cost", "amortization_years"),
+    *("infrastructure_multiplier", "maintenance_fraction", "utilization", "average_power"),
 )
 """Inputs that decide what a token costs."""
 
@@ -74,9 +45,8 @@ def _declared() -> dict[str, Input]:
     found = {name: ServingModel.inputs[name] for name in (*DEPLOYMENT, *NUMBERS) if name in ServingModel.inputs}
     found |= {name: EconomicsModel.inputs[name] for name in COSTS if name in EconomicsModel.inputs}
     # These have other names too, so that which of them is missing is said when all are known.
-    for name in ("hardware", "seq_len", "output_len"):
+    for name in ("hardware", "seq_len", "output_len", "batch_size"):
         found[name] = replace(found[name], default=None)
-    found["batch_size"] = replace(found["batch_size"], default=None)
     found["average_power"] = replace(found["average_power"], unit="W")
     found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
     # Names, because an axis may also say "none".
@@ -134,46 +104,34 @@ def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
             on_axes[key] = name
         elif space.fixed[name] is not None:
             fixed[key] = space.fixed[name]
-    for key in _NEEDED:
-        if key not in on_axes and key not in fixed:
-            raise InputError(f"a serving space needs {key!r}: {INPUTS[key].meaning}.", field=key)
     given = {*on_axes, *fixed}
-    _together(given, "batch_size", "concurrency")
-    _together(given, "cloud_price", "unit_cost")
-    _needs(given, "prefill_replicas", "decode_hardware")
-    _needs(given, "decode_unit_cost", "decode_hardware")
-    named = {*given, *(() if space.uncertain is None else map(canonical, space.uncertain.inputs))}
-    models = space.values(on_axes["model"]) if "model" in on_axes else (fixed["model"],)
-    if is_calibrated(named, models):
-        fixed["efficiency"] = CALIBRATED
-    if "efficiency" in on_axes and any(isinstance(value, str) for value in space.values(on_axes["efficiency"])):
+    for key in _NEEDED:
+        if key not in given:
+            raise InputError(f"a serving space needs {key!r}: {INPUTS[key].meaning}.", field=key)
+    for one, other in (("batch_size", "concurrency"), ("cloud_price", "unit_cost")):
+        if one in given and other in given:
+            raise InputError(f"a serving space takes {one!r} or {other!r}, not both.", field=other)
+    for name in ("prefill_replicas", "decode_unit_cost"):
+        if name in given and "decode_hardware" not in given:
+            raise InputError(f"{name!r} has no meaning without 'decode_hardware'.", field=name)
+
+    def values(name: str) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = space.values(on_axes[name]) if name in on_axes else (fixed.get(name),)
+        return found
+
+    if "efficiency" in on_axes and any(isinstance(value, str) for value in values("efficiency")):
         raise InputError('one space has one fidelity: fix efficiency = "calibrated".', field="efficiency")
     for name in ("cloud_price", "kwh_price"):
-        values = space.values(on_axes[name]) if name in on_axes else (fixed.get(name),)
-        for value in values:
-            _price(name, value)
+        for value in values(name):
+            _check_price(name, value)
     return on_axes, fixed
 
 
-def _price(name: str, value: Any) -> None:
-    words = commitments() if name == "cloud_price" else (REGION, LOCAL)
+def _check_price(name: str, value: Any) -> None:
     if isinstance(value, str):
+        rents = sorted({Prices.get(key).commitment for key in Prices.keys()})  # noqa: SIM118
+        words = rents if name == "cloud_price" else (REGION, LOCAL)
         if value not in words:
             raise unknown_name(f"value of {name!r}", value, words, f"use a number, or one of {', '.join(words)}.")
     elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9):
         raise InputError(f"{name!r} must be a number of at least 0, got {str(value)[:40]!r}.", field=name)
-
-
-def commitments() -> tuple[str, ...]:
-    """Ways of renting that the zoo lists prices for."""
-    return tuple(sorted({Prices.get(key).commitment for key in Prices.keys()}))  # noqa: SIM118
-
-
-def _together(given: set[str], one: str, other: str) -> None:
-    if one in given and other in given:
-        raise InputError(f"a serving space takes {one!r} or {other!r}, not both.", field=other)
-
-
-def _needs(given: set[str], name: str, other: str) -> None:
-    if name in given and other not in given:
-        raise InputError(f"{name!r} has no meaning without {other!r}.", field=name)

@@ -43,6 +43,7 @@ from mlsysim.search.reduce import Reduction
 from mlsysim.search.space import Space
 from mlsysim.search.store import LARGEST_PART, PointStore, Rows
 from mlsysim.search.tiles import TILE, tiles
+from mlsysim.search.uncertainty import describe
 
 LOCAL = "local"
 """Instead of an address: a Dask cluster of processes on this machine."""
@@ -281,7 +282,7 @@ def _points(space: Space, indices: Any) -> list[dict[str, Any]]:
             break
         columns = space.decode(tile)
         outputs = {name: np.broadcast_to(v, tile.shape).tolist() for name, v in kind.evaluate(space, columns).items()}
-        over_draws = [{}] * tile.size if space.uncertain is None else kind.describe(space, columns)
+        over_draws = [{}] * tile.size if space.uncertain is None else describe(kind, space, columns)
         for i, index in enumerate(tile.tolist()):
             values = {
                 name: _known(column[i]) for name, column in outputs.items() if name not in ("valid", "feasible", "wall")

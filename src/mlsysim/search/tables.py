@@ -9,11 +9,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.errors import InputError
+from mlsysim.walls.inputs import Input
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
 _MOST_ROWS = 2**22
+
+
+def table(
+    space: Space,
+    what: str,
+    inputs: tuple[str, ...],
+    declared: Mapping[str, Input],
+    fields: tuple[str, ...],
+    compute: Callable[[dict[str, Any]], list[float]],
+) -> Table:
+    """The table of a space under a name, made once; inputs that are not given have their declared default."""
+    if what not in space.cache:
+        defaults = {name: declared[name].default for name in inputs}
+        space.cache[what] = Table(space, inputs, fields, compute, defaults, what)
+    found: Table = space.cache[what]
+    return found
 
 
 class Table:
@@ -45,24 +62,19 @@ class Table:
         self.rows = np.full((len(fields), size), np.nan)
         self.known = np.zeros(size, dtype=bool)
 
-    def codes(self, columns: Columns) -> Any:
-        """The number of the combination at each point, or one for all; its fields are known from now on."""
+    def take(self, columns: Columns) -> dict[str, Any]:
+        """The fields at these points, or one of each for all."""
         code: Any = 0
         for column, size in zip(self.columns, self.sizes, strict=True):
             code = code * size + columns.positions[column]
         if not np.all(self.known[code]):
             for missing in np.unique(code).tolist():
                 if not self.known[missing]:
-                    self.rows[:, missing] = self.compute(self.values(missing))
+                    self.rows[:, missing] = self.compute(self._values(missing))
                     self.known[missing] = True
-        return code
-
-    def take(self, columns: Columns) -> dict[str, Any]:
-        """The fields at these points."""
-        code = self.codes(columns)
         return {name: row[code] for name, row in zip(self.fields, self.rows, strict=True)}
 
-    def values(self, code: int) -> dict[str, Any]:
+    def _values(self, code: int) -> dict[str, Any]:
         """The inputs of one combination."""
         places = {}
         for home, size in zip(reversed(self.homes), reversed(self.sizes), strict=True):

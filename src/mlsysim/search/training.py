@@ -15,6 +15,7 @@ into groups. A group whose chip cannot compute in its precision holds no designs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,46 +27,40 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
+from mlsysim.cases.traffic import taken
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.cases.training_memory import on_device, on_host, training_held
-from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.search.costs import RunCosts
+from mlsysim.search.kinds import asked_of
 from mlsysim.search.layouts import RECOMPUTE
-from mlsysim.search.run_costs import RunCosts
 from mlsysim.search.training_inputs import (
     COST_NUMBERS,
     GROUPED,
     INPUTS,
     NUMBERS,
-    Modes,
     Names,
     canonical,
     checked,
     fleet_named,
-    taken,
     with_fidelity,
 )
 from mlsysim.timing.stacks import default_stack
 from mlsysim.units.ops import where
-from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input
 
-__all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "evaluate"]
+__all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "answer", "evaluate"]
 
 COMPUTE, MEMORY, FRAGILITY = 1, 2, 15
 _SIZING = ("nodes", "accelerators", "dp", "tp_size", "pp_size", "cp_size")
 """Columns that may set how large a fleet is."""
 
 OUTPUTS = (
-    "step_time_s",
-    "mfu",
-    "tokens_per_second",
-    "memory_bytes",
-    "scaling_efficiency",
-    "goodput_ratio",
-    "run_days",
+    *("step_time_s", "mfu", "tokens_per_second", "memory_bytes", "scaling_efficiency", "goodput_ratio", "run_days"),
     *(f"{amount}_per_{what}" for what in ("run", "mtoken") for amount in ("usd", "kwh", "kgco2e", "litres")),
 )
 """Numbers of a point, beside ``valid``, ``feasible`` and ``wall``."""
@@ -107,21 +102,12 @@ class TrainingPoints:
         except UnknownNameError as error:
             raise InputError(f"{self.fleet.node.accelerator.name}: {error}", field="precision") from None
 
-    @property
-    def unknown(self) -> dict[str, str]:
-        """Outputs that the data cannot give, and why."""
-        return self.costs.unknown
-
     def stacks(self, columns: Mapping[str, Any]) -> Names | None:
         """The default stack of each point where it follows the size of the fleet, which some of the columns set."""
         sizing = {canonical(name): column for name, column in columns.items()}
         sizing = {name: sizing[name] for name in _SIZING if name in sizing}
-        if (
-            "stack" in self.given
-            or not isinstance(self.trainer.software, Software)
-            or "efficiency" in columns
-            or not sizing
-        ):
+        first_order = not isinstance(self.trainer.software, Software) or "efficiency" in columns
+        if "stack" in self.given or first_order or not sizing:
             return None
         alone = np.asarray(self._inputs(sizing).accelerators == 1)
         if alone.all() if self.fleet.total_accelerators == 1 else not alone.any():
@@ -137,24 +123,27 @@ class TrainingPoints:
             key = canonical(name)
             if key in numbers:
                 raise InputError(f"{name!r} and {key!r} are the same axis; give one of them.", field=name)
-            if key == "activation_recomputation":
-                numbers[key] = Modes.of(column)
-            elif key == "datacenter":
+            if key in ("activation_recomputation", "datacenter"):
                 numbers[key] = Names.of(column)
+                if key != "datacenter" and not {*numbers[key].values} <= {*RECOMPUTE}:
+                    wrong = next(value for value in numbers[key].values if value not in RECOMPUTE)
+                    raise unknown_name("recomputation mode", wrong, RECOMPUTE)
             elif key in NUMBERS:
                 numbers[key] = checked(name, np.asarray(column)).astype(np.float64)
             else:
                 raise InputError(f"{name!r} is one for all points of a tile; use evaluate().", field=name)
         self._check_counts(numbers)
         x = self._inputs(numbers)
-        dp, local, parts, valid = self._divided(x, size)
+        *shares, valid = self._divided(x, size)
         if valid.all():
-            return {"valid": valid, **_full(self._answers(x, numbers, dp, local, parts, binds), size)}
+            return {"valid": valid, **_spread(self._answers(x, numbers, *shares, binds=binds), size)}
         index = np.flatnonzero(valid)
         chosen = {name: column.take(index) for name, column in numbers.items()}
-        dp, local, parts = (taken(value, index) for value in (dp, local, parts))
-        few = self._answers(self._inputs(chosen), chosen, dp, local, parts, binds)
-        return {"valid": valid, **_scattered(_full(few, len(index)), index, size)}
+        shares = [taken(value, index) for value in shares]
+        return {
+            "valid": valid,
+            **_spread(self._answers(self._inputs(chosen), chosen, *shares, binds=binds), size, index),
+        }
 
     def _check_counts(self, numbers: Mapping[str, Any]) -> None:
         """One sentence where columns contradict what is fixed, or each other."""
@@ -206,14 +195,11 @@ class TrainingPoints:
             trainer = replace(trainer, device=replace(trainer.device, efficiency=x.efficiency), software=None)
         if np.any(x.optimizer_offload):
             trainer = replace(trainer, host_link=host_link(self.fleet.node.accelerator))
-        return (
-            trainer
-            if np.ndim(x.congestion_factor) == 0 and x.congestion_factor == 1
-            else trainer.congested(x.congestion_factor)
-        )
+        even = np.ndim(x.congestion_factor) == 0 and x.congestion_factor == 1
+        return trainer if even else trainer.congested(x.congestion_factor)
 
     def _answers(
-        self, x: Any, numbers: Mapping[str, Any], dp: Any, local: Any, parts: Any, binds: bool
+        self, x: Any, numbers: Mapping[str, Any], dp: Any, local: Any, parts: Any, *, binds: bool
     ) -> dict[str, Any]:
         """Outputs of layouts that divide."""
         trainer = self._trainer(x)
@@ -279,11 +265,10 @@ class TrainingPoints:
         if closed or isinstance(mode, str):
             return ask(mode)
         found = ask("none")
-        for name in RECOMPUTE[1:]:
-            here, other = mode == name, ask(name)
-            found = Demand(
-                *(where(here, getattr(other, field), getattr(found, field)) for field in Demand.__dataclass_fields__)
-            )
+        for recompute in RECOMPUTE[1:]:
+            here, other = mode == recompute, ask(recompute)
+            both = ((getattr(other, name), getattr(found, name)) for name in Demand.__dataclass_fields__)
+            found = Demand(*(where(here, new, old) for new, old in both))
         return found
 
 
@@ -314,10 +299,7 @@ def evaluate(space: Any, columns: Mapping[str, Any], binds: bool = False) -> dic
         if name in unknown:
             raise InputError(f"{name} is not known for these points: {unknown[name]}")
     # Every tile of a space has the same columns, also where its chips publish less than others.
-    for name in unknown:
-        if name not in found:
-            found[name] = _empty(np.float64, found["valid"].size)
-    return found
+    return {**found, **{name: np.full(found["valid"].size, np.nan) for name in unknown if name not in found}}
 
 
 Found = tuple[dict[str, np.ndarray], dict[str, str]]
@@ -330,7 +312,7 @@ def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any], binds: bool)
         points = _points(fixed)
         stacks = points.stacks(columns)
         if stacks is None:
-            return points.evaluate(columns, binds), points.unknown
+            return points.evaluate(columns, binds), points.costs.unknown
         name, columns = "stack", {**columns, "stack": stacks}
     names = Names.of(columns[name])
     size = names.places.size
@@ -353,13 +335,11 @@ def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any], binds: bool)
         unknown |= missing
         if index.size == size:
             return part, unknown
-        for output, values in part.items():
-            if output not in found:
-                found[output] = _empty(values.dtype, size)
-            found[output][index] = values
+        for output, values in _spread(part, size, index).items():
+            found[output] = np.where(names.places == code, values, found[output]) if output in found else values
     if not found:
-        found = {output: _empty(np.float64, size) for output in OUTPUTS}
-        found |= {output: _empty(kind, size) for output, kind in _KINDS.items() if binds or output != "binding"}
+        names_of = [*OUTPUTS, *(output for output in _KINDS if binds or output != "binding")]
+        found = _spread(dict.fromkeys(names_of, np.empty(0)), size, np.empty(0, dtype=np.int64))
     return found, unknown
 
 
@@ -382,27 +362,36 @@ def _points(fixed: Mapping[str, Any]) -> TrainingPoints:
 _KINDS: dict[str, Any] = {"valid": np.bool_, "feasible": np.bool_, "wall": np.int8, "binding": np.int8}
 
 
-def _full(outputs: Mapping[str, Any], size: int) -> dict[str, np.ndarray]:
-    """Every output as an array of the tile's length."""
+def _spread(outputs: Mapping[str, Any], size: int, index: Any = None) -> dict[str, np.ndarray]:
+    """Outputs as arrays of the tile's length; points without an answer have not a number, False or 0."""
     full: dict[str, np.ndarray] = {}
     for name, value in outputs.items():
-        array: np.ndarray = np.asarray(value, dtype=_KINDS.get(name, np.float64))
-        full[name] = array if array.shape == (size,) else np.full(size, array)
+        kind = _KINDS.get(name, np.float64)
+        array = np.asarray(value, dtype=kind)
+        if index is not None or array.shape != (size,):
+            array = np.full(size, 0 if name in _KINDS else np.nan, dtype=kind)
+            array[slice(None) if index is None else index] = value
+        full[name] = array
     return full
 
 
-def _scattered(few: Mapping[str, np.ndarray], index: np.ndarray, size: int) -> dict[str, np.ndarray]:
-    """The outputs of some points among all points of a tile."""
-    full: dict[str, np.ndarray] = {}
-    for name, values in few.items():
-        full[name] = _empty(values.dtype, size)
-        full[name][index] = values
-    return full
-
-
-def _empty(kind: Any, size: int) -> np.ndarray:
-    """What points without an answer have: not a number, False or 0."""
-    return np.full(size, np.nan if np.dtype(kind).kind == "f" else 0, dtype=kind)
+def answer(given: dict[str, Any]) -> DistributedResult:
+    """What DistributedModel says of the fleet and the micro-batches that a point amounts to."""
+    given = {canonical(name): value for name, value in given.items()}
+    fleet, counted = fleet_named(given)
+    micro_batch, dp = given.pop("micro_batch", None), given.pop("dp", None)
+    settings = asked_of(DistributedModel, INPUTS, given)
+    settings = with_fidelity(settings if fleet is None else {**settings, "fleet": fleet})
+    if fleet is not None:
+        degrees = (settings.get(n, DistributedModel.inputs[n].default) for n in ("tp_size", "pp_size", "cp_size"))
+        model_parallel = math.prod(degrees)
+        if dp is not None and not counted:
+            nodes = dp * model_parallel // fleet.node.accelerators_per_node
+            settings["fleet"] = fleet = fleet.model_copy(update={"count": nodes})
+        if micro_batch is not None:
+            local = settings["batch_size"] * model_parallel // fleet.total_accelerators
+            settings["microbatch_count"] = local // micro_batch
+    return DistributedModel().solve(**settings)
 
 
 def binding(space: Any, columns: Mapping[str, Any]) -> Any:

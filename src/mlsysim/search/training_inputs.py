@@ -12,7 +12,6 @@ from mlsysim.cases.run_inputs import LOCAL, run_days
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
-from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.runtimes import trained_by_runtime
@@ -26,40 +25,16 @@ DURATION_DAYS = run_days()
 """Length of a run where neither it nor the tokens are given."""
 
 RELIABILITY_INPUTS = (
-    "checkpoint_time_s",
-    "avg_recovery_time_s",
-    "checkpoint_interval",
-    "accelerator_mtbf",
-    "nic_mtbf",
-    "psu_mtbf",
+    *("checkpoint_time_s", "avg_recovery_time_s", "checkpoint_interval"),
+    *("accelerator_mtbf", "nic_mtbf", "psu_mtbf"),
 )
 COST_INPUTS = (
-    "duration_days",
-    "tokens",
-    "kwh_price",
-    "datacenter",
-    "amortization_years",
-    "infrastructure_multiplier",
-    "unit_cost",
-    "node_cost",
-    "maintenance_fraction",
-    "utilization",
-    "include_host",
-    "average_power",
+    *("duration_days", "tokens", "kwh_price", "datacenter", "amortization_years", "infrastructure_multiplier"),
+    *("unit_cost", "node_cost", "maintenance_fraction", "utilization", "include_host", "average_power"),
 )
 COST_NUMBERS = (
-    "checkpoint_time_s",
-    "avg_recovery_time_s",
-    "checkpoint_interval",
-    "duration_days",
-    "tokens",
-    "kwh_price",
-    "amortization_years",
-    "infrastructure_multiplier",
-    "unit_cost",
-    "node_cost",
-    "maintenance_fraction",
-    "utilization",
+    *RELIABILITY_INPUTS[:3],
+    *(name for name in COST_INPUTS if name not in ("datacenter", "include_host", "average_power")),
 )
 """Inputs that may be arrays, in the plain unit of their resolver."""
 
@@ -125,9 +100,9 @@ INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
 """What a space may set, under every name that it has: meaning, unit and range."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """Names at many points: the different ones, and for each point its place among them."""
+    """Names at many points: the different ones, and for each point its place among them. Compares with a name point by point."""
 
     values: tuple[Any, ...]
     places: np.ndarray
@@ -144,33 +119,8 @@ class Names:
         """The names of some of the points."""
         return Names(self.values, self.places.take(index))
 
-
-class Modes:
-    """Recomputation modes of many points: compares with a name element by element."""
-
-    __slots__ = ("codes",)
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, codes: Any) -> None:
-        self.codes = codes
-
-    @classmethod
-    def of(cls, column: Any) -> Modes:
-        """From modes by name, or by their place in ``RECOMPUTE``."""
-        if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
-            return cls(column)
-        names = Names.of(column)
-        for name in names.values:
-            if name not in RECOMPUTE:
-                raise unknown_name("recomputation mode", name, RECOMPUTE)
-        return cls(np.array([RECOMPUTE.index(name) for name in names.values], dtype=np.int8).take(names.places))
-
     def __eq__(self, name: object) -> Any:
-        return self.codes == RECOMPUTE.index(str(name))
-
-    def take(self, index: Any) -> Modes:
-        """The modes of some of the points."""
-        return Modes(self.codes.take(index))
+        return self.places == (self.values.index(name) if name in self.values else -1)
 
 
 def with_fidelity(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,11 +159,6 @@ def checked(name: str, column: np.ndarray) -> np.ndarray:
     return column
 
 
-def taken(value: Any, index: np.ndarray) -> Any:
-    """The values of some of the points, where there is one for each."""
-    return value.take(index) if isinstance(value, (np.ndarray, Modes, Names)) else value
-
-
 def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
     """The fleet that settings describe, which are taken out of them, and whether they say how large it is."""
     parts = {name: given.pop(name, None) for name in ("node", "chip", "fabric", "nodes", "accelerators")}
@@ -221,14 +166,14 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
     if nodes is not None and accelerators is not None:
         raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="accelerators")
     fleet = given.get("fleet")
-    described = parts["node"] is not None, parts["chip"] is not None, parts["fabric"] is not None
-    if any(described):
-        if fleet is not None or not described[2] or described[0] == described[1]:
-            raise InputError(
-                "give a fleet, or a node (or a chip) and a fabric with the number of nodes.", field="fleet"
-            )
-        node = Nodes.get(parts["node"]) if described[0] else _node_of(parts["chip"])
-        fleet = Fleet(name=node.name, node=node, count=1, fabric=Fabrics.get(parts["fabric"]))
+    named, chip, fabric = parts["node"], parts["chip"], parts["fabric"]
+    described = any(part is not None for part in (named, chip, fabric))
+    if described:
+        if fleet is not None or fabric is None or (named is None) == (chip is None):
+            words = "give a fleet, or a node (or a chip) and a fabric with the number of nodes."
+            raise InputError(words, field="fleet")
+        node = _node_of(chip) if named is None else Nodes.get(named)
+        fleet = Fleet(name=node.name, node=node, count=1, fabric=Fabrics.get(fabric))
     if fleet is None:
         return None, False
     fleet = Clusters.get(fleet)
@@ -242,7 +187,7 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
             )
     if nodes is not None:
         fleet = fleet.model_copy(update={"count": int(nodes)})
-    return fleet, nodes is not None or not any(described)
+    return fleet, nodes is not None or not described
 
 
 def _node_of(chip: Any) -> Node:

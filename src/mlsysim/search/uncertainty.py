@@ -33,7 +33,7 @@ from mlsysim.walls.uncertain_result import PERCENTILES
 from mlsysim.walls.uncertainty import latin_hypercube, read_variables, values_at
 
 if TYPE_CHECKING:
-    from mlsysim.search.kinds import Evaluate
+    from mlsysim.search.kinds import Kind
     from mlsysim.search.space import Columns, Space
 
 KEYS = ("uncertain", "rank_by", "confidence", "samples", "seed")
@@ -149,12 +149,12 @@ class Outputs(dict[str, Any]):
         self.held = held
 
 
-def at_draws(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, columns: Columns) -> Outputs:
+def at_draws(kind: Kind, space: Space, columns: Columns) -> Outputs:
     """Outputs of points at the ranking percentile, and whether they are feasible with the asked confidence."""
     assert space.uncertain is not None
     rank, confidence = space.uncertain.rank_by, space.uncertain.confidence
     parts = []
-    for _, found in _tiles(evaluate, inputs, space, columns):
+    for _, found in _tiles(kind, space, columns):
         part: dict[str, Any] = {"valid": found["valid"].all(axis=1)}
         allowed = found["feasible"]
         shares = [allowed.mean(axis=1)]
@@ -178,15 +178,12 @@ def at_draws(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, colu
     return outputs
 
 
-def describe(
-    evaluate: Evaluate, inputs: Mapping[str, Input], binding: Any, space: Space, columns: Columns
-) -> list[dict[str, Any]]:
-    """For each point percentiles and mean of every output, and how often it is feasible and what rejects it.
-
-    ``binding(space, columns)`` gives the wall that binds where none rejects; without it only rejections are known.
-    """
+def describe(kind: Kind, space: Space, columns: Columns) -> list[dict[str, Any]]:
+    """For each point percentiles and mean of every output, and how often it is feasible, what rejects it and (where the kind
+    says) what binds it."""
+    binding = kind.declared("binding")
     found: list[dict[str, Any]] = []
-    for size, tile in _tiles(evaluate, inputs, space, columns, binding):
+    for size, tile in _tiles(kind, space, columns, binding):
         spread = {
             name: np.column_stack([*percentiles(values, PERCENTILES), _means(values)]).tolist()
             for name, values in tile["values"].items()
@@ -218,21 +215,14 @@ def describe(
 
 def percentiles(values: Any, shares: tuple[float, ...]) -> list[Any]:
     """Percentiles of each row over its known values, interpolated; not a number where a row has none."""
-    last = values.shape[1] - 1
-    places = [last * share / 100 for share in shares]
-    kept = sorted({min(int(place) + more, last) for place in places for more in (0, 1)})
-    ordered = np.partition(values, kept, axis=1)
-    found = [_between(ordered[:, int(p)], ordered[:, min(int(p) + 1, last)], p - int(p)) for p in places]
-    some = np.flatnonzero(np.isnan(values).any(axis=1))
-    if some.size:
-        # Unknown values are sorted behind the known ones.
-        rows, ends = np.sort(values[some], axis=1), np.count_nonzero(~np.isnan(values[some]), axis=1) - 1
-        for share, column in zip(shares, found, strict=True):
-            place = np.maximum(ends * share / 100, 0)
-            low = place.astype(np.int64)
-            pair = np.column_stack([low, np.minimum(low + 1, np.maximum(ends, 0))])
-            taken = np.take_along_axis(rows, pair, axis=1)
-            column[some] = _between(taken[:, 0], taken[:, 1], place - low)
+    # Unknown values are sorted behind the known ones.
+    rows, ends = np.sort(values, axis=1), np.maximum(np.count_nonzero(~np.isnan(values), axis=1) - 1, 0)
+    found = []
+    for share in shares:
+        place = ends * share / 100
+        low = place.astype(np.int64)
+        pair = np.take_along_axis(rows, np.column_stack([low, np.minimum(low + 1, ends)]), axis=1)
+        found.append(_between(pair[:, 0], pair[:, 1], place - low))
     return found
 
 
@@ -255,9 +245,9 @@ def _means(values: Any) -> Any:
     return np.where(low == high, low, mean)
 
 
-def _tiles(evaluate: Evaluate, inputs: Mapping[str, Input], space: Space, columns: Columns, binding: Any = None) -> Any:
+def _tiles(kind: Kind, space: Space, columns: Columns, binding: Any = None) -> Any:
     """Points a few at a time with all their draws: how many, and arrays of (points x draws)."""
-    wide = _widened(space, inputs)
+    wide, evaluate = _widened(space, kind.inputs), kind.declared("evaluate")
     draws = wide.axes[-1].size
     step = max(1, TILE // draws)
     for first in range(0, columns.size, step):

@@ -1,0 +1,263 @@
+"""What points cost in dollars, energy, carbon and water, on arrays: training runs, and a million tokens of a deployment.
+
+The case is that of walls 15, 17, 18 and 19 (:mod:`mlsysim.cases.run`), and the defaults are those of every face
+(:mod:`mlsysim.cases.run_inputs`): the inputs are read once, and a tile of points costs a few dozen array operations.
+
+A training run has a given number of tokens (and lasts until they are through) or a given number of days; useful tokens are tokens
+per second times goodput, and energy follows from the point's MFU while it runs. A deployment is counted by the hour, in use the
+fraction ``utilization`` of the time:
+
+    owning     share of the purchase (linear over its life), upkeep and electricity of every hour, over the tokens of those in use
+    renting    the rent of the hours in use, over their tokens; electricity is in the rent
+
+Its tokens are those of answers; a pool of readers and a pool of writers have chips, prices and power of their own.
+
+What is not known stays away or is not a number: a chip without a price has no dollars, a fleet without a place no carbon. Where
+the points are in many places, what some places do not publish is not a number there, and such points are not ranked by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.checkpoint import Checkpoint
+from mlsysim.cases.footprint import Site
+from mlsysim.cases.goodput import Saving, cluster_mtbf, goodput_of
+from mlsysim.cases.money import Prices, rental_cost
+from mlsysim.cases.run import Run, Spent, per_million, run_time, run_work, spent_by
+from mlsysim.cases.run_inputs import (
+    LOCAL,
+    REGION,
+    device_draw,
+    electricity_price,
+    fallback_price,
+    host_draw,
+    maintenance_rate,
+    node_parts,
+    node_price,
+    site_of,
+)
+from mlsysim.errors import InputError
+from mlsysim.infra.registry import Grids
+from mlsysim.infra.registry import Prices as ListedPrices
+from mlsysim.search.training_inputs import COST_INPUTS, DURATION_DAYS, RELIABILITY_INPUTS, Names
+from mlsysim.units.registry import conversion_factor, to_si
+from mlsysim.walls.fleet.fragility import ReliabilityModel
+from mlsysim.walls.inputs import read_input
+from mlsysim.walls.operations.capital import EconomicsModel
+
+_HOUR = conversion_factor("h", "s")
+_DAY = conversion_factor("day", "h")
+_IN_HOURS, _IN_DAYS = 1 / _HOUR, 1 / _DAY
+_NAMED = 3
+_AMOUNTS = ("usd", "kwh", "kgco2e", "litres")
+_PUBLISHED = ("pue", "wue", "carbon", "price")
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def sites_of(places: Sequence[Any], fleet: Any = None) -> Site:
+    """Places as one site of arrays: grids by name, grids and datacenters themselves, the fleet's own place where there is None.
+
+    What some of them do not publish is not a number there, and None where none does.
+    """
+    sites = [site_of(Grids.get(p) if isinstance(p, str) else p, fleet, Assumptions()) for p in places]
+    names = ", ".join(site.name for site in sites[:_NAMED]) + (" ..." if len(sites) > _NAMED else "")
+    rows = ([getattr(site, name) for site in sites] for name in _PUBLISHED)
+    return Site(names, *(None if all(v is None for v in row) else np.array(row, dtype=np.float64) for row in rows))
+
+
+def site_at(table: Site, places: Any) -> Site:
+    """The site of each point, by its place in the table."""
+    rows = (getattr(table, name) for name in _PUBLISHED)
+    return Site(table.name, *(None if row is None else row[places] for row in rows))
+
+
+def tariff(value: Any, site: Site) -> Any:
+    """USD/kWh at each point: as given, or by the words for the price of its grid."""
+    value = value.strip().lower() if isinstance(value, str) else value
+    words = np.asarray(value)
+    if site.price is not None and words.dtype.kind == "U" and np.isin(words, (REGION, LOCAL)).all():
+        return np.where((words == LOCAL) & np.isnan(site.price), fallback_price(), site.price)
+    return value if isinstance(value, np.ndarray) else electricity_price("EconomicsModel", value, site, Assumptions())
+
+
+def _amounts(spent: Spent, dollars: Any = None) -> dict[str, Any]:
+    """Dollars, kWh, kgCO2e and litres by the names of outputs."""
+    taken, bill = spent.footprint, spent.bill
+    return dict(
+        zip(_AMOUNTS, (dollars if bill is None else bill.total, taken.energy, taken.carbon, taken.water), strict=True)
+    )
+
+
+# --- training runs ----------------------------------------------------------------------------------------------------
+
+
+class RunCosts:
+    """Goodput, days, dollars, energy, carbon and water of a fleet's runs; ``unknown`` says why an output stays away."""
+
+    def __init__(self, fleet: Any, fixed: Mapping[str, Any], saved: Checkpoint) -> None:
+        """``saved`` is the checkpoint that the fleet's accelerators write."""
+        self.fleet, self.saved = fleet, saved
+        self.length = [name for name in ("duration_days", "tokens") if fixed.get(name) is not None]
+        self._one_length(())
+        self.inputs: dict[str, Any] = {"duration_days": DURATION_DAYS, "kwh_price": LOCAL, "checkpoint_time_s": None}
+        for resolver, names in ((ReliabilityModel, RELIABILITY_INPUTS), (EconomicsModel, COST_INPUTS)):
+            for name in names:
+                spec = resolver.inputs[name]
+                if fixed.get(name) is not None:
+                    self.inputs[name] = read_input(resolver.__name__, name, spec, fixed[name])
+                elif name not in self.inputs:
+                    self.inputs[name] = spec.default
+        self.inputs["maintenance_fraction"] = maintenance_rate(self.inputs["maintenance_fraction"], Assumptions())
+        given = {name: self.inputs[f"{name}_mtbf"] for name in ("accelerator", "nic", "psu")}
+        self.node_mtbf = node_parts(fleet.node, Assumptions(), **given)[0].mtbf
+        self._sites: dict[tuple[str | int, ...], tuple[Any, Site]] = {}
+        self.unknown: dict[str, str] = {}
+
+    def _one_length(self, columns: Iterable[str]) -> None:
+        if len({*self.length, *(name for name in columns if name in ("duration_days", "tokens"))}) > 1:
+            raise InputError("a run has a number of tokens or of duration_days, not both.", field="tokens")
+
+    def goodput(self, columns: Mapping[str, Any], nodes: Any) -> tuple[Any, Any]:
+        """Share of the time that is useful, and whether any is."""
+        x = self.inputs | dict(columns)
+        stated = self.fleet.mtbf_hours
+        mtbf = float(stated) if stated is not None else cluster_mtbf(self.node_mtbf, nodes)
+        write = x["checkpoint_time_s"]
+        if write is None:
+            write = replace(self.saved, writers=nodes * self.fleet.node.accelerators_per_node).write
+        found = goodput_of(mtbf, Saving(write, x["avg_recovery_time_s"], x["checkpoint_interval"]))
+        return found.ratio, found.lasting
+
+    def of_run(
+        self, columns: Mapping[str, Any], nodes: Any, mfu: Any, tokens_per_second: Any, goodput: Any
+    ) -> dict[str, Any]:
+        """Days, dollars, kWh, kgCO2e and litres of a run, and of a million of its useful tokens."""
+        self._one_length(columns)
+        x = self.inputs | dict(columns)
+        node, self.unknown = self.fleet.node, {}
+        used = x["utilization"]
+        with np.errstate(divide="ignore"):
+            # Without goodput a run never ends, or has no tokens, each of which costs infinitely much.
+            if x["tokens"] is None:
+                hours = x["duration_days"] * _DAY
+                work = run_work(hours * _HOUR, tokens_per_second, goodput, used)
+            else:
+                work = x["tokens"]
+                hours = run_time(work, tokens_per_second, goodput, used) * _IN_HOURS
+            found = {"run_days": hours * _IN_DAYS}
+            if node.accelerator.tdp is None and x["average_power"] is None:
+                self._leave_out(_AMOUNTS, f"{node.accelerator.name} has no published TDP; give average_power.")
+                return found
+            site = self._site(x["datacenter"])
+            power = device_draw(node.accelerator, mfu * used, x["average_power"], Assumptions())
+            run = Run(hours, nodes * node.accelerators_per_node, power, nodes, host_draw(node, x["include_host"]))
+            for name, amount in _amounts(spent_by(run, site, self._prices(x, nodes, site))).items():
+                if amount is not None:
+                    found[f"{name}_per_run"] = amount
+                    found[f"{name}_per_mtoken"] = per_million(amount, work)
+        if site.carbon is None:
+            self._leave_out(("kgco2e", "litres"), "no grid, datacenter or region is given.")
+        elif site.wue is None:
+            self._leave_out(("litres",), f"no WUE is published for {site.name}.")
+        return found
+
+    def _prices(self, x: Mapping[str, Any], nodes: Any, site: Site) -> Prices | None:
+        """What is paid; None, with the reason kept, where a price is not known."""
+        try:
+            each = node_price(self.fleet.node, x["unit_cost"], x["node_cost"], Assumptions())
+            paid = tariff(x["kwh_price"], site)
+        except InputError as error:
+            # A price that nobody knows is no mistake of the caller; anything else is.
+            field = getattr(error, "field", None)
+            word = x["kwh_price"].strip().lower() if isinstance(x["kwh_price"], str) else ""
+            unpriced = field == "kwh_price" and site.price is None and word == REGION
+            if field != "unit_cost" and not unpriced:
+                raise
+            self._leave_out(("usd",), str(error))
+            return None
+        purchase = each * nodes * x["infrastructure_multiplier"]
+        return Prices(purchase, x["amortization_years"], x["maintenance_fraction"], paid)
+
+    def _leave_out(self, names: tuple[str, ...], reason: str) -> None:
+        self.unknown |= {f"{name}_per_{what}": reason for name in names for what in ("run", "mtoken")}
+
+    def _site(self, place: Any) -> Site:
+        """The place, or the places of all points."""
+        if not isinstance(place, Names):
+            return site_of(place, self.fleet, Assumptions())
+        # Grids of one's own are told apart by identity and kept alive beside their key.
+        key = tuple(name if isinstance(name, str) else id(name) for name in place.values)
+        if key not in self._sites:
+            self._sites[key] = place.values, sites_of(place.values, self.fleet)
+        return site_at(self._sites[key][1], place.places)
+
+
+# --- deployments ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CostedPool:
+    """Devices of one chip: how many, dollars of each (not a number where unknown), the share of the peak in use, the rent by
+    commitment, and the kW of each by the share of the time in use."""
+
+    devices: Any
+    unit_cost: Any
+    mfu: Any
+    rents: Mapping[str, Any]
+    power: Callable[[Any], Any]
+
+
+@cache
+def lowest_rents() -> dict[tuple[str, str], float]:
+    """USD/h, the lowest that the zoo lists for a chip and a way of renting."""
+    found: dict[tuple[str, str], float] = {}
+    for key in ListedPrices.keys():  # noqa: SIM118
+        entry = ListedPrices.get(key)
+        rent = to_si(entry.price_per_accelerator, "USD/h")
+        where = (entry.accelerator, entry.commitment)
+        found[where] = min(found.get(where, rent), rent)
+    return found
+
+
+def served_tokens(x: Mapping[str, Any], site: Site, pools: list[CostedPool], tokens_per_second: Any) -> dict[str, Any]:
+    """Outputs for a million tokens of answers; ``x`` has the inputs that decide what they cost."""
+    power: Any = 0.0
+    rent: Any = 0.0
+    purchase: Any = 0.0
+    for pool, own in zip(pools, (x["unit_cost"], x["decode_unit_cost"]), strict=False):
+        each = pool.power(x["utilization"]) if x["average_power"] is None else x["average_power"] / 1000
+        power = power + Run(1.0, pool.devices, each).power
+        if x["cloud_price"] is not None:
+            rent = rent + rental_cost(_rent(x["cloud_price"], pool), pool.devices, 1.0, x["utilization"])
+        price = pool.unit_cost if own is None else own
+        purchase = purchase + price * pool.devices * x["infrastructure_multiplier"]
+    prices = None
+    if x["cloud_price"] is None:
+        upkeep = maintenance_rate(x["maintenance_fraction"], Assumptions())
+        # Where no place has a price, there is none of the region.
+        priced = replace(site, price=np.nan) if site.price is None else site
+        prices = Prices(purchase, x["amortization_years"], upkeep, tariff(x["kwh_price"], priced))
+    work = run_work(_HOUR, tokens_per_second, 1.0, x["utilization"])
+    amounts = _amounts(spent_by(Run(1.0, 1, power), site, prices), rent)
+    return {
+        f"{name}_per_mtoken": np.nan if amount is None else per_million(amount, work)
+        for name, amount in amounts.items()
+    }
+
+
+def _rent(given: Any, pool: CostedPool) -> Any:
+    """USD/h of one device: a number, or what is listed for its chip."""
+    if isinstance(given, str):
+        return pool.rents[given]
+    if np.asarray(given).dtype.kind != "U":
+        return given
+    return np.select([given == name for name in pool.rents], list(pool.rents.values()), np.nan)
