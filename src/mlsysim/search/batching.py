@@ -106,8 +106,8 @@ class BatchingOptimizer(Resolver[BatchingResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> BatchingResult:
         """Evaluate every batch size and keep the one with the highest throughput within the target."""
         rejected = {_MEMORY: 0, _LOAD: 0, _LATENCY: 0}
-        found: list[tuple[ServedBatch, Sojourn]] = []
-        close: list[tuple[float, ServedBatch, Sojourn]] = []
+        allowed: list[tuple[ServedBatch, Sojourn]] = []
+        late: list[tuple[float, ServedBatch, Sojourn]] = []
         batches: list[ServedBatch] = []
         why: dict[int, str] = {}
         for size in range(1, x.max_search_batch + 1):
@@ -123,63 +123,44 @@ class BatchingOptimizer(Resolver[BatchingResult]):
             queue = _queue(x, served)
             if queue is None:
                 why[size] = _LOAD
-            elif (violation := queue.tail(x.sla_latency_ms / (served.service * 1e3))) > 1 - x.percentile / 100:
+            elif (violation := _violation(x, served, queue)) > 1 - x.percentile / 100:
                 why[size] = _LATENCY
-                close.append((violation, served, queue))
+                late.append((violation, served, queue))
             else:
-                found.append((served, queue))
+                allowed.append((served, queue))
                 continue
             rejected[why[size]] += 1
-        found.sort(key=lambda pair: (-pair[0].rate, -pair[0].size))
-        candidates = tuple(_describe(x, served, queue) for served, queue in found[:_KEPT])
-        nearest = min(close, key=lambda entry: entry[0]) if close and not found else None
-        closest = None if nearest is None else _describe(x, nearest[1], nearest[2])
-        smallest = min((served.size for served, _ in found), default=None)
-        sensitivity = _sensitivity(x, batches, found[0][0], why) if found else {}
-        return self._answer(x, assumed, found, candidates, closest, rejected, len(batches), smallest, sensitivity)
-
-    @staticmethod
-    def _answer(
-        x: Any,
-        assumed: dict[str, str],
-        found: list[tuple[ServedBatch, Sojourn]],
-        candidates: tuple[dict[str, Any], ...],
-        closest: dict[str, Any] | None,
-        rejected: dict[str, int],
-        fits: int,
-        smallest: int | None,
-        sensitivity: dict[str, Any],
-    ) -> BatchingResult:
+        smallest = allowed[0][0].size if allowed else None
+        allowed.sort(key=lambda pair: (-pair[0].rate, -pair[0].size))
+        candidates = tuple(_describe(x, *pair) for pair in allowed[:_KEPT])
         best: dict[str, Any] = candidates[0] if candidates else {}
-        served, queue = found[0] if found else (None, None)
         second = candidates[1] if len(candidates) > 1 else None
-
+        closest = None if allowed or not late else _describe(x, *min(late, key=lambda entry: entry[0])[1:])
+        value = best.get("throughput_tokens_per_s")
         return BatchingResult.of(
             assumed,
             feasible=bool(best),
-            binding=_binding(x, best, closest, rejected, fits),
+            binding=_binding(x, best, closest, rejected, len(batches)),
             is_feasible=bool(best),
-            objective_value=best.get("throughput_tokens_per_s"),
+            objective_value=value,
             best_batch_size=best.get("batch_size"),
             best_config=best,
-            max_throughput=best.get("throughput_tokens_per_s"),
+            max_throughput=value,
             offered_throughput=x.arrival_rate_qps * x.output_len,
-            p99_latency=None if queue is None or served is None else served.service * queue.percentile(0.99),
+            p99_latency=allowed[0][0].service * allowed[0][1].percentile(0.99) if best else None,
             slo_violation_probability=best.get("violation_probability"),
             request_latency=best.get("request_latency_s"),
             ttft=best.get("ttft_s"),
             itl=best.get("itl_s"),
             utilization=best.get("utilization"),
             smallest_feasible_batch=smallest,
-            largest_fitting_batch=fits or None,
+            largest_fitting_batch=len(batches) or None,
             rejected=rejected,
             top_candidates=candidates,
-            ties=sum(served.rate == found[0][0].rate for served, _ in found),
+            ties=sum(served.rate == allowed[0][0].rate for served, _ in allowed),
             runner_up=second,
-            runner_up_behind_fraction=None
-            if second is None
-            else 1 - second["throughput_tokens_per_s"] / best["throughput_tokens_per_s"],
-            sensitivity=sensitivity,
+            runner_up_behind_fraction=None if second is None else 1 - second["throughput_tokens_per_s"] / value,
+            sensitivity=_sensitivity(x, batches, allowed[0][0], why) if best else {},
             closest=closest,
             total_searched=x.max_search_batch,
             search_space_size=x.max_search_batch,
@@ -194,29 +175,31 @@ def _queue(x: Any, served: ServedBatch) -> Sojourn | None:
     return None if rho >= 1 else Sojourn(slots, rho, x.service_time_cv)
 
 
+def _violation(x: Any, served: ServedBatch, queue: Sojourn) -> float:
+    """How likely a request takes longer than the target."""
+    return queue.tail(x.sla_latency_ms / (served.service * 1e3))
+
+
 def _sensitivity(x: Any, batches: list[ServedBatch], best: ServedBatch, why: dict[int, str]) -> dict[str, Any]:
     """What the next batch, one replica, and a tenth of the target or of the load are worth."""
     value = x.num_replicas * best.rate
-    sizes = {served.size: served for served in batches} | dict.fromkeys(why)
-    entry: dict[str, Any] = {"at": best.size}
+    found: dict[str, Any] = {"batch_size": {"at": best.size}}
     for direction, size in (("up", best.size + 1), ("down", best.size - 1)):
-        if size in sizes:
-            served = sizes[size]
-            allowed = None if served is None or size in why else x.num_replicas * served.rate
-            entry[direction] = step(size, allowed, value, larger=True, rejected_by=why.get(size))
-    found = {"batch_size": entry}
+        if size in why or 1 <= size <= len(batches):
+            allowed = None if size in why else x.num_replicas * batches[size - 1].rate
+            found["batch_size"][direction] = step(size, allowed, value, larger=True, rejected_by=why.get(size))
+    more, less = 1 + _TENTH, 1 - _TENTH
     others = {
         "num_replicas": (x.num_replicas + 1, x.num_replicas - 1),
-        "sla_latency_ms": (x.sla_latency_ms * (1 + _TENTH), x.sla_latency_ms * (1 - _TENTH)),
-        "arrival_rate_qps": (x.arrival_rate_qps * (1 + _TENTH), x.arrival_rate_qps * (1 - _TENTH)),
+        "sla_latency_ms": (x.sla_latency_ms * more, x.sla_latency_ms * less),
+        "arrival_rate_qps": (x.arrival_rate_qps * more, x.arrival_rate_qps * less),
     }
     for name, changed in others.items():
-        entry = {"at": getattr(x, name)}
+        found[name] = {"at": getattr(x, name)}
         for direction, to in zip(("up", "down"), changed, strict=True):
             if to > 0:
-                other = x.but(**{name: to})
-                entry[direction] = step(to, _best_rate(other, batches), value, larger=True, rejected_by="Wall 7")
-        found[name] = entry
+                rate = _best_rate(x.but(**{name: to}), batches)
+                found[name][direction] = step(to, rate, value, larger=True, rejected_by="Wall 7")
     return found
 
 
@@ -224,7 +207,7 @@ def _best_rate(x: Any, batches: list[ServedBatch]) -> float | None:
     """Requests a second of the best batch within the target; None where no batch is."""
     for served in sorted(batches, key=lambda batch: -batch.rate):
         queue = _queue(x, served)
-        if queue is not None and queue.tail(x.sla_latency_ms / (served.service * 1e3)) <= 1 - x.percentile / 100:
+        if queue is not None and _violation(x, served, queue) <= 1 - x.percentile / 100:
             return float(x.num_replicas * served.rate)
     return None
 
@@ -234,7 +217,7 @@ def _describe(x: Any, served: ServedBatch, queue: Sojourn) -> dict[str, Any]:
         "batch_size": served.size,
         "throughput_tokens_per_s": x.num_replicas * served.rate * x.output_len,
         "percentile_latency_s": served.service * queue.percentile(x.percentile / 100),
-        "violation_probability": queue.tail(x.sla_latency_ms / (served.service * 1e3)),
+        "violation_probability": _violation(x, served, queue),
         "violation_without_queue": queue.service_tail(x.sla_latency_ms / (served.service * 1e3)),
         "request_latency_s": served.service,
         "ttft_s": served.ttft,
@@ -256,16 +239,14 @@ def _binding(
         wall, title = (7, "Tail Latency") if larger or not rejected[_MEMORY] else (2, "Memory")
         return Binding(wall, title, best["percentile_latency_s"] / sla, f"Wall {wall} ({title}): {said}")
     if not fits:
-        sentence = (
-            f"Wall 2 (Memory): {x.model.name} does not fit on a replica at any batch; use more devices (tp_size)."
-        )
-        return Binding(2, "Memory", None, sentence)
+        sentence = f"{x.model.name} does not fit on a replica at any batch; use more devices (tp_size)."
+        return Binding(2, "Memory", None, f"Wall 2 (Memory): {sentence}")
     if closest is None:
         sentence = (
-            f"Wall 7 (Tail Latency): no batch up to {x.max_search_batch} carries {x.arrival_rate_qps:.4g} requests/s on "
-            f"{x.num_replicas} replicas ({counts}); use more replicas."
+            f"no batch up to {x.max_search_batch} carries {x.arrival_rate_qps:.4g} requests/s on {x.num_replicas} replicas "
+            f"({counts}); use more replicas."
         )
-        return Binding(7, "Tail Latency", None, sentence)
+        return Binding(7, "Tail Latency", None, f"Wall 7 (Tail Latency): {sentence}")
     slow = closest["violation_without_queue"] > 1 - x.percentile / 100
     remedy = "even without a queue; use faster replicas or shorter answers" if slow else "use more replicas"
     sentence = (

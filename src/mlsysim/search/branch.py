@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError
-from mlsysim.search.expression import Expression
+from mlsysim.search.expression import Expression, among
 from mlsysim.search.intervals import Pair, enclose, unknown
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.monotone import MONOTONE, direction
@@ -59,6 +59,15 @@ def walked_axes(space: Space) -> list[str]:
     ]
 
 
+def can_branch(space: Space) -> bool:
+    """Whether branch and bound knows the kind, and few enough combinations have to be walked through."""
+    return space.kind in MONOTONE and _combinations(space, walked_axes(space)) <= _MOST_COMBINATIONS
+
+
+def _combinations(space: Space, walked: list[str]) -> int:
+    return math.prod(axis.size for axis in space.axes if axis.name in walked)
+
+
 def branch_and_bound(space: Space, most_evaluations: int = MOST_EVALUATIONS) -> Found:
     """The best point of a space."""
     certain(space, "Branch and bound")
@@ -67,7 +76,7 @@ def branch_and_bound(space: Space, most_evaluations: int = MOST_EVALUATIONS) -> 
             f"Branch and bound knows no monotone axes of kind {space.kind!r}; it works on {', '.join(MONOTONE)}."
         )
     walked = walked_axes(space)
-    combinations = math.prod(axis.size for axis in space.axes if axis.name in walked)
+    combinations = _combinations(space, walked)
     if combinations > _MOST_COMBINATIONS:
         raise InputError(
             f"The axes {', '.join(walked)} of {space.name!r} have {combinations:,} combinations, and nothing says how "
@@ -140,7 +149,6 @@ class _Search:
         self.goal = _goal(space)
         sizes = [axis.size for axis in space.axes]
         self.orders = [_order(space, number) for number in range(len(sizes))]
-        self.strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         self.sizes = np.array(sizes, dtype=np.int64)
         self.found = Found()
         self.signs: dict[str, list[int | None]] = {}
@@ -153,7 +161,7 @@ class _Search:
 
     def _indices(self, places: Any) -> Any:
         index = np.zeros(len(places), dtype=np.int64)
-        for number, (order, stride) in enumerate(zip(self.orders, self.strides, strict=True)):
+        for number, (order, stride) in enumerate(zip(self.orders, self.space.strides, strict=True)):
             index += order[places[:, number]] * stride
         return index
 
@@ -166,9 +174,7 @@ class _Search:
             tile = indices[first : first + _TILE]
             answers = self.evaluate(self.space, self.space.decode(tile))
             for name in names:
-                if name not in answers:
-                    raise InputError(f"There is no output {name!r} for these points; there are {', '.join(answers)}.")
-                parts[name].append(np.broadcast_to(np.asarray(answers[name], dtype=float), tile.shape))
+                parts[name].append(np.broadcast_to(np.asarray(among(answers)(name), dtype=float), tile.shape))
         return {name: np.concatenate(values) if values else np.empty(0) for name, values in parts.items()}
 
     def _allowed(self, places: Any, answers: dict[str, Any]) -> Any:
@@ -221,11 +227,10 @@ class _Search:
         """What an input can be over each box."""
         column, _, attribute = name.partition(".")
         if column not in self.space.homes:
-            value = self.space._field(column, attribute)[0] if attribute else self.space.fixed[column]
+            value = self.space.column(name)[0] if attribute else self.space.fixed[column]
             return Pair(value, value)
         number = self.space.homes[column]
-        values = self.space._field(column, attribute) if attribute else np.array(self.space.values(column))
-        values = np.asarray(values)[self.orders[number]]
+        values = self.space.column(name)[self.orders[number]]
         low, high = boxes.low[:, number], boxes.high[:, number]
         if values.dtype.kind not in "biuf":
             first = values[low].astype(object)

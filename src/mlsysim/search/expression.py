@@ -141,6 +141,18 @@ class Expression:
             self.names = (*self.names, name)
 
 
+def among(*tables: Mapping[str, Any]) -> Callable[[str], Any]:
+    """What gives the value of a name: the first of some tables that has it, outputs before inputs."""
+
+    def value(name: str) -> Any:
+        for table in tables:
+            if name in table:
+                return table[name]
+        raise InputError(f"There is no output {name!r}; there are {', '.join(tables[0])}.")
+
+    return value
+
+
 def _evaluate(node: ast.AST, value: Callable[[str], Any], algebra: Algebra) -> Any:
     def of(part: ast.AST) -> Any:
         return _evaluate(part, value, algebra)

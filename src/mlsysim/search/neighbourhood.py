@@ -12,6 +12,7 @@ import numpy as np
 from mlsysim.errors import InputError
 from mlsysim.search.answers import answer
 from mlsysim.search.axes import Axis
+from mlsysim.search.expression import among
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Goal, Space
 from mlsysim.search.steps import shown, step, worth
@@ -41,19 +42,13 @@ def _answers(space: Space, indices: Any) -> dict[str, list[Any]]:
             if why[place] is None:
                 why[place] = reason(place)
 
-    def value(name: str) -> Any:
-        for table in (full, columns, space.fixed):
-            if name in table:
-                return table[name]
-        raise InputError(f"There is no output {name!r}; there are {', '.join(full)}.")
-
     for expression in space.constraints:
         alone = replace(space, constraints=(expression,))
         reject(~alone.allowed(indices), lambda place, text=expression.text: text)
     reject(~np.asarray(full.get("valid", True)), lambda place: "what divides")
     reject(~np.asarray(full["feasible"], dtype=bool), lambda place: rejecter(str(int(full["wall"][place]))))
     for expression in space.subject_to:
-        held = np.broadcast_to(expression(value), indices.shape)
+        held = np.broadcast_to(expression(among(full, columns, space.fixed)), indices.shape)
         reject(~held, lambda place, text=expression.text: text)
     return {**{name: values.tolist() for name, values in full.items()}, "rejected_by": why}
 
@@ -73,9 +68,8 @@ def steps_from(
     space: Space, goal: Goal, best: dict[str, Any], value: float, marginals: Mapping[str, Any]
 ) -> dict[str, Any]:
     """For each axis what the next values are worth: up and down by value, the best other one where values are names."""
-    strides = [math.prod(axis.size for axis in space.axes[i + 1 :]) for i in range(len(space.axes))]
     found: dict[str, Any] = {}
-    for axis, stride in zip(space.axes, strides, strict=True):
+    for axis, stride in zip(space.axes, space.strides, strict=True):
         if axis.size == 1:
             continue
         place = best["point"] // stride % axis.size
@@ -174,7 +168,7 @@ def _numbers(space: Space, point: int, given: Mapping[str, Any]) -> dict[str, fl
 # --- what binds -----------------------------------------------------------------------------------------------
 
 
-def what_binds(space: Space, goal: Goal, best: dict[str, Any], steps: Mapping[str, Any]) -> str:
+def what_binds(space: Space, best: dict[str, Any], steps: Mapping[str, Any]) -> str:
     """Which wall sets the time at the optimum, and which walls and constraints hold it back."""
     try:
         result = answer(space, best["inputs"])

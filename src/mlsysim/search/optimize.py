@@ -15,20 +15,18 @@ what ``rejected_by`` names.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError, MLSysError, unknown_name
-from mlsysim.search.steps import said, shown, worth
+from mlsysim.search.steps import behind, said, shown
 
 try:
-    from mlsysim.search.branch import branch_and_bound, walked_axes
+    from mlsysim.search.branch import branch_and_bound, can_branch
     from mlsysim.search.expression import Expression
-    from mlsysim.search.kinds import kind_named
-    from mlsysim.search.monotone import MONOTONE
     from mlsysim.search.neighbourhood import SAME, elasticity, point_at, rejecter, steps_from, what_binds
     from mlsysim.search.space import Goal, Space
     from mlsysim.search.sweep import sweep
@@ -138,11 +136,36 @@ def optimize(
     whole = _constrained(read_space(space), subject_to)
     if minimize is not None or maximize is not None or whole.goal is None:
         whole = whole.with_goals(minimize=minimize, maximize=maximize)
-    assert whole.goal is not None
-    if not isinstance(whole.goal.output, str) or whole.goal.output in ("feasible", "wall", "valid"):
-        raise InputError(f"{whole.goal.output!r} is not something to make least or most of.")
-    branched = method == "branch" or (method == "auto" and whole.size > _MOST_EXHAUSTIVE and _can_branch(whole))
-    return _branched(whole, whole.goal) if branched else _exhausted(whole, whole.goal, workers)
+    goal = whole.goal
+    assert goal is not None
+    if goal.output in ("feasible", "wall", "valid"):
+        raise InputError(f"{goal.output!r} is not something to make least or most of.")
+    branched = method == "branch" or (method == "auto" and whole.size > _MOST_EXHAUSTIVE and can_branch(whole))
+    best, runner_up, marginals, counts = _branched(whole, goal) if branched else _exhausted(whole, goal, workers)
+    value = None if best is None else best["outputs"][goal.output]
+    steps: dict[str, Any] = {}
+    per_cent: dict[str, Any] = {}
+    binds = _nothing(counts["rejected"])
+    if best is not None and value is not None:
+        steps = steps_from(whole, goal, best, value, marginals)
+        per_cent = elasticity(whole, goal, best, value)
+        binds = what_binds(whole, best, steps)
+    second = None if runner_up is None else runner_up["outputs"][goal.output]
+    return OptimizeResult(
+        name=whole.name,
+        kind=whole.kind,
+        objective=goal.output,
+        direction=goal.direction,
+        value=value,
+        best=best,
+        size=whole.size,
+        runner_up=runner_up,
+        distance=None if value is None else behind(second, value, goal.larger),
+        sensitivity=steps,
+        elasticity=per_cent,
+        binding=binds,
+        **counts,
+    )
 
 
 def pareto(
@@ -163,15 +186,7 @@ def pareto(
 
 def _constrained(space: Space, subject_to: str | Iterable[str]) -> Space:
     certain(space, "optimize()")
-    texts = _listed("subject_to", subject_to)
-    if not texts:
-        return space
-    added = tuple(Expression(text) for text in texts)
-    known = [*kind_named(space.kind).outputs, *space.homes, *space.fixed]
-    if kind_named(space.kind).outputs:
-        for expression in added:
-            expression.check_names(known, repr(space.name))
-    return replace(space, subject_to=(*space.subject_to, *added))
+    return space.subjected(_listed("subject_to", subject_to))
 
 
 def _listed(what: str, given: Any) -> list[Any]:
@@ -182,124 +197,49 @@ def _listed(what: str, given: Any) -> list[Any]:
     return list(given)
 
 
-def _can_branch(space: Space) -> bool:
-    if space.kind not in MONOTONE:
-        return False
-    walked = walked_axes(space)
-    return math.prod(axis.size for axis in space.axes if axis.name in walked) <= 2**20
-
-
 # --- the two ways ---------------------------------------------------------------------------------------------
 
+Found = tuple[dict[str, Any] | None, dict[str, Any] | None, Mapping[str, Any], dict[str, Any]]
+"""The best point, the next one, the best for each value of each axis, and fields of the result that count."""
 
-def _exhausted(space: Space, goal: Goal, workers: int) -> OptimizeResult:
+
+def _exhausted(space: Space, goal: Goal, workers: int) -> Found:
     found = sweep(replace(space, pareto=(), top=_KEPT), workers=workers)
     if not found.complete:
         raise MLSysError("The search was interrupted; sweep() with a checkpoint folder can go on where it stopped.")
-    rejected = _by_name(found.infeasible_by_wall)
-    best = found.best[0] if found.best else None
-    runner_up = None
+    best, runner_up = found.best[0] if found.best else None, None
     if best is not None:
         value = best["outputs"][goal.output]
-        runner_up = next((point for point in found.best if not _same(point["outputs"][goal.output], value)), None)
+        worse = (p for p in found.best if abs(p["outputs"][goal.output] - value) > SAME * abs(value))
+        runner_up = next(worse, None)
         if runner_up is None and len(found.best) == _KEPT:
-            others = sweep(replace(space, pareto=(), top=1, subject_to=(*space.subject_to, _beyond(goal, value))))
+            others = sweep(replace(_beyond(space, goal, best), pareto=(), top=1))
             runner_up = others.best[0] if others.best else None
-    return _result(
-        space,
-        goal,
-        best,
-        runner_up,
-        method="exhaustive",
-        evaluated=found.points,
-        feasible=found.feasible,
-        ties=found.ties if best else 0,
-        rejected=rejected,
-        outranked=None,
-        marginals=found.marginals,
-    )
+    counts = {"method": "exhaustive", "evaluated": found.points, "feasible": found.feasible, "outranked": None}
+    counts |= {"ties": found.ties if best else 0, "rejected": _by_name(found.infeasible_by_wall)}
+    return best, runner_up, found.marginals, counts
 
 
-def _branched(space: Space, goal: Goal) -> OptimizeResult:
+def _branched(space: Space, goal: Goal) -> Found:
     found = branch_and_bound(space)
-    dropped = dict(found.dropped)
-    outranked = dropped.pop("bound", 0)
-    best = None if found.index is None else point_at(space, found.index)
-    runner_up = None
+    best, runner_up = None if found.index is None else point_at(space, found.index), None
     if best is not None:
-        beyond = _beyond(goal, best["outputs"][goal.output])
-        try:
-            second = branch_and_bound(
-                replace(space, subject_to=(*space.subject_to, beyond)), most_evaluations=_RUNNER_UP_EVALUATIONS
-            )
-        except InputError:
-            # Where many points lie just behind the best, telling them apart takes longer than finding it.
-            second = None
-        if second is not None and second.index is not None:
-            runner_up = point_at(space, second.index)
-    return _result(
-        space,
-        goal,
-        best,
-        runner_up,
-        method="branch and bound",
-        evaluated=found.evaluated,
-        feasible=None if best else 0,
-        ties=None if best else 0,
-        rejected=_by_name(dropped),
-        outranked=outranked,
-        marginals={},
-    )
+        # Where many points lie just behind the best, telling them apart takes longer than finding it.
+        with suppress(InputError):
+            second = branch_and_bound(_beyond(space, goal, best), most_evaluations=_RUNNER_UP_EVALUATIONS).index
+            runner_up = None if second is None else point_at(space, second)
+    unseen = None if best else 0
+    counts = {"method": "branch and bound", "evaluated": found.evaluated, "feasible": unseen, "ties": unseen}
+    counts |= {"outranked": found.dropped.pop("bound", 0), "rejected": _by_name(found.dropped)}
+    return best, runner_up, {}, counts
 
 
-def _result(
-    space: Space,
-    goal: Goal,
-    best: dict[str, Any] | None,
-    runner_up: dict[str, Any] | None,
-    *,
-    marginals: Mapping[str, Any],
-    rejected: dict[str, int],
-    **counts: Any,
-) -> OptimizeResult:
-    value = None if best is None else best["outputs"][goal.output]
-    steps: dict[str, Any] = {}
-    per_cent: dict[str, Any] = {}
-    binds = _nothing(rejected)
-    if best is not None and value is not None:
-        steps = steps_from(space, goal, best, value, marginals)
-        per_cent = elasticity(space, goal, best, value)
-        binds = what_binds(space, goal, best, steps)
-    behind = (
-        None if runner_up is None or value is None else worth(runner_up["outputs"][goal.output], value, goal.larger)
-    )
-    return OptimizeResult(
-        name=space.name,
-        kind=space.kind,
-        objective=goal.output,
-        direction="maximize" if goal.larger else "minimize",
-        value=value,
-        best=best,
-        size=space.size,
-        runner_up=runner_up,
-        distance=None if behind is None else -behind,
-        rejected=rejected,
-        sensitivity=steps,
-        elasticity=per_cent,
-        binding=binds,
-        **counts,
-    )
-
-
-def _beyond(goal: Goal, value: float) -> Expression:
-    """Points that are worse than the best by more than rounding."""
+def _beyond(space: Space, goal: Goal, best: Mapping[str, Any]) -> Space:
+    """The points that are worse than the best by more than rounding."""
+    value = best["outputs"][goal.output]
     margin = abs(value) * SAME
-    limit = value - margin if goal.larger else value + margin
-    return Expression(f"{goal.output} {'<' if goal.larger else '>'} {limit!r}")
-
-
-def _same(value: float, best: float) -> bool:
-    return abs(value - best) <= SAME * abs(best)
+    limit = f"< {value - margin!r}" if goal.larger else f"> {value + margin!r}"
+    return replace(space, subject_to=(*space.subject_to, Expression(f"{goal.output} {limit}")))
 
 
 def _by_name(counts: Mapping[str, int]) -> dict[str, int]:

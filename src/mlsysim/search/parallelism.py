@@ -19,8 +19,18 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import Layout
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import SCHEDULES
-from mlsysim.search.layout_times import PASSED, SETTINGS, LayoutTimes, RankedLayouts, evaluate, split_of
-from mlsysim.search.layouts import RECOMPUTE, offload_fractions, recompute_modes, splits
+from mlsysim.search.layouts import (
+    PASSED,
+    RECOMPUTE,
+    SETTINGS,
+    LayoutTimes,
+    RankedLayouts,
+    evaluate,
+    offload_fractions,
+    recompute_modes,
+    split_of,
+    splits,
+)
 from mlsysim.search.steps import best_by_value, neighbours, step
 from mlsysim.units.registry import quantity
 from mlsysim.walls.base import Resolver

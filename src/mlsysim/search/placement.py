@@ -24,7 +24,7 @@ from mlsysim.cases.run_inputs import FALLBACK_GRID, LOCAL, REGION
 from mlsysim.errors import InputError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
-from mlsysim.search.steps import step, worth
+from mlsysim.search.steps import behind, step
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import conversion_factor
 from mlsysim.walls.base import Resolver
@@ -42,12 +42,8 @@ _TONNE = conversion_factor("kgCO2e", "tCO2e")
 DEFAULT_REGIONS = ("US_Avg", "Quebec", "Iowa")
 
 _PASSED_ON = (
-    "unit_cost",
-    "node_cost",
-    "amortization_years",
-    "infrastructure_multiplier",
-    "include_host",
-    "average_power",
+    *("unit_cost", "node_cost", "amortization_years", "infrastructure_multiplier"),
+    *("include_host", "average_power"),
 )
 
 
@@ -120,21 +116,19 @@ class PlacementOptimizer(Resolver[PlacementResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> PlacementResult:
         """Compare grids for one run."""
         places = _places(x.regions)
-        model = EconomicsModel()
-        shared = {name: getattr(x, name) for name in _PASSED_ON if getattr(x, name) is not None}
-        word = x.kwh_price.strip().lower() if isinstance(x.kwh_price, str) else ""
+        shared = {n: v for n in _PASSED_ON if (v := getattr(x, n)) is not None}
+        shared |= {"duration_days": x.duration_days, "mfu": x.mfu}
         shared["kwh_price"] = LOCAL if x.kwh_price is None else x.kwh_price
+        of_region = isinstance(x.kwh_price, str) and x.kwh_price.strip().lower() == REGION
         candidates: list[dict[str, Any]] = []
-        rejected: list[dict[str, str]] = []
-        unpriced: list[str] = []
+        unpriced: dict[str, str] = {}
         for key, place in places:
             grid = place.grid if isinstance(place, Datacenter) else place
             if grid.electricity_price is None:
-                unpriced.append(grid.name)
-            if word == REGION and grid.electricity_price is None:
-                rejected.append({"region": key, "reason": f"no electricity price is known for {grid.name}"})
-                continue
-            cost = model.solve(fleet=x.fleet, duration_days=x.duration_days, datacenter=place, mfu=x.mfu, **shared)
+                unpriced[key] = grid.name
+                if of_region:
+                    continue
+            cost = EconomicsModel().solve(fleet=x.fleet, datacenter=place, **shared)
             carbon_kg = cost.carbon_footprint_kg or 0.0
             carbon = carbon_kg * _TONNE
             candidates.append(
@@ -150,7 +144,6 @@ class PlacementOptimizer(Resolver[PlacementResult]):
                     "kwh_price_usd": cost.kwh_price_usd,
                 }
             )
-            notes = cost.assumptions
         if not candidates:
             raise InputError(
                 "PlacementOptimizer: none of the regions has an electricity price; pass kwh_price=... in USD/kWh, or "
@@ -158,14 +151,13 @@ class PlacementOptimizer(Resolver[PlacementResult]):
                 field="kwh_price",
             )
         for name in ("unit_cost", "node_cost", "maintenance_fraction", "power"):
-            if name in notes:
-                assumed[name] = notes[name]
+            if name in cost.assumptions:
+                assumed[name] = cost.assumptions[name]
         if unpriced and shared["kwh_price"] == LOCAL:
-            listed = ", ".join(unpriced[:_NAMED]) + (
-                f" and {len(unpriced) - _NAMED} more" if len(unpriced) > _NAMED else ""
-            )
+            names, more = tuple(unpriced.values()), len(unpriced) - _NAMED
+            listed = ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
             words = f"the price of {Grids.get(FALLBACK_GRID).name} where none is published: {listed}"
-            assumed.say("unpublished_prices", tuple(unpriced), DEFAULT, words)
+            assumed.say("unpublished_prices", names, DEFAULT, words)
         measure = "total_usd" if x.objective == "cost" else "carbon_footprint_kg"
         candidates.sort(key=lambda found: (found[measure], found["total_usd"], found["region"]))
         best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
@@ -183,30 +175,26 @@ class PlacementOptimizer(Resolver[PlacementResult]):
             best_config={"region": best["region"]},
             ties=sum(found[measure] == best[measure] for found in candidates),
             runner_up=second,
-            runner_up_behind_fraction=None if second is None else _behind(second[measure], best[measure]),
+            runner_up_behind_fraction=behind(None if second is None else second[measure], best[measure], larger=False),
             sensitivity=_sensitivity(x, best, second, measure),
             deciding_carbon_tax=None if second is None or x.objective != "cost" else _deciding_tax(best, second),
             top_candidates=tuple(candidates),
-            rejected=tuple(rejected),
+            rejected=tuple(
+                {"region": key, "reason": f"no electricity price is known for {name}"}
+                for key, name in (unpriced.items() if of_region else ())
+            ),
             total_searched=len(candidates),
             search_space_size=len(places),
             shown={"tco": best["tco_usd"], "carbon": best["carbon_footprint_kg"] * _TONNE},
         )
 
 
-def _behind(value: float, best: float) -> float | None:
-    change = worth(value, best, larger=False)
-    return None if change is None else -change
-
-
 def _sensitivity(x: Any, best: dict[str, Any], second: dict[str, Any] | None, measure: str) -> dict[str, Any]:
     """What the next place is worth, and what one per cent more of what the total is made of costs."""
     found: dict[str, Any] = {}
     if second is not None:
-        found["region"] = {
-            "at": best["region"],
-            "other": step(second["region"], second[measure], best[measure], larger=False),
-        }
+        other = step(second["region"], second[measure], best[measure], larger=False)
+        found["region"] = {"at": best["region"], "other": other}
     if x.objective == "cost":
         # The total is linear in both: a per cent more of either adds a per cent of its own part.
         for name, at, part in (
@@ -240,30 +228,23 @@ def _places(regions: Any) -> list[tuple[str, GridProfile | Datacenter]]:
         elif isinstance(region, (GridProfile, Datacenter)):
             found[region.metadata.key or region.name] = region
         else:
-            raise InputError(
-                "The 'regions' input of PlacementOptimizer must be grids, datacenters or names of grids, "
-                f"got {type(region).__name__}.",
-                field="regions",
-            )
+            wrong = f"must be grids, datacenters or names of grids, got {type(region).__name__}."
+            raise InputError(f"The 'regions' input of PlacementOptimizer {wrong}", field="regions")
     if not found:
-        raise InputError(
-            "The 'regions' input of PlacementOptimizer is empty; name a grid, or say 'all'.", field="regions"
-        )
+        wrong = "is empty; name a grid, or say 'all'."
+        raise InputError(f"The 'regions' input of PlacementOptimizer {wrong}", field="regions")
     return list(found.items())
 
 
 def _binding(best: dict[str, Any], second: dict[str, Any] | None, objective: str, measure: str) -> Binding:
     if second is None:
         return Binding(17, "Capital", None, f"{best['name']} is the only region that was compared.")
-    saved = {
-        17: ("Capital", second["tco_usd"] - best["tco_usd"]),
-        18: ("Sustainability", second["carbon_tax_usd"] - best["carbon_tax_usd"]),
-    }
-    number = 18 if objective == "carbon" or saved[18][1] > saved[17][1] else 17
+    cost, tax = second["tco_usd"] - best["tco_usd"], second["carbon_tax_usd"] - best["carbon_tax_usd"]
+    wall = (18, "Sustainability") if objective == "carbon" or tax > cost else (17, "Capital")
     margin = second[measure] / best[measure] if best[measure] > 0 else None
     sentence = (
-        f"{best['name']} leads {second['name']} by {second['total_usd'] - best['total_usd']:,.0f} USD: {saved[17][1]:,.0f} USD in "
-        f"cost and {saved[18][1]:,.0f} USD in carbon tax; it emits {best['carbon_footprint_kg']:,.0f} against "
+        f"{best['name']} leads {second['name']} by {second['total_usd'] - best['total_usd']:,.0f} USD: {cost:,.0f} USD in "
+        f"cost and {tax:,.0f} USD in carbon tax; it emits {best['carbon_footprint_kg']:,.0f} against "
         f"{second['carbon_footprint_kg']:,.0f} kgCO2e."
     )
-    return Binding(number, saved[number][0], margin, sentence)
+    return Binding(*wall, margin, sentence)

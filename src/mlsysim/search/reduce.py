@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.errors import InputError
+from mlsysim.search.expression import among
 from mlsysim.search.front import Archive
 from mlsysim.search.space import Columns, Space
 
 _BINS_PER_OCTAVE = 8
 _LONGEST_MARGINAL = 4096
+_COUNTS = ("points", "invalid", "feasible", "unranked")
 
 
 class Reduction:
@@ -34,11 +35,7 @@ class Reduction:
         self.axes = {
             axis.name: (next(iter(axis.columns)), axis.size) for axis in space.axes if axis.size <= _LONGEST_MARGINAL
         }
-        self.points = 0
-        self.invalid = 0
-        self.feasible = 0
-        self.unranked = 0
-        self.ties = 0
+        self.points = self.invalid = self.feasible = self.unranked = self.ties = 0
         self.infeasible: Counter[str] = Counter()
         self.histogram: Counter[int] = Counter()
         self.best_values: Any = np.empty(0)
@@ -64,7 +61,7 @@ class Reduction:
         for expression in self.subject_to:
             # Over draws a constraint was decided draw by draw.
             decided = getattr(outputs, "held", {}).get(expression.text)
-            held = expression(self._lookup(columns, outputs)) if decided is None else decided
+            held = expression(among(outputs, columns, self.fixed)) if decided is None else decided
             held = np.broadcast_to(held, indices.shape)
             lost = int(np.count_nonzero(allowed & ~held))
             if lost:
@@ -78,9 +75,7 @@ class Reduction:
         chosen = indices if every else indices[allowed]
 
         def of(name: str) -> Any:
-            if name not in outputs:
-                raise InputError(f"There is no output {name!r}; there are {', '.join(outputs)}.")
-            values = np.broadcast_to(np.asarray(outputs[name], dtype=np.float64), indices.shape)
+            values = np.broadcast_to(np.asarray(among(outputs)(name), dtype=np.float64), indices.shape)
             return values if every else values[allowed]
 
         raw = of(self.goal.output)
@@ -106,21 +101,9 @@ class Reduction:
             self.archive.add(*((rows, chosen) if whole.all() else (rows[:, whole], chosen[whole])))
         return allowed
 
-    def _lookup(self, columns: Columns, outputs: dict[str, Any]) -> Any:
-        def value(name: str) -> Any:
-            for table in (outputs, columns, self.fixed):
-                if name in table:
-                    return table[name]
-            raise InputError(f"There is no output {name!r}; there are {', '.join(outputs)}.")
-
-        return value
-
     def _rank(self, values: Any, indices: Any, places: dict[str, Any]) -> None:
         lowest = values.min()
-        if not self.best_values.size or lowest < self.best_values[0]:
-            self.ties = 0
-        if not self.best_values.size or lowest <= self.best_values[0]:
-            self.ties += int(np.count_nonzero(values == lowest))
+        self._tie(lowest, int(np.count_nonzero(values == lowest)))
         for name, place in places.items():
             best = self.marginal_best[name]
             better = values < best[place]
@@ -132,9 +115,16 @@ class Reduction:
             if not enter.any():
                 return
             values, indices = values[enter], indices[enter]
-        self._keep(np.concatenate([self.best_values, values]), np.concatenate([self.best_indices, indices]))
+        self._keep(values, indices)
+
+    def _tie(self, lowest: Any, count: int) -> None:
+        """Take in how many points have the lowest value of some."""
+        best = self.best_values[0] if self.best_values.size else None
+        if best is None or lowest <= best:
+            self.ties = count + (self.ties if lowest == best else 0)
 
     def _keep(self, values: Any, indices: Any) -> None:
+        values, indices = np.concatenate([self.best_values, values]), np.concatenate([self.best_indices, indices])
         order = np.lexsort((indices, values))[: self.top]
         self.best_values, self.best_indices = values[order], indices[order]
 
@@ -151,23 +141,11 @@ class Reduction:
 
     def merge(self, other: Reduction) -> Reduction:
         """Take in the points of another reduction of the same space; gives itself."""
-        self.points += other.points
-        self.invalid += other.invalid
-        self.feasible += other.feasible
-        self.unranked += other.unranked
-        self.infeasible += other.infeasible
-        self.histogram += other.histogram
+        for name in (*_COUNTS, "infeasible", "histogram"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.best_values.size:
-            mine = self.best_values[0] if self.best_values.size else np.inf
-            theirs = other.best_values[0]
-            if not self.best_values.size or theirs < mine:
-                self.ties = other.ties
-            elif theirs == mine:
-                self.ties += other.ties
-            self._keep(
-                np.concatenate([self.best_values, other.best_values]),
-                np.concatenate([self.best_indices, other.best_indices]),
-            )
+            self._tie(other.best_values[0], other.ties)
+            self._keep(other.best_values, other.best_indices)
         for name in self.axes:
             np.minimum(self.marginal_best[name], other.marginal_best[name], out=self.marginal_best[name])
             self.marginal_count[name] += other.marginal_count[name]
@@ -179,11 +157,7 @@ class Reduction:
     def document(self) -> dict[str, Any]:
         """The state as JSON; every float comes back exactly."""
         return {
-            "points": self.points,
-            "invalid": self.invalid,
-            "feasible": self.feasible,
-            "unranked": self.unranked,
-            "ties": self.ties,
+            **{name: getattr(self, name) for name in (*_COUNTS, "ties")},
             "infeasible": dict(sorted(self.infeasible.items())),
             "histogram": {str(key): self.histogram[key] for key in sorted(self.histogram)},
             "best": [self.best_indices.tolist(), self.best_values.tolist()],
@@ -201,9 +175,8 @@ class Reduction:
     def from_document(cls, space: Space, document: dict[str, Any]) -> Reduction:
         """The state of a document."""
         found = cls(space)
-        found.points, found.feasible = document["points"], document["feasible"]
-        found.invalid = document["invalid"]
-        found.unranked, found.ties = document["unranked"], document["ties"]
+        for name in (*_COUNTS, "ties"):
+            setattr(found, name, document[name])
         found.infeasible = Counter(document["infeasible"])
         found.histogram = Counter({int(key): count for key, count in document["histogram"].items()})
         indices, values = document["best"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -33,6 +33,7 @@ from mlsysim.search.expression import Expression
 from mlsysim.search.kinds import Kind, kind_named
 from mlsysim.search.space_table import MOST_TOP, OBJECTIVES, read_table, read_toml
 from mlsysim.search.uncertainty import Uncertainty
+from mlsysim.walls.inputs import read_input
 
 _FORMAT = 1
 _LARGEST = 10**18
@@ -61,6 +62,10 @@ class Goal:
         """What makes smaller values the better ones."""
         return -1.0 if self.larger else 1.0
 
+    @property
+    def direction(self) -> str:
+        return "maximize" if self.larger else "minimize"
+
 
 @dataclass(frozen=True)
 class Space:
@@ -88,21 +93,22 @@ class Space:
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], name: str = "space") -> Space:
         """A space from a table with the keys of a space file."""
-        space = cls(**read_table(table, name))._checked()
+        space = cls(**read_table(table, name))
+        if space.size > _LARGEST:
+            raise InputError(f"The space {space.name!r} has {space.size:.3g} points; at most 10^18 can be numbered.")
+        for expression in space.constraints:
+            expression.check_names([*space.homes, *space.fixed], repr(space.name))
+        space = space.subjected(())
         return space.with_goals(**{key: table.get(key) for key in ("minimize", "maximize", "pareto", "top")})
 
-    def _checked(self) -> Space:
-        kind = kind_named(self.kind)
-        if self.size > _LARGEST:
-            raise InputError(f"The space {self.name!r} has {self.size:.3g} points; at most 10^18 can be numbered.")
-        known = [*(column for axis in self.axes for column in axis.columns), *self.fixed]
-        for expression in self.constraints:
-            expression.check_names(known, repr(self.name))
-        if kind.outputs:
-            for expression in self.subject_to:
-                varied = [] if self.uncertain is None else self.uncertain.inputs
-                expression.check_names([*kind.outputs, *known, *varied], repr(self.name))
-        return self
+    def subjected(self, texts: Iterable[Any]) -> Space:
+        """The same space with further constraints on outputs; all of them are checked."""
+        found = (*self.subject_to, *(Expression(text) for text in texts))
+        outputs = kind_named(self.kind).outputs
+        varied = () if self.uncertain is None else self.uncertain.inputs
+        for expression in found if outputs else ():
+            expression.check_names([*outputs, *self.homes, *self.fixed, *varied], repr(self.name))
+        return replace(self, subject_to=found)
 
     def with_goals(
         self,
@@ -139,7 +145,6 @@ class Space:
 
     def document(self) -> dict[str, Any]:
         """All that a worker needs, as JSON."""
-        goal = self.goal
         return {
             "format": _FORMAT,
             "name": self.name,
@@ -148,7 +153,7 @@ class Space:
             "fixed": dict(self.fixed),
             "constraints": [expression.text for expression in self.constraints],
             "subject_to": [expression.text for expression in self.subject_to],
-            "goal": None if goal is None else [goal.output, goal.larger],
+            "goal": None if self.goal is None else [self.goal.output, self.goal.larger],
             "pareto": [[goal.output, goal.larger] for goal in self.pareto],
             "top": self.top,
             "uncertain": None if self.uncertain is None else self.uncertain.document(),
@@ -158,20 +163,18 @@ class Space:
     def from_document(cls, document: Mapping[str, Any]) -> Space:
         """The space of a document."""
         try:
+            goal, uncertain = document["goal"], document["uncertain"]
             return cls(
                 kind=kind_named(document["kind"]).name,
-                axes=tuple(
-                    Axis(axis["name"], {column: tuple(values) for column, values in axis["columns"].items()})
-                    for axis in document["axes"]
-                ),
+                axes=tuple(Axis(a["name"], {c: tuple(v) for c, v in a["columns"].items()}) for a in document["axes"]),
                 fixed=dict(document["fixed"]),
-                constraints=tuple(Expression(text) for text in document["constraints"]),
-                subject_to=tuple(Expression(text) for text in document["subject_to"]),
-                goal=None if document["goal"] is None else Goal(*document["goal"]),
+                constraints=tuple(map(Expression, document["constraints"])),
+                subject_to=tuple(map(Expression, document["subject_to"])),
+                goal=None if goal is None else Goal(*goal),
                 pareto=tuple(Goal(*pair) for pair in document["pareto"]),
                 top=document["top"],
                 name=document["name"],
-                uncertain=None if document["uncertain"] is None else Uncertainty(**document["uncertain"]),
+                uncertain=None if uncertain is None else Uncertainty(**uncertain),
             )
         except (KeyError, TypeError, AttributeError):
             raise InputError("This is not the document of a space.") from None
@@ -195,7 +198,8 @@ class Space:
         return {}
 
     @cached_property
-    def _strides(self) -> tuple[int, ...]:
+    def strides(self) -> tuple[int, ...]:
+        """Points between two neighbours along each axis."""
         sizes = [axis.size for axis in self.axes]
         return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
@@ -205,12 +209,9 @@ class Space:
         return {column: number for number, axis in enumerate(self.axes) for column in axis.columns}
 
     @cached_property
-    def _tables(self) -> dict[str, Any]:
+    def tables(self) -> dict[str, Any]:
+        """Values of each input in the order of its axis, as an array."""
         return {column: _array(values) for axis in self.axes for column, values in axis.columns.items()}
-
-    def table(self, column: str) -> Any:
-        """Values of an input in the order of its axis, as an array."""
-        return self._tables[column]
 
     def values(self, column: str) -> tuple[Any, ...]:
         """Values of an input in the order of its axis; a fixed input has one."""
@@ -224,16 +225,15 @@ class Space:
         """Values of every input on an axis at these points."""
         rest = np.asarray(indices, dtype=np.int64)
         columns = Columns(rest.size)
-        places: list[Any] = [None] * len(self.axes)
-        for number in range(len(self.axes) - 1, -1, -1):
-            size = self.axes[number].size
-            quotient = rest // size
-            places[number] = rest - quotient * size
+        places = []
+        for axis in reversed(self.axes):
+            quotient = rest // axis.size
+            places.append(rest - quotient * axis.size)
             rest = quotient
-        for number, axis in enumerate(self.axes):
+        for axis, place in zip(self.axes, reversed(places), strict=True):
             for column in axis.columns:
-                columns[column] = self._tables[column].take(places[number])
-                columns.positions[column] = places[number]
+                columns[column] = self.tables[column].take(place)
+                columns.positions[column] = place
         return columns
 
     def point(self, index: int) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class Space:
             raise InputError(f"The space {self.name!r} has {self.size:,} points; there is no point {index}.")
         return {
             column: axis.columns[column][index // stride % axis.size]
-            for axis, stride in zip(self.axes, self._strides, strict=True)
+            for axis, stride in zip(self.axes, self.strides, strict=True)
             for column in axis.columns
         }
 
@@ -277,7 +277,7 @@ class Space:
         if depth == len(self.axes):
             yield prefixes
             return
-        size, stride = self.axes[depth].size, self._strides[depth]
+        size, stride = self.axes[depth].size, self.strides[depth]
         low, high = start // stride, (stop - 1) // stride
         step = max(1, _BLOCK // size)
         for first in range(0, prefixes.size, step):
@@ -294,50 +294,39 @@ class Space:
 
     def _holds(self, expression: Expression, prefixes: Any, depth: int) -> Any:
         def value(name: str) -> Any:
-            column, _, attribute = name.partition(".")
-            number = self.homes.get(column)
-            table = self._field(column, attribute) if attribute else None
+            column, number = name.split(".")[0], self.homes.get(name.split(".")[0])
             if number is None:
-                return table[0] if table is not None else self.fixed[column]
+                return self.column(name)[0] if "." in name else self.fixed[column]
             place = prefixes // math.prod(axis.size for axis in self.axes[number + 1 : depth]) % self.axes[number].size
-            return (self._tables[column] if table is None else table).take(place)
+            return self.column(name).take(place)
 
         return expression(value)
 
-    def _field(self, column: str, attribute: str) -> Any:
-        """A field of the zoo entries that an input names, in the order of its axis."""
-        key = f"field {column}.{attribute}"
+    def column(self, name: str) -> Any:
+        """Values of an input, or of a field of the zoo entries that it names, in the order of its axis."""
+        column, _, attribute = name.partition(".")
+        if not attribute:
+            return self.tables[column]
+        key = f"field {name}"
         if key not in self.cache:
-            spec = kind_named(self.kind).inputs.get(column)
-            self.cache[key] = _array(tuple(_read_field(self, column, attribute, spec, v) for v in self.values(column)))
+            self.cache[key] = _array(tuple(self._field(column, attribute, value) for value in self.values(column)))
         return self.cache[key]
 
-
-def _read_field(space: Space, column: str, attribute: str, spec: Any, value: Any) -> Any:
-    from mlsysim.walls.inputs import read_input
-
-    if spec is None:
-        raise InputError(f"A constraint of {space.name!r} reads {column}.{attribute}, but {column!r} is no zoo entry.")
-    entry = read_input(space.name, column, spec, value)
-    found = getattr(entry, attribute, None)
-    if isinstance(found, bool) or not isinstance(found, (int, float, str)):
-        raise InputError(f"A constraint of {space.name!r} reads {column}.{attribute}, which {value!r} does not give.")
-    return found
+    def _field(self, column: str, attribute: str, value: Any) -> Any:
+        spec = kind_named(self.kind).inputs.get(column)
+        what = f"A constraint of {self.name!r} reads {column}.{attribute}"
+        if spec is None:
+            raise InputError(f"{what}, but {column!r} is no zoo entry.")
+        found = getattr(read_input(self.name, column, spec, value), attribute, None)
+        if isinstance(found, bool) or not isinstance(found, (int, float, str)):
+            raise InputError(f"{what}, which {value!r} does not give.")
+        return found
 
 
 def _array(values: tuple[Any, ...]) -> Any:
-    if all(isinstance(value, bool) for value in values):
-        return np.array(values, dtype=np.bool_)
-    if all(isinstance(value, int) for value in values):
-        return np.array(values, dtype=np.int64)
-    if any(isinstance(value, str) for value in values):
-        return np.array(values)
-    if not all(isinstance(value, (int, float)) for value in values):
-        return _objects(values)
-    return np.array(values, dtype=np.float64)
-
-
-def _objects(values: tuple[Any, ...]) -> Any:
+    if all(isinstance(value, (int, float, str)) for value in values):
+        text, real = (any(isinstance(value, kind) for value in values) for kind in (str, float))
+        return np.array(values, dtype=np.float64 if real and not text else None)
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

@@ -19,6 +19,12 @@ def worth(value: float | None, best: float, larger: bool) -> float | None:
     return change if larger else -change
 
 
+def behind(value: float | None, best: float, larger: bool) -> float | None:
+    """How far a value lies behind the best, as a fraction of it."""
+    change = worth(value, best, larger)
+    return None if change is None else -change
+
+
 def step(to: Any, value: float | None, best: float, larger: bool, rejected_by: str | None = None) -> dict[str, Any]:
     """One step: where it leads, what it is worth, or what forbids it."""
     found: dict[str, Any] = {"to": to, "worth": worth(value, best, larger)}

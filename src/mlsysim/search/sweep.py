@@ -259,7 +259,7 @@ def _result(space: Space, total: Reduction, complete: bool, **timings: Any) -> S
         unranked=total.unranked,
         complete=complete,
         objective=total.goal.output,
-        direction="maximize" if total.goal.larger else "minimize",
+        direction=total.goal.direction,
         ties=total.ties,
         best=_points(space, total.best_indices),
         pareto=_points(space, total.archive.indices) if space.pareto else [],

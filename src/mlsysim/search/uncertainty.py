@@ -26,6 +26,7 @@ import numpy as np
 
 from mlsysim.errors import InputError
 from mlsysim.search.axes import Axis, read_value
+from mlsysim.search.expression import among
 from mlsysim.search.tiles import TILE
 from mlsysim.units.uncertain import uncertain as read_uncertain
 from mlsysim.walls.inputs import Input
@@ -258,7 +259,7 @@ def _tiles(kind: Kind, space: Space, columns: Columns, binding: Any = None) -> A
             part.positions[name] = np.repeat(columns.positions[name][first : first + size], draws)
         places = np.tile(np.arange(draws), size)
         for name in wide.axes[-1].columns:
-            part[name] = wide.table(name).take(places)
+            part[name] = wide.tables[name].take(places)
             part.positions[name] = places
         found = _shaped(evaluate(wide, part), wide, part, (size, draws))
         if binding is not None:
@@ -270,12 +271,7 @@ def _shaped(outputs: dict[str, Any], wide: Space, part: Columns, shape: tuple[in
     def square(values: Any) -> Any:
         return np.broadcast_to(values, (part.size,)).reshape(shape)
 
-    def value(name: str) -> Any:
-        for table in (outputs, part, wide.fixed):
-            if name in table:
-                return table[name]
-        raise InputError(f"There is no output {name!r}; there are {', '.join(outputs)}.")
-
+    value = among(outputs, part, wide.fixed)
     return {
         "valid": square(outputs.get("valid", True)),
         "feasible": square(outputs["feasible"]),
