@@ -26,7 +26,7 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.search import executors
 from mlsysim.search import sweep as module
-from mlsysim.search.checkpoint import Checkpoint
+from mlsysim.search.folder import Checkpoint
 from mlsysim.search.kinds import KINDS
 from mlsysim.search.node import binding
 from mlsysim.search.space import Space

@@ -87,7 +87,7 @@ def _space(path: str, **goals: Any) -> Any:
 
 
 def _merged_space(folder: str) -> Any:
-    from mlsysim.search.checkpoint import Checkpoint
+    from mlsysim.search.folder import Checkpoint
 
     return Checkpoint.existing(folder).space
 

@@ -119,13 +119,12 @@ def _order(space: Space, number: int) -> Any:
     return np.argsort(np.array(values, dtype=float), kind="stable")
 
 
+@dataclass(slots=True)
 class _Boxes:
     """Some boxes: lowest and highest place on every axis."""
 
-    __slots__ = ("high", "low")
-
-    def __init__(self, low: Any, high: Any) -> None:
-        self.low, self.high = low, high
+    low: Any
+    high: Any
 
     def __len__(self) -> int:
         return len(self.low)
@@ -134,9 +133,9 @@ class _Boxes:
         return _Boxes(self.low[index], self.high[index])
 
     @property
-    def points(self) -> Any:
-        """How many points each has."""
-        return np.prod(self.high - self.low + 1, axis=1)
+    def points(self) -> int:
+        """How many points they have."""
+        return int(np.prod(self.high - self.low + 1, axis=1).sum())
 
     def join(self, other: _Boxes) -> _Boxes:
         return _Boxes(np.concatenate([self.low, other.low]), np.concatenate([self.high, other.high]))
@@ -147,9 +146,8 @@ class _Search:
         self.space, self.most = space, most_evaluations
         self.evaluate = kind_named(space.kind).evaluate
         self.goal = _goal(space)
-        sizes = [axis.size for axis in space.axes]
-        self.orders = [_order(space, number) for number in range(len(sizes))]
-        self.sizes = np.array(sizes, dtype=np.int64)
+        self.orders = [_order(space, number) for number in range(len(space.axes))]
+        self.sizes = np.array([axis.size for axis in space.axes], dtype=np.int64)
         self.found = Found()
         self.signs: dict[str, list[int | None]] = {}
         self.outputs = kind_named(space.kind).outputs
@@ -165,17 +163,17 @@ class _Search:
             index += order[places[:, number]] * stride
         return index
 
-    def _outputs(self, places: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    def _outputs(self, places: Any, *names: str) -> dict[str, Any]:
         """Some outputs at these places, in tiles."""
         indices = self._indices(places)
         self.found.evaluated += len(indices)
-        parts: dict[str, list[Any]] = {name: [] for name in names}
+        parts: dict[str, list[Any]] = {name: [np.empty(0)] for name in names}
         for first in range(0, len(indices), _TILE):
             tile = indices[first : first + _TILE]
             answers = self.evaluate(self.space, self.space.decode(tile))
             for name in names:
                 parts[name].append(np.broadcast_to(np.asarray(among(answers)(name), dtype=float), tile.shape))
-        return {name: np.concatenate(values) if values else np.empty(0) for name, values in parts.items()}
+        return {name: np.concatenate(values) for name, values in parts.items()}
 
     def _allowed(self, places: Any, answers: dict[str, Any]) -> Any:
         """Which places are feasible and hold all constraints."""
@@ -183,10 +181,9 @@ class _Search:
         columns = self.space.decode(self._indices(places))
 
         def value(name: str) -> Any:
-            if name in answers:
-                return answers[name]
-            if name in columns:
-                return columns[name]
+            for table in (answers, columns):
+                if name in table:
+                    return table[name]
             return self._pair(name, _Boxes(places, places)).low
 
         for expression in (*self.space.constraints, *self.space.subject_to):
@@ -211,17 +208,19 @@ class _Search:
                 places[:, number] = boxes.high[:, number]
         return places, known
 
-    def _bound(self, boxes: _Boxes, output: str) -> Pair:
+    def _bound(self, boxes: _Boxes, output: str, up: bool) -> Any:
+        """The highest (or lowest) of an output over each box; infinite where nothing is known, as the corner where that is."""
+        places, known = self._corner(boxes, output, up)
+        values = np.full(len(boxes), np.inf if up else -np.inf)
+        values[known] = self._outputs(places[known], output)[output]
+        return values
+
+    def _range(self, boxes: _Boxes, output: str) -> Pair:
         """Lowest and highest of an output over each box."""
-        ends = []
-        for up, infinite in ((False, -np.inf), (True, np.inf)):
-            places, known = self._corner(boxes, output, up)
-            values = np.full(len(boxes), infinite)
-            if known.any():
-                values[known] = self._outputs(places[known], (output,))[output]
-                values[np.isnan(values)] = infinite
-            ends.append(values)
-        return Pair(*ends)
+        if output not in self.outputs:
+            return unknown(len(boxes))
+        low, high = (self._bound(boxes, output, up) for up in (False, True))
+        return Pair(np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high))
 
     def _pair(self, name: str, boxes: _Boxes) -> Pair:
         """What an input can be over each box."""
@@ -247,9 +246,7 @@ class _Search:
 
     def _possible(self, boxes: _Boxes, expression: Expression, outputs: dict[str, Pair]) -> Any:
         def value(name: str) -> Pair:
-            if name in outputs:
-                return outputs[name]
-            return self._pair(name, boxes)
+            return outputs[name] if name in outputs else self._pair(name, boxes)
 
         return np.broadcast_to(enclose(expression, value).high, (len(boxes),))
 
@@ -264,8 +261,7 @@ class _Search:
                     f"(best so far {self.found.value * self.goal.sign:.6g}); use shorter axes or tighter constraints."
                 )
             better = bounds < self.found.value
-            self.found.dropped["bound"] += int(open_boxes[~better].points.sum())
-            open_boxes, bounds = open_boxes[better], bounds[better]
+            open_boxes, bounds = self._kept(open_boxes, better, "bound"), bounds[better]
             if not len(open_boxes):
                 break
             chosen = np.argpartition(bounds, min(_BATCH, len(bounds)) - 1)[:_BATCH]
@@ -284,74 +280,50 @@ class _Search:
         for number, axis in enumerate(self.space.axes):
             if axis.name in walked:
                 low, high = low.repeat(axis.size, axis=0), high.repeat(axis.size, axis=0)
-                places = np.tile(np.arange(axis.size), len(low) // axis.size)
-                low[:, number] = high[:, number] = places
+                low[:, number] = high[:, number] = np.tile(np.arange(axis.size), len(low) // axis.size)
         return _Boxes(low, high)
 
-    def _drop(self, boxes: _Boxes, kept: Any, reason: str) -> _Boxes:
-        if not kept.all():
-            self.found.dropped[reason] += int(boxes[~kept].points.sum())
-            return boxes[kept]
-        return boxes
+    def _kept(self, boxes: _Boxes, kept: Any, reason: str) -> _Boxes:
+        """What stays of some boxes; the points of the others are counted under the reason."""
+        if kept.all():
+            return boxes
+        self.found.dropped[reason] += boxes[~kept].points
+        return boxes[kept]
 
     def _screen(self, boxes: _Boxes) -> tuple[_Boxes, Any]:
         """What is left of new boxes, and their bounds; the best point in hand is brought up to date."""
         for expression in self.space.constraints:
-            boxes = self._drop(boxes, self._possible(boxes, expression, {}), expression.text)
+            boxes = self._kept(boxes, self._possible(boxes, expression, {}), expression.text)
         boxes = self._feasible(boxes)
-        if self.space.subject_to and len(boxes):
-            pairs = {
-                name: self._bound(boxes, name) if name in self.outputs else unknown(len(boxes)) for name in self.bounded
-            }
-            kept = np.ones(len(boxes), dtype=bool)
-            for expression in self.space.subject_to:
-                possible = self._possible(boxes, expression, pairs)
-                lost = kept & ~possible
-                if lost.any():
-                    self.found.dropped[expression.text] += int(boxes[lost].points.sum())
-                kept &= possible
-            boxes = boxes[kept]
-        if not len(boxes):
-            return boxes, np.empty(0)
-        bounds = self._best_of(boxes)
+        for place, expression in enumerate(self.space.subject_to):
+            if not place:
+                ranges = {name: self._range(boxes, name) for name in self.bounded}
+            possible = self._possible(boxes, expression, ranges)
+            boxes = self._kept(boxes, possible, expression.text)
+            ranges = {name: Pair(low[possible], high[possible]) for name, (low, high) in ranges.items()}
+        bounds = self._bound(boxes, self.goal.output, self.goal.larger) * self.goal.sign
         ranked = ~np.isnan(bounds)
-        if not ranked.all():
-            self.found.dropped["unranked"] += int(boxes[~ranked].points.sum())
-            boxes, bounds = boxes[ranked], bounds[ranked]
-        if not len(boxes):
-            return boxes, bounds
+        boxes, bounds = self._kept(boxes, ranked, "unranked"), bounds[ranked]
         solved = self._solved(boxes)
         self._try((boxes.low + boxes.high) // 2)
         self._try(self._corner(boxes, "feasible", True)[0])
         open_ = ~solved & (bounds < self.found.value)
-        self.found.dropped["bound"] += int(boxes[~open_].points.sum())
-        return boxes[open_], bounds[open_]
+        return self._kept(boxes, open_, "bound"), bounds[open_]
 
     def _feasible(self, boxes: _Boxes) -> _Boxes:
         """Boxes in which the most favourable corner is feasible, or could be."""
-        if not len(boxes):
-            return boxes
         places, known = self._corner(boxes, "feasible", True)
-        answers = self._outputs(places, ("feasible", "wall"))
+        answers = self._outputs(places, "feasible", "wall")
         kept = ~known | (answers["feasible"] > 0)
         for wall in np.unique(answers["wall"][~kept]).tolist():
             here = ~kept & (answers["wall"] == wall)
-            self.found.dropped[str(int(wall)) if wall else "invalid"] += int(boxes[here].points.sum())
+            self.found.dropped[str(int(wall)) if wall else "invalid"] += boxes[here].points
         return boxes[kept]
-
-    def _best_of(self, boxes: _Boxes) -> Any:
-        """The best that the objective can be over each box, so that less is better."""
-        places, known = self._corner(boxes, self.goal.output, self.goal.larger)
-        values = np.full(len(boxes), -np.inf)
-        if known.any():
-            values[known] = self._outputs(places[known], (self.goal.output,))[self.goal.output] * self.goal.sign
-        return values
 
     def _solved(self, boxes: _Boxes) -> Any:
         """Boxes whose best corner is allowed: nothing in them is better."""
-        signs = self._signs(self.goal.output)
         best, known = self._corner(boxes, self.goal.output, self.goal.larger)
-        free = [number for number, sign in enumerate(signs) if sign == 0]
+        free = [number for number, sign in enumerate(self._signs(self.goal.output)) if sign == 0]
         most, _ = self._corner(boxes, "feasible", True)
         solved = np.zeros(len(boxes), dtype=bool)
         for others in (boxes.low, boxes.high, most) if free else (boxes.low,):
@@ -362,17 +334,14 @@ class _Search:
 
     def _try(self, places: Any) -> Any:
         """Which of these points are allowed; the best of them is kept."""
-        names = tuple(dict.fromkeys(("feasible", self.goal.output, *self.bounded)))
-        answers = self._outputs(places, names)
+        answers = self._outputs(places, *dict.fromkeys(("feasible", self.goal.output, *self.bounded)))
         values = answers[self.goal.output] * self.goal.sign
         allowed = self._allowed(places, answers) & np.isfinite(values)
-        if allowed.any():
-            indices = self._indices(places)
-            ranked = np.where(allowed, values, np.inf)
-            lowest = ranked.min()
-            if lowest < self.found.value:
-                self.found.value = float(lowest)
-                self.found.index = int(indices[ranked == lowest].min())
+        ranked = np.where(allowed, values, np.inf)
+        lowest = ranked.min(initial=np.inf)
+        if lowest < self.found.value:
+            self.found.value = float(lowest)
+            self.found.index = int(self._indices(places)[ranked == lowest].min())
         return allowed
 
     def _halves(self, boxes: _Boxes, bounds: Any) -> _Boxes:
@@ -386,19 +355,15 @@ class _Search:
                 continue
             moved = places[wide].copy()
             moved[:, number] = boxes.low[wide, number] + boxes.high[wide, number] - places[wide, number]
-            change = self._outputs(moved, (self.goal.output,))[self.goal.output] * self.goal.sign - bounds[wide]
+            change = self._outputs(moved, self.goal.output)[self.goal.output] * self.goal.sign - bounds[wide]
             scores[wide, number] = np.nan_to_num(change, nan=np.inf, posinf=np.inf, neginf=0.0)
         # Where the bound depends on no axis, the longest one is cut: it decides a constraint, or nothing.
-        lengths = np.where(width > 0, width / self.sizes, -1.0)
-        flat = scores.max(axis=1) <= 0
-        axis = np.where(flat, lengths.argmax(axis=1), np.where(width > 0, scores, -1.0).argmax(axis=1))
-        rows = np.arange(len(boxes))
-        whole = width[rows, axis] == 0
-        rows, axis = rows[~whole], axis[~whole]
-        boxes = boxes[~whole]
-        rows = np.arange(len(boxes))
+        flat = scores.max(axis=1, keepdims=True) <= 0
+        axis = np.where(width > 0, np.where(flat, width / self.sizes, scores), -1.0).argmax(axis=1)
+        cut = width[np.arange(len(boxes)), axis] > 0
+        boxes, axis, rows = boxes[cut], axis[cut], np.arange(int(cut.sum()))
         middle = (boxes.low[rows, axis] + boxes.high[rows, axis]) // 2
-        lower, upper = _Boxes(boxes.low.copy(), boxes.high.copy()), _Boxes(boxes.low.copy(), boxes.high.copy())
+        lower, upper = _Boxes(boxes.low, boxes.high.copy()), _Boxes(boxes.low.copy(), boxes.high)
         lower.high[rows, axis] = middle
         upper.low[rows, axis] = middle + 1
         return lower.join(upper)

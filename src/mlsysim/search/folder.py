@@ -1,12 +1,16 @@
-"""A folder that holds numbered parts of one space: what a checkpoint and a store of points have in common.
+"""A folder that holds numbered parts of one space: what a checkpoint and a store of points have in common, and the checkpoint.
 
 A manifest says which space the folder belongs to and how that was cut; each part is a file of its own. A file appears
 whole or not at all (written beside, flushed, renamed), so that any number of processes may work in one folder and any of
 them may be killed. A folder of another space, or one with other things in it, is refused with a sentence.
+
+In a checkpoint ``sweep.json`` is the manifest and ``part-00000012.json`` holds the reduction of one part and a fingerprint of it, so
+that a sweep can stop anywhere and go on. A part that was changed or cut short is refused with a sentence.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,10 +19,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from mlsysim.errors import InputError
+from mlsysim.search.reduce import Reduction
 from mlsysim.search.space import Space
 
 FORMAT = 1
 _PREFIX = "part-"
+_BENEATH = "parts"
 
 
 class PartFolder:
@@ -34,7 +40,7 @@ class PartFolder:
     def __init__(self, folder: str | Path, space: Space, part_size: int) -> None:
         """Open the folder of this space, or start one where there is none."""
         self.folder, self.space, self.part_size = Path(folder), space, part_size
-        manifest = self.folder / self.manifest
+        manifest, there = self.folder / self.manifest, f"The {self.noun} in {str(folder)!r}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             others = [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
@@ -51,14 +57,12 @@ class PartFolder:
         document = self.read_manifest(self.folder)
         if document["digest"] != space.digest:
             raise InputError(
-                f"The {self.noun} in {str(folder)!r} belongs to another space, other goals or another version "
+                f"{there} belongs to another space, other goals or another version "
                 f"({document['space'].get('name')!r}); name another folder."
             )
         if document["part_size"] != part_size:
-            raise InputError(
-                f"The {self.noun} in {str(folder)!r} has parts of {document['part_size']:,} points, not {part_size:,}; "
-                "name another folder."
-            )
+            sizes = f"{document['part_size']:,} points, not {part_size:,}"
+            raise InputError(f"{there} has parts of {sizes}; name another folder.")
 
     def _mine(self) -> dict[str, Any]:
         return {"format": FORMAT, "digest": self.space.digest, "part_size": self.part_size}
@@ -71,9 +75,9 @@ class PartFolder:
             raise InputError(f"The folder {str(folder)!r} holds no {cls.holds} (there is no {cls.manifest}).")
         try:
             document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            sound = document["format"] == FORMAT and isinstance(document["part_size"], int)
-            sound = sound and document["part_size"] > 0 and isinstance(document["digest"], str)
-            sound = sound and isinstance(document["space"], dict)
+            kinds = {"part_size": int, "digest": str, "space": dict}
+            sound = document["format"] == FORMAT and document["part_size"] > 0
+            sound = sound and all(isinstance(document[name], kind) for name, kind in kinds.items())
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             sound = False
         if not sound:
@@ -112,7 +116,7 @@ class PartFolder:
         return InputError(f"The {self.noun} part {str(path)!r} cannot be used: {why}; delete it to compute it again.")
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
     """Let ``write`` make a file beside ``path``, then put it there in one step."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -126,9 +130,45 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """A JSON document, whole or not at all; every float comes back exactly."""
-    text = json.dumps(document, sort_keys=True, allow_nan=False)
+    text = json.dumps(document, sort_keys=True, allow_nan=False).encode()
+    write_whole(path, lambda beside: beside.write_bytes(text))
 
-    def write(beside: Path) -> None:
-        beside.write_text(text, encoding="utf-8")
 
-    write_whole(path, write)
+class Checkpoint(PartFolder):
+    """The finished parts of one sweep."""
+
+    manifest, noun, holds, suffix = "sweep.json", "checkpoint", "sweep", ".json"
+
+    @classmethod
+    def existing(cls, folder: str | Path) -> Self:
+        """The checkpoint in a folder, or in the folder ``parts`` of a sweep's output."""
+        beneath = Path(folder) / _BENEATH
+        whole = not (Path(folder) / cls.manifest).exists() and (beneath / cls.manifest).exists()
+        return super().existing(beneath if whole else folder)
+
+    def save(self, part: int, state: dict[str, Any]) -> None:
+        """Write one part."""
+        document = {"format": FORMAT, "digest": self.space.digest, "part": part, "state": state}
+        write_json(self.path(part), {**document, "sha256": _hash(state)})
+
+    def load(self, part: int) -> tuple[Reduction, str]:
+        """One part and its fingerprint; refused unless it is exactly what was written."""
+        path = self.path(part)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            fingerprint = _hash(document["state"])
+            recorded, digest, number = document["sha256"], document["digest"], document["part"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            raise self.refused(path, "it is cut short or is not JSON") from None
+        if digest != self.space.digest:
+            raise self.refused(path, "it belongs to another space")
+        if number != part or recorded != fingerprint:
+            raise self.refused(path, "its contents were changed")
+        try:
+            return Reduction.from_document(self.space, document["state"]), fingerprint
+        except (KeyError, TypeError, ValueError):
+            raise self.refused(path, "it lacks a field") from None
+
+
+def _hash(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

@@ -14,7 +14,7 @@ from mlsysim.search.answers import answer
 from mlsysim.search.axes import Axis
 from mlsysim.search.expression import among
 from mlsysim.search.kinds import kind_named
-from mlsysim.search.space import Goal, Space
+from mlsysim.search.space import Goal, Space, points_of
 from mlsysim.search.steps import shown, step, worth
 from mlsysim.walls.catalog import wall
 
@@ -55,13 +55,8 @@ def _answers(space: Space, indices: Any) -> dict[str, list[Any]]:
 
 def point_at(space: Space, index: int) -> dict[str, Any]:
     """A point's number, inputs and outputs; an output that is not known is None."""
-    answers = _answers(space, np.array([index]))
-    outputs = {
-        name: None if isinstance(values[0], float) and not math.isfinite(values[0]) else values[0]
-        for name, values in answers.items()
-        if name not in ("valid", "feasible", "wall", "rejected_by")
-    }
-    return {"point": index, "inputs": space.point(index), "outputs": outputs}
+    indices = np.array([index])
+    return points_of(space, indices, kind_named(space.kind).evaluate(space, space.decode(indices)))[0]
 
 
 def steps_from(

@@ -323,6 +323,23 @@ class Space:
         return found
 
 
+def points_of(space: Space, indices: Any, outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Numbers, inputs and outputs of points; an output that is not known is None."""
+    lists = {
+        name: np.broadcast_to(values, indices.shape).tolist()
+        for name, values in outputs.items()
+        if name not in ("valid", "feasible", "wall")
+    }
+
+    def known(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return [
+        {"point": index, "inputs": space.point(index), "outputs": {name: known(v[i]) for name, v in lists.items()}}
+        for i, index in enumerate(indices.tolist())
+    ]
+
+
 def _array(values: tuple[Any, ...]) -> Any:
     if all(isinstance(value, (int, float, str)) for value in values):
         text, real = (any(isinstance(value, kind) for value in values) for kind in (str, float))

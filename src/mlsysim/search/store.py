@@ -74,29 +74,22 @@ class PointStore(PartFolder):
             )
         return cls(folder, space, cls.read_manifest(Path(folder))["part_size"])
 
-    def _empty(self, part: int) -> Path:
-        return self.path(part).with_suffix(".empty")
-
     def has(self, part: int) -> bool:
         """Whether a part was written."""
-        return self.path(part).exists() or self._empty(part).exists()
-
-    def missing(self) -> int:
-        """How many parts of the space were not written."""
-        return self.count - sum(self.has(part) for part in range(self.count))
+        return self.path(part).exists() or self.path(part).with_suffix(".empty").exists()
 
     def save(self, part: int, columns: dict[str, Any]) -> None:
         """Write one part."""
-        if not columns:
-            write_whole(self._empty(part), Path.touch)
-            return
-        write_whole(self.path(part), lambda beside: _write(self.form, beside, columns))
+        if columns:
+            write_whole(self.path(part), lambda beside: _write(self.form, beside, columns))
+        else:
+            write_whole(self.path(part).with_suffix(".empty"), Path.touch)
 
     def load(self, part: int) -> dict[str, Any]:
         """The columns of a part."""
         path = self.path(part)
         try:
-            return _read_parquet(path) if self.form == "parquet" else _read_npz(path)
+            return _read(self.form, path)
         except InputError:
             raise
         except Exception as error:
@@ -130,16 +123,18 @@ class Rows:
 
     def columns(self) -> dict[str, Any]:
         """The rows so far; nothing where there are none."""
-        if not self.tiles:
-            return {}
-        return {name: np.concatenate([tile[name] for tile in self.tiles]) for name in self.tiles[0]}
+        return _joined(self.tiles)
+
+
+def _joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]} if tables else {}
 
 
 def parts(folder: str | Path, *, partial: bool = False) -> Iterator[dict[str, Any]]:
     """The columns of each part in a folder, in the order of the points; ``partial`` allows parts to be missing."""
     beneath = Path(folder) / _BENEATH
     store = PointStore.existing(beneath if (beneath / PointStore.manifest).exists() else folder)
-    if not partial and (missing := store.missing()):
+    if not partial and (missing := store.count - sum(map(store.has, range(store.count)))):
         raise InputError(
             f"The points in {str(folder)!r} are not complete ({missing:,} of {store.count:,} parts are missing); go on "
             "with the sweep, or read what is there with partial=True."
@@ -150,10 +145,7 @@ def parts(folder: str | Path, *, partial: bool = False) -> Iterator[dict[str, An
 
 def read(folder: str | Path, *, partial: bool = False) -> dict[str, Any]:
     """All points in a folder as one array for each column; takes the memory of all of them."""
-    tables = list(parts(folder, partial=partial))
-    if not tables:
-        return {}
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    return _joined(list(parts(folder, partial=partial)))
 
 
 def row_bytes(folder: Path, form: str, columns: dict[str, Any]) -> float:
@@ -176,22 +168,20 @@ def _duckdb() -> Any:
 
 
 def _write(form: str, path: Path, columns: dict[str, Any]) -> None:
-    (_write_parquet if form == "parquet" else _write_npz)(path, columns)
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
-
-
-def _write_parquet(path: Path, columns: dict[str, Any]) -> None:
+    if form == "npz":
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **columns)
+        return
     with _duckdb().connect(":memory:", config={"threads": 1}) as database:
         database.register("rows", columns)
-        database.execute(
-            f"COPY (SELECT * FROM rows) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
-        )
+        options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP}"
+        database.execute(f"COPY (SELECT * FROM rows) TO {_quoted(path)} ({options})")
 
 
-def _read_parquet(path: Path) -> dict[str, Any]:
+def _read(form: str, path: Path) -> dict[str, Any]:
+    if form == "npz":
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
     with _duckdb().connect(":memory:", config={"threads": 1}) as database:
         found = database.execute(f"SELECT * FROM read_parquet({_quoted(path)}) ORDER BY point").fetchnumpy()
     columns = {}
@@ -202,11 +192,5 @@ def _read_parquet(path: Path) -> dict[str, Any]:
     return columns
 
 
-def _write_npz(path: Path, columns: dict[str, Any]) -> None:
-    with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **columns)
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

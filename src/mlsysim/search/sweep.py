@@ -17,8 +17,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError
-from mlsysim.search.checkpoint import Checkpoint
 from mlsysim.search.executors import (
     Part,
     Results,
@@ -37,12 +36,13 @@ from mlsysim.search.executors import (
     local_cluster,
     uninterrupted,
 )
+from mlsysim.search.folder import Checkpoint
 from mlsysim.search.forecast import check_size
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.reduce import Reduction
-from mlsysim.search.space import Space
+from mlsysim.search.space import Space, points_of
 from mlsysim.search.store import LARGEST_PART, PointStore, Rows
-from mlsysim.search.tiles import TILE, tiles
+from mlsysim.search.tiles import tiles
 from mlsysim.search.uncertainty import describe
 
 LOCAL = "local"
@@ -50,6 +50,7 @@ LOCAL = "local"
 
 _SMALLEST_PART, _LARGEST_PART, _PARTS = 2**18, 2**24, 256
 _MOST_WORKERS = 1024
+_TIMINGS = ("seconds", "cpu_seconds", "points_per_second", "resumed_points")
 
 Progress = Callable[[int, int, Reduction], None]
 
@@ -78,14 +79,10 @@ class SweepResult:
     cpu_seconds: float = 0.0
     points_per_second: float = 0.0
     resumed_points: int = 0
-    timings: tuple[str, ...] = field(
-        default=("seconds", "cpu_seconds", "points_per_second", "resumed_points"), repr=False
-    )
 
     def to_dict(self, *, timings: bool = True) -> dict[str, Any]:
         """Everything as JSON; without timings it is the same for the same space, however it was computed."""
-        left_out = {"timings", *(() if timings else self.timings)}
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+        return {name: value for name, value in self.__dict__.items() if timings or name not in _TIMINGS}
 
 
 def part_size(space: Space, stored: bool = False) -> int:
@@ -119,12 +116,12 @@ def run_part(
     space = _space(text)
     if space.digest != digest:
         raise InputError("A worker has another version of mlsysim than the program that started the sweep.")
-    if points is None:
-        return shard(space, start, stop).document(), time.thread_time() - before
-    store, rows = PointStore.seen_by_worker(points, space), Rows(space)
+    store = None if points is None else PointStore.seen_by_worker(points, space)
+    rows = None if store is None else Rows(space)
     state = shard(space, start, stop, rows).document()
-    with uninterrupted():
-        store.save(part, rows.columns())
+    if store is not None and rows is not None:
+        with uninterrupted():
+            store.save(part, rows.columns())
     return state, time.thread_time() - before
 
 
@@ -163,34 +160,28 @@ def sweep(
     store = None if points is None else PointStore(points, space, size, points_format)
     total = Reduction(space)
     there = set()
-    if folder is not None:
-        for part in folder.parts():
-            if part in mine and (store is None or store.has(part)):
-                total.merge(folder.load(part)[0])
-                there.add(part)
+    for part in () if folder is None else folder.parts():
+        if folder is not None and part in mine and (store is None or store.has(part)):
+            total.merge(folder.load(part)[0])
+            there.add(part)
     resumed, finished, cpu = total.points, len(there), 0.0
     missing = ((part, part * size, min((part + 1) * size, space.size)) for part in mine if part not in there)
     where = None if store is None else str(store.folder.resolve())
     task = partial(run_part, json.dumps(space.document()), space.digest, where)
+    progress = progress or (lambda *_: None)
     complete = False
-    with ExitStack() as stack:
-        try:
-            if progress is not None:
-                progress(finished, len(mine), total)
-            run = _opened(stack, task, missing, workers, executor, dask) if finished < len(mine) else iter(())
-            for part, (state, seconds) in run:
-                with uninterrupted():
-                    if folder is not None:
-                        folder.save(part, state)
-                    total.merge(Reduction.from_document(space, state))
-                    finished, cpu = finished + 1, cpu + seconds
-                if progress is not None:
-                    progress(finished, len(mine), total)
-            complete = True
-        except KeyboardInterrupt:
-            pass
-    seconds = time.perf_counter() - began
-    return _result(space, total, complete, seconds=seconds, cpu_seconds=cpu, resumed_points=resumed)
+    with ExitStack() as stack, suppress(KeyboardInterrupt):
+        progress(finished, len(mine), total)
+        run = _opened(stack, task, missing, workers, executor, dask) if finished < len(mine) else iter(())
+        for part, (state, seconds) in run:
+            with uninterrupted():
+                if folder is not None:
+                    folder.save(part, state)
+                total.merge(Reduction.from_document(space, state))
+                finished, cpu = finished + 1, cpu + seconds
+            progress(finished, len(mine), total)
+        complete = True
+    return _result(space, total, complete, began, cpu, resumed)
 
 
 def _opened(
@@ -233,9 +224,7 @@ def merge(folders: Iterable[str | Path]) -> SweepResult:
                 )
     if first is None or total is None:
         raise InputError("Name at least one folder to merge.")
-    seconds = time.perf_counter() - began
-    complete = len(seen) == first.count
-    return _result(first.space, total, complete, seconds=seconds, cpu_seconds=0.0, resumed_points=total.points)
+    return _result(first.space, total, len(seen) == first.count, began, 0.0, total.points)
 
 
 def _portion(parts: int, portion: tuple[int, int] | None) -> range:
@@ -247,9 +236,8 @@ def _portion(parts: int, portion: tuple[int, int] | None) -> range:
     return range((i - 1) * parts // n, i * parts // n)
 
 
-def _result(space: Space, total: Reduction, complete: bool, **timings: Any) -> SweepResult:
-    fresh = total.points - timings["resumed_points"]
-    seconds = timings["seconds"]
+def _result(space: Space, total: Reduction, complete: bool, began: float, cpu: float, resumed: int) -> SweepResult:
+    seconds = time.perf_counter() - began
     return SweepResult(
         name=space.name,
         size=space.size,
@@ -267,29 +255,19 @@ def _result(space: Space, total: Reduction, complete: bool, **timings: Any) -> S
         marginals=total.marginals(space),
         histogram=total.bins(),
         uncertain=None if space.uncertain is None else space.uncertain.document(),
-        points_per_second=fresh / seconds if seconds > 0 else 0.0,
-        **timings,
+        seconds=seconds,
+        cpu_seconds=cpu,
+        points_per_second=(total.points - resumed) / seconds if seconds > 0 else 0.0,
+        resumed_points=resumed,
     )
 
 
 def _points(space: Space, indices: Any) -> list[dict[str, Any]]:
-    """Inputs and outputs of some points; an output that is not known is None."""
-    found = []
-    kind = kind_named(space.kind)
-    for first in range(0, len(indices), TILE):
-        tile = np.asarray(indices[first : first + TILE], dtype=np.int64)
-        if not tile.size:
-            break
+    """Inputs and outputs of some points, and over draws how those spread."""
+    found, kind = [], kind_named(space.kind)
+    for tile in tiles([np.asarray(indices, dtype=np.int64)]):
         columns = space.decode(tile)
-        outputs = {name: np.broadcast_to(v, tile.shape).tolist() for name, v in kind.evaluate(space, columns).items()}
+        outputs = points_of(space, tile, kind.evaluate(space, columns))
         over_draws = [{}] * tile.size if space.uncertain is None else describe(kind, space, columns)
-        for i, index in enumerate(tile.tolist()):
-            values = {
-                name: _known(column[i]) for name, column in outputs.items() if name not in ("valid", "feasible", "wall")
-            }
-            found.append({"point": index, "inputs": space.point(index), "outputs": values, **over_draws[i]})
+        found += [point | draws for point, draws in zip(outputs, over_draws, strict=True)]
     return found
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
