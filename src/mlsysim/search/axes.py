@@ -21,9 +21,7 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import Q_
 from mlsysim.walls.inputs import Input, read_input
 
-_FORMS = ("values", "range", "powers_of", "divisors_of", "zoo", "linked")
-_KEYS = (*_FORMS, "step", "count", "scale", "from", "to", "unit", "where")
-_ALLOWED: dict[str, tuple[str, ...]] = {
+_FORMS: dict[str, tuple[str, ...]] = {
     "values": ("unit",),
     "range": ("step", "count", "scale", "unit"),
     "powers_of": ("from", "to", "unit"),
@@ -31,6 +29,8 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "zoo": ("where",),
     "linked": (),
 }
+"""Forms of an axis, and what may stand beside each."""
+_KEYS = (*_FORMS, "step", "count", "scale", "from", "to", "unit", "where")
 _LARGEST = 1_000_000
 _WORDS = ("sort_by", "reverse", "where")
 """Arguments of a registry's ``list`` that are no fields."""
@@ -59,12 +59,11 @@ def read_axis(name: str, spec: Any, inputs: Mapping[str, Input], where: str) -> 
     for key in spec:
         if key not in _KEYS:
             raise unknown_name(f"key for the axis {name!r} of {where}", key, _KEYS, f"use one of {', '.join(_FORMS)}.")
-    forms = [form for form in _FORMS if form in spec]
-    if len(forms) != 1:
-        raise InputError(f"{what} needs exactly one of {', '.join(_FORMS)}, got {len(forms)}.")
-    form = forms[0]
+    form, *others = [form for form in _FORMS if form in spec] or [""]
+    if others or not form:
+        raise InputError(f"{what} needs exactly one of {', '.join(_FORMS)}, got {len(others) + bool(form)}.")
     for key in spec:
-        if key != form and key not in _ALLOWED[form]:
+        if key not in (form, *_FORMS[form]):
             raise InputError(f"{what}: {key!r} has no meaning beside {form!r}.")
     columns = _linked(what, spec["linked"]) if form == "linked" else {name: _FORM[form](what, spec)}
     sizes = {len(values) for values in columns.values()}
@@ -72,13 +71,14 @@ def read_axis(name: str, spec: Any, inputs: Mapping[str, Input], where: str) -> 
         raise InputError(f"{what} has no values.")
     if max(sizes) > _LARGEST:
         raise InputError(f"{what} has {max(sizes):,} values; at most {_LARGEST:,} are kept.")
-    unit = spec.get("unit")
     read = {}
     for column, values in columns.items():
-        known = _spec_of(column, inputs, where)
-        read[column] = tuple(
-            _plain(read_value(where, column, known, _with_unit(what, value, unit))) for value in values
-        )
+        if inputs and column not in inputs:
+            raise unknown_name(f"input for {where}", column, inputs)
+        known = inputs.get(column)
+        if "unit" in spec:
+            values = tuple(_in_unit(what, where, column, known, value, spec["unit"]) for value in values)
+        read[column] = tuple(_plain(read_value(where, column, known, value)) for value in values)
         if len({(type(value) is str, value) for value in read[column]}) != len(values) and form != "linked":
             raise InputError(f"{what} has the same value twice.")
         if len({isinstance(value, str) for value in read[column]}) > 1:
@@ -90,46 +90,27 @@ def read_value(where: str, name: str, spec: Input | None, value: Any) -> Any:
     """A checked value: quantities as numbers in the declared unit, zoo entries by their name."""
     if spec is None:
         return value
-    if spec.kind in _NAMES:
-        read_input(where, name, spec, value)
-        return value
-    if isinstance(value, _InUnit):
-        if spec.kind != "quantity":
-            raise InputError(f"The {name!r} input of {where} is a plain number and takes no unit.", field=name)
-        return read_input(where, name, spec, Q_(value.number, value.unit))
-    return read_input(where, name, spec, value)
+    read = read_input(where, name, spec, value)
+    return value if spec.kind in _NAMES else read
 
 
-@dataclass(frozen=True)
-class _InUnit:
-    number: float
-    unit: str
-
-
-def _with_unit(what: str, value: Any, unit: Any) -> Any:
-    if unit is None:
-        return value
+def _in_unit(what: str, where: str, name: str, spec: Input | None, value: Any, unit: Any) -> Any:
+    """A plain number with the unit of its axis."""
     if not isinstance(unit, str) or isinstance(value, (str, bool)):
         raise InputError(f"{what}: 'unit' must be text beside plain numbers.")
-    return _InUnit(value, unit)
-
-
-def _spec_of(column: str, inputs: Mapping[str, Input], where: str) -> Input | None:
-    if not inputs:
-        return None
-    if column not in inputs:
-        raise unknown_name(f"input for {where}", column, inputs)
-    return inputs[column]
+    if spec is None:
+        return value
+    if spec.kind != "quantity":
+        raise InputError(f"The {name!r} input of {where} is a plain number and takes no unit.", field=name)
+    return Q_(value, unit)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (bool, int, float, str)):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"An axis needs finite values, got {value}.")
-        return value
-    if isinstance(value, _InUnit):
-        return value.number
-    raise InputError(f"An axis holds numbers, text or true and false, got {type(value).__name__}.")
+    if not isinstance(value, (bool, int, float, str)):
+        raise InputError(f"An axis holds numbers, text or true and false, got {type(value).__name__}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"An axis needs finite values, got {value}.")
+    return value
 
 
 def _number(what: str, key: str, value: Any, *, whole: bool = False) -> Any:
@@ -172,8 +153,7 @@ def _range(what: str, spec: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _ends(what: str, spec: dict[str, Any], high: int) -> tuple[int, int]:
-    low = _number(what, "from", spec.get("from", 1))
-    return low, _number(what, "to", spec.get("to", high))
+    return _number(what, "from", spec.get("from", 1)), _number(what, "to", spec.get("to", high))
 
 
 def _powers(what: str, spec: dict[str, Any]) -> tuple[Any, ...]:
@@ -183,12 +163,8 @@ def _powers(what: str, spec: dict[str, Any]) -> tuple[Any, ...]:
     low, high = _ends(what, spec, 1)
     if high > 2**62:
         raise InputError(f"{what}: 'to' may be at most 2^62.")
-    found, power = [], 1
-    while power <= high:
-        if power >= low:
-            found.append(power)
-        power *= base
-    return tuple(found)
+    powers = (base**exponent for exponent in range(63))
+    return tuple(power for power in powers if low <= power <= high)
 
 
 def _divisors(what: str, spec: dict[str, Any]) -> tuple[Any, ...]:
@@ -206,14 +182,8 @@ def _zoo(what: str, spec: dict[str, Any]) -> tuple[Any, ...]:
     from mlsysim.models.registry import Models
     from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 
-    zoos: dict[str, Any] = {
-        "Hardware": Hardware,
-        "Models": Models,
-        "Grids": Grids,
-        "Nodes": Nodes,
-        "Fabrics": Fabrics,
-        "Clusters": Clusters,
-    }
+    names = ("Hardware", "Models", "Grids", "Nodes", "Fabrics", "Clusters")
+    zoos: dict[str, Any] = dict(zip(names, (Hardware, Models, Grids, Nodes, Fabrics, Clusters), strict=True))
     query, wanted = spec["zoo"], spec.get("where", {})
     if not isinstance(query, str) or not isinstance(wanted, dict):
         raise InputError(f"{what}: 'zoo' must be a name such as \"Hardware.Cloud\" and 'where' a table of fields.")

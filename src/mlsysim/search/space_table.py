@@ -16,19 +16,8 @@ from mlsysim.vocabulary import same_as
 from mlsysim.walls.inputs import CALIBRATED, input_schema
 
 _KEYS = (
-    "name",
-    "description",
-    "kind",
-    "fidelity",
-    "axes",
-    "fixed",
-    "constraints",
-    "subject_to",
-    "minimize",
-    "maximize",
-    "pareto",
-    "top",
-    *KEYS,
+    *("name", "description", "kind", "fidelity", "axes", "fixed", "constraints", "subject_to"),
+    *("minimize", "maximize", "pareto", "top", *KEYS),
 )
 MOST_TOP = 10_000
 """Designs that may be kept at most."""

@@ -18,7 +18,9 @@ output is not known do not enter its percentiles. A layout must divide in all dr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +46,11 @@ _SAMPLES = 200
 _MOST_SAMPLES = 100_000
 _MARKS = ("valid", "feasible", "wall")
 _DRAW = "draw"
+_NUMBERS = {
+    "confidence": Input.of("confidence", "(0, 1]", 0.5),
+    "samples": Input.of("samples", f"whole [1, {_MOST_SAMPLES}]", _SAMPLES),
+    "seed": Input("seed", low=0, high=2**63 - 1, whole=True, default=0),
+}
 
 UNCERTAINTY_SCHEMA: dict[str, Any] = {
     "uncertain": {"type": "object", "additionalProperties": {"type": ["string", "object"]}},
@@ -94,15 +101,14 @@ def read_uncertainty(
         owner = str(name).split(".")[0]
         if owner in columns:
             raise InputError(f"{name!r} of {where} is uncertain, but {owner!r} is on an axis; vary what is fixed.")
+        if name in fixed:
+            raise InputError(f"The input {name!r} of {where} is both fixed and uncertain.")
     texts = {str(name): str(_read(name, text, where)) for name, text in named.items()}
-    _variables(where, inputs, fixed, texts)
-    return Uncertainty(
-        texts,
-        rank_by=_rank(table.get("rank_by", "p50")),
-        confidence=_confidence(table.get("confidence", 0.5)),
-        samples=_whole("samples", table.get("samples", _SAMPLES), 1, _MOST_SAMPLES),
-        seed=_whole("seed", table.get("seed", 0), 0, 2**63 - 1),
-    )
+    read_variables(where, inputs, fixed, texts)
+    rank, numbers = _rank(table.get("rank_by", "p50")), {}
+    for name, spec in _NUMBERS.items():
+        numbers[name] = type(spec.default)(read_value("a space", name, spec, table.get(name, spec.default)))
+    return Uncertainty(texts, rank, **numbers)
 
 
 def _read(name: Any, text: Any, where: str) -> Any:
@@ -113,30 +119,10 @@ def _read(name: Any, text: Any, where: str) -> Any:
 
 
 def _rank(value: Any) -> float:
-    try:
+    with suppress(ValueError):
         if isinstance(value, str) and value.startswith("p") and 0 <= float(value[1:]) <= 100:
             return float(value[1:])
-    except ValueError:
-        pass
     raise InputError(f'\'rank_by\' must be a percentile from "p0" to "p100", got {str(value)[:40]!r}.')
-
-
-def _confidence(value: Any) -> float:
-    spec = Input.of("confidence", "(0, 1]")
-    return float(read_value("a space", "confidence", spec, value))
-
-
-def _whole(name: str, value: Any, low: int, high: int) -> int:
-    return int(read_value("a space", name, Input(name, low=low, high=high, whole=True), value))
-
-
-def _variables(
-    where: str, inputs: Mapping[str, Input], fixed: Mapping[str, Any], named: Mapping[str, str]
-) -> tuple[dict[str, Any], list[Any]]:
-    direct = [name for name in named if name in fixed]
-    if direct:
-        raise InputError(f"The input {direct[0]!r} of {where} is both fixed and uncertain.")
-    return read_variables(where, inputs, fixed, named)
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------
@@ -154,28 +140,21 @@ def at_draws(kind: Kind, space: Space, columns: Columns) -> Outputs:
     """Outputs of points at the ranking percentile, and whether they are feasible with the asked confidence."""
     assert space.uncertain is not None
     rank, confidence = space.uncertain.rank_by, space.uncertain.confidence
-    parts = []
+    parts: list[dict[str, Any]] = []
+    helds: list[list[Any]] = [[] for _ in space.subject_to]
     for _, found in _tiles(kind, space, columns):
-        part: dict[str, Any] = {"valid": found["valid"].all(axis=1)}
         allowed = found["feasible"]
-        shares = [allowed.mean(axis=1)]
-        for held in found["held"]:
-            allowed = allowed & held
-            shares.append(allowed.mean(axis=1))
-        enough = [share >= confidence for share in shares]
-        part["feasible"], part["held"] = enough[0], enough[1:]
-        part["wall"] = np.where(enough[0], 0, _most_frequent(found["wall"]))
-        part["values"] = {name: percentiles(values, (rank,))[0] for name, values in found["values"].items()}
-        parts.append(part)
-    held = {
-        expression.text: _joined([part["held"][i] for part in parts]) for i, expression in enumerate(space.subject_to)
-    }
-    outputs = Outputs(held)
-    for mark in _MARKS:
-        outputs[mark] = _joined([part[mark] for part in parts])
-    for name in parts[0]["values"]:
-        if all(name in part["values"] for part in parts):
-            outputs[name] = _joined([part["values"][name] for part in parts])
+        feasible = allowed.mean(axis=1) >= confidence
+        for held, decided in zip(helds, found["held"], strict=True):
+            allowed = allowed & decided
+            held.append(allowed.mean(axis=1) >= confidence)
+        marks = (found["valid"].all(axis=1), feasible, np.where(feasible, 0, _most_frequent(found["wall"])))
+        values = {name: percentiles(values, (rank,))[0] for name, values in found["values"].items()}
+        parts.append(dict(zip(_MARKS, marks, strict=True)) | values)
+    outputs = Outputs({e.text: np.concatenate(held) for e, held in zip(space.subject_to, helds, strict=True)})
+    for name in parts[0]:
+        if all(name in part for part in parts):
+            outputs[name] = np.concatenate([part[name] for part in parts])
     return outputs
 
 
@@ -184,33 +163,31 @@ def describe(kind: Kind, space: Space, columns: Columns) -> list[dict[str, Any]]
     says) what binds it."""
     binding = kind.declared("binding")
     found: list[dict[str, Any]] = []
+    names = (*(f"p{share}" for share in PERCENTILES), "mean")
     for size, tile in _tiles(kind, space, columns, binding):
         spread = {
             name: np.column_stack([*percentiles(values, PERCENTILES), _means(values)]).tolist()
             for name, values in tile["values"].items()
         }
-        names = (*(f"p{share}" for share in PERCENTILES), "mean")
-        if binding is not None:
-            walls = np.where(tile["wall"] > 0, tile["wall"], tile["binding"])
         for i in range(size):
-            allowed = tile["feasible"][i]
-            rejected = {wall: share for wall, share in _frequencies(tile["wall"][i]).items() if wall != "0"}
+            allowed, walls = tile["feasible"][i], tile["wall"][i]
+            rejected = {wall: share for wall, share in _frequencies(walls).items() if wall != "0"}
             for expression, held in zip(space.subject_to, tile["held"], strict=True):
                 lost = float(np.mean(allowed & ~held[i]))
                 if lost:
                     rejected[expression.text] = lost
                 allowed = allowed & held[i]
-            found.append(
-                {
-                    "percentiles": {
-                        name: {k: _finite(v) for k, v in zip(names, rows[i], strict=True)}
-                        for name, rows in spread.items()
-                    },
-                    "feasible_probability": float(np.mean(allowed)),
-                    "rejection_probability": rejected,
-                    **({} if binding is None else {"binding_probability": _frequencies(walls[i])}),
-                }
-            )
+            point = {
+                "percentiles": {
+                    name: {k: v if np.isfinite(v) else None for k, v in zip(names, rows[i], strict=True)}
+                    for name, rows in spread.items()
+                },
+                "feasible_probability": float(np.mean(allowed)),
+                "rejection_probability": rejected,
+            }
+            if binding is not None:
+                point["binding_probability"] = _frequencies(np.where(walls > 0, walls, tile["binding"][i]))
+            found.append(point)
     return found
 
 
@@ -261,28 +238,21 @@ def _tiles(kind: Kind, space: Space, columns: Columns, binding: Any = None) -> A
         for name in wide.axes[-1].columns:
             part[name] = wide.tables[name].take(places)
             part.positions[name] = places
-        found = _shaped(evaluate(wide, part), wide, part, (size, draws))
-        if binding is not None:
-            found["binding"] = np.broadcast_to(binding(wide, part), (part.size,)).reshape(size, draws)
-        yield size, found
+        outputs = evaluate(wide, part)
 
+        def square(values: Any, shape: tuple[int, int] = (size, draws)) -> Any:
+            return np.broadcast_to(values, (math.prod(shape),)).reshape(shape)
 
-def _shaped(outputs: dict[str, Any], wide: Space, part: Columns, shape: tuple[int, int]) -> dict[str, Any]:
-    def square(values: Any) -> Any:
-        return np.broadcast_to(values, (part.size,)).reshape(shape)
-
-    value = among(outputs, part, wide.fixed)
-    return {
-        "valid": square(outputs.get("valid", True)),
-        "feasible": square(outputs["feasible"]),
-        "wall": square(outputs["wall"]),
-        "held": [square(expression(value)) for expression in wide.subject_to],
-        "values": {
+        found = {mark: square(outputs.get(mark, True)) for mark in _MARKS}
+        found["held"] = [square(expression(among(outputs, part, wide.fixed))) for expression in wide.subject_to]
+        found["values"] = {
             name: square(values).astype(np.float64)
             for name, values in outputs.items()
             if name not in _MARKS and np.asarray(values).dtype.kind in "biuf"
-        },
-    }
+        }
+        if binding is not None:
+            found["binding"] = square(binding(wide, part))
+        yield size, found
 
 
 def _widened(space: Space, inputs: Mapping[str, Input]) -> Space:
@@ -291,7 +261,7 @@ def _widened(space: Space, inputs: Mapping[str, Input]) -> Space:
         stated = space.uncertain
         assert stated is not None
         where = repr(space.name)
-        certain, variables = _variables(where, inputs, space.fixed, stated.inputs)
+        certain, variables = read_variables(where, inputs, space.fixed, stated.inputs)
         shares = latin_hypercube({v.name: v.distribution for v in variables}, stated.samples, stated.seed)
         numbers = zip(*(v.draws(shares[v.name]) for v in variables), strict=True)
         owners = {v.owner: bool(v.path) for v in variables}
@@ -322,11 +292,3 @@ def _frequencies(walls: Any) -> dict[str, float]:
     """The share of each wall."""
     found, counts = np.unique(walls, return_counts=True)
     return {str(wall): count / walls.size for wall, count in zip(found.tolist(), counts.tolist(), strict=True)}
-
-
-def _joined(parts: list[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
