@@ -25,6 +25,7 @@ import numpy as np
 from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
+from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.traffic import taken
@@ -81,21 +82,17 @@ class TrainingPoints:
             given["fleet"] = fleet
         self.given = frozenset(given)
         given = with_fidelity(given)
-        values: dict[str, Any] = {}
+        self.values = {name: spec.default for name, spec in DistributedModel.inputs.items()}
         for name, spec in DistributedModel.inputs.items():
             if name in given:
-                values[name] = read_input("DistributedModel", name, INPUTS[name], given[name])
+                self.values[name] = read_input("DistributedModel", name, INPUTS[name], given[name])
             elif spec.required:
                 raise InputError(f"a training space needs {name!r}: {spec.meaning}.", field=name)
-            else:
-                values[name] = spec.default
-        self.model, self.fleet = values["model"], values["fleet"]
-        rank = values["lora_rank"] if values["is_lora"] else None
-        formats = values["precision"], values["optimizer"], rank
+        x = Inputs(self.values)
+        self.model, self.fleet = x.model, x.fleet
+        formats = x.precision, x.optimizer, x.lora_rank if x.is_lora else None
         saved = run_checkpoint(self.model, self.fleet, self.fleet.total_accelerators, *formats)
         self.costs = RunCosts(self.fleet, given, saved)
-        self.values = values
-        x = Inputs(values)
         self.schedule = schedule_given(x)
         try:
             self.trainer = trainer_of(x, Assumptions(self.given))
@@ -104,8 +101,7 @@ class TrainingPoints:
 
     def stacks(self, columns: Mapping[str, Any]) -> Names | None:
         """The default stack of each point where it follows the size of the fleet, which some of the columns set."""
-        sizing = {canonical(name): column for name, column in columns.items()}
-        sizing = {name: sizing[name] for name in _SIZING if name in sizing}
+        sizing = {key: column for name, column in columns.items() if (key := canonical(name)) in _SIZING}
         first_order = not isinstance(self.trainer.software, Software) or "efficiency" in columns
         if "stack" in self.given or first_order or not sizing:
             return None
@@ -125,25 +121,21 @@ class TrainingPoints:
                 raise InputError(f"{name!r} and {key!r} are the same axis; give one of them.", field=name)
             if key in ("activation_recomputation", "datacenter"):
                 numbers[key] = Names.of(column)
-                if key != "datacenter" and not {*numbers[key].values} <= {*RECOMPUTE}:
-                    wrong = next(value for value in numbers[key].values if value not in RECOMPUTE)
-                    raise unknown_name("recomputation mode", wrong, RECOMPUTE)
+                for mode in numbers[key].values if key != "datacenter" else ():
+                    if mode not in RECOMPUTE:
+                        raise unknown_name("recomputation mode", mode, RECOMPUTE)
             elif key in NUMBERS:
                 numbers[key] = checked(name, np.asarray(column)).astype(np.float64)
             else:
                 raise InputError(f"{name!r} is one for all points of a tile; use evaluate().", field=name)
         self._check_counts(numbers)
-        x = self._inputs(numbers)
+        x, index = self._inputs(numbers), None
         *shares, valid = self._divided(x, size)
-        if valid.all():
-            return {"valid": valid, **_spread(self._answers(x, numbers, *shares, binds=binds), size)}
-        index = np.flatnonzero(valid)
-        chosen = {name: column.take(index) for name, column in numbers.items()}
-        shares = [taken(value, index) for value in shares]
-        return {
-            "valid": valid,
-            **_spread(self._answers(self._inputs(chosen), chosen, *shares, binds=binds), size, index),
-        }
+        if not valid.all():
+            index = np.flatnonzero(valid)
+            numbers = {name: column.take(index) for name, column in numbers.items()}
+            x, shares = self._inputs(numbers), [taken(value, index) for value in shares]
+        return {"valid": valid, **_spread(self._answers(x, numbers, *shares, binds=binds), size, index)}
 
     def _check_counts(self, numbers: Mapping[str, Any]) -> None:
         """One sentence where columns contradict what is fixed, or each other."""
@@ -219,7 +211,7 @@ class TrainingPoints:
         held = training_held(job, layout)
         memory = on_device(held)
         fits = memory <= trainer.capacity
-        demand = self._demand(x, layout)
+        demand = self._demand(trainer, job, layout)
         step = trainer.step(job, layout, demand, on_host(held))
         # Each replica has as many parts, of which every one has the demand of a micro-batch.
         shares = dp * parts * job.accumulation / step.seconds
@@ -229,12 +221,11 @@ class TrainingPoints:
         goodput, lasting = self.costs.goodput(own, x.nodes)
         # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
         possible = mfu <= 1 if trainer.software is not None else True
-        more: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         if binds:
             timed = ledger_of(lambda a: trainer.step(job, layout, demand, on_host(held), a).seconds)
-            more["binding"] = timed.binding_wall
-        return {
-            **more,
+            found["binding"] = timed.binding_wall
+        return found | {
             "feasible": fits & lasting & possible,
             "wall": where(fits, where(lasting, where(possible, 0, COMPUTE), FRAGILITY), MEMORY),
             "step_time_s": step.seconds,
@@ -246,29 +237,15 @@ class TrainingPoints:
             **self.costs.of_run(own, x.nodes, mfu, rate, goodput),
         }
 
-    def _demand(self, x: Any, layout: Layout) -> Demand:
+    def _demand(self, trainer: Trainer, job: Job, layout: Layout) -> Demand:
         """Demand of one micro-batch; where a model has no closed form for many modes at once, mode by mode."""
-        model, mode = self.model, x.activation_recomputation
-
-        def ask(recompute: Any) -> Demand:
-            demand: Demand = model.demand(
-                "training",
-                batch_size=layout.micro_batch,
-                seq_len=None if model.fixed_shape else x.seq_len,
-                precision=x.precision,
-                recompute=recompute,
-                frozen=x.is_lora,
-            )
-            return demand
-
-        closed = isinstance(model, TransformerWorkload) and model.structure != "encoder-decoder"
-        if closed or isinstance(mode, str):
-            return ask(mode)
-        found = ask("none")
-        for recompute in RECOMPUTE[1:]:
-            here, other = mode == recompute, ask(recompute)
+        closed = isinstance(job.model, TransformerWorkload) and job.model.structure != "encoder-decoder"
+        if closed or isinstance(job.recompute, str):
+            return trainer.demand(job, layout)
+        found, *others = (trainer.demand(replace(job, recompute=mode), layout) for mode in RECOMPUTE)
+        for mode, other in zip(RECOMPUTE[1:], others, strict=True):
             both = ((getattr(other, name), getattr(found, name)) for name in Demand.__dataclass_fields__)
-            found = Demand(*(where(here, new, old) for new, old in both))
+            found = Demand(*(where(job.recompute == mode, new, old) for new, old in both))
         return found
 
 
@@ -302,10 +279,9 @@ def evaluate(space: Any, columns: Mapping[str, Any], binds: bool = False) -> dic
     return {**found, **{name: np.full(found["valid"].size, np.nan) for name in unknown if name not in found}}
 
 
-Found = tuple[dict[str, np.ndarray], dict[str, str]]
-
-
-def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any], binds: bool) -> Found:
+def _evaluate(
+    fixed: Mapping[str, Any], columns: Mapping[str, Any], binds: bool
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The points in groups by value of each column that has to be one for all of a group; and what is unknown, and why."""
     name = next((name for name in columns if canonical(name) in GROUPED), None)
     if name is None:
@@ -335,11 +311,12 @@ def _evaluate(fixed: Mapping[str, Any], columns: Mapping[str, Any], binds: bool)
         unknown |= missing
         if index.size == size:
             return part, unknown
-        for output, values in _spread(part, size, index).items():
-            found[output] = np.where(names.places == code, values, found[output]) if output in found else values
+        for output, values in part.items():
+            if output not in found:
+                found[output] = _empty(output, size)
+            found[output][index] = values
     if not found:
-        names_of = [*OUTPUTS, *(output for output in _KINDS if binds or output != "binding")]
-        found = _spread(dict.fromkeys(names_of, np.empty(0)), size, np.empty(0, dtype=np.int64))
+        found = {n: _empty(n, size) for n in (*OUTPUTS, *_KINDS) if binds or n != "binding"}
     return found, unknown
 
 
@@ -362,16 +339,19 @@ def _points(fixed: Mapping[str, Any]) -> TrainingPoints:
 _KINDS: dict[str, Any] = {"valid": np.bool_, "feasible": np.bool_, "wall": np.int8, "binding": np.int8}
 
 
+def _empty(name: str, size: int) -> np.ndarray:
+    """What points without an answer have: not a number, False or 0."""
+    return np.full(size, 0 if name in _KINDS else np.nan, dtype=_KINDS.get(name, np.float64))
+
+
 def _spread(outputs: Mapping[str, Any], size: int, index: Any = None) -> dict[str, np.ndarray]:
-    """Outputs as arrays of the tile's length; points without an answer have not a number, False or 0."""
+    """The outputs of a tile, or of some of its points, as arrays of its length."""
     full: dict[str, np.ndarray] = {}
     for name, value in outputs.items():
-        kind = _KINDS.get(name, np.float64)
-        array = np.asarray(value, dtype=kind)
-        if index is not None or array.shape != (size,):
-            array = np.full(size, 0 if name in _KINDS else np.nan, dtype=kind)
-            array[slice(None) if index is None else index] = value
-        full[name] = array
+        full[name] = np.asarray(value, dtype=_KINDS.get(name, np.float64))
+        if index is not None or full[name].shape != (size,):
+            full[name] = _empty(name, size)
+            full[name][slice(None) if index is None else index] = value
     return full
 
 
