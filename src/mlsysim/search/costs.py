@@ -82,8 +82,7 @@ def site_at(table: Site, places: Any) -> Site:
 
 def tariff(value: Any, site: Site) -> Any:
     """USD/kWh at each point: as given, or by the words for the price of its grid."""
-    value = value.strip().lower() if isinstance(value, str) else value
-    words = np.asarray(value)
+    words = np.asarray(value.strip().lower() if isinstance(value, str) else value)
     if site.price is not None and words.dtype.kind == "U" and np.isin(words, (REGION, LOCAL)).all():
         return np.where((words == LOCAL) & np.isnan(site.price), fallback_price(), site.price)
     return value if isinstance(value, np.ndarray) else electricity_price("EconomicsModel", value, site, Assumptions())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,39 +24,27 @@ class Pair(NamedTuple):
     high: Any
 
 
-Lookup = Callable[[str], Pair]
-
-
 def unknown(size: int) -> Pair:
     """Any number."""
     return Pair(np.full(size, -np.inf), np.full(size, np.inf))
 
 
-def enclose(expression: Expression, value: Lookup) -> Pair:
+def enclose(expression: Expression, value: Callable[[str], Pair]) -> Pair:
     """Where the expression surely holds, and where it possibly does."""
     found: Pair = expression(value, _PAIRS)
     return found
 
 
-def _compared(op: type, a: Pair, b: Pair) -> Pair:
-    if op is ast.Lt:
-        return Pair(_less(a.high, b.low), ~_less_equal(b.high, a.low))
-    if op is ast.LtE:
-        return Pair(_less_equal(a.high, b.low), ~_less(b.high, a.low))
-    if op is ast.Gt:
-        return _compared(ast.Lt, b, a)
-    if op is ast.GtE:
-        return _compared(ast.LtE, b, a)
-    equal = _equal(a, b)
-    return equal if op is ast.Eq else Pair(~equal.high, ~equal.low)
+def _below(a: Pair, b: Pair) -> Pair:
+    return Pair(np.less(a.high, b.low), ~np.less_equal(b.high, a.low))
 
 
-def _less(a: Any, b: Any) -> Any:
-    return np.asarray(np.less(a, b), dtype=bool)
+def _not_above(a: Pair, b: Pair) -> Pair:
+    return Pair(np.less_equal(a.high, b.low), ~np.less(b.high, a.low))
 
 
-def _less_equal(a: Any, b: Any) -> Any:
-    return np.asarray(np.less_equal(a, b), dtype=bool)
+def _not(a: Pair) -> Pair:
+    return Pair(np.logical_not(a.high), np.logical_not(a.low))
 
 
 def _equal(a: Pair, b: Pair) -> Pair:
@@ -66,9 +53,8 @@ def _equal(a: Pair, b: Pair) -> Pair:
         known = (first != None) & (second != None)  # noqa: E711 - element by element
         same = np.asarray(first == second, dtype=bool)
         return Pair(known & same, ~np.asarray(known, dtype=bool) | same)
-    apart = _less(a.high, b.low) | _less(b.high, a.low)
-    one = np.asarray((np.equal(a.low, a.high)) & np.equal(b.low, b.high) & np.equal(a.low, b.low), dtype=bool)
-    return Pair(one, ~apart)
+    one = np.equal(a.low, a.high) & np.equal(b.low, b.high) & np.equal(a.low, b.low)
+    return Pair(one, ~(np.less(a.high, b.low) | np.less(b.high, a.low)))
 
 
 def _is_text(side: Any) -> bool:
@@ -80,10 +66,6 @@ def _hull(*values: Any) -> Pair:
     stack = np.stack(np.broadcast_arrays(*values)).astype(float)
     broken = np.isnan(stack).any(axis=0)
     return Pair(np.where(broken, -np.inf, stack.min(axis=0)), np.where(broken, np.inf, stack.max(axis=0)))
-
-
-def _times(a: Pair, b: Pair) -> Pair:
-    return _hull(*(np.multiply(x, y) for x in a for y in b))
 
 
 def _over(a: Pair, b: Pair) -> Pair:
@@ -99,9 +81,8 @@ def _one(a: Pair, b: Pair) -> Any:
 def _whole_parts(a: Pair, b: Pair) -> Pair:
     ratio, exact = _over(a, b), np.floor_divide(a.low, b.low)
     # The quotient rounds otherwise than the division that it stands for, by one at most.
-    return Pair(
-        np.where(_one(a, b), exact, np.floor(ratio.low) - 1), np.where(_one(a, b), exact, np.floor(ratio.high) + 1)
-    )
+    single = _one(a, b)
+    return Pair(np.where(single, exact, np.floor(ratio.low) - 1), np.where(single, exact, np.floor(ratio.high) + 1))
 
 
 def _remainder(a: Pair, b: Pair) -> Pair:
@@ -120,9 +101,8 @@ def _absolute(a: Pair) -> Pair:
 
 
 def _logarithm(a: Pair) -> Pair:
-    low = np.where(np.less_equal(a.low, 0), -np.inf, np.log2(np.maximum(a.low, 1e-300)))
-    high = np.where(np.less_equal(a.high, 0), np.inf, np.log2(np.maximum(a.high, 1e-300)))
-    return Pair(low, high)
+    low, high = (np.log2(np.maximum(end, 1e-300)) for end in a)
+    return Pair(np.where(np.less_equal(a.low, 0), -np.inf, low), np.where(np.less_equal(a.high, 0), np.inf, high))
 
 
 def _joined(join: Callable[[Any, Any], Any]) -> Callable[[Pair, Pair], Pair]:
@@ -134,12 +114,17 @@ _PAIRS = Algebra(
     {
         ast.Add: _joined(operator.add),
         ast.Sub: lambda a, b: Pair(a.low - b.high, a.high - b.low),
-        ast.Mult: _times,
+        ast.Mult: lambda a, b: _hull(*(np.multiply(x, y) for x in a for y in b)),
         ast.Div: _over,
         ast.FloorDiv: _whole_parts,
         ast.Mod: _remainder,
-        **{op: partial(_compared, op) for op in (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)},
-        ast.Not: lambda a: Pair(np.logical_not(a.high), np.logical_not(a.low)),
+        ast.Lt: _below,
+        ast.LtE: _not_above,
+        ast.Gt: lambda a, b: _below(b, a),
+        ast.GtE: lambda a, b: _not_above(b, a),
+        ast.Eq: _equal,
+        ast.NotEq: lambda a, b: _not(_equal(a, b)),
+        ast.Not: _not,
         ast.USub: lambda a: Pair(-a.high, -a.low),
         ast.And: _joined(np.logical_and),
         ast.Or: _joined(np.logical_or),

@@ -17,13 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_RATES = ("efficiency", "bandwidth_efficiency")
 _CHIP_TIME = {
-    "peak": -1,
-    "bandwidth": -1,
-    "capacity": -1,
-    "host_bandwidth": -1,
-    "efficiency": -1,
-    "bandwidth_efficiency": -1,
+    **dict.fromkeys(("peak", "bandwidth", "capacity", "host_bandwidth", *_RATES), -1),
     "dispatch_tax": 1,
 }
 _WORK = {"batch_size": 1, "seq_len": 1}
@@ -45,10 +41,8 @@ _NODE: dict[str, dict[str, int]] = {
     "latency_s": _TIME,
     "latency_compute_s": {**_NO_CHIP, **_NO_MONEY, "peak": -1, "efficiency": -1},
     "latency_memory_s": {**_CHIP_TIME, **_NO_MONEY, "peak": 0, "efficiency": 0, "dispatch_tax": 0},
-    "throughput_per_s": _RATE,
-    "tokens_per_second": _RATE,
-    "mfu": _USE,
-    "hfu": _USE,
+    **dict.fromkeys(("throughput_per_s", "tokens_per_second"), _RATE),
+    **dict.fromkeys(("mfu", "hfu"), _USE),
     "memory_bytes": {**_NO_CHIP, **_NO_MONEY, **_WORK},
     "energy_j": {**_TIME, "tdp": 1},
     "price_usd": {**_NO_CHIP, **_NO_MONEY, "price": 1, "batch_size": 0, "seq_len": 0},
@@ -72,36 +66,23 @@ _PER_TOKEN = {**_STEP, **_LOST, **_NO_PRICES, **_NO_ROOM}
 _TRAINING: dict[str, dict[str, int]] = {
     "feasible": {**_NO_STEP, **_turned(_LOST), **_NO_PRICES, "memory_headroom": -1},
     "step_time_s": _STEP_ALONE,
-    "mfu": _turned(_STEP_ALONE),
-    "tokens_per_second": _turned(_STEP_ALONE),
+    **dict.fromkeys(("mfu", "tokens_per_second"), _turned(_STEP_ALONE)),
     "memory_bytes": {**_NO_STEP, **_NO_FAILURES, **_NO_PRICES, "memory_headroom": 1},
     "goodput_ratio": {**_NO_STEP, **_turned(_LOST), **_NO_PRICES, **_NO_ROOM},
     "usd_per_mtoken": {**_PER_TOKEN, **dict.fromkeys(_PRICES, 1), "amortization_years": -1},
-    "kwh_per_mtoken": _PER_TOKEN,
-    "kgco2e_per_mtoken": _PER_TOKEN,
+    **dict.fromkeys(("kwh_per_mtoken", "kgco2e_per_mtoken"), _PER_TOKEN),
 }
 
-_RATES = ("efficiency", "bandwidth_efficiency")
 _ANSWER = {**dict.fromkeys(_RATES, -1), **_NO_PRICES}
 _BILL = {**_ANSWER, **dict.fromkeys(_PRICES, 1), "amortization_years": -1}
 _NO_ANSWER = {**dict.fromkeys(_RATES, 0), **_NO_PRICES}
 
 _SERVING: dict[str, dict[str, int]] = {
-    "feasible": _NO_ANSWER,
-    "ttft_s": _ANSWER,
-    "itl_s": _ANSWER,
-    "tpot_s": _ANSWER,
-    "e2e_s": _ANSWER,
-    "tokens_per_second": _turned(_ANSWER),
-    "tokens_per_second_per_user": _turned(_ANSWER),
-    "tokens_per_second_per_device": _turned(_ANSWER),
-    "requests_per_second": _turned(_ANSWER),
-    "devices": _NO_ANSWER,
-    "mfu": _turned(_ANSWER),
-    "memory_bytes": _NO_ANSWER,
+    **dict.fromkeys(("feasible", "devices", "memory_bytes"), _NO_ANSWER),
+    **dict.fromkeys(("ttft_s", "itl_s", "tpot_s", "e2e_s", "kwh_per_mtoken", "kgco2e_per_mtoken"), _ANSWER),
+    **dict.fromkeys(("tokens_per_second", "requests_per_second", "mfu"), _turned(_ANSWER)),
+    **dict.fromkeys(("tokens_per_second_per_user", "tokens_per_second_per_device"), _turned(_ANSWER)),
     "usd_per_mtoken": _BILL,
-    "kwh_per_mtoken": _ANSWER,
-    "kgco2e_per_mtoken": _ANSWER,
 }
 
 MONOTONE: dict[str, dict[str, dict[str, int]]] = {"node": _NODE, "serving": _SERVING, "training": _TRAINING}

@@ -15,7 +15,7 @@ from mlsysim.search.axes import Axis
 from mlsysim.search.expression import among
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Goal, Space, points_of
-from mlsysim.search.steps import shown, step, worth
+from mlsysim.search.steps import neighbours, shown, step, worth
 from mlsysim.walls.catalog import wall
 
 SAME = 1e-9
@@ -37,19 +37,17 @@ def _answers(space: Space, indices: Any) -> dict[str, list[Any]]:
     full = {name: np.broadcast_to(values, indices.shape) for name, values in outputs.items()}
     why: list[str | None] = [None] * indices.size
 
-    def reject(where: Any, reason: Any) -> None:
-        for place in np.flatnonzero(np.broadcast_to(where, indices.shape)).tolist():
-            if why[place] is None:
-                why[place] = reason(place)
+    def hold(held: Any, reason: str) -> None:
+        for place in np.flatnonzero(~np.broadcast_to(held, indices.shape)).tolist():
+            why[place] = why[place] or reason
 
     for expression in space.constraints:
-        alone = replace(space, constraints=(expression,))
-        reject(~alone.allowed(indices), lambda place, text=expression.text: text)
-    reject(~np.asarray(full.get("valid", True)), lambda place: "what divides")
-    reject(~np.asarray(full["feasible"], dtype=bool), lambda place: rejecter(str(int(full["wall"][place]))))
+        hold(replace(space, constraints=(expression,)).allowed(indices), expression.text)
+    hold(full.get("valid", np.True_), "what divides")
+    for wall_number in np.unique(full["wall"]).tolist():
+        hold(full["feasible"] | (full["wall"] != wall_number), rejecter(str(int(wall_number))))
     for expression in space.subject_to:
-        held = np.broadcast_to(expression(among(full, columns, space.fixed)), indices.shape)
-        reject(~held, lambda place, text=expression.text: text)
+        hold(expression(among(full, columns, space.fixed)), expression.text)
     return {**{name: values.tolist() for name, values in full.items()}, "rejected_by": why}
 
 
@@ -65,28 +63,22 @@ def steps_from(
     """For each axis what the next values are worth: up and down by value, the best other one where values are names."""
     found: dict[str, Any] = {}
     for axis, stride in zip(space.axes, space.strides, strict=True):
-        if axis.size == 1:
-            continue
         place = best["point"] // stride % axis.size
         values = next(iter(axis.columns.values()))
         named = isinstance(values[0], (str, bool))
         if named:
-            others = [p for p in range(axis.size) if p != place][:_MOST_NAMES]
+            moves = [("other", other) for other in range(axis.size) if other != place][:_MOST_NAMES]
         elif len(axis.columns) > 1:
-            others = [p for p in (place + 1, place - 1) if 0 <= p < axis.size]
+            moves = [(way, at) for way, at in (("up", place + 1), ("down", place - 1)) if 0 <= at < axis.size]
         else:
-            above = [p for p in range(axis.size) if values[p] > values[place]]
-            below = [p for p in range(axis.size) if values[p] < values[place]]
-            others = [min(above, key=values.__getitem__)] if above else []
-            others += [max(below, key=values.__getitem__)] if below else []
-        if not others:
+            near = neighbours(values[place], values)
+            moves = [(way, values.index(near[way])) for way in ("up", "down") if way in near]
+        if not moves:
             continue
-        indices = best["point"] + (np.array(others, dtype=np.int64) - place) * stride
+        indices = best["point"] + (np.array([other for _, other in moves], dtype=np.int64) - place) * stride
         answers = _answers(space, indices)
-        entry: dict[str, Any] = {"at": _label(axis, place)}
         rows = []
-        for i, other in enumerate(others):
-            objective, why = answers[goal.output][i], answers["rejected_by"][i]
+        for (_, other), objective, why in zip(moves, answers[goal.output], answers["rejected_by"], strict=True):
             known = why is None and math.isfinite(objective)
             row = step(_label(axis, other), objective if known else None, value, goal.larger, why or "an unknown value")
             if why is not None and math.isfinite(objective):
@@ -94,23 +86,15 @@ def steps_from(
             free = marginals[axis.name][other]["best"] if axis.name in marginals else None
             if free is not None:
                 row["worth_with_others_free"] = worth(free, value, goal.larger)
-            rows.append((other, row))
-        if named:
-            entry["other"] = max((row for _, row in rows), key=_rank)
-        else:
-            entry |= {_direction(axis, place, other): row for other, row in rows}
-        found[axis.name] = entry
+            rows.append(row)
+        ways = {"other": max(rows, key=_rank)} if named else dict(zip((way for way, _ in moves), rows, strict=True))
+        found[axis.name] = {"at": _label(axis, place), **ways}
     return found
 
 
 def _rank(row: dict[str, Any]) -> float:
     values = [row.get(name) for name in ("worth", "worth_with_others_free")]
     return max((v for v in values if v is not None), default=-math.inf)
-
-
-def _direction(axis: Axis, place: int, other: int) -> str:
-    values = next(iter(axis.columns.values()))
-    return "up" if (other > place if len(axis.columns) > 1 else values[other] > values[place]) else "down"
 
 
 def _label(axis: Axis, place: int) -> Any:
@@ -175,8 +159,8 @@ def what_binds(space: Space, best: dict[str, Any], steps: Mapping[str, Any]) -> 
             row = entry.get(direction)
             if row and row["worth"] is None and (row.get("worth_if_allowed") or 0) > 0:
                 held.setdefault(row["rejected_by"], []).append(name)
-    told = None if result is None or result.binding is None else str(result.binding.sentence).rstrip(".")
-    parts = [told] if told else []
+    bound = None if result is None else result.binding
+    parts = [] if bound is None else [str(bound.sentence).rstrip(".")]
     parts += [f"{reason} holds back {' and '.join(names)}" for reason, names in held.items()]
     ends = [
         f"{name} ends at {shown(entry['at'])}"
