@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlsysim.search import answers
 from mlsysim.search.answers import answer, explanation
 from mlsysim.search.kinds import KINDS
 from mlsysim.search.space import Space
