@@ -36,7 +36,6 @@ from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.costs import RunCosts
 from mlsysim.search.kinds import asked_of
-from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.training_inputs import (
     COST_NUMBERS,
     GROUPED,
@@ -57,6 +56,7 @@ from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "answer", "evaluate"]
 
 COMPUTE, MEMORY, FRAGILITY = 1, 2, 15
+_MODES = INPUTS["activation_recomputation"].choices
 _SIZING = ("nodes", "accelerators", "dp", "tp_size", "pp_size", "cp_size")
 """Columns that may set how large a fleet is."""
 
@@ -122,8 +122,8 @@ class TrainingPoints:
             if key in ("activation_recomputation", "datacenter"):
                 numbers[key] = Names.of(column)
                 for mode in numbers[key].values if key != "datacenter" else ():
-                    if mode not in RECOMPUTE:
-                        raise unknown_name("recomputation mode", mode, RECOMPUTE)
+                    if mode not in _MODES:
+                        raise unknown_name("recomputation mode", mode, _MODES)
             elif key in NUMBERS:
                 numbers[key] = checked(name, np.asarray(column)).astype(np.float64)
             else:
@@ -242,8 +242,8 @@ class TrainingPoints:
         closed = isinstance(job.model, TransformerWorkload) and job.model.structure != "encoder-decoder"
         if closed or isinstance(job.recompute, str):
             return trainer.demand(job, layout)
-        found, *others = (trainer.demand(replace(job, recompute=mode), layout) for mode in RECOMPUTE)
-        for mode, other in zip(RECOMPUTE[1:], others, strict=True):
+        found, *others = (trainer.demand(replace(job, recompute=mode), layout) for mode in _MODES)
+        for mode, other in zip(_MODES[1:], others, strict=True):
             both = ((getattr(other, name), getattr(found, name)) for name in Demand.__dataclass_fields__)
             found = Demand(*(where(job.recompute == mode, new, old) for new, old in both))
         return found
