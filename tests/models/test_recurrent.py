@@ -51,8 +51,8 @@ def test_a_hybrid_grows_only_by_its_attention_layers():
 
 def test_linear_attention_state_by_hand():
     layer = GatedDeltaNet(1024, LinearAttention(key_heads=4, value_heads=8, key_head_dim=32, value_head_dim=64))
-    assert layer.state == 8 * 32 * 64 + (2 * 4 * 32 + 8 * 64) * 3
-    assert layer.cache_per_token == 0
+    assert layer.counts.state == 8 * 32 * 64 + (2 * 4 * 32 + 8 * 64) * 3
+    assert layer.counts.cached == 0
 
 
 def test_state_size_alone_makes_a_state_space_model():

@@ -11,7 +11,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.models.stack import Block, Stack
-from mlsysim.models.template import Between, Core, Mixer, Product, Reduce
+from mlsysim.models.template import Between, Core, Counts, Mixer, Product, Reduce
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.engine_block import ALL, PROMPT, step_blocks
@@ -115,12 +115,8 @@ class Averaging(Mixer):
         return ("attention",)
 
     @property
-    def parameters(self) -> float:
-        return sum(product.parameters for product in self.products)
-
-    @property
-    def saved_elements(self) -> float:
-        return 2.0 * self.hidden
+    def counts(self) -> Counts:
+        return Counts(2.0 * self.hidden)
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h = self.hidden

@@ -201,12 +201,7 @@ class Replica:
         """Bytes of one sequence's cache that one position of its tensor-parallel group keeps, over all stages."""
         if not self.model.has_dimensions:
             return 0.0
-        elements: Any = 0.0
-        for block in self.model.stack.blocks:
-            for mixer in block.mixers:
-                grown = mixer.cache_per_token * mixer.cache_tokens(length) / minimum(self.tp, mixer.cache_heads)
-                elements = elements + block.count * (grown + mixer.state / self.tp)
-        return elements * self.cache_element
+        return sum(self.model.stack.kept(length, self.tp)) * self.cache_element
 
     def device_cache(self, batch: Any, length: Any) -> Any:
         """Bytes of cache on the fullest device."""

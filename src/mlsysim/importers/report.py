@@ -29,7 +29,7 @@ def cache_slopes(workload: Workload) -> tuple[float, float]:
         for mixer in block.mixers:
             if getattr(mixer, "cross", False):
                 continue  # the encoder's keys do not grow with the text
-            each = 2.0 * block.count * mixer.cache_per_token
+            each = 2.0 * block.count * mixer.counts.cached
             later += each * (mixer.cache_tokens(2 * _LONG) - mixer.cache_tokens(_LONG)) / _LONG
             early += each * (mixer.cache_tokens(1) - mixer.cache_tokens(0))
     return later, early

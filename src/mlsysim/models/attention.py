@@ -4,9 +4,7 @@
 
 :mod:`mlsysim.models.latent_attention` has the forms that keep a compressed cache.
 
-``parameters`` counts matrices and biases, ``cache_per_token`` elements that a token leaves behind, ``cache_tokens`` how
-many of a sequence's tokens stay in the cache. Softmax, rotary embedding and the scaling of scores are not counted as
-operations: they are below 1 % of a layer's.
+Softmax, rotary embedding and the scaling of scores are not counted as operations: they are below 1 % of a layer's.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.models.template import UNBOUNDED, Between, Core, Mixer, Product, Reduce
+from mlsysim.models.template import UNBOUNDED, Between, Core, Counts, Mixer, Product, Reduce
 from mlsysim.units.ops import minimum
 
 
@@ -40,31 +38,16 @@ class Attention(Mixer):
         return ("attention",)
 
     @property
-    def parameters(self) -> float:
+    def beside_products(self) -> float:
+        """Biases."""
+        qkv = (self.heads + 2 * self.kv_heads) * self.head_dim
+        return (qkv if self.qkv_bias else 0) + (self.hidden if self.output_bias else 0)
+
+    @property
+    def counts(self) -> Counts:
+        """Queries, keys, values and the output of attention are saved."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        biases = (q + 2 * kv if self.qkv_bias else 0) + (self.hidden if self.output_bias else 0)
-        return sum(product.parameters for product in self.products) + biases
-
-    @property
-    def pair_operations(self) -> float:
-        return 0.0 if self.cross else 4.0 * self.heads * self.head_dim
-
-    @property
-    def reach(self) -> float:
-        return self.window
-
-    @property
-    def saved_elements(self) -> float:
-        """Queries, keys, values and the output of attention."""
-        return 2 * (self.heads + self.kv_heads) * self.head_dim
-
-    @property
-    def cache_per_token(self) -> float:
-        return 2 * self.kv_heads * self.head_dim
-
-    @property
-    def cache_heads(self) -> int:
-        return self.kv_heads
+        return Counts(2 * (q + kv), 0.0 if self.cross else 4.0 * q, self.window, 2 * kv, self.kv_heads)
 
     def cache_tokens(self, length: Any) -> Any:
         return minimum(length, self.window)
@@ -79,8 +62,7 @@ class Attention(Mixer):
         else:
             made = [Product("q", "attention", q, h, "n")]
             if not decode:
-                keys = Product("cross_kv", "attention", kv, h, "n", keys=kv, heads=self.kv_heads, source=True)
-                made.append(keys)
+                made.append(Product("cross_kv", "attention", kv, h, "n", keys=kv, heads=self.kv_heads, source=True))
         core = Core(self.heads, self.kv_heads, d, d, 2 * d, self.window, not self.cross, self.cross)
         out = Product("attention_out", "attention", h, q, "k")
         return (*made, core, *gated, out, Reduce("attention_reduce", "attention", h))

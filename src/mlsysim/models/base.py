@@ -16,8 +16,8 @@ from pydantic import Field
 
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.models.demand import Demand
-from mlsysim.models.graph import ComputationGraph
-from mlsysim.models.passes import PHASES, Sharding
+from mlsysim.models.graph import ComputationGraph, Operator, sum_over
+from mlsysim.models.passes import PHASES
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import ByteRate, Bytes, Count, Flops, Record
 from mlsysim.units.registry import Quantity, to_si
@@ -40,18 +40,8 @@ class Workload(Record):
     release_year: int | None = None
 
     @cached_property
-    def unit_demands(self) -> dict[tuple[str, str, str], Demand]:
-        """Demand of one sample, by phase, precision and recomputation; filled as it is asked for."""
-        return {}
-
-    @cached_property
-    def unit_saved(self) -> dict[str, float]:
-        """Bytes that one sample keeps for the backward pass, by precision; filled as it is asked for."""
-        return {}
-
-    @cached_property
-    def unit_working(self) -> dict[str, float]:
-        """Bytes that one sample has in the widest operator, by precision; filled as it is asked for."""
+    def units(self) -> dict[tuple[str, ...], Any]:
+        """What was found of one sample, by what was asked and how; filled as it is asked for."""
         return {}
 
     @property
@@ -94,6 +84,21 @@ class Workload(Record):
         """The operators of one pass. Subclasses say which sizes they take."""
         raise InputError(f"{type(self).__name__} does not say how it lowers to operators; implement lower().")
 
+    def _graph(
+        self, operators: list[Operator], phase: str, batch_size: Any, element: float, **more: Any
+    ) -> ComputationGraph:
+        """The graph of a pass of these operators, its weights of ``element`` bytes each."""
+        return ComputationGraph(
+            name=self.name,
+            parameter_count=self.parameter_count,
+            weight_bytes=more.pop("weight_bytes", None) or Quantity(self.parameter_count * element, "byte"),
+            layers=more.pop("layers", getattr(self, "layers", None)),
+            operators=operators,
+            phase=phase,
+            batch_size=batch_size,
+            **more,
+        )
+
     def demand(
         self,
         phase: str,
@@ -106,46 +111,48 @@ class Workload(Record):
         recompute: str = "none",
         frozen: bool = False,
     ) -> Demand:
-        """First-order totals of a pass. Without closed forms of its own, a workload's operators are summed."""
-        if self.fixed_shape:
-            unit = self._unit(phase, precision, recompute)
-            return Demand(
-                unit.flops * batch_size,
-                unit.hardware_flops * batch_size,
-                unit.weight_bytes,
-                unit.activation_bytes * batch_size,
-                0.0,
-                batch_size,
-            )
-        options: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
-        if seq_len is not None:
-            options["seq_len"] = seq_len
-        if phase == "training" and recompute != "none":
-            options["recompute"] = recompute
-        return summed(self.lower(phase, **options), batch_size)
+        """First-order totals of a pass: in closed form, or the sums over its operators."""
+        closed = self._closed_demand(phase, batch_size, seq_len, context, precision, cache_precision, recompute, frozen)
+        if closed is not None:
+            return closed
+        options: dict[str, Any] = {"recompute": recompute} if phase == "training" and recompute != "none" else {}
+        if not self.fixed_shape:
+            options |= {} if seq_len is None else {"seq_len": seq_len}
+            return summed(self.lower(phase, batch_size=batch_size, precision=precision, **options), batch_size)
+        key, n = ("demand", phase, precision, recompute), batch_size
+        if key not in self.units:
+            self.units[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
+        one = self.units[key]
+        return Demand(one.flops * n, one.hardware_flops * n, one.weight_bytes, one.activation_bytes * n, 0.0, n)
 
-    def _unit(self, phase: str, precision: str, recompute: str) -> Demand:
-        key = (phase, precision, recompute)
-        if key not in self.unit_demands:
-            options = {"recompute": recompute} if phase == "training" else {}
-            self.unit_demands[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
-        return self.unit_demands[key]
+    def _closed_demand(
+        self,
+        phase: str,
+        batch: Any,
+        new: Any,
+        context: Any,
+        precision: str,
+        cache: str | None,
+        again: Any,
+        frozen: bool,
+    ) -> Demand | None:
+        return None
 
     def working_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
         """Bytes that flow through the widest operator of a forward pass: what a device needs beside the weights."""
-        if precision not in self.unit_working:
-            graph = self.lower(batch_size=1, precision=precision)
-            widest = max((op.input_bytes + op.output_bytes for op in graph.operators), default=0.0)
-            self.unit_working[precision] = float(widest)
-        return self.unit_working[precision] * batch_size
+        key = ("working", precision)
+        if key not in self.units:
+            ops = self.lower(batch_size=1, precision=precision).operators
+            self.units[key] = float(max((op.input_bytes + op.output_bytes for op in ops), default=0.0))
+        return self.units[key] * batch_size
 
     def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
         """Bytes that a training step keeps for its backward pass: what the forward operators write."""
-        if precision not in self.unit_saved:
-            graph = self.lower("training", batch_size=1, precision=precision)
-            written = sum(op.output_bytes * op.count for op in graph.operators if op.direction == "forward")
-            self.unit_saved[precision] = float(written)
-        return self.unit_saved[precision] * batch_size
+        key = ("saved", precision)
+        if key not in self.units:
+            ops = self.lower("training", batch_size=1, precision=precision).operators
+            self.units[key] = float(sum_over((op for op in ops if op.direction == "forward"), "output_bytes"))
+        return self.units[key] * batch_size
 
     def _check_stated(self) -> None:
         derived = self.derived_parameters
@@ -167,9 +174,8 @@ def summed(graph: ComputationGraph, samples: Any) -> Demand:
         weights = graph.weight_bytes.to("byte").magnitude
         return Demand(graph.flops, graph.flops, weights, 0.0, 0.0, samples)
     local = [op for op in graph.operators if not op.is_collective]
-    weights = sum(op.weight_bytes * op.count for op in local)
-    cache = sum(op.cache_bytes * op.count for op in local)
     moved = sum((op.input_bytes + op.output_bytes) * op.count for op in local)
+    weights, cache = sum_over(local, "weight_bytes"), sum_over(local, "cache_bytes")
     tokens = samples if graph.tokens is None else graph.tokens
     return Demand(graph.flops, graph.hardware_flops, weights, moved, cache, tokens)
 
@@ -178,14 +184,10 @@ def element_bytes(precision_bytes: Any, precision: str) -> float:
     """Bytes per parameter from a number, a quantity ("2 B") or a precision's name."""
     if precision_bytes is None:
         return bytes_per_element(precision)
-    if isinstance(precision_bytes, str):
-        return (
-            bytes_per_element(precision_bytes)
-            if not precision_bytes[:1].isdigit()
-            else float(Quantity(precision_bytes).to("byte").magnitude)
-        )
-    if isinstance(precision_bytes, Quantity):
-        return float(precision_bytes.to("byte").magnitude)
+    if isinstance(precision_bytes, str) and not precision_bytes[:1].isdigit():
+        return bytes_per_element(precision_bytes)
+    if isinstance(precision_bytes, (str, Quantity)):
+        return float(Quantity(precision_bytes).to("byte").magnitude)
     return positive_number(precision_bytes, "precision_bytes")
 
 
@@ -195,9 +197,8 @@ def positive_number(value: Any, name: str, zero: bool = False) -> Any:
         raise InputError(f"{name!r} must be a number, got {value!r}.", field=name)
     if isinstance(value, (int, float)):
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-            raise InputError(
-                f"{name!r} must be a finite number {'of at least' if zero else 'above'} 0, got {value!r}.", field=name
-            )
+            least = "of at least" if zero else "above"
+            raise InputError(f"{name!r} must be a finite number {least} 0, got {value!r}.", field=name)
     elif isinstance(value, Quantity):
         return positive_number(value.to("count").magnitude, name, zero)
     elif hasattr(value, "astype"):
@@ -214,11 +215,6 @@ def whole_number(value: Any, name: str, zero: bool = False) -> Any:
     if isinstance(value, float) and value != int(value):
         raise InputError(f"{name!r} must be a whole number, got {value!r}.", field=name)
     return int(value) if isinstance(value, float) else value
-
-
-def sharding(tp: int = 1, pp: int = 1, ep: int = 1, cp: int = 1) -> Sharding:
-    """A checked :class:`Sharding`."""
-    return Sharding(tp, pp, ep, cp)
 
 
 def choose_phase(phase: str | None, default: str, allowed: tuple[str, ...], name: str) -> str:

@@ -15,7 +15,6 @@ from mlsysim.models.base import choose_phase
 from mlsysim.models.graph import ComputationGraph
 from mlsysim.models.vision import RowWorkload
 from mlsysim.units.fields import Count
-from mlsysim.units.registry import Quantity
 
 
 class DiffusionWorkload(RowWorkload):
@@ -47,13 +46,7 @@ class DiffusionWorkload(RowWorkload):
         graph = super().lower("training" if phase == "training" else "inference", **options)
         if phase != "generate":
             return graph
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=graph.parameter_count,
-            weight_bytes=Quantity(graph.weight_bytes.magnitude, graph.weight_bytes.units),
-            layers=self.layers,
-            operators=[op.times(self.passes_per_image) for op in graph.operators],
-            phase="generate",
-            batch_size=graph.batch_size,
-            assumptions={"passes": f"{self.denoising_steps} steps x {self.guidance_passes} passes"},
-        )
+        passes = {"passes": f"{self.denoising_steps} steps x {self.guidance_passes} passes"}
+        operators = [op.times(self.passes_per_image) for op in graph.operators]
+        whole = {"weight_bytes": graph.weight_bytes, "assumptions": passes}
+        return self._graph(operators, phase, graph.batch_size, 0.0, **whole)

@@ -8,11 +8,11 @@ device's load to the mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mlsysim.models.graph import MULTIPLY_ADD, Operator
-from mlsysim.models.passes import Pass, elementwise
+from mlsysim.models.graph import Operator
+from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.models.template import Between, Part, Product, Reduce, split
 from mlsysim.units.ops import minimum
 
@@ -45,9 +45,9 @@ class FeedForward(Part):
         return self.width
 
     @property
-    def parameters(self) -> float:
-        biases = (self.matrices - 1) * self.width + self.hidden if self.bias else 0
-        return self.matrices * self.hidden * self.width + biases
+    def beside_products(self) -> float:
+        """Biases."""
+        return (self.matrices - 1) * self.width + self.hidden if self.bias else 0
 
     @property
     def active_parameters(self) -> float:
@@ -106,30 +106,18 @@ class Experts:
             ops = [
                 Operator(name, "all_to_all", "moe", groups=ep, input_bytes=message) for name in ("dispatch", "combine")
             ]
-        moved = {"input_bytes": rows * up * p.activation, "output_bytes": rows * width * p.activation}
         return [
             *ops,
             self._grouped("experts_up", p, rows, hit, up, self.inner),
-            Operator("experts_activation", "elementwise", "moe", m=rows, n=up, **moved),
+            elementwise("experts_activation", "moe", p, up, width, m=rows),
             self._grouped("experts_down", p, rows, hit, self.inner, width),
             elementwise("experts_sum", "moe", p, self.per_token * self.inner, self.inner),
         ]
 
     @staticmethod
     def _grouped(name: str, p: Pass, rows: Any, hit: Any, n: Any, k: Any) -> Operator:
-        return Operator(
-            name,
-            "grouped_gemm",
-            "moe",
-            m=rows / hit,
-            n=n,
-            k=k,
-            groups=hit,
-            flops=MULTIPLY_ADD * rows * n * k,
-            weight_bytes=hit * n * k * p.weight,
-            input_bytes=rows * k * p.activation,
-            output_bytes=rows * n * p.activation,
-        )
+        together = gemm(name, "moe", p, n, k, m=rows, kind="grouped_gemm")
+        return replace(together, m=rows / hit, groups=hit, weight_bytes=hit * n * k * p.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +157,14 @@ class MixtureOfExperts(Part):
         return (routed.matrices - 1) * self.width + routed.inner if self.bias else 0
 
     @property
-    def parameters(self) -> float:
-        always = sum(product.parameters for product in self.products)
-        return self.routed.parameters + self.experts * self._biases + always
+    def beside_products(self) -> float:
+        """Routed experts, with their biases."""
+        return self.routed.parameters + self.experts * self._biases
 
     @property
     def active_parameters(self) -> float:
-        return self.parameters - (self.experts - self.per_token) * (
-            self.routed.parameters / self.experts + self._biases
-        )
+        idle = self.experts - self.per_token
+        return self.parameters - idle * (self.routed.parameters / self.experts + self._biases)
 
     @property
     def saved_elements(self) -> float:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
+from mlsysim.models.passes import activation_bytes
 from mlsysim.models.stack import Stack
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import activation_bytes_per_layer, optimizer_bytes, sharded_state
@@ -108,8 +109,7 @@ def inference_bytes(model: Workload, batch: Any, length: Any, precision: str, ca
     stack = _stack_of(model)
     if stack is None or getattr(model, "structure", "decoder") == "encoder":
         return weights
-    weight = bytes_per_element(precision)
-    kept = bytes_per_element(cache_precision) if cache_precision else (weight if weight >= 1 else 2.0)
+    kept = bytes_per_element(cache_precision) if cache_precision else activation_bytes(bytes_per_element(precision))
     return float(weights + stack.cache_elements(length) * batch * kept)
 
 
@@ -120,7 +120,7 @@ def _layer_bytes(
     whole, split = stack.saved_elements
     rotated = activated = heads = sublayers = 0.0
     for block in stack.blocks:
-        sublayers += block.count * (len(block.mixers) + (block.ffn is not None))
+        sublayers += block.count * block.sublayers
         for mixer in block.mixers:
             if isinstance(mixer, Attention):
                 rotated += block.count * (mixer.heads + mixer.kv_heads) * mixer.head_dim

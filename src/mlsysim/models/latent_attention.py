@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.models.template import UNBOUNDED, Core, Mixer, Product, Reduce
+from mlsysim.models.template import UNBOUNDED, Core, Counts, Mixer, Product, Reduce
 from mlsysim.units.fields import Record
 from mlsysim.units.ops import minimum
 
@@ -67,28 +67,18 @@ class LatentAttention(Mixer):
         return ("latent", "sparse") if self.sparse else ("latent",)
 
     @property
-    def parameters(self) -> float:
-        norms = (self.mla.q_lora_rank or 0) + self.mla.kv_lora_rank
-        return sum(product.parameters for product in self.products) + norms
+    def beside_products(self) -> float:
+        """Norms."""
+        return (self.mla.q_lora_rank or 0) + self.mla.kv_lora_rank
 
     @property
-    def pair_operations(self) -> float:
+    def counts(self) -> Counts:
         m = self.mla
-        return 2.0 * self.heads * (m.qk_nope_head_dim + m.qk_rope_head_dim + m.v_head_dim)
-
-    @property
-    def reach(self) -> float:
-        return self.sparse.topk if self.sparse else UNBOUNDED
-
-    @property
-    def saved_elements(self) -> float:
-        m = self.mla
-        latent = (m.q_lora_rank or 0) + m.kv_lora_rank + m.qk_rope_head_dim
-        return latent + self.heads * (2 * (m.qk_nope_head_dim + m.qk_rope_head_dim) + 2 * m.v_head_dim)
-
-    @property
-    def cache_per_token(self) -> float:
-        return self.mla.kv_lora_rank + self.mla.qk_rope_head_dim + (self.sparse.index_head_dim if self.sparse else 0)
+        key, indexed = m.qk_nope_head_dim + m.qk_rope_head_dim, self.sparse.index_head_dim if self.sparse else 0
+        latent = m.kv_lora_rank + m.qk_rope_head_dim
+        saved = (m.q_lora_rank or 0) + latent + 2 * self.heads * (key + m.v_head_dim)
+        reach = self.sparse.topk if self.sparse else UNBOUNDED
+        return Counts(saved, 2.0 * self.heads * (key + m.v_head_dim), reach, latent + indexed)
 
     def cache_tokens(self, length: Any) -> Any:
         return length
@@ -146,31 +136,19 @@ class CompressedAttention(Mixer):
         return ("latent", "sparse")
 
     @property
-    def parameters(self) -> float:
-        c = self.csa
-        # Weights of heads and the compressed keys of the indexer, which no product here counts.
-        index = self.hidden * c.index_heads + 4 * self.hidden * c.index_head_dim if self.indexed else 0
-        return sum(product.parameters for product in self.products) + index
-
-    @property
     def indexed(self) -> bool:
         return 0 < self.ratio <= 8
 
     @property
-    def pair_operations(self) -> float:
-        return 4.0 * self.heads * self.head_dim
+    def beside_products(self) -> float:
+        """Weights of heads and the compressed keys of the indexer."""
+        return self.hidden * (self.csa.index_heads + 4 * self.csa.index_head_dim) if self.indexed else 0
 
     @property
-    def reach(self) -> float:
-        return self.csa.window + (self.csa.topk if self.indexed else 0)
-
-    @property
-    def saved_elements(self) -> float:
-        return self.csa.q_lora_rank + (2 * self.heads + 1) * self.head_dim + self.csa.o_groups * self.csa.o_lora_rank
-
-    @property
-    def cache_per_token(self) -> float:
-        return self.head_dim
+    def counts(self) -> Counts:
+        c, d = self.csa, self.head_dim
+        saved = c.q_lora_rank + (2 * self.heads + 1) * d + c.o_groups * c.o_lora_rank
+        return Counts(saved, 4.0 * self.heads * d, c.window + (c.topk if self.indexed else 0), d)
 
     def cache_tokens(self, length: Any) -> Any:
         local = minimum(length, self.csa.window)
@@ -190,8 +168,7 @@ class CompressedAttention(Mixer):
         if self.indexed:
             heads, size = c.index_heads, c.index_head_dim
             kinds.append(Product("index_q", "attention", heads * size, c.q_lora_rank))
-            index = Core(heads, 1, size, 0, size, ratio=self.ratio, divided=False, halved=True)
-            kinds.append(index)
+            kinds.append(Core(heads, 1, size, 0, size, ratio=self.ratio, divided=False, halved=True))
         return (
             *kinds,
             Product("out_down", "attention", c.o_lora_rank, width / c.o_groups, "groups", groups=c.o_groups),

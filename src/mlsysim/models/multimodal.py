@@ -9,12 +9,11 @@ from pydantic import Field
 
 from mlsysim.models.base import Workload, choose_phase, positive_number, whole_number
 from mlsysim.models.graph import ComputationGraph, Operator
-from mlsysim.models.passes import Pass
+from mlsysim.models.passes import Pass, gemm
 from mlsysim.models.stack import Stack, training_operators
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.units.registry import Quantity
 
 
 class SpeechWorkload(TransformerWorkload):
@@ -37,43 +36,19 @@ class SpeechWorkload(TransformerWorkload):
     def _build(self, width: int) -> Stack:
         stack = super()._build(width)
         # The encoder's positions are fixed sinusoids, not parameters.
-        extra = stack.extra_parameters + self._stem_parameters
-        return Stack(**{**{n: getattr(stack, n) for n in Stack.__dataclass_fields__}, "extra_parameters": extra})
+        return replace(stack, extra_parameters=stack.extra_parameters + self._stem_parameters)
 
-    def _forward(self, p: Pass, logits: str, target_len: Any) -> list[Operator]:
-        encoder = self.encoder_stack
-        assert encoder is not None and self.hidden_dim is not None
-        if p.phase == "decode":
-            return self.stack.operators(p, logits, encoder_length=self.encoder_positions)
-        h, frames = self.hidden_dim, p.batch * self.encoder_positions
-        encoding = Pass(
-            p.phase, p.batch, self.encoder_positions, 0, p.weight, p.activation, p.cache, p.shard, causal=False
-        )
-        stem = (
-            [_conv1d("stem_1", p, 2 * frames, h, 3 * self.mel_bins), _conv1d("stem_2", p, frames, h, 3 * h)]
-            if self.conv_stem
-            else []
-        )
-        return (
-            stem
-            + encoder.operators(encoding, "none")
-            + self.stack.operators(p, logits, encoder_length=self.encoder_positions)
-        )
+    def _source_and_target(self, p: Pass, target_len: Any) -> tuple[Any, Pass]:
+        return self.encoder_positions, p
 
-
-def _conv1d(name: str, p: Pass, rows: Any, n: int, k: int) -> Operator:
-    return Operator(
-        name,
-        "conv",
-        "embedding",
-        m=rows,
-        n=n,
-        k=k,
-        flops=2 * rows * n * k,
-        weight_bytes=n * k * p.weight,
-        input_bytes=rows * k / 3 * p.activation,
-        output_bytes=rows * n * p.activation,
-    )
+    def _stem(self, p: Pass) -> list[Operator]:
+        if not self.conv_stem:
+            return []
+        h, bins, frames = self.hidden_dim or 0, self.mel_bins, p.batch * self.encoder_positions
+        return [
+            gemm("stem_1", "embedding", p, h, 3 * bins, 2 * frames, kind="conv", read=2 * frames * bins),
+            gemm("stem_2", "embedding", p, h, 3 * h, frames, kind="conv", read=frames * h),
+        ]
 
 
 class VisionLanguageWorkload(Workload):
@@ -125,56 +100,27 @@ class VisionLanguageWorkload(Workload):
         phase = choose_phase(phase, default, allowed, self.name)
         batch_size = positive_number(batch_size, "batch_size")
         images = whole_number(images, "images", zero=True)
-        language_phase = "prefill" if side_by_side and phase == "inference" else phase
-        if phase == "decode":
-            context = (
-                whole_number(seq_len, "seq_len", zero=True) if seq_len is not None else 0
-            ) + images * self.image_tokens
-            step = self.language.lower("decode", batch_size=batch_size, seq_len=context, precision=precision, **options)
-            return replace(
-                step,
-                name=self.name,
-                parameter_count=self.parameter_count,
-                weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
-            )
-        length = (
-            whole_number(seq_len, "seq_len", zero=True) if seq_len is not None else (self.language.max_context or 77)
-        ) + images * self.image_tokens
+        if seq_len is None:
+            words = 0 if phase == "decode" else self.language.max_context or 77
+        else:
+            words = whole_number(seq_len, "seq_len", zero=True)
         text = self.language.lower(
-            language_phase, batch_size=batch_size, seq_len=length, precision=precision, **options
-        )
-        operators = list(text.operators)
-        if images:
-            shard = {k: v for k, v in options.items() if k in ("tp", "pp")}
-            tower = self.vision.lower(
-                "training" if phase == "training" else "inference",
-                batch_size=batch_size * images,
-                precision=precision,
-                **shard,
-            )
-            tokens = batch_size * images * max(self.image_tokens, 1)
-            width = self.projector_parameters
-            projector = Operator(
-                "projector",
-                "gemm",
-                "projector",
-                m=tokens,
-                n=width,
-                k=1,
-                flops=2 * tokens * width,
-                weight_bytes=width * bytes_per_element(precision),
-            )
-            projection = training_operators([projector]) if phase == "training" else [projector]
-            operators = [*tower.operators, *projection, *operators]
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=self.parameter_count,
-            weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
-            layers=self.language.layers,
-            operators=operators,
-            phase=phase,
+            "prefill" if phase == "inference" else phase,
             batch_size=batch_size,
-            tokens=text.tokens,
-            cache_bytes=text.cache_bytes,
-            assumptions=text.assumptions,
+            seq_len=words + images * self.image_tokens,
+            precision=precision,
+            **options,
         )
+        element = bytes_per_element(precision)
+        operators = list(text.operators)
+        if images and phase != "decode":
+            shard = {k: v for k, v in options.items() if k in ("tp", "pp")}
+            towers = "training" if phase == "training" else "inference"
+            tower = self.vision.lower(towers, batch_size=batch_size * images, precision=precision, **shard)
+            tokens, width = batch_size * images * max(self.image_tokens, 1), self.projector_parameters
+            sizes = {"m": tokens, "n": width, "k": 1, "flops": 2 * tokens * width, "weight_bytes": width * element}
+            projector = [Operator("projector", "gemm", "projector", **sizes)]
+            projection = training_operators(projector) if phase == "training" else projector
+            operators = [*tower.operators, *projection, *operators]
+        of_text = {"tokens": text.tokens, "cache_bytes": text.cache_bytes, "assumptions": text.assumptions}
+        return self._graph(operators, phase, batch_size, element, layers=self.language.layers, **of_text)

@@ -67,10 +67,7 @@ class Pass:
         if phase not in PHASES:
             raise unknown_name("phase", phase, PHASES, remedy="use prefill, decode, training or inference.")
         weight = bytes_per_element(precision)
-        # Activations do not go below one byte: weight-only formats compute on 16-bit activations.
-        activation = (
-            bytes_per_element(activation_precision) if activation_precision else (weight if weight >= 1 else 2.0)
-        )
+        activation = bytes_per_element(activation_precision) if activation_precision else activation_bytes(weight)
         cache = bytes_per_element(cache_precision) if cache_precision else activation
         return cls(phase, batch, new, context, weight, activation, cache, shard, causal)
 
@@ -84,42 +81,59 @@ class Pass:
         return self.phase == "training"
 
 
-def gemm(name: str, layer: str, p: Pass, n: Any, k: Any, m: Any = None, count: Any = 1) -> Operator:
-    """A matrix product of ``m`` rows (the tokens, unless given) with an n x k weight."""
+def activation_bytes(weight: float) -> float:
+    """Activations do not go below one byte: weight-only formats compute on 16-bit activations."""
+    return weight if weight >= 1 else 2.0
+
+
+def operator(
+    name: str,
+    kind: str,
+    layer: str,
+    p: Pass,
+    *,
+    weights: Any = 0.0,
+    read: Any = 0.0,
+    written: Any = 0.0,
+    cache: Any = 0.0,
+    **sizes: Any,
+) -> Operator:
+    """An operator whose weights, inputs, outputs and cache are given in elements."""
+    moved = {"input_bytes": read * p.activation, "output_bytes": written * p.activation}
+    return Operator(name, kind, layer, weight_bytes=weights * p.weight, cache_bytes=cache * p.cache, **moved, **sizes)
+
+
+def gemm(
+    name: str,
+    layer: str,
+    p: Pass,
+    n: Any,
+    k: Any,
+    m: Any = None,
+    *,
+    kind: str = "gemm",
+    groups: Any = 1,
+    count: Any = 1,
+    read: Any = None,
+) -> Operator:
+    """A product of ``m`` rows (the tokens, unless given) with ``groups`` matrices of n x k; a convolution reads otherwise."""
     rows = p.tokens if m is None else m
-    return Operator(
-        name,
-        "gemm",
-        layer,
-        count,
-        m=rows,
-        n=n,
-        k=k,
-        flops=MULTIPLY_ADD * rows * n * k,
-        weight_bytes=n * k * p.weight,
-        input_bytes=rows * k * p.activation,
-        output_bytes=rows * n * p.activation,
-    )
+    each = rows * groups
+    sizes = {"count": count, "m": rows, "n": n, "k": k, "groups": groups, "flops": MULTIPLY_ADD * each * n * k}
+    inputs = each * k if read is None else read
+    return operator(name, kind, layer, p, weights=groups * n * k, read=inputs, written=each * n, **sizes)
 
 
-def elementwise(name: str, layer: str, p: Pass, read: Any, written: Any, count: Any = 1) -> Operator:
+def elementwise(name: str, layer: str, p: Pass, read: Any, written: Any, count: Any = 1, m: Any = None) -> Operator:
     """A memory-bound operator that reads and writes so many elements per token; its arithmetic is not counted."""
-    return Operator(
-        name,
-        "elementwise",
-        layer,
-        count,
-        m=p.tokens,
-        n=read,
-        input_bytes=p.tokens * read * p.activation,
-        output_bytes=p.tokens * written * p.activation,
-    )
+    rows = p.tokens if m is None else m
+    sizes = {"m": rows, "n": read, "count": count}
+    return operator(name, "elementwise", layer, p, read=rows * read, written=rows * written, **sizes)
 
 
 def whole_model(p: Pass, active: float, parameters: float) -> list[Operator]:
     """A model without dimensions: 2 operations for each active parameter and token, all weights read once."""
     share = p.shard.tp * p.shard.pp
-    flops, weights = MULTIPLY_ADD * p.tokens * active / share, parameters * p.weight / share
-    return [
-        Operator("all_layers", "gemm", "layers", m=p.tokens, n=active / share, k=1, flops=flops, weight_bytes=weights)
-    ]
+    flops = MULTIPLY_ADD * p.tokens * active / share
+    sizes = {"m": p.tokens, "n": active / share, "k": 1, "flops": flops}
+    return [Operator("all_layers", "gemm", "layers", weight_bytes=parameters * p.weight / share, **sizes)]

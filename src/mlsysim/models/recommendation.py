@@ -7,23 +7,24 @@ the result through the top layers. Capacity is set by the tables, traffic by the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from mlsysim.errors import InputError
-from mlsysim.models.base import Workload, choose_phase, positive_number, sharding
-from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.fixed_shape import FixedShapeWorkload
+from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, gemm
-from mlsysim.models.stack import Recompute, training_operators
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import Quantity
 
 
-class RecommendationWorkload(Workload):
+class RecommendationWorkload(FixedShapeWorkload):
     """A deep-learning recommendation model."""
 
+    usual_precision: ClassVar[str] = "fp32"
     architecture: str = "dlrm"
     embedding_rows: tuple[int, ...]
     embedding_dim: int = Field(gt=0)
@@ -35,10 +36,6 @@ class RecommendationWorkload(Workload):
     dcn_layers: int = Field(default=0, ge=0)
     dcn_rank: int = Field(default=0, ge=0)
     embedding_precision: str = "fp32"
-
-    @property
-    def fixed_shape(self) -> bool:
-        return True
 
     def model_post_init(self, context: Any) -> None:
         if not isinstance(self.pooling, int) and len(self.pooling) != len(self.embedding_rows):
@@ -72,9 +69,7 @@ class RecommendationWorkload(Workload):
     @property
     def dense_parameter_count(self) -> float:
         """Parameters outside the tables."""
-        total = 0
-        for sizes in (self.bottom_mlp, self._top):
-            total += sum(a * b + b for a, b in pairwise(sizes))
+        total = sum(a * b + b for sizes in (self.bottom_mlp, self._top) for a, b in pairwise(sizes))
         width = self._interaction_width
         if self.interaction == "dcnv2":
             total += self.dcn_layers * (2 * width * self.dcn_rank + width)
@@ -91,65 +86,33 @@ class RecommendationWorkload(Workload):
         tables = sum(self.embedding_rows) * self.embedding_dim * bytes_per_element(self.embedding_precision)
         return Quantity(tables + self.dense_parameter_count * bytes_per_element(precision), "byte")
 
-    def lower(  # type: ignore[override]
-        self,
-        phase: str | None = None,
-        *,
-        batch_size: Any = 1,
-        precision: str = "fp32",
-        activation_precision: str | None = None,
-        recompute: Recompute = "none",
-    ) -> ComputationGraph:
-        """The operators of a forward pass (``inference``) or of a training step on ``batch_size`` samples."""
-        phase = choose_phase(phase, "inference", ("inference", "training"), self.name)
-        batch_size = positive_number(batch_size, "batch_size")
-        p = Pass.of(phase, batch_size, 1, 0, precision, sharding(), activation_precision)
+    def _stated_weights(self, precision: str) -> dict[str, Any]:
+        return {"weight_bytes": self.size_in_bytes(precision=precision)}
+
+    def forward(self, p: Pass) -> list[Operator]:
+        """Look-ups, the bottom layers, what interacts, and the top layers."""
         row = bytes_per_element(self.embedding_precision) * self.embedding_dim
-        gather = Operator(
-            "embedding_bags",
-            "embedding",
-            "embedding",
-            m=batch_size * self.lookups_per_sample,
-            n=self.embedding_dim,
-            input_bytes=batch_size * self.lookups_per_sample * row,
-            output_bytes=batch_size * self.tables * self.embedding_dim * p.activation,
-        )
-        ops = [gather]
-        ops += [gemm(f"bottom_{i}", "bottom", p, b, a) for i, (a, b) in enumerate(pairwise(self.bottom_mlp))]
-        ops += self._interact(p)
-        ops += [gemm(f"top_{i}", "top", p, b, a) for i, (a, b) in enumerate(pairwise(self._top))]
-        if phase == "training":
-            ops = training_operators(ops, recompute)
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=self.parameter_count,
-            weight_bytes=self.size_in_bytes(precision=precision),
-            operators=ops,
-            phase=phase,
-            batch_size=batch_size,
-        )
+        looked_up = p.batch * self.lookups_per_sample
+        pooled = p.batch * self.tables * self.embedding_dim * p.activation
+        sizes = {"m": looked_up, "n": self.embedding_dim, "input_bytes": looked_up * row, "output_bytes": pooled}
+        return [
+            Operator("embedding_bags", "embedding", "embedding", **sizes),
+            *(gemm(f"bottom_{i}", "bottom", p, b, a) for i, (a, b) in enumerate(pairwise(self.bottom_mlp))),
+            *self._interact(p),
+            *(gemm(f"top_{i}", "top", p, b, a) for i, (a, b) in enumerate(pairwise(self._top))),
+        ]
 
     def _interact(self, p: Pass) -> list[Operator]:
-        vectors, d = self.tables + 1, self.embedding_dim
+        vectors, width, rank = self.tables + 1, self._interaction_width, self.dcn_rank
         if self.interaction == "dot":
-            return [
-                Operator(
-                    "interaction",
-                    "batched_gemm",
-                    "interaction",
-                    m=vectors,
-                    n=vectors,
-                    k=d,
-                    groups=p.batch,
-                    flops=2 * p.batch * vectors * vectors * d,
-                    input_bytes=2 * p.batch * vectors * d * p.activation,
-                    output_bytes=p.batch * vectors * vectors * p.activation,
-                )
-            ]
+            # Every vector with every other, which are no weights but the other input.
+            both = 2 * p.batch * vectors * self.embedding_dim
+            sizes = {"m": vectors, "kind": "batched_gemm", "groups": p.batch, "read": both}
+            product = gemm("interaction", "interaction", p, vectors, self.embedding_dim, **sizes)
+            return [replace(product, weight_bytes=0.0)]
         if self.interaction == "cat":
             return []
-        width = self._interaction_width
         return [
-            gemm("cross_down", "interaction", p, self.dcn_rank, width, count=self.dcn_layers),
-            gemm("cross_up", "interaction", p, width, self.dcn_rank, count=self.dcn_layers),
+            gemm("cross_down", "interaction", p, rank, width, count=self.dcn_layers),
+            gemm("cross_up", "interaction", p, width, rank, count=self.dcn_layers),
         ]

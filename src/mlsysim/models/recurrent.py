@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mlsysim.models.template import Between, Mixer, Product, Reduce, Scan
+from mlsysim.models.template import Between, Counts, Mixer, Product, Reduce, Scan
 from mlsysim.units.fields import Record
 
 _STATE_OPERATIONS = 6
@@ -75,21 +75,17 @@ class StateSpace(Mixer):
         return self.inner + (2 * self.spec.groups * self.spec.state_size if self.spec.version == 2 else 0)
 
     @property
-    def parameters(self) -> float:
+    def beside_products(self) -> float:
+        """The convolution, and decays with their biases."""
+        d = self.inner
+        decays = d + d * self.spec.state_size + d if self.spec.version == 1 else 3 * self.heads + d
+        return self._mixed * (self.spec.conv_kernel + 1) + decays
+
+    @property
+    def counts(self) -> Counts:
+        """Projected inputs, convolved inputs and the scan's output are saved; the state has the last inputs of the convolution."""
         d, n = self.inner, self.spec.state_size
-        convolution = self._mixed * (self.spec.conv_kernel + 1)
-        decays = d + d * n + d if self.spec.version == 1 else 3 * self.heads + d
-        return sum(product.parameters for product in self.products) + convolution + decays
-
-    @property
-    def saved_elements(self) -> float:
-        """Elements per token kept for the backward pass: projected inputs, convolved inputs and the scan's output."""
-        return 4 * self.inner + 2 * self.spec.groups * self.spec.state_size
-
-    @property
-    def state(self) -> float:
-        """The state and the last inputs of the convolution."""
-        return self.inner * self.spec.state_size + self._mixed * self.spec.conv_kernel
+        return Counts(4 * d + 2 * self.spec.groups * n, state=d * n + self._mixed * self.spec.conv_kernel)
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, d, n, groups, mixed = self.hidden, self.inner, self.spec.state_size, self.spec.groups, self._mixed
@@ -131,19 +127,16 @@ class GatedDeltaNet(Mixer):
         return self.spec.value_heads * self.spec.value_head_dim
 
     @property
-    def parameters(self) -> float:
+    def beside_products(self) -> float:
+        """The convolution, and norms."""
         convolution = (2 * self._keys + self._values) * self.spec.conv_kernel
-        norms = 2 * self.spec.value_heads + self.spec.value_head_dim
-        return sum(product.parameters for product in self.products) + convolution + norms
+        return convolution + 2 * self.spec.value_heads + self.spec.value_head_dim
 
     @property
-    def saved_elements(self) -> float:
-        return 4 * self._keys + 4 * self._values
-
-    @property
-    def state(self) -> float:
+    def counts(self) -> Counts:
         s = self.spec
-        return s.value_heads * s.key_head_dim * s.value_head_dim + (2 * self._keys + self._values) * (s.conv_kernel - 1)
+        last = (2 * self._keys + self._values) * (s.conv_kernel - 1)
+        return Counts(4 * (self._keys + self._values), state=s.key_head_dim * self._values + last)
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, s, keys, values = self.hidden, self.spec, self._keys, self._values

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from mlsysim.errors import unknown_name
-from mlsysim.models.base import whole_number
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.models.template import Mixer
-from mlsysim.units.ops import maximum
+from mlsysim.units.ops import minimum
 
 Recompute = Literal["none", "selective", "full"]
 A = TypeVar("A")
@@ -31,6 +30,10 @@ class Block:
     ffn: FeedForward | MixtureOfExperts | None
     count: int
     norms: int
+
+    @property
+    def sublayers(self) -> int:
+        return len(self.mixers) + (self.ffn is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,15 @@ class Stack:
 
     @property
     def parameters(self) -> float:
-        return self.block_parameters + self.embedding_parameters + self.norm_width * self.hidden + self.extra_parameters
+        return self.block_parameters + self._around
 
     @property
     def active_parameters(self) -> float:
-        active = sum(self._block(block, active=True) for block in self.blocks)
-        return active + self.embedding_parameters + self.norm_width * self.hidden + self.extra_parameters
+        return sum(self._block(block, active=True) for block in self.blocks) + self._around
+
+    @property
+    def _around(self) -> float:
+        return self.embedding_parameters + self.norm_width * self.hidden + self.extra_parameters
 
     def _block(self, block: Block, active: bool) -> float:
         total = sum(m.parameters for m in block.mixers) + block.norms * self.norm_width * self.hidden
@@ -81,56 +87,48 @@ class Stack:
     @property
     def saved_elements(self) -> tuple[float, float]:
         """Elements per token that the average layer keeps for the backward pass: of full width, and split by tensors."""
-        layers = self.layers
         whole = split = 0.0
         for block in self.blocks:
-            sublayers = len(block.mixers) + (block.ffn is not None)
-            whole += block.count * 2 * sublayers * self.hidden
-            split += block.count * sum(m.saved_elements for m in block.mixers)
-            split += block.count * (block.ffn.saved_elements if block.ffn is not None else 0.0)
-        return whole / layers, split / layers
+            whole += block.count * 2 * block.sublayers * self.hidden
+            inner = sum(m.counts.saved for m in block.mixers) + (block.ffn.saved_elements if block.ffn else 0.0)
+            split += block.count * inner
+        return whole / self.layers, split / self.layers
 
     def cache_elements(self, length: Any) -> Any:
         """Elements that one sequence of ``length`` tokens keeps: growing caches and fixed states."""
-        total: Any = 0.0
+        return sum(self.kept(length))
+
+    def kept(self, length: Any, tp: Any = 1) -> tuple[Any, Any]:
+        """Elements of growing caches and of fixed states that one of ``tp`` devices keeps of a sequence of ``length`` tokens."""
+        grown: Any = 0.0
+        states: Any = 0.0
         for block in self.blocks:
             for mixer in block.mixers:
-                total = total + block.count * (mixer.cache_per_token * mixer.cache_tokens(length) + mixer.state)
-        return total
+                counts = mixer.counts
+                grown = grown + block.count * (counts.cached * mixer.cache_tokens(length) / minimum(tp, counts.heads))
+                states = states + block.count * (counts.state / tp)
+        return grown, states
 
-    def operators(
-        self, p: Pass, logits: str = "last", encoder_length: Any = None, stage: bool = True
-    ) -> list[Operator]:
+    def operators(self, p: Pass, logits: str = "last", encoder_length: Any = None) -> list[Operator]:
         """Forward operators on one device. ``logits`` for the last token of each sequence, for all tokens, or none."""
         h, pp = self.hidden, p.shard.pp
         layers = self.layers
         longest = -(-layers // pp)
         ops: list[Operator] = []
-        if self.vocab and (pp == 1 or not stage):
-            ops.append(
-                Operator(
-                    "embedding",
-                    "embedding",
-                    "embedding",
-                    m=p.tokens,
-                    n=h,
-                    input_bytes=p.tokens * h * p.weight,
-                    output_bytes=p.tokens * h * p.activation,
-                )
-            )
+        if self.vocab and pp == 1:
+            moved = {"input_bytes": p.tokens * h * p.weight, "output_bytes": p.tokens * h * p.activation}
+            ops.append(Operator("embedding", "embedding", "embedding", m=p.tokens, n=h, **moved))
         for block in self.blocks:
             count = block.count * longest / layers if pp > 1 else block.count
             inner = [op for mixer in block.mixers for op in mixer.operators(p, encoder_length)]
             if block.ffn is not None:
                 inner += block.ffn.operators(p)
-            sublayers = len(block.mixers) + (block.ffn is not None)
             inner.append(elementwise("norm", "norm", p, h, h, count=block.norms))
-            inner.append(elementwise("residual", "norm", p, 2 * h, h, count=sublayers))
+            inner.append(elementwise("residual", "norm", p, 2 * h, h, count=block.sublayers))
             ops += [op.times(count) for op in inner]
         if pp > 1:
-            ops.append(
-                Operator("stage_boundary", "send", "pipeline", groups=2, input_bytes=p.tokens * h * p.activation)
-            )
+            sent = p.tokens * h * p.activation
+            ops.append(Operator("stage_boundary", "send", "pipeline", groups=2, input_bytes=sent))
         if self.head and self.vocab and logits != "none":
             rows = p.tokens if logits == "all" or p.training else p.batch
             ops.append(elementwise("final_norm", "norm", p, h, h))
@@ -172,29 +170,10 @@ def training_operators(forward: list[Operator], recompute: Recompute = "none") -
         raise unknown_name("recompute mode", recompute, get_args(Recompute))
     again: list[Operator] = []
     if recompute == "full":
-        again = [
-            replace(op, direction="recompute") for op in forward if op.layer not in ("embedding", "head", "pipeline")
-        ]
+        again = [op for op in forward if op.layer not in ("embedding", "head", "pipeline")]
     elif recompute == "selective":
-        again = [replace(op, direction="recompute") for op in forward if op.kind == "attention"]
-    return forward + again + backward(forward)
-
-
-def forward_operators(
-    stack: Stack, encoder: Stack | None, p: Pass, logits: str, target_len: Any, encodes: bool
-) -> list[Operator]:
-    """The operators of a forward pass; with an encoder the source has the pass's length and the target its own."""
-    if encoder is None:
-        return stack.operators(p, "none" if encodes else logits)
-    source = p.new if p.phase != "decode" else maximum(p.context, 1)
-    if p.phase == "decode":
-        return stack.operators(p, logits, encoder_length=source)
-    target = (
-        whole_number(target_len, "target_len") if target_len is not None else (1 if p.phase == "prefill" else p.new)
-    )
-    encoding = replace(p, new=source, context=0, causal=False)
-    decoding = replace(p, new=target, context=0, causal=True)
-    return encoder.operators(encoding, "none") + stack.operators(decoding, logits, encoder_length=source)
+        again = [op for op in forward if op.kind == "attention"]
+    return forward + [replace(op, direction="recompute") for op in again] + backward(forward)
 
 
 def pair_up(first: Sequence[tuple[A, int]], second: Sequence[tuple[B, int]]) -> list[tuple[A, B, int]]:

@@ -11,11 +11,11 @@ split over at most as many devices as there are heads of them; beyond, each devi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
-from mlsysim.models.passes import Pass, elementwise, gemm
+from mlsysim.models.passes import Pass, elementwise, gemm, operator
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.units.ops import minimum
 
@@ -63,11 +63,8 @@ class Product:
             groups = self.groups / minimum(tp, self.groups)
             return self.n, self.k * self.groups / (tp * groups), groups
         n = (self.n - self.keys) / tp + self.keys / minimum(tp, self.heads) if self.split == "n" else self.n
-        return (
-            n,
-            self.k / minimum(tp, self.heads if self.heads > 1 else tp) if self.split == "k" else self.k,
-            self.groups,
-        )
+        k = self.k / minimum(tp, self.heads if self.heads > 1 else tp) if self.split == "k" else self.k
+        return n, k, self.groups
 
     @property
     def parameters(self) -> float:
@@ -75,15 +72,10 @@ class Product:
 
     def operators(self, p: Pass, source: Any) -> list[Operator]:
         n, k, groups = self.local(p.shard.tp)
-        if self.groups == 1:
-            return [gemm(self.name, self.layer, p, n, k, p.batch * source if self.source else None)]
-        sides = {
-            "input_bytes": p.tokens * groups * k * p.activation,
-            "output_bytes": p.tokens * groups * n * p.activation,
-        }
-        flops, weights = MULTIPLY_ADD * p.tokens * groups * n * k, groups * n * k * p.weight
-        one = Operator(self.name, "batched_gemm", self.layer, 1, p.tokens, n, k, groups, flops, weights, **sides)
-        return [one]
+        kind = "gemm" if self.groups == 1 else "batched_gemm"
+        return [
+            gemm(self.name, self.layer, p, n, k, p.batch * source if self.source else None, kind=kind, groups=groups)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +128,17 @@ class Core:
         causal = self.causal and p.causal and keys is None
         pairs = (causal_pairs(p.new, p.context, self.window) if causal else p.new * length) / p.shard.cp
         seen = minimum(length, self.window)
-        one = Operator(
+        sizes = {"m": p.new, "n": seen, "k": self.qk, "groups": p.batch * heads, "kv_heads": kv_heads}
+        one = operator(
             self.name,
             "attention",
             "attention",
-            m=p.new,
-            n=seen,
-            k=self.qk,
-            groups=p.batch * heads,
-            kv_heads=kv_heads,
+            p,
             flops=MULTIPLY_ADD * p.batch * heads * pairs * (self.qk + self.v),
-            input_bytes=p.tokens * heads * self.qk * p.activation,
-            output_bytes=p.tokens * heads * self.v * p.activation,
-            cache_bytes=p.batch * seen * kv_heads * self.cached * p.cache,
+            read=p.tokens * heads * self.qk,
+            written=p.tokens * heads * self.v,
+            cache=p.batch * seen * kv_heads * self.cached,
+            **sizes,
         )
         return [one]
 
@@ -195,31 +185,21 @@ class Scan:
         split(self.count, tp, self.what)
         channels = self.channels / tp
         mixed = (self.mixed - self.shared) / tp + self.shared / minimum(tp, self.groups)
-        per_token = channels * self.states
-        through = p.tokens * mixed * p.activation
-        convolution = Operator(
-            "causal_conv",
-            "depthwise_conv",
-            "mixer",
-            m=p.tokens,
-            n=mixed,
-            k=self.kernel,
-            flops=MULTIPLY_ADD * p.tokens * mixed * self.kernel,
-            weight_bytes=mixed * self.kernel * p.weight,
-            input_bytes=through,
-            output_bytes=through,
-        )
-        scan = Operator(
+        state = channels * self.states
+        through = p.tokens * mixed
+        convolution = gemm("causal_conv", "mixer", p, mixed, self.kernel, kind="depthwise_conv", read=through)
+        scan = operator(
             self.name,
             "scan",
             "mixer",
+            p,
             m=p.tokens,
             n=channels,
             k=self.states,
-            flops=self.element_operations * p.tokens * per_token,
-            input_bytes=p.tokens * (2 * channels + 2 * self.states) * p.activation,
-            output_bytes=p.tokens * channels * p.activation,
-            cache_bytes=2 * p.batch * per_token * p.cache,
+            flops=self.element_operations * p.tokens * state,
+            read=p.tokens * (2 * channels + 2 * self.states),
+            written=p.tokens * channels,
+            cache=2 * p.batch * state,
         )
         return [convolution, scan]
 
@@ -252,6 +232,22 @@ class Reduce:
         return [Operator(self.name, "all_reduce", self.layer, groups=p.shard.tp, input_bytes=message)]
 
 
+class Counts(NamedTuple):
+    """What a mixer keeps and attends to, per layer; one that says nothing of it has no cache and attends to nothing.
+
+    ``saved`` elements per token wait for the backward pass; ``pair_operations`` are those of each attended query-key pair, and a query
+    sees ``reach`` keys at most; a token leaves ``cached`` elements behind, which can be split over ``heads`` devices; ``state`` elements
+    are kept for each sequence, whatever its length.
+    """
+
+    saved: float
+    pair_operations: float = 0.0
+    reach: float = 0.0
+    cached: float = 0.0
+    heads: int = 1
+    state: float = 0.0
+
+
 class Part:
     """A mixer or a feed-forward part of a block: its template, and what follows from it."""
 
@@ -270,49 +266,28 @@ class Part:
     def products(self) -> list[Product]:
         return [kind for kind in self.template() if isinstance(kind, Product)]
 
+    @property
+    def beside_products(self) -> float:
+        """Parameters that no product holds: biases, norms, convolutions."""
+        return 0
+
+    @property
+    def parameters(self) -> float:
+        return sum(product.parameters for product in self.products) + self.beside_products
+
     def operators(self, p: Pass, encoder_length: Any = None) -> list[Operator]:
         """The operators of a pass on one device."""
         return [op for kind in self.template(p.phase == "decode") for op in kind.operators(p, encoder_length)]
 
 
 class Mixer(Part):
-    """Attention or a recurrent layer. One that says nothing of it has no cache and attends to nothing."""
+    """Attention or a recurrent layer."""
 
     __slots__ = ()
 
     @property
-    def parameters(self) -> float:
+    def counts(self) -> Counts:
         raise NotImplementedError
-
-    @property
-    def saved_elements(self) -> float:
-        """Elements per token kept for the backward pass."""
-        raise NotImplementedError
-
-    @property
-    def pair_operations(self) -> float:
-        """Operations for each attended query-key pair."""
-        return 0.0
-
-    @property
-    def reach(self) -> float:
-        """How many keys a query sees at most."""
-        return 0.0
-
-    @property
-    def cache_per_token(self) -> float:
-        """Elements that a token leaves behind."""
-        return 0.0
-
-    @property
-    def cache_heads(self) -> int:
-        """Over how many devices the cache can be split."""
-        return 1
-
-    @property
-    def state(self) -> float:
-        """Elements kept for each sequence, whatever its length."""
-        return 0.0
 
     def cache_tokens(self, length: Any) -> Any:
         """How many of a sequence's tokens stay in the cache."""

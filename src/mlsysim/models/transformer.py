@@ -3,29 +3,31 @@
 A decoder's work is given in tokens: ``prefill`` of ``seq_len`` tokens, ``decode`` of one token per sequence after a
 context of ``seq_len``, ``training`` on ``seq_len`` tokens. Without either, ``lower()`` is one decode token with an
 empty cache. Mixtures of experts are in :mod:`mlsysim.models.sparse`, state spaces and mixes in
-:mod:`mlsysim.models.hybrid`. The file is long because a workload's fields, structure, counts and lowering are one class.
+:mod:`mlsysim.models.hybrid`.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
 from mlsysim.errors import DataWarning, InputError, unknown_name
 from mlsysim.models.attention import Attention
-from mlsysim.models.base import Workload, choose_phase, element_bytes, positive_number, sharding, whole_number
+from mlsysim.models.base import Workload, choose_phase, element_bytes, positive_number, whole_number
 from mlsysim.models.demand import AttentionKind, Demand, StackTotals, sequence_demand
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.latent_attention import CSA, MLA, CompressedAttention, LatentAttention, SparseIndexer
-from mlsysim.models.passes import Pass, whole_model
-from mlsysim.models.stack import Block, Recompute, Stack, forward_operators, pair_up, training_operators
+from mlsysim.models.passes import PHASES, Pass, Sharding, activation_bytes, whole_model
+from mlsysim.models.stack import Block, Recompute, Stack, pair_up, training_operators
 from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Flops
+from mlsysim.units.ops import maximum
 from mlsysim.units.registry import Quantity
 
 _USUAL_FFN_RATIO = (1.0, 8.0)
@@ -136,25 +138,16 @@ class TransformerWorkload(Workload):
     @cached_property
     def stack(self) -> Stack:
         """The network as blocks (of the decoder, where there is an encoder too)."""
-        self._need_dimensions()
+        if not self.has_dimensions:
+            raise InputError(
+                f"{self.name} has no dimensions; give 'layers', 'hidden_dim' and 'heads' to list its operators."
+            )
         return self._build(self.effective_ffn_dim if self._wants_dense_width() else self.ffn_dim or 1)
 
     @cached_property
     def encoder_stack(self) -> Stack | None:
         """The encoder of an encoder-decoder; it shares the decoder's embeddings."""
-        if self.structure != "encoder-decoder":
-            return None
-        return self._encoder(self.effective_ffn_dim)
-
-    def _need_dimensions(self) -> None:
-        if not self.has_dimensions:
-            raise InputError(
-                f"{self.name} has no dimensions; give 'layers', 'hidden_dim' and 'heads' to list its operators."
-            )
-
-    @property
-    def _norm_width(self) -> int:
-        return 2 if self.norm == "layernorm" else 1
+        return self._encoder(self.effective_ffn_dim) if self.structure == "encoder-decoder" else None
 
     def _attention(self, window: float = UNBOUNDED, cross: bool = False) -> Mixer:
         assert self.hidden_dim is not None and self.heads is not None
@@ -203,28 +196,25 @@ class TransformerWorkload(Workload):
 
     def _build(self, width: int) -> Stack:
         assert self.hidden_dim is not None
-        stack = Stack(
+        # An encoder is folded into the count so that a missing width is solved over both halves.
+        encoder = self._encoder(width).parameters if self.structure == "encoder-decoder" else 0
+        return Stack(
             hidden=self.hidden_dim,
             blocks=self._blocks(width),
             vocab=self.vocab_size or 0,
             tied=self.tied_embeddings,
             positions=self.position_embeddings,
-            norm_width=self._norm_width,
+            norm_width=2 if self.norm == "layernorm" else 1,
             head=self.structure != "encoder",
-            extra_parameters=self.extra_parameters,
+            extra_parameters=self.extra_parameters + encoder,
             embedding=self.embedding_dim or 0,
         )
-        if self.structure == "encoder-decoder":
-            # Folded into the count so that a missing width is solved over both halves.
-            encoder = self._encoder(width)
-            stack = Stack(**{**_fields(stack), "extra_parameters": stack.extra_parameters + encoder.parameters})
-        return stack
 
     def _encoder(self, width: int) -> Stack:
         assert self.hidden_dim is not None and self.encoder_layers is not None
         ffn = FeedForward(self.hidden_dim, width, self.gated_ffn, self.bias)
         block = Block((self._attention(),), ffn, self.encoder_layers, self.norms_per_layer)
-        return Stack(self.hidden_dim, (block,), vocab=0, norm_width=self._norm_width, head=False)
+        return Stack(self.hidden_dim, (block,), norm_width=2 if self.norm == "layernorm" else 1, head=False)
 
     # --- counts -----------------------------------------------------------------------------------------------
 
@@ -237,13 +227,10 @@ class TransformerWorkload(Workload):
     @property
     def kv_elements_per_token(self) -> float:
         """Cache elements that one more token adds, over all layers, while no window is full."""
-        self._need_dimensions()
-        elements: float = sum(b.count * m.cache_per_token for b in self.stack.blocks for m in b.mixers)
-        return elements
+        return sum(b.count * m.counts.cached for b in self.stack.blocks for m in b.mixers)
 
     def get_kv_cache_size(self, seq_len: Any, batch_size: Any = 1, precision: str = "fp16") -> Any:
         """Bytes that the caches (and states) of ``batch_size`` sequences of ``seq_len`` tokens take."""
-        self._need_dimensions()
         seq_len = whole_number(seq_len, "seq_len", zero=True)
         batch_size = positive_number(batch_size, "batch_size", zero=True)
         elements = self.stack.cache_elements(seq_len) * batch_size
@@ -264,8 +251,8 @@ class TransformerWorkload(Workload):
         """Bytes of a training step on one device; ``strategy`` is the recomputation: none, selective or full."""
         from mlsysim.models.footprint import training_state
 
-        if strategy not in ("none", "selective", "full"):
-            raise unknown_name("recomputation strategy", strategy, ("none", "selective", "full"))
+        if strategy not in get_args(Recompute):
+            raise unknown_name("recomputation strategy", strategy, get_args(Recompute))
         state = training_state(
             self,
             positive_number(batch_size, "batch_size"),
@@ -292,12 +279,10 @@ class TransformerWorkload(Workload):
         attention: list[AttentionKind] = []
         elements = 0.0
         if self.has_dimensions:
-            for block in self.stack.blocks:
-                for mixer in block.mixers:
-                    if mixer.pair_operations:
-                        operations = block.count * mixer.pair_operations
-                        attention.append(AttentionKind(operations, mixer.reach, self.structure != "encoder"))
-            p = Pass("prefill", 1, 1, 0, 1.0, 1.0, 0.0, sharding())
+            causal = self.structure != "encoder"
+            kinds = [(block.count, mixer.counts) for block in self.stack.blocks for mixer in block.mixers]
+            attention = [AttentionKind(n * c.pair_operations, c.reach, causal) for n, c in kinds if c.pair_operations]
+            p = Pass("prefill", 1, 1, 0, 1.0, 1.0, 0.0, Sharding())
             ops = self.stack.operators(p, "none")
             elements = sum((op.input_bytes + op.output_bytes) * op.count for op in ops if op.kind != "embedding")
         return StackTotals(
@@ -309,33 +294,28 @@ class TransformerWorkload(Workload):
             activation_elements_per_token=elements,
         )
 
-    def demand(
+    def _closed_demand(
         self,
         phase: str,
-        *,
-        batch_size: Any = 1,
-        seq_len: Any = None,
-        context: Any = 0,
-        precision: str = "fp16",
-        cache_precision: str | None = None,
-        recompute: str = "none",
-        frozen: bool = False,
-    ) -> Demand:
-        """First-order totals of a pass; an encoder-decoder sums its operators instead."""
+        batch: Any,
+        new: Any,
+        context: Any,
+        precision: str,
+        cache: str | None,
+        again: Any,
+        frozen: bool,
+    ) -> Demand | None:
+        """From totals; an encoder-decoder sums its operators instead."""
         if self.structure == "encoder-decoder":
-            return super().demand(
-                phase, batch_size=batch_size, seq_len=seq_len, context=context, precision=precision, recompute=recompute
-            )
+            return None
         weight = bytes_per_element(precision)
-        activation = weight if weight >= 1 else 2.0
-        new = 1 if phase == "decode" else seq_len
-        cache: Any = 0.0
+        activation = activation_bytes(weight)
+        held: Any = 0.0
         if phase != "training" and self.has_dimensions and (phase == "decode" or context):
-            kept = bytes_per_element(cache_precision) if cache_precision else activation
-            cache = self.stack.cache_elements(context) * batch_size * kept
-        return sequence_demand(
-            self.totals, phase, batch_size, new, context, weight, activation, cache, recompute, frozen
-        )
+            kept = bytes_per_element(cache) if cache else activation
+            held = self.stack.cache_elements(context) * batch * kept
+        new = 1 if phase == "decode" else new
+        return sequence_demand(self.totals, phase, batch, new, context, weight, activation, held, again, frozen)
 
     # --- lowering ---------------------------------------------------------------------------------------------
 
@@ -363,73 +343,60 @@ class TransformerWorkload(Workload):
         ``seq_len`` is the number of new tokens of each sequence in prefill and training, and the context in decode.
         ``context`` is what a prefill finds in the cache. ``target_len`` is the decoder's length in an encoder-decoder.
         """
-        assumptions: dict[str, Any] = {}
-        if self.structure == "encoder":
-            phase = choose_phase(phase, "inference", ("inference", "prefill", "training"), self.name)
-            if seq_len is None:
-                seq_len = self.max_context or 512
-                assumptions["seq_len"] = f"{seq_len} tokens (the longest the model takes)"
-        else:
-            phase = choose_phase(
-                phase,
-                "decode" if seq_len is None else "prefill",
-                ("prefill", "decode", "training", "inference"),
-                self.name,
-            )
-            if seq_len is None:
-                if phase != "decode":
-                    raise InputError(f"{self.name}: {phase} needs 'seq_len', the number of tokens of a sequence.")
-                seq_len = 0
-                assumptions["context"] = "0 tokens (one decode token with an empty cache)"
-        if recompute not in ("none", "selective", "full"):
-            raise unknown_name("recompute mode", recompute, ("none", "selective", "full"))
+        encoder, assumptions = self.structure == "encoder", {}
+        default = "inference" if encoder else "decode" if seq_len is None else "prefill"
+        phase = choose_phase(phase, default, ("inference", "prefill", "training") if encoder else PHASES, self.name)
+        if seq_len is None and encoder:
+            seq_len = self.max_context or 512
+            assumptions["seq_len"] = f"{seq_len} tokens (the longest the model takes)"
+        elif seq_len is None and phase == "decode":
+            seq_len = 0
+            assumptions["context"] = "0 tokens (one decode token with an empty cache)"
+        elif seq_len is None:
+            raise InputError(f"{self.name}: {phase} needs 'seq_len', the number of tokens of a sequence.")
+        if recompute not in get_args(Recompute):
+            raise unknown_name("recompute mode", recompute, get_args(Recompute))
         if logits not in ("last", "all"):
             raise unknown_name("choice of logits", logits, ("last", "all"), remedy="use last or all.")
         batch_size = positive_number(batch_size, "batch_size")
         seq_len = whole_number(seq_len, "seq_len", zero=phase == "decode")
         context = whole_number(context, "context", zero=True) if context is not None else 0
-        shard = sharding(tp, pp, ep, cp)
         new, before = (1, seq_len + context) if phase == "decode" else (seq_len, context)
-        p = Pass.of(
-            phase,
-            batch_size,
-            new,
-            before,
-            precision,
-            shard,
-            activation_precision,
-            cache_precision,
-            causal=self.structure != "encoder",
-        )
-        ops = (
-            whole_model(p, self.active_parameter_count, self.parameter_count)
-            if not self.has_dimensions
-            else self._forward(p, logits, target_len)
-        )
+        formats = (precision, Sharding(tp, pp, ep, cp), activation_precision, cache_precision)
+        p = Pass.of(phase, batch_size, new, before, *formats, causal=not encoder)
+        if self.has_dimensions:
+            ops = self._forward(p, logits, target_len)
+        else:
+            ops = whole_model(p, self.active_parameter_count, self.parameter_count)
         if phase == "training":
             ops = training_operators(ops, recompute)
-        kept = (
-            element_bytes(precision_bytes, precision) if precision_bytes is not None else bytes_per_element(precision)
-        )
         cache = None
-        if self.has_dimensions and phase in ("prefill", "decode") and self.structure != "encoder":
+        if self.has_dimensions and phase in ("prefill", "decode") and not encoder:
             cache = Quantity(self.stack.cache_elements(before + new) * batch_size * p.cache, "byte")
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=self.parameter_count,
-            weight_bytes=Quantity(self.parameter_count * kept, "byte"),
-            layers=self.layers,
-            operators=ops,
-            phase=phase,
-            batch_size=batch_size,
-            tokens=p.tokens,
-            cache_bytes=cache,
-            assumptions=assumptions,
-        )
+        known = {"tokens": p.tokens, "cache_bytes": cache, "assumptions": assumptions}
+        return self._graph(ops, phase, batch_size, element_bytes(precision_bytes, precision), **known)
 
     def _forward(self, p: Pass, logits: str, target_len: Any) -> list[Operator]:
-        return forward_operators(self.stack, self.encoder_stack, p, logits, target_len, self.structure == "encoder")
+        """The operators of a forward pass: of the stack, or of the encoder and the decoder behind it."""
+        encoder = self.encoder_stack
+        if encoder is None:
+            return self.stack.operators(p, "none" if self.structure == "encoder" else logits)
+        source, decoding = self._source_and_target(p, target_len)
+        decoder = self.stack.operators(decoding, logits, encoder_length=source)
+        if p.phase == "decode":
+            return decoder
+        encoding = replace(p, new=source, context=0, causal=False)
+        return [*self._stem(p), *encoder.operators(encoding, "none"), *decoder]
 
+    def _source_and_target(self, p: Pass, target_len: Any) -> tuple[Any, Pass]:
+        """How long the encoder's input is, and the decoder's pass: the source has the pass's length and the target its own."""
+        if p.phase == "decode":
+            return maximum(p.context, 1), p
+        target = 1 if p.phase == "prefill" else p.new
+        if target_len is not None:
+            target = whole_number(target_len, "target_len")
+        return p.new, replace(p, new=target, context=0)
 
-def _fields(stack: Stack) -> dict[str, Any]:
-    return {name: getattr(stack, name) for name in Stack.__dataclass_fields__}
+    def _stem(self, p: Pass) -> list[Operator]:
+        """What comes before the encoder."""
+        return []

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from mlsysim.errors import InputError
 from mlsysim.models.attention import Attention
-from mlsysim.models.base import Workload, choose_phase, positive_number, sharding
 from mlsysim.models.ffn import FeedForward
 from mlsysim.models.fixed_shape import FixedShapeWorkload
-from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.graph import Operator
 from mlsysim.models.layers import Layer, parse_row
-from mlsysim.models.passes import Pass
-from mlsysim.models.stack import Block, Recompute, Stack, training_operators
-from mlsysim.physics.precision import bytes_per_element
-from mlsysim.units.registry import Quantity
+from mlsysim.models.passes import Pass, gemm
+from mlsysim.models.stack import Block, Stack
 
 
 class RowWorkload(FixedShapeWorkload):
@@ -69,9 +66,10 @@ class CNNWorkload(RowWorkload):
     input_shape: tuple[int, ...] | None = None
 
 
-class VisionTransformerWorkload(Workload):
+class VisionTransformerWorkload(FixedShapeWorkload):
     """A vision transformer: patches of an image as a sequence through an encoder."""
 
+    degrees: ClassVar[tuple[str, ...]] = ("tp", "pp")
     architecture: str = "vit"
     layers: int = Field(gt=0)
     hidden_dim: int = Field(gt=0)
@@ -86,10 +84,6 @@ class VisionTransformerWorkload(Workload):
     classes: int = Field(default=1000, ge=0)
     class_token: bool = True
     extra_parameters: float = Field(default=0.0, ge=0)
-
-    @property
-    def fixed_shape(self) -> bool:
-        return True
 
     def model_post_init(self, context: Any) -> None:
         if self.patch_size > self.image_size:
@@ -107,92 +101,30 @@ class VisionTransformerWorkload(Workload):
     def tokens_per_image(self) -> int:
         return self.patches + int(self.class_token)
 
+    @property
+    def tokens_per_sample(self) -> int:
+        return self.tokens_per_image
+
     @cached_property
     def stack(self) -> Stack:
-        head_dim = self.hidden_dim // self.heads
-        attention = Attention(
-            self.hidden_dim, self.heads, self.heads, head_dim, qkv_bias=self.bias, output_bias=self.bias
-        )
-        ffn = FeedForward(self.hidden_dim, self.ffn_dim, self.gated_ffn, self.bias)
-        block = Block((attention,), ffn, self.layers, norms=2)
-        return Stack(
-            self.hidden_dim,
-            (block,),
-            norm_width=2 if self.norm == "layernorm" else 1,
-            head=False,
-            extra_parameters=self.extra_parameters,
-        )
-
-    @property
-    def _patch_weights(self) -> int:
-        return self.channels * self.patch_size**2 * self.hidden_dim
+        h, heads, bias = self.hidden_dim, self.heads, self.bias
+        attention = Attention(h, heads, heads, h // heads, qkv_bias=bias, output_bias=bias)
+        block = Block((attention,), FeedForward(h, self.ffn_dim, self.gated_ffn, bias), self.layers, norms=2)
+        norm = 2 if self.norm == "layernorm" else 1
+        return Stack(h, (block,), norm_width=norm, head=False, extra_parameters=self.extra_parameters)
 
     @property
     def derived_parameters(self) -> float:
-        h = self.hidden_dim
-        embedding = (
-            self._patch_weights + (h if self.bias else 0) + self.tokens_per_image * h + (h if self.class_token else 0)
-        )
-        head = h * self.classes + (self.classes if self.bias else 0)
-        return self.stack.parameters + embedding + head
+        h, bias = self.hidden_dim, int(self.bias)
+        # Patches, their biases, positions, and the class token.
+        embedding = h * (self.channels * self.patch_size**2 + bias + self.tokens_per_image + int(self.class_token))
+        return self.stack.parameters + embedding + (h + bias) * self.classes
 
-    def lower(  # type: ignore[override]
-        self,
-        phase: str | None = None,
-        *,
-        batch_size: Any = 1,
-        precision: str = "fp16",
-        activation_precision: str | None = None,
-        tp: int = 1,
-        pp: int = 1,
-        recompute: Recompute = "none",
-    ) -> ComputationGraph:
-        """The operators of a forward pass (``inference``) or of a training step on ``batch_size`` images."""
-        phase = choose_phase(phase, "inference", ("inference", "training"), self.name)
-        batch_size = positive_number(batch_size, "batch_size")
-        p = Pass.of(
-            phase, batch_size, self.tokens_per_image, 0, precision, sharding(tp, pp), activation_precision, causal=False
-        )
-        area = self.patch_size**2
-        rows = batch_size * self.patches
-        patch = Operator(
-            "patch_embedding",
-            "conv",
-            "embedding",
-            m=rows,
-            n=self.hidden_dim,
-            k=self.channels * area,
-            flops=2 * rows * self._patch_weights,
-            weight_bytes=self._patch_weights * p.weight,
-            input_bytes=rows * self.channels * area * p.activation,
-            output_bytes=rows * self.hidden_dim * p.activation,
-        )
+    def forward(self, p: Pass) -> list[Operator]:
+        """Patches as one convolution, the encoder, and the classifier."""
+        area = self.channels * self.patch_size**2
+        patch = gemm("patch_embedding", "embedding", p, self.hidden_dim, area, p.batch * self.patches, kind="conv")
         ops = [patch, *self.stack.operators(p, "none")]
         if self.classes:
-            n, k = self.classes, self.hidden_dim
-            ops.append(
-                Operator(
-                    "classifier",
-                    "gemm",
-                    "head",
-                    m=batch_size,
-                    n=n,
-                    k=k,
-                    flops=2 * batch_size * n * k,
-                    weight_bytes=n * k * p.weight,
-                    input_bytes=batch_size * k * p.activation,
-                    output_bytes=batch_size * n * p.activation,
-                )
-            )
-        if phase == "training":
-            ops = training_operators(ops, recompute)
-        return ComputationGraph(
-            name=self.name,
-            parameter_count=self.parameter_count,
-            weight_bytes=Quantity(self.parameter_count * bytes_per_element(precision), "byte"),
-            layers=self.layers,
-            operators=ops,
-            phase=phase,
-            batch_size=batch_size,
-            tokens=p.tokens,
-        )
+            ops.append(gemm("classifier", "head", p, self.classes, self.hidden_dim, p.batch))
+        return ops

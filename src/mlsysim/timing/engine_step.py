@@ -149,13 +149,8 @@ class EngineStep:
 
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
-        tp = self.deployment.tp
-        total: Any = 0.0
-        for block in self.stack.blocks:
-            for mixer in block.mixers:
-                grown = mixer.cache_per_token * mixer.cache_tokens(tokens) / min(tp, mixer.cache_heads)
-                total = total + block.count * (grown * self.cache + mixer.state / tp * self.half)
-        return total * self.longest_stage
+        grown, states = self.stack.kept(tokens, self.deployment.tp)
+        return (grown * self.cache + states * self.half) * self.longest_stage
 
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
