@@ -24,7 +24,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.fixed_shape import FixedShapeWorkload
 from mlsysim.models.graph import Operator
 from mlsysim.models.inventory import CLASSES, Inventory
-from mlsysim.models.passes import Pass
+from mlsysim.models.passes import Pass, operator
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.zoo.provenance import Metadata, Source
@@ -32,13 +32,9 @@ from mlsysim.zoo.provenance import Metadata, Source
 PREFIX = "timm/"
 _USUAL = 224
 _KINDS = {
-    "conv": "conv",
-    "pointwise": "conv",
-    "grouped": "conv",
-    "depthwise": "depthwise_conv",
-    "gemm": "gemm",
+    "conv": "conv", "pointwise": "conv", "grouped": "conv", "depthwise": "depthwise_conv", "gemm": "gemm",
     "attention": "batched_gemm",
-}
+}  # fmt: skip
 _SOURCE = Source(
     title="timm (PyTorch Image Models), operators counted by running each model on tensors without data",
     url="https://github.com/huggingface/pytorch-image-models",
@@ -68,27 +64,20 @@ class CountedWorkload(FixedShapeWorkload):
 
     def forward(self, p: Pass) -> list[Operator]:
         """An operator for each class, as many times as it is called, with the class's mean size."""
-        return [self._operator(name, p.batch, p) for name in self.calls]
+        return [self._operator(name, p) for name in self.calls]
 
     def working_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
         """Bytes of the mean operator of the class with the largest ones; scores stay inside a fused attention."""
         each = (n / self.calls[name] for name, n in self.elements.items() if name != "softmax")
         return max(each, default=0.0) * max(bytes_per_element(precision), 1.0) * batch_size
 
-    def _operator(self, name: str, batch: Any, p: Pass) -> Operator:
+    def _operator(self, name: str, p: Pass) -> Operator:
         calls, work = self.calls[name], self.operations.get(name, 0.0)
-        half = batch * self.elements.get(name, 0.0) / calls * p.activation / 2
-        return Operator(
-            name,
-            _KINDS.get(name, "elementwise"),
-            "layers",
-            count=calls,
-            m=batch,
-            flops=batch * work / calls,
-            weight_bytes=work / self.flops_per_sample * self.parameter_count / calls * p.weight,
-            input_bytes=half,
-            output_bytes=half,
-        )
+        half = p.batch * self.elements.get(name, 0.0) / calls / 2
+        weights = work / self.flops_per_sample * self.parameter_count / calls
+        sizes = {"count": calls, "m": p.batch, "flops": p.batch * work / calls}
+        kind = _KINDS.get(name, "elementwise")
+        return operator(name, kind, "layers", p, weights=weights, read=half, written=half, **sizes)
 
 
 @cache
@@ -117,19 +106,17 @@ def timm_network(name: str, image_size: int | None = None) -> CountedWorkload:
         known = ", ".join(str(each) for each in sorted(sizes))
         raise InputError(f"{PREFIX}{plain} was counted at {known} pixels, not at {size}.", field="image_size")
     row = sizes[size]
-    calls, operations, elements = (
-        {c: float(row[f"{c}_{what}"]) for c in CLASSES if row.get(f"{c}_{what}")}
+    counts: dict[str, Any] = {
+        what: {c: float(row[f"{c}_{what}"]) for c in CLASSES if row.get(f"{c}_{what}")}
         for what in ("calls", "operations", "elements")
-    )
-    return CountedWorkload(
-        name=f"{PREFIX}{plain}",
-        metadata=Metadata.of(f"{PREFIX}{plain}", (_SOURCE,)),
-        parameters=float(row["parameters"]),
-        image_size=size,
-        calls=calls,
-        operations=operations,
-        elements=elements,
-    )
+    }
+    known = f"{PREFIX}{plain}"
+    described: dict[str, Any] = {
+        "name": known,
+        "metadata": Metadata.of(known, (_SOURCE,)),
+        "parameters": float(row["parameters"]),
+    }
+    return CountedWorkload(**described, image_size=size, **counts)
 
 
 def at_image_size(model: Workload, size: int) -> Workload:

@@ -8,70 +8,51 @@ network is lowered: work, inputs and outputs grow with the batch, weights do not
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from mlsysim.errors import InputError
 from mlsysim.models.fixed_shape import FixedShapeWorkload
 from mlsysim.models.graph import Operator
-from mlsysim.models.passes import Pass
+from mlsysim.models.passes import Pass, operator
 from mlsysim.units.fields import Record
 
 BY_GROUPS = ("attention", "batched_gemm")
 """Kinds in which each sample adds groups; in the others it adds rows."""
 
-_LARGEST = 1e30
+Kind = Literal[
+    "gemm", "grouped_gemm", "batched_gemm", "attention", "conv", "depthwise_conv", "scan", "embedding", "elementwise"
+]
+Size = Annotated[float, Field(ge=0, le=1e30)]
 
 
 class GraphOperator(Record):
     """One kind of call. ``weights`` are read by each call; ``parameters`` are those that no earlier operator holds."""
 
     name: str
-    kind: Literal[
-        "gemm",
-        "grouped_gemm",
-        "batched_gemm",
-        "attention",
-        "conv",
-        "depthwise_conv",
-        "scan",
-        "embedding",
-        "elementwise",
-    ]
+    kind: Kind
     layer: str = "layers"
     count: int = Field(default=1, gt=0)
-    m: float = Field(default=0, ge=0, le=_LARGEST)
-    n: float = Field(default=0, ge=0, le=_LARGEST)
-    k: float = Field(default=0, ge=0, le=_LARGEST)
-    groups: float = Field(default=1, gt=0, le=_LARGEST)
-    kv_heads: float = Field(default=0, ge=0, le=_LARGEST)
-    flops: float = Field(default=0, ge=0, le=_LARGEST)
-    weights: float = Field(default=0, ge=0, le=_LARGEST)
-    parameters: float = Field(default=0, ge=0, le=_LARGEST)
-    inputs: float = Field(default=0, ge=0, le=_LARGEST)
-    outputs: float = Field(default=0, ge=0, le=_LARGEST)
-    cache: float = Field(default=0, ge=0, le=_LARGEST)
+    m: Size = 0
+    n: Size = 0
+    k: Size = 0
+    groups: float = Field(default=1, gt=0, le=1e30)
+    kv_heads: Size = 0
+    flops: Size = 0
+    weights: Size = 0
+    parameters: Size = 0
+    inputs: Size = 0
+    outputs: Size = 0
+    cache: Size = 0
 
     def operator(self, p: Pass) -> Operator:
         """The operator on a batch, in bytes."""
-        grouped = self.kind in BY_GROUPS
-        return Operator(
-            self.name,
-            self.kind,
-            self.layer,
-            self.count,
-            m=self.m if grouped else self.m * p.batch,
-            n=self.n,
-            k=self.k,
-            groups=self.groups * p.batch if grouped else self.groups,
-            kv_heads=self.kv_heads,
-            flops=self.flops * p.batch,
-            weight_bytes=self.weights * p.weight,
-            input_bytes=self.inputs * p.batch * p.activation,
-            output_bytes=self.outputs * p.batch * p.activation,
-            cache_bytes=self.cache * p.batch * p.cache,
-        )
+        rows, groups = (1, p.batch) if self.kind in BY_GROUPS else (p.batch, 1)
+        sizes = {"count": self.count, "m": self.m * rows, "n": self.n, "k": self.k, "groups": self.groups * groups}
+        work = {"kv_heads": self.kv_heads, "flops": self.flops * p.batch, "weights": self.weights}
+        moved = {"read": self.inputs * p.batch, "written": self.outputs * p.batch, "cache": self.cache * p.batch}
+        return operator(self.name, self.kind, self.layer, p, **sizes, **work, **moved)
 
 
 class GraphWorkload(FixedShapeWorkload):

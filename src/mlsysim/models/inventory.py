@@ -6,10 +6,11 @@ An :class:`Inventory` is what the calibrated times of vision networks need. It c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlsysim.models.graph import Operator
+from mlsysim.models.layers import Layer
 from mlsysim.models.vision import RowWorkload
 
 CLASSES = (
@@ -30,9 +31,14 @@ class Inventory:
 
     name: str
     parameters: float
-    calls: Mapping[str, float]
-    operations: Mapping[str, float]
-    elements: Mapping[str, float]
+    calls: dict[str, float] = field(default_factory=dict)
+    operations: dict[str, float] = field(default_factory=dict)
+    elements: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, count: float, operations: float, elements: float) -> None:
+        """So many further calls of a class."""
+        for table, value in ((self.calls, 1.0), (self.operations, operations), (self.elements, elements)):
+            table[name] = table.get(name, 0.0) + count * value
 
     @property
     def kernels(self) -> float:
@@ -48,89 +54,61 @@ class Inventory:
         return sum(self.operations.values())
 
 
-@dataclass
-class _Counter:
-    calls: dict[str, float] = field(default_factory=dict)
-    operations: dict[str, float] = field(default_factory=dict)
-    elements: dict[str, float] = field(default_factory=dict)
-
-    def add(self, name: str, count: float, operations: float, elements: float) -> None:
-        for table, value in ((self.calls, 1.0), (self.operations, operations), (self.elements, elements)):
-            table[name] = table.get(name, 0.0) + count * value
-
-
 def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
     """The inventory of a network of the zoo for one sample; a language encoder needs the length of a sample."""
     own: Inventory | None = getattr(model, "inventory", None)
     if own is not None:
         return own
-    counter = _Counter()
+    found = Inventory(model.name, model.parameter_count)
     if isinstance(model, RowWorkload) and model.rows:
         for layer in model.network:
-            _count_layer(layer, counter)
-        if counter.calls.get("batch_norm", 0.0) >= _DEEP:
+            _count_layer(layer, found)
+        normed = found.calls.get("batch_norm", 0.0)
+        if normed >= _DEEP:
             # Rows do not show skip connections and gates, which deep networks have.
-            counter.add(
-                "elementwise",
-                counter.calls["batch_norm"] / 3,
-                0.0,
-                1.5 * counter.elements["batch_norm"] / counter.calls["batch_norm"],
-            )
+            found.add("elementwise", normed / 3, 0.0, 1.5 * found.elements["batch_norm"] / normed)
     else:
         sizes: dict[str, Any] = {} if seq_len is None else {"seq_len": seq_len}
         for op in model.lower("prefill" if sizes else "inference", batch_size=1, precision="fp16", **sizes).operators:
             if not op.is_collective:
-                _count_operator(op, counter)
-    return Inventory(model.name, model.parameter_count, counter.calls, counter.operations, counter.elements)
+                _count_operator(op, found)
+    return found
 
 
-def _count_layer(layer: Any, counter: _Counter) -> None:
-    outputs = layer.outputs * layer.positions
-    area = layer.kernel[0] * layer.kernel[1]
-    inputs = layer.inputs * layer.positions * layer.stride**2
-    count, operations = layer.count, layer.flops
-    if layer.kind == "conv":
-        name = "grouped" if layer.groups > 1 else ("conv" if area > 1 else "pointwise")
-        counter.add(name, count, operations, inputs + outputs)
-    elif layer.kind == "dwconv":
-        counter.add("depthwise", count, operations, outputs * (1 + layer.stride**2))
-    elif layer.kind == "linear":
-        counter.add("gemm", count, operations, inputs + outputs)
-    elif layer.kind == "attn":
-        width = layer.heads * layer.outputs
-        _count_attention(counter, count, operations, 2 * width * (layer.height + layer.width))
-        counter.add("softmax", count, 0.0, 2 * layer.heads * layer.height * layer.width)
-    elif layer.kind == "norm":
-        counter.add("layer_norm", count, 0.0, 2 * outputs)
-    elif layer.kind in ("pool", "upsample"):
-        counter.add("reduction", count, 0.0, 2 * outputs)
+def _count_layer(layer: Layer, found: Inventory) -> None:
+    outputs, count = layer.outputs * layer.positions, layer.count
+    if layer.kind == "attn":
+        moved = 2 * layer.heads * layer.outputs * (layer.height + layer.width)
+        _count_attention(found, count, layer.flops, moved, layer.heads * layer.height * layer.width)
     else:
-        counter.add("copy", count, 0.0, 2 * outputs)
+        convolution = "grouped" if layer.groups > 1 else ("conv" if layer.area > 1 else "pointwise")
+        name = convolution if layer.kind == "conv" else _OF_LAYERS.get(layer.kind, "reduction")
+        found.add(name, count, layer.flops, (layer.read if layer.matrix else outputs) + outputs)
     if layer.norm:
-        counter.add("batch_norm", count, 0.0, 2 * outputs)
-        counter.add("relu", count, 0.0, 2 * outputs)
+        found.add("batch_norm", count, 0.0, 2 * outputs)
+        found.add("relu", count, 0.0, 2 * outputs)
 
 
-def _count_attention(counter: _Counter, count: float, operations: float, elements: float) -> None:
-    """Two products over the elements, and the heads split and merged by copies, as frameworks do."""
-    counter.add("attention", 2 * count, operations / 2, elements)
-    counter.add("copy", 4 * count, 0.0, elements)
+def _count_attention(found: Inventory, count: float, operations: float, elements: float, scores: float) -> None:
+    """Two products over the elements, the heads split and merged by copies, as frameworks do, and the softmax of the scores."""
+    found.add("attention", 2 * count, operations / 2, elements)
+    found.add("copy", 4 * count, 0.0, elements)
+    found.add("softmax", count, 0.0, 2 * scores)
 
 
+_OF_LAYERS = {"dwconv": "depthwise", "linear": "gemm", "norm": "layer_norm", "embed": "copy"}
+_OF_OPERATORS = {
+    "gemm": "gemm", "batched_gemm": "gemm", "grouped_gemm": "gemm", "conv": "conv", "depthwise_conv": "depthwise"
+}  # fmt: skip
 _NAMED = (("norm", "layer_norm"), ("activation", "activation"), ("gelu", "activation"))
 
 
-def _count_operator(op: Any, counter: _Counter) -> None:
+def _count_operator(op: Operator, found: Inventory) -> None:
     elements = (op.input_bytes + op.output_bytes) / 2
-    if op.kind in ("gemm", "batched_gemm", "grouped_gemm"):
-        counter.add("gemm", op.count, op.flops, elements)
-    elif op.kind == "conv":
-        counter.add("conv", op.count, op.flops, elements)
-    elif op.kind == "depthwise_conv":
-        counter.add("depthwise", op.count, op.flops, elements)
-    elif op.kind == "attention":
-        _count_attention(counter, op.count, op.flops, elements)
-        counter.add("softmax", op.count, 0.0, 2 * op.groups * op.m * op.n)
+    if op.kind == "attention":
+        _count_attention(found, op.count, op.flops, elements, op.groups * op.m * op.n)
+    elif op.kind in _OF_OPERATORS:
+        found.add(_OF_OPERATORS[op.kind], op.count, op.flops, elements)
     else:
         name = next((known for word, known in _NAMED if word in op.name), "elementwise")
-        counter.add(name, op.count, 0.0, elements)
+        found.add(name, op.count, 0.0, elements)

@@ -16,12 +16,12 @@ a norm is followed by one elementwise pass over its output (norm and activation 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.models.graph import Operator
-from mlsysim.models.passes import Pass
+from mlsysim.models.passes import Pass, elementwise, operator
 
 _KINDS = ("conv", "dwconv", "linear", "attn", "embed", "norm", "pool", "upsample")
 _PAIR = re.compile(r"^(\d+)x(\d+)$")
@@ -50,77 +50,64 @@ class Layer:
         return self.height * self.width
 
     @property
+    def area(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def matrix(self) -> float:
+        """Elements of the weights that every position is multiplied with."""
+        if self.kind == "dwconv":
+            return self.area * self.outputs
+        return self.area * self.inputs * self.outputs / self.groups if self.kind in ("conv", "linear") else 0
+
+    @property
     def parameters(self) -> float:
         """Parameters of all occurrences."""
-        area = self.kernel[0] * self.kernel[1]
-        weights = {
-            "conv": area * self.inputs * self.outputs / self.groups,
-            "dwconv": area * self.outputs,
-            "linear": self.inputs * self.outputs,
-            "embed": self.inputs * self.outputs,
-            "norm": 2 * self.outputs,
-        }.get(self.kind, 0)
+        table = {"embed": self.inputs * self.outputs, "norm": 2 * self.outputs}.get(self.kind, 0)
         extra = (2 * self.outputs if self.norm else 0) + (self.outputs if self.bias else 0)
-        return float(self.count * (weights + extra))
+        return float(self.count * (self.matrix + table + extra))
 
     @property
     def flops(self) -> float:
         """Operations of one occurrence on one sample."""
-        area = self.kernel[0] * self.kernel[1]
-        if self.kind == "conv":
-            return 2.0 * area * self.inputs * self.outputs / self.groups * self.positions
-        if self.kind == "dwconv":
-            return 2.0 * area * self.outputs * self.positions
-        if self.kind == "linear":
-            return 2.0 * self.inputs * self.outputs * self.positions
         if self.kind == "attn":
             return 4.0 * self.heads * self.outputs * self.height * self.width
-        return 0.0
+        return 2.0 * self.matrix * self.positions
+
+    @property
+    def read(self) -> float:
+        """Elements that one occurrence reads of one sample."""
+        strided = self.stride**2
+        each = {"conv": strided * self.inputs, "dwconv": strided * self.outputs, "linear": self.inputs}
+        moved = {"pool": self.area * self.outputs, "upsample": 0.25 * self.outputs}
+        return self.positions * {**each, **moved}.get(self.kind, self.outputs)
 
     def operators(self, p: Pass) -> list[Operator]:
         """Operators of all occurrences for a batch."""
-        b, act, weight = p.batch, p.activation, p.weight
-        area, rows = self.kernel[0] * self.kernel[1], b * self.positions
-        out = rows * self.outputs * act
+        b, rows, n = p.batch, p.batch * self.positions, self.outputs
+        work: dict[str, Any] = {"count": self.count, "flops": b * self.flops}
         if self.kind == "attn":
-            width = self.heads * self.outputs * act
-            through, keys = b * self.height * width, 2 * b * self.width * width
-            sizes = self.height, self.width, self.outputs, b * self.heads
-            ends = {"input_bytes": through, "output_bytes": through, "cache_bytes": keys, "kv_heads": self.heads}
-            name, kind, matrix = "attention", "attention", 0.0
+            through, keys = (b * length * self.heads * n for length in (self.height, self.width))
+            work |= {"m": self.height, "n": self.width, "k": n, "groups": b * self.heads, "kv_heads": self.heads}
+            work |= {"read": through, "written": through, "cache": 2 * keys}
+            ops = [operator("attention", "attention", "attention", p, **work)]
         else:
-            # What an operator is called, its sizes, bytes that it reads, elements of its weights.
-            known: dict[str, tuple[str, str, tuple[Any, ...], Any, Any]] = {
-                "conv": (
-                    *(
-                        "conv",
-                        "conv",
-                        (rows, self.outputs / self.groups, area * self.inputs / self.groups, self.groups),
-                    ),
-                    *(rows * self.stride**2 * self.inputs * act, area * self.inputs * self.outputs / self.groups),
-                ),
-                "dwconv": (
-                    *("dwconv", "depthwise_conv", (rows, self.outputs, area)),
-                    *(out * self.stride**2, area * self.outputs),
-                ),
-                "linear": (
-                    *("linear", "gemm", (rows, self.outputs, self.inputs)),
-                    *(rows * self.inputs * act, self.inputs * self.outputs),
-                ),
-                "embed": ("embedding", "embedding", (rows, self.outputs), rows * self.outputs * weight, 0.0),
-            }
-            pooled = out * (area if self.kind == "pool" else 1) * (0.25 if self.kind == "upsample" else 1)
-            moved = (self.kind, "elementwise", (rows, self.outputs), pooled, 0.0)
-            name, kind, sizes, read, matrix = known.get(self.kind, moved)
-            ends = {"input_bytes": read, "output_bytes": out}
-        layer = "attention" if self.kind == "attn" else "layers"
-        mnk = dict(zip(("m", "n", "k", "groups"), sizes, strict=False))
-        own = {**mnk, **ends, "flops": b * self.flops, "weight_bytes": matrix * weight}
-        ops = [Operator(name, kind, layer, self.count, **own)]
+            name, kind = _OPERATORS.get(self.kind, (self.kind, "elementwise"))
+            groups = self.groups if self.kind == "conv" else 1
+            k = {"conv": self.area * self.inputs / groups, "dwconv": self.area, "linear": self.inputs}.get(self.kind, 0)
+            work |= {"m": rows, "n": n / groups, "k": k, "groups": groups}
+            ops = [operator(name, kind, "layers", p, weights=self.matrix, read=b * self.read, written=rows * n, **work)]
+        if self.kind == "embed":
+            ops = [replace(ops[0], input_bytes=rows * n * p.weight)]
         if self.norm:
-            sizes_of_norm = {"m": rows, "n": self.outputs, "input_bytes": out, "output_bytes": out}
-            ops.append(Operator("norm_activation", "elementwise", "norm", self.count, **sizes_of_norm))
+            ops.append(elementwise("norm_activation", "norm", p, n, n, self.count, rows))
         return ops
+
+
+_OPERATORS = {
+    "conv": ("conv", "conv"), "dwconv": ("dwconv", "depthwise_conv"), "linear": ("linear", "gemm"),
+    "embed": ("embedding", "embedding"),
+}  # fmt: skip
 
 
 def parse_row(row: str) -> Layer:

@@ -64,24 +64,11 @@ class SparseTransformerWorkload(TransformerWorkload):
         assert self.hidden_dim is not None
         expert = self.expert_ffn_dim or width
         shared = self.shared_experts * (self.shared_expert_ffn_dim or expert)
-        return MixtureOfExperts(
-            self.hidden_dim,
-            self.experts,
-            self.active_experts_per_token,
-            expert,
-            self.gated_ffn,
-            shared_width=shared,
-            latent=self.expert_latent_dim,
-            bias=self.bias,
-            imbalance=self.routing_imbalance,
-        )
+        sizes = self.hidden_dim, self.experts, self.active_experts_per_token, expert, self.gated_ffn, shared
+        return MixtureOfExperts(*sizes, self.expert_latent_dim, self.bias, self.routing_imbalance)
 
     def _ffns(self, width: int) -> list[tuple[FeedForward | MixtureOfExperts | None, int]]:
         assert self.hidden_dim is not None and self.layers is not None
         sparse = self._moe_layers()
         dense = FeedForward(self.hidden_dim, self.ffn_dim or width, self.gated_ffn, self.bias)
-        kinds: list[tuple[FeedForward | MixtureOfExperts | None, int]] = [
-            (dense, self.layers - sparse),
-            (self._experts(width), sparse),
-        ]
-        return [kind for kind in kinds if kind[1]]
+        return [kind for kind in ((dense, self.layers - sparse), (self._experts(width), sparse)) if kind[1]]

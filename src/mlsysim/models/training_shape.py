@@ -12,7 +12,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import Experts
-from mlsysim.models.stack import Block, Stack
+from mlsysim.models.stack import Block
 from mlsysim.models.template import UNBOUNDED, Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
 
@@ -136,10 +136,6 @@ def _kind(block: Block, hidden: float, rotary: bool, tokens: float, causal: bool
     )
 
 
-def _kinds(stack: Stack, rotary: bool, tokens: float = 1.0, causal: bool = True) -> list[LayerKind]:
-    return [_kind(block, stack.hidden, rotary, tokens, causal) for block in stack.blocks]
-
-
 def training_shape(model: Any, target_share: float = 1.0) -> TrainingShape:
     """What a training step needs to know of a workload; ``target_share`` is decoder over encoder tokens, where both are."""
     if not isinstance(model, TransformerWorkload) or not model.has_dimensions:
@@ -158,12 +154,13 @@ def _shape(model: TransformerWorkload, target_share: float) -> TrainingShape:
     causal = model.structure != "encoder"
     encoder = model.encoder_stack
     share = target_share if encoder is not None else 1.0
-    kinds = _kinds(model.stack, rotary, share, causal)
+    hidden = float(model.hidden_dim or 0)
+    kinds = [_kind(block, model.stack.hidden, rotary, share, causal) for block in model.stack.blocks]
     if encoder is not None:
-        kinds += _kinds(encoder, rotary, 1.0, causal=False)
+        kinds += [_kind(block, encoder.hidden, rotary, 1.0, causal=False) for block in encoder.blocks]
     return TrainingShape(
         name=model.name,
-        hidden=float(model.hidden_dim or 0),
+        hidden=hidden,
         kinds=tuple(kinds),
         vocab=float(model.vocab_size or 0),
         head=bool(model.vocab_size),

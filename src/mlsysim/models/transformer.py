@@ -153,28 +153,18 @@ class TransformerWorkload(Workload):
         assert self.hidden_dim is not None and self.heads is not None
         if self.mla is not None and not cross:
             return LatentAttention(self.hidden_dim, self.heads, self.mla, self.sparse_attention)
-        return Attention(
-            self.hidden_dim,
-            self.heads,
-            self.effective_kv_heads,
-            self.effective_head_dim,
-            window,
-            qkv_bias=self.bias or self.qkv_bias,
-            output_bias=self.bias,
-            gate=self.attention_output_gate,
-            cross=cross,
-        )
+        sizes = self.hidden_dim, self.heads, self.effective_kv_heads, self.effective_head_dim
+        biased = self.bias or self.qkv_bias
+        return Attention(*sizes, window, biased, self.bias, self.attention_output_gate, cross)
 
     def _mixers(self) -> list[tuple[Mixer, int]]:
         """Kinds of mixer and how many layers have them."""
         assert self.layers is not None
         if self.csa is not None:
             assert self.hidden_dim is not None and self.heads is not None
+            sizes = self.hidden_dim, self.heads, self.effective_head_dim, self.csa
             kinds = zip(self.csa.compress_ratios, self.csa.compress_counts, strict=True)
-            return [
-                (CompressedAttention(self.hidden_dim, self.heads, self.effective_head_dim, self.csa, ratio), count)
-                for ratio, count in kinds
-            ]
+            return [(CompressedAttention(*sizes, ratio), count) for ratio, count in kinds]
         if self.window is None:
             return [(self._attention(), self.layers)]
         wide = self.layers // self.global_every if self.global_every else 0
@@ -253,17 +243,9 @@ class TransformerWorkload(Workload):
 
         if strategy not in get_args(Recompute):
             raise unknown_name("recomputation strategy", strategy, get_args(Recompute))
-        state = training_state(
-            self,
-            positive_number(batch_size, "batch_size"),
-            whole_number(seq_len, "seq_len"),
-            precision,
-            optimizer=optimizer,
-            recompute=strategy,
-            zero_stage=zero_stage,
-            dp=dp_size,
-            lora_rank=lora_rank if is_lora else None,
-        )
+        sizes = positive_number(batch_size, "batch_size"), whole_number(seq_len, "seq_len"), precision
+        options: dict[str, Any] = {"optimizer": optimizer, "recompute": strategy, "zero_stage": zero_stage}
+        state = training_state(self, *sizes, dp=dp_size, lora_rank=lora_rank if is_lora else None, **options)
         return Quantity(state.total, "byte")
 
     @cached_property
