@@ -110,13 +110,9 @@ def timm_network(name: str, image_size: int | None = None) -> CountedWorkload:
         what: {c: float(row[f"{c}_{what}"]) for c in CLASSES if row.get(f"{c}_{what}")}
         for what in ("calls", "operations", "elements")
     }
-    known = f"{PREFIX}{plain}"
-    described: dict[str, Any] = {
-        "name": known,
-        "metadata": Metadata.of(known, (_SOURCE,)),
-        "parameters": float(row["parameters"]),
-    }
-    return CountedWorkload(**described, image_size=size, **counts)
+    known, metadata = f"{PREFIX}{plain}", Metadata.of(f"{PREFIX}{plain}", (_SOURCE,))
+    parameters = float(row["parameters"])
+    return CountedWorkload(name=known, metadata=metadata, parameters=parameters, image_size=size, **counts)
 
 
 def at_image_size(model: Workload, size: int) -> Workload:
