@@ -105,7 +105,7 @@ def _answer(
     sheet.add("arithmetic_intensity", profile.arithmetic_intensity.to("flop/byte"))
     sheet.add("bottleneck", profile.bottleneck, wall=profile.binding.wall)
     energy = _macro(sheet, chip, profile, find_region(plan.ops, fleet))
-    sheet.roofline = roof_point(ledger, chip, options["precision"], profile.phase or "one pass")
+    sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], profile.phase or "one pass")
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
         feasible=bool(profile.feasible),

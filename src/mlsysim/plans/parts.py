@@ -55,7 +55,7 @@ def memory_bar(ledger: Ledger) -> MemoryBar:
     )
 
 
-def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -> list[dict[str, Any]]:
+def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -> tuple[dict[str, Any], ...]:
     """The operations and bytes of a ledger under the chip's roof, over the time that the device is busy with them.
 
     What waits for the network or for others is left out, so that the point shows the device. Its time is at least what arithmetic,
@@ -67,19 +67,18 @@ def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -
     arithmetic, traffic, software = (exposed.get(wall, 0.0) + hidden.get(wall, 0.0) for wall in (1, 2, 3))
     busy = max(max(arithmetic, traffic) + software, sum(exposed.get(wall, 0.0) for wall in (1, 2, 3)))
     if not flop or not moved or not busy:
-        return []
-    peak, _ = arithmetic_peak(chip, precision)
-    return [
+        return ()
+    return (
         {
             "label": label,
             "chip": chip.name,
             "precision": precision,
-            "peak_flops": peak,
+            "peak_flops": arithmetic_peak(chip, precision)[0],
             "bandwidth": to_si(chip.memory.bandwidth, "byte/s"),
             "intensity": float(flop / moved),
             "achieved": float(flop / busy),
-        }
-    ]
+        },
+    )
 
 
 def binding_of(ledger: Ledger, noun: str, kept: Goodput | None = None) -> Limit:

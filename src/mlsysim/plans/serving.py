@@ -6,6 +6,7 @@ Layout and load are those of :mod:`mlsysim.plans.serving_load`; here they become
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 from mlsysim.cases.pools import Pool, first_order_power
@@ -56,8 +57,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.assumed["concurrency"] = f"{served.clients:,} requests in flight" + (
             f", what {server.part.qps:g} requests a second need" if server.part.qps is not None else ""
         )
-    sheet.layout = {name: getattr(served, name) for name in ("tp", "pp", "ep", "replicas")}
-    sheet.layout["concurrency"] = served.clients
+    split = {name: getattr(served, name) for name in ("tp", "pp", "ep", "replicas")}
+    sheet.shown["layout"] = split | {"concurrency": served.clients}
     ledger = sheet.read(served.ledger)
     main = "tokens_per_second" if server.part.qps is None else "tpot"
     if main == "tpot" and served.mean_output > 1:
@@ -86,7 +87,11 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
     sheet.score_walls(notes, fails=not result.feasible)
     _costs(sheet, served)
-    sheet.roofline = _roofline(served)
+    # The first token's step and those of the answer, under the roofs of the chips that take them.
+    phases = ((FIRST, server.fleet, "prefill"), (ANSWER, server.decode_fleet or server.fleet, "decode"))
+    precision = server.options["precision"]
+    points = (roof_point(of_phase(ledger, phase), f.node.accelerator, precision, label) for phase, f, label in phases)
+    sheet.shown["roofline"] = tuple(chain.from_iterable(points))
     return sheet.answer(
         calibrated=server.calibrated,
         feasible=bool(result.feasible),
@@ -218,19 +223,6 @@ def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> floa
     return float(watts)
 
 
-def _roofline(served: Served) -> list[dict[str, Any]]:
-    """The first token's step and those of the answer under the roofs of the chips that take them."""
-    server = served.server
-    phases = ((FIRST, server.fleet, "prefill"), (ANSWER, server.decode_fleet or server.fleet, "decode"))
-    return [
-        point
-        for phase, fleet, label in phases
-        for point in roof_point(
-            of_phase(served.ledger, phase), fleet.node.accelerator, server.options["precision"], label
-        )
-    ]
-
-
 def _binding(served: Served) -> Limit:
     """The limit that stopped the plan (memory, a rate, a time), else the wall with most of a request."""
     wanted = served.server.part.qps
@@ -304,8 +296,10 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         for name, value, limit in served.limits
         if value > limit
     ]
-    if sheet.has("usd_per_mtoken"):
-        energy = f", {sheet.text('energy_per_token')} of energy each token" if sheet.has("energy_per_token") else ""
+    if "usd_per_mtoken" in sheet.metrics:
+        energy = (
+            f", {sheet.text('energy_per_token')} of energy each token" if "energy_per_token" in sheet.metrics else ""
+        )
         lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
     return (*lines, *sheet.unknown)
 

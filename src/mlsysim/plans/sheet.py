@@ -6,7 +6,7 @@ from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.ledger import Ledger
-from mlsysim.plans.answer import Answer, Limit, MemoryBar, Part, Score
+from mlsysim.plans.answer import Answer, Limit, Score
 from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
@@ -29,12 +29,10 @@ class Sheet:
         self.assumed = Assumptions()
         for name, text in assumed.items():
             self.assumed[name] = text
-        self.metrics: list[Metric] = []
+        self.metrics: dict[str, Metric] = {}
         self.results: list[Result] = []
         self.sources: dict[str, str] = {}
         self.scores: dict[int, Score] = {}
-        self.roofline: list[dict[str, Any]] = []
-        self.layout: dict[str, Any] = {}
         self.unknown: list[str] = []
         ops = plan.ops
         self.facts: dict[str, Any] = {
@@ -43,19 +41,16 @@ class Sheet:
             "mtbf_given": ops.mtbf,
         }
         self.together: dict[str, Together] = {}
-        self.cost_parts: tuple[Part, ...] = ()
-        self.carbon_parts: tuple[Part, ...] = ()
+        self.shown: dict[str, Any] = {}
+        """Fields of the answer as they are."""
         self.ledger = Ledger(0.0, ())
-        self.binding_wall = 0
         self.ledger_of_main: Ledger | None = None
-        self.memory: MemoryBar | None = None
-        self.time_parts: tuple[Part, ...] = ()
 
     def read(self, ledger: Ledger | None) -> Ledger:
         """Take the ledger that the answer is read off."""
         assert ledger is not None
-        self.ledger, self.binding_wall = ledger, ledger.binding_wall
-        self.memory, self.time_parts = memory_bar(ledger), time_parts(ledger)
+        self.ledger = ledger
+        self.shown |= {"memory": memory_bar(ledger), "time_parts": time_parts(ledger)}
         return ledger
 
     def keep(self, result: Any) -> Any:
@@ -68,23 +63,16 @@ class Sheet:
     def add(self, name: str, value: Any, band: Any = None, wall: int = 0) -> None:
         """A metric; nothing where the value is not known. Without a wall of its own it belongs to the one given, or that binds."""
         if value is not None:
-            self.metrics.append(metric(name, value, self.task, band, wall, self.binding_wall))
-
-    def _metric(self, name: str) -> Metric:
-        return next(metric for metric in self.metrics if metric.name == name)
+            self.metrics[name] = metric(name, value, self.task, band, wall, self.ledger.binding_wall)
 
     def text(self, name: str) -> str:
         """A metric as it is printed; every sentence takes its numbers from here."""
-        return self._metric(name).text
+        return self.metrics[name].text
 
     def band(self, name: str) -> str:
         """The interval of a metric in brackets, as it is printed; nothing where there is none."""
-        found = self._metric(name).interval_text
+        found = self.metrics[name].interval_text
         return f" ({found})" if found else ""
-
-    def has(self, name: str) -> bool:
-        """Whether there is a metric of this name."""
-        return any(metric.name == name for metric in self.metrics)
 
     def note(self, sentence: str) -> None:
         """Something that is not known, said once."""
@@ -135,28 +123,26 @@ class Sheet:
 
     def answer(self, *, calibrated: bool, binding: Limit, **found: Any) -> Answer:
         """The answer: all that was gathered, and what an evaluation makes of it (feasible, subject, headline, verdict, main)."""
-        interval = self.assumed.get("interval", "")
+        interval, key = self.assumed.get("interval", ""), str(self.assumed.value("interval", ""))
+        metrics, shown = tuple(self.metrics.values()), self.shown
         answer = Answer(
             name=self.plan.name,
+            plan=self.plan,
             task="training" if self.task == "samples" else self.task,  # type: ignore[arg-type]
             fidelity="calibrated" if calibrated else "first order",
-            metrics=tuple(self.metrics),
+            metrics=metrics,
             binding=binding,
             next_wall=next_wall(self.ledger, binding, self.noun),
             interval=interval_sentence(interval) if calibrated else FIRST_ORDER_ONLY,
-            interval_key=str(self.assumed.value("interval", "")) if calibrated else "first order",
-            time_parts=self.time_parts,
-            memory=self.memory,
-            roofline=tuple(self.roofline),
+            interval_key=key if calibrated else "first order",
             scorecard=self._scorecard(binding.wall),
-            layout=self.layout,
             assumptions=dict(self.assumed),
             assumed=self.assumed.records,
             sources=self.sources,
-            equations=equations_of(self.metrics, self.results, self.facts, self.time_parts, self.memory, self.together),
-            cost_parts=self.cost_parts,
-            carbon_parts=self.carbon_parts,
-            plan=self.plan,
+            equations=equations_of(
+                metrics, self.results, self.facts, shown["time_parts"], shown["memory"], self.together
+            ),
+            **shown,
             **found,
         )
         return answer.read_off(self.ledger, self.ledger_of_main)
@@ -188,16 +174,10 @@ def compact_time(seconds: float) -> str:
     >>> compact_time(0.0123), compact_time(8.594), compact_time(93784), compact_time(2.6e6)
     ('12.3 ms', '8.59 s', '26.1 h', '30.1 days')
     """
-    for limit, divisor, unit in (
-        (1e-3, 1e-6, "us"),
-        (1.0, 1e-3, "ms"),
-        (180.0, 1.0, "s"),
-        (7200.0, 60.0, "min"),
-        (259200.0, 3600.0, "h"),
-    ):
-        if seconds < limit:
-            return f"{_digits(seconds / divisor)} {unit}"
-    return f"{_digits(seconds / 86400.0)} days"
+    sizes = ((1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (180.0, 1.0, "s"), (7200.0, 60.0, "min"), (259200.0, 3600.0, "h"))
+    divisor, unit = next((size[1:] for size in sizes if seconds < size[0]), (86400.0, "days"))
+    value = seconds / divisor
+    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
 def count_text(value: float) -> str:
@@ -219,7 +199,3 @@ def many(number: int, noun: str) -> str:
     ('1 replica', '1,200 replicas')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

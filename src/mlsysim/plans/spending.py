@@ -61,8 +61,8 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
     for name in ("tco", "rent", "purchase", *_TAKEN):
         sheet.add(name, spent[name])
     _score(sheet, spent, region)
-    sheet.cost_parts = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
-    sheet.carbon_parts = _parts(_CARBON_PARTS, footprints, 18)
+    sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
+    sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
     price = spent["tco"] if spent["tco"] is not None else spent["rent"]
     if price is not None and work > 0:
         sheet.facts["cost"] = quantity(price, "USD")

@@ -1,13 +1,22 @@
 """A training plan: one optimizer step on a fleet, the run that it makes up, and what the run costs.
 
-The layout is that of :mod:`mlsysim.plans.training_layout`, the run that of :mod:`mlsysim.plans.training_run`.
+    days = tokens / (tokens/s x goodput) / 86,400            goodput: what failures and checkpoints leave (wall 15)
+
+The layout is that of :mod:`mlsysim.plans.training_layout`. A checkpoint is the state of the model over what writers and file system
+take (wall 19), unless the plan gives its time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from mlsysim.cases.assumptions import DEFAULT
+from mlsysim.cases.checkpoint import run_checkpoint
+from mlsysim.cases.goodput import Goodput, Saving, goodput_of
 from mlsysim.cases.losslaw import training_flops
+from mlsysim.cases.run import run_time, run_work
+from mlsysim.cases.run_inputs import checkpoint_seconds, run_days
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
@@ -17,12 +26,13 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, count_text
 from mlsysim.plans.spending import Share, spend
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
-from mlsysim.plans.training_run import TrainingRun, training_run
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
+from mlsysim.walls.fleet.fragility import ReliabilityModel, ReliabilityResult
+from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.zoo.constants import constant
 
 _SECONDS_PER_DAY = 86400.0
@@ -52,7 +62,16 @@ def evaluate_training(plan: Plan) -> Answer:
 def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any]) -> Answer:
     """The answer around a step: read off its ledger."""
     plan, ledger = sheet.plan, sheet.read(step.ledger)
-    sheet.layout = {**step.parallelism, "micro_batches": step.microbatch_count, **_chosen(options, step)}
+    chosen = step._facts.assumed
+    sheet.shown["layout"] = step.parallelism | {
+        "micro_batches": step.microbatch_count,
+        "virtual_stages": options.get("v_stages", 1),
+        "schedule": options.get("schedule", chosen.value("schedule")),
+        "zero": options.get("zero_stage", chosen.value("zero_stage", 0)),
+        "recompute": options.get("activation_recomputation", "none"),
+        "batch_size": options["batch_size"],
+        "seq_len": options["seq_len"],
+    }
     seconds, band = to_si(step.step_latency_total, "s"), step.step_interval
     _facts(sheet, model, fleet, step)
 
@@ -67,34 +86,32 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     sheet.add("latency", seconds, band)
     used = _inverse(step.mfu, band, seconds)
     sheet.add("mfu", float(step.mfu), used and (used[0], min(1.0, used[1])))
-    for name, share in (
-        ("hfu", step.hfu),
-        ("scaling_efficiency", step.scaling_efficiency),
-        ("bubble", step.bubble_fraction),
-    ):
-        sheet.add(name, float(share))
+    sheet.add("hfu", float(step.hfu))
+    sheet.add("scaling_efficiency", float(step.scaling_efficiency))
+    sheet.add("bubble", float(step.bubble_fraction))
     rate = to_si(step.tokens_per_second, "1/s")
     sheet.add("tokens_per_second", rate, _inverse(rate, band, seconds))
-    sheet.score_walls(
-        {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}, fails=not step.feasible
-    )
+    notes = {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}
+    sheet.score_walls(notes, fails=not step.feasible)
 
-    run = training_run(sheet, model, fleet, options, rate)
-    sheet.facts |= {"duration": quantity(run.days, "day"), "work_of_the_run": run.tokens}
-    spend(sheet, run.days, run.tokens if run.goodput > 0 else 0.0, Share(fleet, step.mfu))
+    days, tokens, kept = _run(sheet, model, fleet, options, rate)
+    sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
+    spend(sheet, days, tokens if kept.ratio > 0 else 0.0, Share(fleet, step.mfu))
     if plan.workload.tokens is None:
-        sheet.add("tokens", run.tokens)
-    _scaling(sheet, model, run.tokens)
-    sheet.roofline = roof_point(ledger, fleet.node.accelerator, options["precision"], "training step of one device")
+        sheet.add("tokens", tokens)
+    _scaling(sheet, model, tokens)
+    sheet.shown["roofline"] = roof_point(
+        ledger, fleet.node.accelerator, options["precision"], "training step of one device"
+    )
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
         headline=_headline(sheet, fleet, step),
-        verdict=_verdict(sheet, run, bool(step.feasible)),
+        verdict=(*(_verdict(sheet, days, kept) if step.feasible else ()), *sheet.unknown),
         main="tokens_per_second",
         # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
-        binding=binding_of(ledger, sheet.noun, run.kept) if step.feasible else too_full(step.binding),
+        binding=binding_of(ledger, sheet.noun, kept) if step.feasible else too_full(step.binding),
     )
 
 
@@ -102,9 +119,8 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult)
     """What equations of metrics show beside other metrics."""
     shown = step._facts.context
     saved = shown["saved"]
-    names = (
-        ("samples_on_a_device", "bytes_a_sample_keeps") if model.fixed_shape else ("layers_kept", "bytes_a_layer_keeps")
-    )
+    kept = ("samples_on_a_device", "bytes_a_sample_keeps"), ("layers_kept", "bytes_a_layer_keeps")
+    names = kept[0] if model.fixed_shape else kept[1]
     sheet.facts |= {
         "memory_stated": fleet.node.accelerator.memory.capacity,
         "accelerators": fleet.total_accelerators,
@@ -122,16 +138,50 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult)
         sheet.facts["parameters"] = model.active_parameter_count
 
 
-def _chosen(options: dict[str, Any], step: DistributedResult) -> dict[str, Any]:
-    assumed = step._facts.assumed
-    return {
-        "virtual_stages": options.get("v_stages", 1),
-        "schedule": options.get("schedule", assumed.value("schedule")),
-        "zero": options.get("zero_stage", assumed.value("zero_stage", 0)),
-        "recompute": options.get("activation_recomputation", "none"),
-        "batch_size": options["batch_size"],
-        "seq_len": options["seq_len"],
-    }
+def _run(
+    sheet: Sheet, model: Workload, fleet: Fleet, options: dict[str, Any], rate: float
+) -> tuple[float, float, Goodput]:
+    """Days of the run of a plan whose steps do ``rate`` tokens (or samples) a second, what it trains on, and what failures and
+    checkpoints leave of its time; metrics of walls 15 and 19."""
+    ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
+    writers, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
+    optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
+    saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank)
+    write = checkpoint_seconds(ops.checkpoint_time, saved, sheet.assumed)
+
+    def failing(days: float) -> ReliabilityResult:
+        return ReliabilityModel().solve(fleet=fleet, job_duration_hours=days * 24.0, checkpoint_time_s=write)
+
+    recovery = to_si(constant("recovery_time").quantity, "s")
+    kept = goodput_of(to_si(failing(1.0).fleet_mtbf, "h"), Saving(write, recovery))
+    goodput, days = float(kept.ratio), ops.days
+    if tokens is not None:
+        days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if goodput > 0 else None
+    if days is None:
+        days = run_days()
+        sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
+    result = sheet.keep(failing(days))
+    if ops.checkpoint_time is None:
+        sheet.keep(
+            CheckpointModel().solve(
+                model,
+                fleet.node.accelerator,
+                checkpoint_interval_hours=result.checkpoint_interval,
+                n_writers=writers,
+                writer_bandwidth=quantity(saved.writer, "byte/s"),
+                bytes_per_parameter=saved.size / model.parameter_count,
+            )
+        )
+    if tokens is not None:
+        sheet.add("run_time", days)
+    sheet.add("mtbf", kept.mtbf)
+    sheet.add("expected_failures", float(result.expected_failures))
+    sheet.add("goodput", goodput)
+    sheet.add("checkpoint_time", write)
+    sheet.add("checkpoint_interval", kept.best_interval)
+    sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=goodput <= 0)
+    sheet.score(19, f"every {compact_time(kept.best_interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
+    return days, tokens or run_work(days * _SECONDS_PER_DAY, rate, goodput, 1.0), kept
 
 
 def _inverse(value: float, band: Any, seconds: float) -> tuple[float, float] | None:
@@ -152,7 +202,7 @@ def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
 
 
 def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
-    layout, count = sheet.layout, fleet.total_accelerators
+    layout, count = sheet.shown["layout"], fleet.total_accelerators
     split = " ".join(f"{name.upper()}{layout[name]}" for name in ("tp", "pp", "cp", "ep", "dp") if layout[name] > 1)
     where = "one accelerator" if count == 1 else f"each of {count:,} accelerators"
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
@@ -165,23 +215,18 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
     )
 
 
-def _verdict(sheet: Sheet, run: TrainingRun, fits: bool) -> tuple[str, ...]:
-    """What is found; of what does not fit no time or cost, which it will not have."""
-    lines: list[str] = []
+def _verdict(sheet: Sheet, days: float, kept: Goodput) -> Iterator[str]:
+    """What is found of a run that fits; what does not will have no time and no cost."""
     wanted = sheet.plan.workload.tokens
-    if not fits:
-        return tuple(sheet.unknown)
-    if run.goodput > 0:
+    if kept.ratio > 0:
         what = f"{count_text(wanted)} tokens take" if wanted is not None else "The run lasts"
-        time = sheet.text("run_time") if wanted is not None else compact_time(run.days * _SECONDS_PER_DAY)
-        lines.append(f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')}).")
+        time = sheet.text("run_time") if wanted is not None else compact_time(days * _SECONDS_PER_DAY)
+        yield f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')})."
     else:
-        lines.append("The fleet fails faster than it recovers: no run of this kind ends.")
-    paid = next((name for name in ("tco", "rent") if sheet.has(name)), None)
-    taken = [sheet.text(name) for name in ("energy", "carbon_footprint") if sheet.has(name)]
+        yield "The fleet fails faster than it recovers: no run of this kind ends."
+    paid = next((name for name in ("tco", "rent") if name in sheet.metrics), None)
+    taken = [sheet.text(name) for name in ("energy", "carbon_footprint") if name in sheet.metrics]
     if paid is not None:
         taken.insert(0, sheet.text(paid) + (" of rent" if paid == "rent" else ""))
     if taken:
-        lines.append(("It costs " if paid is not None else "It takes ") + ", ".join(taken) + ".")
-    lines.extend(sheet.unknown)
-    return tuple(lines)
+        yield ("It costs " if paid is not None else "It takes ") + ", ".join(taken) + "."

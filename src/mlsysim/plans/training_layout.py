@@ -75,29 +75,25 @@ def step_options(
         "precision": precision_of(plan, assumed, fleet.node.accelerator),
         "efficiency": fidelity_of(plan, model, assumed, known),
     }
-    if split.overlap is None and not isinstance(options["efficiency"], str):
-        # At first order everything that can hide does; a stack says itself what it hides.
-        options["overlap_comm"] = True
-    for name in ("optimizer", "predicted_tokens", "target_share"):
-        if getattr(work, name) is not None:
-            options[name] = getattr(work, name)
-    if work.lora_rank is not None:
-        options |= {"is_lora": True, "lora_rank": work.lora_rank}
-    if hard.stack is not None:
-        options["stack"] = hard.stack
-    if hard.power_cap is not None:
-        options["power_cap"] = hard.power_cap
+    # At first order everything that can hide does; a stack says itself what it hides.
+    hides = split.overlap is None and not isinstance(options["efficiency"], str)
+    more = {name: getattr(work, name) for name in ("optimizer", "predicted_tokens", "target_share", "lora_rank")}
+    more |= {"overlap_comm": hides or None, "is_lora": work.lora_rank is not None or None}
+    more |= {"stack": hard.stack, "power_cap": hard.power_cap}
+    options |= {name: value for name, value in more.items() if value is not None}
     if split.automatic and isinstance(options["efficiency"], str) and model.fixed_shape:
         assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
     elif split.automatic:
         split = _best_layout(plan, model, fleet, options, assumed)
-    for name in _PASSED:
-        value = getattr(split, name)
-        if value is not None:
-            options[python_name(f"parallelism.{name}")] = value
-    _check_degrees(split, fleet)
+    options |= {
+        python_name(f"parallelism.{name}"): value for name in _PASSED if (value := getattr(split, name)) is not None
+    }
+    total, others = fleet.total_accelerators, (split.tp or 1) * (split.pp or 1) * (split.cp or 1)
+    if split.dp is not None and others * split.dp != total:
+        text = f"TP x PP x CP x DP is {others * split.dp:,}, but the fleet has {total:,} accelerators."
+        raise InputError(text, field="dp")
     if split.micro_batch is not None:
-        local = batch / (split.dp or _data_degree(split, fleet))
+        local = batch / (split.dp or max(1, total // others))
         if local % split.micro_batch:
             raise InputError(
                 f"A replica has {local:g} sequences of the batch, which micro-batches of {split.micro_batch} do not divide.",
@@ -105,23 +101,6 @@ def step_options(
             )
         options["microbatch_count"] = int(local // split.micro_batch)
     return options
-
-
-def _data_degree(split: ParallelismPart, fleet: Fleet) -> int:
-    """Data-parallel degree that is left by the others."""
-    others = (split.tp or 1) * (split.pp or 1) * (split.cp or 1)
-    return max(1, fleet.total_accelerators // others)
-
-
-def _check_degrees(split: ParallelismPart, fleet: Fleet) -> None:
-    if split.dp is None:
-        return
-    product = (split.tp or 1) * (split.pp or 1) * (split.cp or 1) * split.dp
-    if product != fleet.total_accelerators:
-        raise InputError(
-            f"TP x PP x CP x DP is {product:,}, but the fleet has {fleet.total_accelerators:,} accelerators.",
-            field="dp",
-        )
 
 
 def _best_layout(
@@ -148,21 +127,14 @@ def _best_layout(
     best = found.best_config
     if not found.feasible:
         raise InputError(found.binding.sentence, field="parallelism")
-    dp = best["dp"]
-    micro = max(1, options["batch_size"] // dp // best["microbatch_count"])
     assumed["layout"] = f"the best of {found.total_searched:,} searched"
-    chosen = {
-        "tp": best["tp"],
-        "pp": best["pp"],
-        "ep": best["ep"],
-        "cp": best["cp"],
+    micro = max(1, options["batch_size"] // best["dp"] // best["microbatch_count"])
+    chosen = {name: best[name] for name in ("tp", "pp", "ep", "cp", "recompute")} | {
         "virtual_stages": best["v_stages"],
-        "micro_batch": micro,
         "zero": best["zero_stage"],
-        "recompute": best["recompute"],
+        "micro_batch": micro,
+        "schedule": best.get("schedule"),
     }
-    if best.get("schedule") is not None:
-        chosen["schedule"] = best["schedule"]
     return ParallelismPart(**chosen, **given)
 
 
@@ -172,9 +144,7 @@ def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed
     if step.feasible or "microbatch_count" in options:
         return step
     local = options["batch_size"] // step.parallelism["dp"]
-    for count in divisors(local):
-        if count <= step.microbatch_count:
-            continue
+    for count in (each for each in divisors(local) if each > step.microbatch_count):
         smaller = DistributedModel().solve(model, fleet, **options, microbatch_count=count)
         if smaller.feasible:
             options["microbatch_count"] = count
