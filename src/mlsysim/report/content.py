@@ -24,31 +24,31 @@ _KEY = {
 }
 """Numbers of the first page by task; those of money and carbon are there even where they are not known."""
 _ALWAYS = ("tco", "carbon_footprint", "usd_per_mtoken", "carbon_per_mtoken", "energy_per_sample")
-_MACRO = {"inference": ("energy_per_sample",)} | dict.fromkeys(
-    ("training", "serving"), ("tco", "energy", "carbon_footprint", "water")
-)
+_COSTS = ("tco", "energy", "carbon_footprint", "water")
+_MACRO = {"training": _COSTS, "serving": _COSTS, "inference": ("energy_per_sample",)}
 """Costs that are listed even where they are not known."""
 _MOST_ON_FRONT = 10
 
 
 def sections_of(report: Report) -> tuple[Section, ...]:
     """All sections in their order; one without blocks is left out."""
-    makers = (
-        ("verdict", "Verdict", _verdict),
-        ("walls", "Scorecard by wall", _walls),
-        ("numbers", "Numbers", _numbers),
-        ("time", "Where the time goes", _time),
-        ("memory", "Memory", _memory),
-        ("pipeline", "The pipeline", _pipeline),
-        ("cost", "Cost and carbon", _cost),
-        ("sensitivity", "What moves the answer", _sensitivity),
-        ("designs", "Designs around this plan", _designs),
-        ("assumptions", "Assumptions and sources", _assumptions),
-        ("equations", "Equations with their numbers", _equations),
-        ("plan", "The plan", _plan),
+    equations = report.answer.equations
+    found = (
+        ("verdict", "Verdict", _verdict(report)),
+        ("walls", "Scorecard by wall", _charts(report, "scorecard")),
+        ("numbers", "Numbers", _numbers(report.answer)),
+        ("time", "Where the time goes", _time(report)),
+        ("memory", "Memory", _memory(report)),
+        ("pipeline", "The pipeline", _pipeline(report)),
+        ("cost", "Cost and carbon", _cost(report)),
+        ("sensitivity", "What moves the answer", _sensitivity(report)),
+        ("designs", "Designs around this plan", _designs(report)),
+        ("assumptions", "Assumptions and sources", _assumptions(report)),
+        ("equations", "Equations with their numbers", [Formulas(equations)] if equations else ()),
+        ("plan", "The plan", _plan(report)),
     )
-    found = (Section(name, title, tuple(make(report))) for name, title, make in makers)
-    return tuple(section for section in found if section.blocks)
+    sections = (Section(name, title, tuple(blocks)) for name, title, blocks in found)
+    return tuple(section for section in sections if section.blocks)
 
 
 def _charts(report: Report, *names: str) -> Iterator[Block]:
@@ -79,18 +79,17 @@ def _cards(answer: Answer) -> Iterator[tuple[str, str, str]]:
 
 def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
     binding = answer.binding
-    told = answer.feasible and binding.margin is not None
-    margin = f" Margin over the next: {binding.margin:.3g} times." if told else ""
-    yield "What binds", f"{binding.sentence}{margin}"
+    margin = f" Margin over the next: {binding.margin:.3g} times." if binding.margin is not None else ""
+    yield "What binds", f"{binding.sentence}{margin if answer.feasible else ''}"
     if answer.next_wall is not None:
         yield "The next wall", answer.next_wall.sentence
-    several = isinstance(next(iter(answer.layout.values()), None), dict)
+    change = "Not looked for on several kinds of accelerator."
     if answer.change is not None:
-        yield "Cheapest change", capital(answer.change.sentence.removeprefix("Cheapest change: "))
-    else:
+        change = capital(answer.change.sentence.removeprefix("Cheapest change: "))
+    elif not _several(answer):
         helps = "helps by 2 % or more" if answer.feasible else "makes it fit"
-        tried = f"None of the settings, formats, networks and chips that were tried {helps}."
-        yield "Cheapest change", "Not looked for on several kinds of accelerator." if several else tried
+        change = f"None of the settings, formats, networks and chips that were tried {helps}."
+    yield "Cheapest change", change
     yield "How sure", answer.interval or "No measured runs of this kind are known; take it as a first-order bound."
 
 
@@ -99,16 +98,19 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _numbers(report: Report) -> Iterator[Block]:
-    answer = report.answer
+def _numbers(answer: Answer) -> Iterator[Block]:
     for level in ("feasibility", "performance"):
         rows = _rows(answer, level)
         if rows:
             yield _metrics(answer.questions[level], rows)
     layout = tuple(_layout(answer))
     if layout:
-        several = any(isinstance(value, dict) for value in answer.layout.values())
-        yield Table(("How it is split", ""), layout, right=() if several else (1,))
+        yield Table(("How it is split", ""), layout, right=() if _several(answer) else (1,))
+
+
+def _several(answer: Answer) -> bool:
+    """Whether there are groups of accelerators, each with its layout."""
+    return any(isinstance(value, dict) for value in answer.layout.values())
 
 
 def _rows(answer: Answer, level: Level) -> list[tuple[str, str, str, str]]:
@@ -139,42 +141,27 @@ def _layout(answer: Answer) -> Iterator[tuple[str, str]]:
             yield _SPLIT.get(name, name.replace("_", " ")), f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _walls(report: Report) -> Iterator[Block]:
-    yield from _charts(report, "scorecard")
-
-
 def walls_table(answer: Answer) -> Table:
     """The scorecard as a table, for formats without charts."""
-    rows = tuple(
-        (
-            f"{s.wall}",
-            s.name,
-            s.domain,
-            s.status.upper() if s.status in ("binds", "fails") else s.status,
-            "" if s.load is None else f"{s.load:.0%}",
-            "; ".join(filter(None, (s.value, s.note))),
-        )
-        for s in answer.scorecard
-    )
-    marked = tuple(k for k, s in enumerate(answer.scorecard) if s.status in ("binds", "fails"))
-    return Table(("Wall", "Name", "Domain", "Status", "Used", "Found"), rows, right=(0, 4), marked=marked)
+    stops = tuple(k for k, s in enumerate(answer.scorecard) if s.status in ("binds", "fails"))
+    rows = []
+    for k, s in enumerate(answer.scorecard):
+        status, used = s.status.upper() if k in stops else s.status, "" if s.load is None else f"{s.load:.0%}"
+        rows.append((f"{s.wall}", s.name, s.domain, status, used, "; ".join(filter(None, (s.value, s.note)))))
+    return Table(("Wall", "Name", "Domain", "Status", "Used", "Found"), tuple(rows), right=(0, 4), marked=stops)
 
 
 def _time(report: Report) -> Iterator[Block]:
     answer = report.answer
     yield from _charts(report, "time", "roofline")
-    rows = tuple(
-        (
-            point["label"],
-            f"{point['chip']}, {point['precision']}",
-            f"{point['intensity']:,.4g} FLOP/B",
-            amount(point["achieved"], "FLOP/s"),
-            f"{point['achieved'] / min(point['peak_flops'], point['intensity'] * point['bandwidth']):.1%}",
-        )
-        for point in answer.roofline
-    )
-    if rows:
-        yield Table(("Work", "Chip", "Intensity", "Reached", "Of its roof"), rows, right=(2, 3, 4))
+    points = []
+    for point in answer.roofline:
+        roof = min(point["peak_flops"], point["intensity"] * point["bandwidth"])
+        reached = (amount(point["achieved"], "FLOP/s"), f"{point['achieved'] / roof:.1%}")
+        chip = f"{point['chip']}, {point['precision']}"
+        points.append((point["label"], chip, f"{point['intensity']:,.4g} FLOP/B", *reached))
+    if points:
+        yield Table(("Work", "Chip", "Intensity", "Reached", "Of its roof"), tuple(points), right=(2, 3, 4))
     total = sum(part.value for part in answer.time_parts)
     if total > 0:
         parts = tuple(
@@ -199,20 +186,13 @@ def _pipeline(report: Report) -> Iterator[Block]:
     drawn = pipeline_drawn(report.answer)
     if drawn is None or "pipeline" not in report.figures:
         return
-    layout = report.answer.layout
-    _, _, batches, virtual = drawn
+    layout, share = report.answer.layout, report.answer.metric("bubble").text
     yield from _charts(report, "pipeline")
-    fewer = []
-    if batches < layout["micro_batches"]:
-        fewer.append(f"{batches} of the {layout['micro_batches']:,} micro-batches")
-    if virtual < layout["virtual_stages"]:
-        fewer.append(f"{virtual} of the {layout['virtual_stages']} virtual stages")
+    counts = zip(drawn[2:], ("micro_batches", "virtual_stages"), ("micro-batches", "virtual stages"), strict=True)
+    fewer = [f"{few} of the {layout[name]:,} {words}" for few, name, words in counts if few < layout[name]]
     if fewer:
-        share = report.answer.metric("bubble").text
-        yield Text(
-            f"Drawn with {' and '.join(fewer)}, so that blocks can be seen; in the plan the bubble is {share} of the step.",
-            quiet=True,
-        )
+        text = f"Drawn with {' and '.join(fewer)}, so that blocks can be seen; in the plan the bubble is {share} of the step."
+        yield Text(text, quiet=True)
     if "pipeline-memory" in report.figures:
         yield from _charts(report, "pipeline-memory")
         yield Text(
@@ -275,11 +255,6 @@ def _assumptions(report: Report) -> Iterator[Block]:
         yield Table(("Assumed", "Value", "What it is", "From"), report.assumptions)
     if report.documents:
         yield Documents(report.documents)
-
-
-def _equations(report: Report) -> Iterator[Block]:
-    if report.answer.equations:
-        yield Formulas(report.answer.equations)
 
 
 def _plan(report: Report) -> Iterator[Block]:
