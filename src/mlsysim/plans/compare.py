@@ -51,23 +51,19 @@ def compare_answers(first: Answer, second: Answer) -> Comparison:
     if first.task != second.task:
         raise InputError(f"Two answers of one task compare, got {first.task} and {second.task}.", field="task")
     other = {metric.path: metric for metric in second.metrics}
-    rows = []
-    for metric in first.metrics:
-        beside = other.get(metric.path)
-        if beside is not None:
-            rows.append(Row(metric.path, metric.label, metric.text, beside.text, _factor(metric.value, beside.value)))
-    return Comparison(tuple(rows), _sentences(first, second), first, second)
+    pairs = [(metric, other[metric.path]) for metric in first.metrics if metric.path in other]
+    rows = tuple(Row(a.path, a.label, a.text, b.text, _factor(a.value, b.value)) for a, b in pairs)
+    return Comparison(rows, _sentences(first, second), first, second)
 
 
 def _factor(first: Any, second: Any) -> float | None:
-    if isinstance(first, Quantity) and isinstance(second, Quantity):
-        try:
-            return float((second / first).to("").magnitude) if first.magnitude else None
-        except (DimensionalityError, ZeroDivisionError):
-            return None
-    if isinstance(first, (int, float)) and isinstance(second, (int, float)) and not isinstance(first, bool) and first:
-        return float(second / first)
-    return None
+    if isinstance(first, bool) or not isinstance(first, (int, float, Quantity)):
+        return None
+    try:
+        ratio = second / first
+        return float(ratio.to("").magnitude if isinstance(ratio, Quantity) else ratio)
+    except (DimensionalityError, ZeroDivisionError):
+        return None
 
 
 def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
@@ -79,14 +75,13 @@ def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
         fits, other = (names[0], second) if first.feasible else (names[1], first)
         lines.append(f"Only {fits} fits. {other.headline}")
     elif first.main == second.main:
-        factor = _factor(first.value(first.main), second.value(second.main))
+        main = first.metric(first.main)
+        factor = _factor(main.value, second.value(first.main))
         if factor is not None:
-            speed = 1 / factor if first.main in LOWER_IS_BETTER else factor
+            speed = 1 / factor if main.name in LOWER_IS_BETTER else factor
             better = names[1] if speed > 1 else names[0]
-            lines.append(
-                f"{better.capitalize() if same else better} is {max(speed, 1 / speed):.2f} times as fast "
-                f"({first.metric(first.main).label.lower()})."
-            )
+            better = better.capitalize() if same else better
+            lines.append(f"{better} is {max(speed, 1 / speed):.2f} times as fast ({main.label.lower()}).")
     one, two = first.binding, second.binding
     if one.wall == two.wall:
         lines.append(f"The same wall binds in both: {one.wall} ({one.name}).")

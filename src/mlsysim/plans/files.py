@@ -25,9 +25,8 @@ def load_plan(path: str | Path) -> Plan:
     """The plan in a file."""
     path = Path(path)
     if path.suffix.lower() not in _ENDINGS:
-        raise InputError(
-            f"{path.name!r} is not a plan file; expected one that ends in {', '.join(_ENDINGS)}.", field="file"
-        )
+        text = f"{path.name!r} is not a plan file; expected one that ends in {', '.join(_ENDINGS)}."
+        raise InputError(text, field="file")
     try:
         if path.stat().st_size > _LARGEST:
             raise InputError(f"{path.name!r} is larger than {_LARGEST:,} bytes, which no plan is.", field="file")
@@ -45,10 +44,10 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
         raise InputError(f"{name}: expected a table of workload, hardware and so on, got {type(document).__name__}.")
     if _depth(document) > _DEEPEST:
         raise InputError(f"{name}: tables are nested more than {_DEEPEST} deep.")
-    if _is_original(document):
+    work = document.get("workload")
+    if isinstance(work, dict) and "name" in work and "model" not in work:
         document = _from_original(document)
-    document.pop("version", None)
-    document.pop("$schema", None)
+    document = {key: value for key, value in document.items() if key not in ("version", "$schema")}
     try:
         return Plan.model_validate(document)
     except InputError as error:
@@ -59,25 +58,21 @@ def _parse(text: str, form: str, name: str) -> Any:
     if _brackets(text) > _DEEPEST:
         # Parsers recurse, and some take the square of the depth in time.
         raise InputError(f"{name}: brackets are nested more than {_DEEPEST} deep.")
-    try:
-        if form == "toml":
-            return tomllib.loads(text)
-        if form == "json":
-            return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} is not valid {form.upper()}: {_first_line(error)}.") from None
+    if form in ("toml", "json"):
+        try:
+            return tomllib.loads(text) if form == "toml" else json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name} is not valid {form.upper()}: {_first_line(error)}.") from None
     try:
         import yaml  # type: ignore[import-untyped,unused-ignore]
     except ModuleNotFoundError:
         raise InputError(f"{name}: YAML needs PyYAML (pip install pyyaml); or write the plan as TOML.") from None
+    if "&" in text and "*" in text:
+        # Aliases can make a small file expand without end.
+        raise InputError(f"{name}: YAML anchors and aliases are not read; write the values out.")
     try:
-        if "&" in text and "*" in text:
-            # Aliases can make a small file expand without end.
-            raise InputError(f"{name}: YAML anchors and aliases are not read; write the values out.")
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{name} is not valid YAML: {_first_line(error)}.") from None
 
 
@@ -108,26 +103,18 @@ def _depth(value: Any) -> int:
     return deepest
 
 
-def _is_original(document: dict[str, Any]) -> bool:
-    workload = document.get("workload")
-    return isinstance(workload, dict) and "name" in workload and "model" not in workload
-
-
 def _from_original(document: dict[str, Any]) -> dict[str, Any]:
     """The original's plan as one of ours."""
     work, hard = dict(document["workload"]), document.get("hardware", {})
     if not isinstance(hard, dict):
         raise InputError("The plan's hardware must be a table with a name.", field="hardware")
-    hard = dict(hard)
-    out = {key: value for key, value in document.items() if key not in ("workload", "hardware", "version")}
+    hard = {"efficiency": _ORIGINAL_EFFICIENCY} | hard
     work["model"] = work.pop("name")
     if "precision" in hard:
         work["precision"] = hard.pop("precision")
-    hard.setdefault("efficiency", _ORIGINAL_EFFICIENCY)
     count = hard.get("accelerators", hard.get("nodes", 1))
-    if isinstance(count, int) and count > 1:
-        out.setdefault("task", "training")
-    return {**out, "workload": work, "hardware": hard}
+    task = {"task": "training"} if isinstance(count, int) and count > 1 else {}
+    return {**task, **document, "workload": work, "hardware": hard}
 
 
 def plan_schema() -> dict[str, Any]:
@@ -164,10 +151,8 @@ def _table(name: str, fields: dict[str, Any]) -> list[str]:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
+    if isinstance(value, (int, float)):
         return repr(value)
-    if isinstance(value, int):
-        return str(value)
     if isinstance(value, str):
         # JSON strings are TOML basic strings, but for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

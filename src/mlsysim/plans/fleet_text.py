@@ -56,8 +56,7 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
     if len(pieces) > _MOST_GROUPS:
         raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
     assumed: dict[str, str] = {}
-    fleets = tuple(_group(piece, fabric, assumed) for piece in pieces)
-    return Groups(fleets, assumed)
+    return Groups(tuple(_group(piece, fabric, assumed) for piece in pieces), assumed)
 
 
 def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
@@ -67,20 +66,16 @@ def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
             f"{text.strip()[:60]!r} is not a group of accelerators; write a number and a chip or node, such as '512xH100' or '64xDGX_H100@NDR'.",
             field="on",
         )
-    name = match["name"].strip()
-    count = _count(match["count"], text)
-    chosen = match["fabric"] or fabric
+    name, count, chosen = match["name"].strip(), _count(match["count"], text), match["fabric"] or fabric
+    given = None if chosen is None else find_fabric(chosen)
     kind, entry = find_system(name)
     if kind == "cluster":
         if count not in (None, 1):
             raise InputError(f"{name!r} is a whole cluster; name it without a number.", field="on")
         found: Fleet = entry
-        return found if chosen is None else found.model_copy(update={"fabric": find_fabric(chosen)})
-    if kind == "node":
-        node, nodes = entry, count or 1
-    else:
-        node, nodes = _node_for(entry, count or 1, assumed)
-    network = find_fabric(chosen) if chosen is not None else _fabric_for(node, nodes, assumed)
+        return found if given is None else found.model_copy(update={"fabric": given})
+    node, nodes = (entry, count or 1) if kind == "node" else _node_for(entry, count or 1, assumed)
+    network = given or _fabric_for(node, nodes, assumed)
     label = f"{nodes * node.accelerators_per_node:,} x {node.accelerator.name}"
     return Fleet(name=label, node=node, count=nodes, fabric=network)
 
@@ -90,10 +85,8 @@ def _count(text: str | None, whole: str) -> int | None:
         return None
     digits = text.replace("_", "").replace(",", "")
     if not digits.isdigit() or not 1 <= int(digits[:12]) <= _MOST or len(digits) > 9:
-        raise InputError(
-            f"{whole.strip()[:60]!r} asks for {text[:20]} of them; a number from 1 to {_MOST:,} is expected.",
-            field="on",
-        )
+        asked = f"{whole.strip()[:60]!r} asks for {text[:20]} of them"
+        raise InputError(f"{asked}; a number from 1 to {_MOST:,} is expected.", field="on")
     return int(digits)
 
 
@@ -104,17 +97,14 @@ def find_system(name: str) -> tuple[str, Any]:
         found = registry.get(name, None)
         if found is not None:
             return kind, found
-    names = [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()]
-    raise unknown_name("chip, node or cluster", name, names)
+    raise unknown_name("chip, node or cluster", name, [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()])
 
 
 def find_fabric(name: str) -> NetworkFabric:
     """A fabric by name; part of a name is enough where only one technology has it, such as NDR or EFA_v3."""
-    found: NetworkFabric | None = Fabrics.get(name, None)
-    if found is None:
-        wanted = fold(name)
-        close = [fabric for fabric in Fabrics if wanted and wanted in fold(fabric.metadata.key or fabric.name)]
-        found = close[0] if len(close) == 1 else Fabrics.get(name)
+    wanted = fold(name)
+    close = [fabric for fabric in Fabrics if wanted and wanted in fold(fabric.metadata.key or fabric.name)]
+    found: NetworkFabric = Fabrics.get(name, close[0]) if len(close) == 1 else Fabrics.get(name)
     return found
 
 
@@ -124,9 +114,8 @@ def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[
     if node is None:
         rate, joined = _link(chip)
         per_node = min(_PER_NODE, count)
-        node = Node(
-            name=f"{per_node} x {chip.name}", accelerator=chip, accelerators_per_node=per_node, intra_node_bw=rate
-        )
+        name = f"{per_node} x {chip.name}"
+        node = Node(name=name, accelerator=chip, accelerators_per_node=per_node, intra_node_bw=rate)
         if count > 1:
             assumed["node"] = f"{per_node} to a node, joined by {joined}; the zoo has no node of {chip.name}"
     per_node = node.accelerators_per_node
@@ -168,11 +157,8 @@ def _link(chip: HardwareNode) -> tuple[Any, str]:
 
 def _fabric_for(node: Node, nodes: int, assumed: dict[str, str]) -> NetworkFabric:
     """The fabric of the first cluster of the zoo with this node, else the InfiniBand of its adapters, else 100G Ethernet."""
-    for cluster in Clusters:
-        if cluster.node.name == node.name:
-            fabric = cluster.fabric
-            break
-    else:
+    fabric = next((cluster.fabric for cluster in Clusters if cluster.node.name == node.name), None)
+    if fabric is None:
         rate = to_si(node.nic_bandwidth, "byte/s") if node.nic_bandwidth is not None else None
         same = [f for f in Fabrics if rate and abs(to_si(f.bandwidth, "byte/s") / rate - 1) < 0.01]
         infiniband = [f for f in same if (f.technology or f.name).lower().startswith("infiniband")]

@@ -71,10 +71,8 @@ def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Cand
             reason = answer.headline
             return None
         seconds = to_si(answer.value("run_time"), "s")
-        if seconds > deadline:
-            reason = f"{nodes * step:,} x {chip} take {seconds / 86400:,.3g} days."
-            return None
-        return answer
+        reason = f"{nodes * step:,} x {chip} take {seconds / 86400:,.3g} days."
+        return None if seconds > deadline else answer
 
     nodes = _floor(plan, chip, step)
     while (best := meets(nodes)) is None and nodes < _MOST_NODES:
