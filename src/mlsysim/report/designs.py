@@ -11,7 +11,7 @@ searched; what a search would find is in the cheapest change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -73,26 +73,20 @@ class Designs:
             return min(ahead) >= 0 and max(ahead) > 0
 
         ahead = sum(beats(point) for point in self.points[1:])
-        place = (
-            "This plan is on the front: none is better in one and no worse in the other."
-            if not ahead
-            else f"{ahead} {'is' if ahead == 1 else 'are'} better than this plan in one and no worse in the other."
-        )
-        return (
-            f"{len(self.points)} of {self.tried} designs can run and fit; {len(self.front)} are on the front. {place}"
-        )
-
-
-Options = list[tuple[str, Any]]
-"""Values of something that is varied with their words; the first is the plan's own."""
+        place = "This plan is on the front: none is better in one and no worse in the other."
+        if ahead:
+            verb = "is" if ahead == 1 else "are"
+            place = f"{ahead} {verb} better than this plan in one and no worse in the other."
+        found = f"{len(self.points)} of {self.tried} designs can run and fit"
+        return f"{found}; {len(self.front)} are on the front. {place}"
 
 
 class _Space(NamedTuple):
-    """What is varied around a plan, what makes a plan of one value each (None where there is none), and metrics for both axes:
-    the first that the answer has is taken."""
+    """What is varied around a plan: values by the words for one, the plan's own first; what makes a plan of one value each, None
+    where there is none; and metrics for both axes, of which the first that the answer has is taken."""
 
     plan: Plan
-    options: Sequence[Options]
+    options: dict[str, list[Any]]
     make: Callable[..., Plan | None]
     varied: str
     xs: str
@@ -111,17 +105,17 @@ def designs_around(answer: Answer) -> Designs | None:
         return None
     points = [_design(THIS, base, x, y)]
     tried = 1
-    for chosen in islice(product(*space.options), 1, _MOST_MIXED if mixed else _MOST):
+    for chosen in islice(product(*space.options.values()), 1, _MOST_MIXED if mixed else _MOST):
         tried += 1
-        words = (word for (word, value), axis in zip(chosen, space.options, strict=True) if value != axis[0][1])
-        plan = space.make(*(value for _, value in chosen))
+        varied = zip(chosen, space.options.items(), strict=True)
+        words = (word.format(value) for value, (word, values) in varied if value != values[0])
+        plan = space.make(*chosen)
         found = None if plan is None else _evaluated(plan)
         if found is not None and found.feasible and None not in (_at(found, x), _at(found, y)):
             points.append(_design(", ".join(words), found, x, y))
     if len(points) < 3:
         return None
-    titles, goals = [_HOURS[1] if axis == _HOURS[0] else base.metric(axis).label for axis in (x, y)], _goals(x, y)
-    return Designs(tuple(points), (titles[0], titles[1]), goals, space.varied, tried)
+    return Designs(tuple(points), (_title(base, x), _title(base, y)), (_goal(x), _goal(y)), space.varied, tried)
 
 
 def _evaluated(plan: Plan) -> Answer | None:
@@ -131,18 +125,21 @@ def _evaluated(plan: Plan) -> Answer | None:
         return None
 
 
-_MORE_IS_BETTER = ("tokens_per_second", "throughput")
-_HOURS = ("accelerator_hours", "Accelerator-hours")
+_HOURS = "accelerator_hours"
 
 
-def _goals(x: str, y: str) -> tuple[str, str]:
-    return "high" if x in _MORE_IS_BETTER else "low", "high" if y in _MORE_IS_BETTER else "low"
+def _title(answer: Answer, axis: str) -> str:
+    return "Accelerator-hours" if axis == _HOURS else answer.metric(axis).label
+
+
+def _goal(axis: str) -> str:
+    return "high" if axis in ("tokens_per_second", "throughput") else "low"
 
 
 def _at(answer: Answer, axis: str) -> Any:
     """Where an answer lies on an axis: a metric, or the time of the run on all accelerators."""
-    found = answer.held.get("run_time" if axis == _HOURS[0] else axis)
-    if found is None or axis != _HOURS[0]:
+    found = answer.held.get("run_time" if axis == _HOURS else axis)
+    if found is None or axis != _HOURS:
         return found and found.value
     return quantity(to_si(found.value, "h") * find_fleets(answer.plan.hardware).accelerators, "h")
 
@@ -163,35 +160,27 @@ def _training(answer: Answer) -> _Space:
     if tokens is None and "tokens" in answer.held:
         tokens = to_si(answer.value("tokens"), "token")
     base = plan.replacing(workload={"tokens": tokens})
-    factors = [f for f in (1.0, 0.5, 2.0) if f == 1.0 or _scaled(base, fleet, f) is not None]
+    counts = [total, *(int(total * f) for f in (0.5, 2.0) if _scaled(base, fleet, f) is not None)]
     batches = [batch for batch in (size, size // 2, size * 2) if batch]
     tps = _degrees(layout, fleet)
     formats = _formats(answer, fleet, ("fp8",))
     modes = [layout["recompute"], "none" if layout["recompute"] == "full" else "full"]
 
-    def make(factor: float, batch: int, tp: int, precision: str, mode: str) -> Plan | None:
-        sized = base if factor == 1.0 else _scaled(base, fleet, factor)
-        ranks = int(total * factor) // (tp * layout["pp"] * layout["cp"])
-        micro = _micro_batch(batch, ranks, base.parallelism.micro_batch or 1)
+    def make(count: int, batch: int, tp: int, precision: str, mode: str) -> Plan | None:
+        sized = base if count == total else _scaled(base, fleet, count / total)
+        micro = _micro_batch(batch, count // (tp * layout["pp"] * layout["cp"]), base.parallelism.micro_batch or 1)
         if micro is None or sized is None:
             return None
         split = {"tp": tp, "recompute": mode, "dp": None, "micro_batch": micro}
         return sized.replacing(workload={"batch_size": batch, "precision": precision}, parallelism=split)
 
-    options: list[Options] = [
-        [(f"{int(total * factor):,} chips", factor) for factor in factors],
-        [(f"batch {batch:,}", batch) for batch in batches],
-        [(f"TP {tp}", tp) for tp in tps],
-        [(name, name) for name in formats],
-        [(f"recompute {mode}", mode) for mode in modes],
-    ]
-    counts = sorted(int(total * factor) for factor in factors)
+    options = {"{:,} chips": counts, "batch {:,}": batches, "TP {}": tps, "{}": formats, "recompute {}": modes}
     varied = (
-        f"Varied: {_listed(counts)} chips, batch {_listed(sorted(batches))}, tensor parallelism {_listed(sorted(tps))}, "
+        f"Varied: {_listed(sorted(counts))} chips, batch {_listed(sorted(batches))}, tensor parallelism {_listed(sorted(tps))}, "
         f"{_listed(formats)}, recompute {_listed(modes)}. All train on as much as this plan; that a larger batch or a "
         "narrower format may need more for the same quality is not counted."
     )
-    return _Space(base, options, make, varied, "run_time latency", "tco energy accelerator_hours")
+    return _Space(base, options, make, varied, "run_time latency", f"tco energy {_HOURS}")
 
 
 def _micro_batch(batch: int, ranks: int, most: int) -> int | None:
@@ -214,40 +203,34 @@ def _serving(answer: Answer) -> _Space:
     now = (base.serving.cache_precision if base.serving else None) or answer.assumptions.get("cache_precision", "bf16")
     caches = [now, "fp8"] if now in ("bf16", "fp16") else [now]
     tps = _degrees(layout, fleet)
-    loads = _loads(base, layout["concurrency"])
+    key, words, loads = _loads(base, layout["concurrency"])
 
-    def make(load: dict[str, Any], tp: int, precision: str, cache: str) -> Plan | None:
+    def make(load: float, tp: int, precision: str, cache: str) -> Plan | None:
         replicas, rest = divmod(fleet.total_accelerators, tp * layout["pp"])
         if rest or not replicas:
             return None
-        serving = {**load, "replicas": replicas, "cache_precision": cache}
+        serving = {key: load, "replicas": replicas, "cache_precision": cache}
         return base.replacing(serving=serving, parallelism={"tp": tp}, workload={"precision": precision})
 
-    options: list[Options] = [
-        loads,
-        [(f"TP {tp}", tp) for tp in tps],
-        [(name, name) for name in formats],
-        [(f"caches in {name}", name) for name in caches],
-    ]
+    options = {words: loads, "TP {}": tps, "{}": formats, "caches in {}": caches}
     split = f"tensor parallelism {_listed(sorted(tps))} with as many replicas as fit; " if len(tps) > 1 else ""
-    varied = f"Varied: {_load_range(loads)}; {split}{_listed(formats)}; caches in {_listed(caches)}."
+    varied = f"Varied: {_load_range(words, loads)}; {split}{_listed(formats)}; caches in {_listed(caches)}."
     return _Space(base, options, make, varied, "tpot", "usd_per_mtoken energy_per_token tokens_per_second")
 
 
-def _loads(plan: Plan, concurrency: int) -> Options:
+def _loads(plan: Plan, concurrency: int) -> tuple[str, str, list[Any]]:
+    """The key of the load, the words for it, and its values."""
     rate = None if plan.serving is None else plan.serving.qps
     factors = (1.0, 0.125, 0.25, 0.5, 2.0, 4.0)
     if rate is not None:
-        return [(f"{rate * factor:g} requests a second", {"qps": rate * factor}) for factor in factors]
+        return "qps", "{:g} requests a second", [rate * factor for factor in factors]
     counts = dict.fromkeys(max(1, round(concurrency * factor)) for factor in factors)
-    return [(f"{count:,} requests in flight", {"concurrency": count}) for count in counts]
+    return "concurrency", "{:,} requests in flight", list(counts)
 
 
-def _load_range(loads: Options) -> str:
+def _load_range(words: str, loads: list[Any]) -> str:
     """The loads in order, with their unit once."""
-    unit = loads[0][0].partition(" ")[2]
-    numbers = sorted(next(iter(change.values())) for _, change in loads)
-    return f"{_listed([f'{number:,g}' for number in numbers])} {unit}"
+    return f"{_listed([f'{load:,g}' for load in sorted(loads)])} {words.partition(' ')[2]}"
 
 
 def _passes(answer: Answer) -> _Space:
@@ -260,7 +243,7 @@ def _passes(answer: Answer) -> _Space:
     def make(batch: int, precision: str) -> Plan:
         return base.replacing(workload={"batch_size": batch, "precision": precision})
 
-    options: list[Options] = [[(f"batch {batch:,}", batch) for batch in batches], [(name, name) for name in formats]]
+    options: dict[str, list[Any]] = {"batch {:,}": batches, "{}": formats}
     varied = f"Varied: batch {_listed(sorted(batches))}; {_listed(formats)}."
     return _Space(base, options, make, varied, "latency", "energy_per_sample throughput")
 
@@ -270,17 +253,19 @@ _MAKERS: dict[str, Callable[[Answer], _Space]] = {"training": _training, "servin
 
 def _groups(answer: Answer) -> _Space:
     """Several kinds of accelerator: the load alone is varied, because each group finds its own layout."""
-    base = answer.plan
+    base, part = answer.plan, "serving"
     if answer.task == "training":
-        part, size = "workload", base.workload.batch_size or 0
-        sizes = [round(size * factor) for factor in (1, 0.5, 2, 4) if size] or [0]
-        options: Options = [(f"batch {batch:,}", {"batch_size": batch}) for batch in sizes]
-        varied, axes = f"batch {_listed(sorted(sizes))}", ("run_time latency", "tco energy tokens_per_second")
+        part, key, words, size = "workload", "batch_size", "batch {:,}", base.workload.batch_size or 0
+        values = [round(size * factor) for factor in (1, 0.5, 2, 4) if size] or [0]
+        varied, axes = f"batch {_listed(sorted(values))}", ("run_time latency", "tco energy tokens_per_second")
     else:
-        part, load = "serving", base.serving.concurrency if base.serving else None
-        options = _loads(base, load or 0)
-        varied, axes = _load_range(options), ("tpot", "usd_per_mtoken tokens_per_second")
-    return _Space(base, [options], lambda change: base.replacing(**{part: change}), f"Varied: {varied}.", *axes)
+        key, words, values = _loads(base, (base.serving and base.serving.concurrency) or 0)
+        varied, axes = _load_range(words, values), ("tpot", "usd_per_mtoken tokens_per_second")
+
+    def make(value: float) -> Plan:
+        return base.replacing(**{part: {key: value}})
+
+    return _Space(base, {words: values}, make, f"Varied: {varied}.", *axes)
 
 
 def _degrees(layout: dict[str, Any], fleet: Fleet) -> list[int]:
@@ -298,22 +283,19 @@ def _formats(answer: Answer, fleet: Fleet, others: tuple[str, ...]) -> list[str]
 
 def _scaled(plan: Plan, fleet: Fleet, factor: float) -> Plan | None:
     """The plan on a multiple of its nodes with the same fabric; None where that is no whole number or has no name."""
-    empty = {"on": None, "name": None, "nodes": None, "accelerators": None}
-    part = plan.hardware
-    nodes = fleet.count * factor
+    nodes, count = fleet.count * factor, fleet.total_accelerators * factor
     if nodes.is_integer() and nodes >= 1 and fleet.count > 1:
-        named = part.name or part.on or ""
-        if "x" not in named and find_system(named.partition("@")[0].strip())[0] == "cluster":
-            return plan.replacing(hardware={**empty, "name": named.partition("@")[0].strip(), "nodes": int(nodes)})
+        named = (plan.hardware.name or plan.hardware.on or "").partition("@")[0].strip()
+        if "x" not in named and find_system(named)[0] == "cluster":
+            return plan.replacing(hardware={"name": named, "nodes": int(nodes)})
         node, fabric = fleet.node.metadata.key, fleet.fabric.metadata.key
         if node is None or fabric is None:
             return None
-        return plan.replacing(hardware={**empty, "on": f"{int(nodes)}x{node}", "fabric": fabric})
-    count = fleet.total_accelerators * factor
+        return plan.replacing(hardware={"on": f"{int(nodes)}x{node}", "fabric": fabric})
     key = fleet.node.accelerator.metadata.key
     if key is None or not count.is_integer() or count < 1:
         return None
-    return plan.replacing(hardware={**empty, "on": f"{int(count)}x{key}"})
+    return plan.replacing(hardware={"on": f"{int(count)}x{key}"})
 
 
 def _listed(items: Any) -> str:

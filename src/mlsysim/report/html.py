@@ -31,36 +31,9 @@ def to_html(report: Report) -> str:
     lead = f'<p class="lead">{escape(description)}</p>' if description else ""
     links = "".join(f'<li><a href="#{s.name}">{escape(s.title)}</a></li>' for s in sections[1:])
     first, *rest = (_section(section, report) for section in sections)
-    body = "\n".join(rest)
-    return f"""<!DOCTYPE html>
-<html lang="en" xmlns="http://www.w3.org/1999/xhtml">
-<head>
-<meta charset="utf-8"/>
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta name="color-scheme" content="light dark"/>
-<link rel="icon" href="data:,"/>
-<title>{title}</title>
-<style>
-{_style()}
-</style>
-</head>
-<body>
-<header>
-<p class="kicker">{escape(capital(answer.subject))} · {escape(answer.fidelity)}</p>
-<h1>{title}</h1>
-{lead}
-</header>
-<main>
-{first}
-<nav aria-label="Sections"><ul>{links}</ul></nav>
-{body}
-</main>
-<footer><p>mlsysim {escape(report.version)}. Every number is computed from the plan, the zoo and the equations that this \
-report lists.</p></footer>
-</body>
-</html>
-"""
+    texts = {"subject": capital(answer.subject), "fidelity": answer.fidelity, "version": report.version}
+    parts = {"title": title, "lead": lead, "first": first, "links": links, "body": "\n".join(rest)}
+    return _page().format(policy=_POLICY, **parts, **{name: escape(text) for name, text in texts.items()})
 
 
 def escape(text: object) -> str:
@@ -69,9 +42,15 @@ def escape(text: object) -> str:
     return _escape("".join(ch for ch in kept if not 0xD800 <= ord(ch) <= 0xDFFF), quote=True)
 
 
+def _read(name: str) -> str:
+    return files("mlsysim.report").joinpath(name).read_text(encoding="utf-8")
+
+
 @cache
-def _style() -> str:
-    return files("mlsysim.report").joinpath("style.css").read_text(encoding="utf-8").strip() + "\n" + stylesheet()
+def _page() -> str:
+    """The page around the sections, with its style."""
+    style = _read("style.css").strip() + "\n" + stylesheet()
+    return _read("page.html").replace("{style}", style.replace("{", "{{").replace("}", "}}"))
 
 
 def _section(section: Section, report: Report) -> str:
