@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
@@ -76,9 +75,8 @@ class Part(Record):
         for name, item in value.items():
             field = cls.field_named(str(name))
             if field in found:
-                raise InputError(
-                    f"{cls.part_of[1] + field!r} is given twice, as {name!r} too.", record="Plan", field=str(name)
-                )
+                text = f"{cls.part_of[1] + field!r} is given twice, as {name!r} too."
+                raise InputError(text, record="Plan", field=str(name))
             found[field] = item
         return found
 
@@ -103,35 +101,19 @@ def unknown_key(path: str, name: str, fields: list[str], names: list[str]) -> In
     return InputError(text, record="Plan", field=name[:200], suggestions=close)
 
 
-@dataclass(frozen=True)
 class Leaf:
-    """A field of a plan that holds a value."""
+    """A field of a plan that holds a value.
 
-    key: str
-    """The path in a plan, such as ``parallelism.tp``."""
-    flat: str
-    """What it is called where all keys stand beside each other."""
-    field: Any
+    ``key`` is its path in a plan, such as ``parallelism.tp``, ``part`` that of the table that it stands in; ``flat`` what it is called
+    where all keys stand beside each other, ``names`` every name that it answers to; ``tasks`` those that it matters to.
+    """
 
-    @property
-    def part(self) -> str:
-        """The path of the table that it stands in; empty for fields of the plan itself."""
-        return self.key.rpartition(".")[0]
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Every name that it answers to."""
-        return tuple(dict.fromkeys((self.flat, *names_of(self.key)[1:])))
-
-    @property
-    def meaning(self) -> str:
-        """What it means, in a few words."""
-        return str(self.field.description or "")
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Tasks that it matters to."""
-        return _TASKS.get(self.key) or _TASKS.get(self.key.partition(".")[0]) or ALL_TASKS
+    def __init__(self, key: str, flat: str, field: Any) -> None:
+        self.key, self.flat, self.field = key, flat, field
+        self.part = key.rpartition(".")[0]
+        self.names = tuple(dict.fromkeys((flat, *names_of(key)[1:])))
+        self.meaning = str(field.description or "")
+        self.tasks = _TASKS.get(key) or _TASKS.get(key.partition(".")[0]) or ALL_TASKS
 
     @cached_property
     def quantity(self) -> QuantityField | None:
@@ -146,10 +128,9 @@ class Leaf:
     def choices(self) -> tuple[str, ...]:
         """The words that it takes, where nothing else is taken."""
         kinds = _kinds(self.field.annotation)
-        words = [kind for kind in kinds if get_origin(kind) is Literal]
-        return tuple(map(str, get_args(words[0]))) if words and len(kinds) == 1 else ()
+        return tuple(map(str, get_args(kinds[0]))) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else ()
 
-    @cached_property
+    @property
     def type(self) -> type | None:
         """``int``, ``float``, ``bool``; ``str`` for words and quantities; None for what is none of them."""
         kinds = _kinds(self.field.annotation)
@@ -160,10 +141,9 @@ class Leaf:
     @property
     def bounds(self) -> tuple[float | None, float | None]:
         """The least and the largest that it may be."""
-        held = {
-            name: getattr(mark, name) for mark in self.field.metadata for name in ("ge", "le") if hasattr(mark, name)
-        }
-        return held.get("ge"), held.get("le")
+        ends = [[getattr(mark, name, None) for mark in self.field.metadata] for name in ("ge", "le")]
+        low, high = (next((end for end in found if end is not None), None) for found in ends)
+        return low, high
 
 
 def _kinds(annotation: Any) -> list[Any]:
@@ -175,22 +155,17 @@ def _kinds(annotation: Any) -> list[Any]:
 
 def record_of(annotation: Any) -> type[Record] | None:
     """The record that a field holds, if it holds one; a list of records is a value."""
-    for kind in _kinds(annotation):
-        if isinstance(kind, type) and issubclass(kind, Record):
-            return kind
-    return None
+    return next((k for k in _kinds(annotation) if isinstance(k, type) and issubclass(k, Record)), None)
 
 
 def leaves(record: type[Record]) -> dict[str, Leaf]:
     """The fields of a plan that hold values, by key; of two with one name the one nearer to the root keeps it."""
-    found: dict[str, Leaf] = {}
-    flat: set[str] = set()
-    for key, field in sorted(_walk(record, ""), key=lambda pair: pair[0].count(".")):
+    walked = list(_walk(record, ""))
+    flat: dict[str, str] = {}
+    for key, _ in sorted(walked, key=lambda pair: pair[0].count(".")):
         name = key.rpartition(".")[2]
-        name = name if name not in flat else key.replace(".", "_")
-        flat.add(name)
-        found[key] = Leaf(key, name, field)
-    return {key: found[key] for key, _ in _walk(record, "")}
+        flat[key] = key.replace(".", "_") if name in flat.values() else name
+    return {key: Leaf(key, flat[key], field) for key, field in walked}
 
 
 def _walk(record: type[Record], path: str) -> Iterator[tuple[str, Any]]:

@@ -10,8 +10,6 @@ keeps the limits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from mlsysim.cases.layout import divisors
@@ -44,59 +42,35 @@ Layout = tuple[int, int, int, int]
 """TP, PP, EP and replicas."""
 
 
-@dataclass(frozen=True)
 class Served:
-    """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet."""
+    """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet, times in seconds."""
 
-    server: Server
-    result: ServingResult
-    tp: int
-    pp: int
-    ep: int
-    replicas: int
-    clients: int
-
-    @property
-    def ttft(self) -> float:
-        return to_si(self.result.ttft_at_concurrency, "s")
-
-    @property
-    def tpot(self) -> float:
-        return to_si(self.result.tpot, "s")
-
-    @property
-    def output_rate(self) -> float:
-        """Tokens a second; a replica without a client answers nothing."""
-        return to_si(self.result.output_tokens_per_sec, "1/s") * min(1.0, self.clients / self.replicas)
-
-    @property
-    def writers(self) -> int:
-        """Replicas that write answers: the same that read prompts, unless they are a pool of their own."""
-        return int(self.server.options.get("decode_replicas", self.replicas))
-
-    @cached_property
-    def traffic(self) -> Traffic:
-        """What the replicas that write are at work on."""
-        server, part = self.server, self.server.part
-        active = self.result.active_requests or self.clients
+    def __init__(self, server: Server, result: ServingResult, layout: Layout, clients: int) -> None:
+        part = server.part
+        self.server, self.result, self.clients = server, result, clients
+        self.tp, self.pp, self.ep, self.replicas = layout
+        # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
+        self.writers: int = server.options.get("decode_replicas", self.replicas)
+        # What they are at work on.
+        active = (result.active_requests or clients) / self.writers
         habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio)
-        cached = part.cached_prefix or 0
-        return Traffic(server.prompt, server.output, active / self.writers, cached=cached, habits=habits)
-
-    @property
-    def mean_output(self) -> float:
-        """Tokens of an answer on average."""
-        return float(self.traffic.mean_answer)
-
-    @property
-    def latency(self) -> float:
-        """Mean time of a whole request."""
-        return self.ttft + (self.mean_output - 1) * self.tpot
-
-    @property
-    def requests(self) -> float:
-        """Requests a second that are answered while all clients keep asking."""
-        return self.output_rate / self.mean_output
+        self.traffic = Traffic(server.prompt, server.output, active, cached=part.cached_prefix or 0, habits=habits)
+        self.mean_output = float(self.traffic.mean_answer)
+        self.ttft, self.tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
+        # The mean time of a whole request.
+        self.latency = self.ttft + (self.mean_output - 1) * self.tpot
+        # Tokens, and requests that are answered while all clients keep asking; a replica without a client answers nothing.
+        self.output_rate = to_si(result.output_tokens_per_sec, "1/s") * min(1.0, clients / self.replicas)
+        self.requests = self.output_rate / self.mean_output
+        self.carries = part.qps is not None and self.requests >= part.qps * 0.999
+        # Requests that all replicas hold at once; None where the size of a cache is not known.
+        self.places = None if result.max_batch_size is None else result.max_batch_size * self.replicas
+        given = [(name, getattr(part, name)) for name in ("ttft", "tpot", "latency")]
+        # Names of the plan's limits on times, what they are held against, and the limits.
+        self.limits = [(name, getattr(self, name), to_si(limit, "s")) for name, limit in given if limit is not None]
+        # How many times as long as its limit the time is that misses its limit most; at most 1 where all hold.
+        self.over = max((value / limit for _, value, limit in self.limits), default=0.0)
+        self.within = result.feasible and self.over <= 1
 
     def delivered(self, slower: float = 1.0) -> float:
         """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
@@ -114,34 +88,6 @@ class Served:
         """Parts of a request, and what the fullest device holds."""
         assert self.result.ledger is not None
         return self.result.ledger
-
-    @property
-    def places(self) -> int | None:
-        """Requests that all replicas hold at once; None where the size of a cache is not known."""
-        most = self.result.max_batch_size
-        return None if most is None else most * self.replicas
-
-    @property
-    def limits(self) -> list[tuple[str, float, float]]:
-        """Names of the plan's limits on times, what they are held against, and the limits, in seconds."""
-        given = [(name, getattr(self.server.part, name)) for name in ("ttft", "tpot", "latency")]
-        return [(name, getattr(self, name), to_si(limit, "s")) for name, limit in given if limit is not None]
-
-    @property
-    def over(self) -> float:
-        """How many times as long as its limit the time is that misses its limit most; at most 1 where all hold."""
-        return max((value / limit for _, value, limit in self.limits), default=0.0)
-
-    @property
-    def within(self) -> bool:
-        """Whether the limits hold."""
-        return self.result.feasible and self.over <= 1
-
-    @property
-    def carries(self) -> bool:
-        """Whether requests are answered at the rate at which they come."""
-        wanted = self.server.part.qps
-        return wanted is not None and self.requests >= wanted * 0.999
 
 
 class Server:
@@ -214,7 +160,7 @@ class Server:
         names = ("tp_size", "pp_size", "ep_size", "num_replicas")
         options = self.options | dict(zip(names, layout, strict=True))
         result = ServingModel().solve(self.model, self.chip, **options, concurrency=clients)
-        return Served(self, result, *layout, clients)
+        return Served(self, result, layout, clients)
 
     @property
     def limited(self) -> bool:
