@@ -150,17 +150,7 @@ def _evaluate(request: ask.EvaluateRequest | ask.FlatRequest, limits: Limits) ->
 
 
 def _explain(request: ask.ExplainRequest, limits: Limits) -> dict[str, Any]:
-    answer = evaluate(request.plan, change=False)
-    metric = request.metric
-    found = answer.equations if metric is None else answer.explain(metric)
-    return {
-        "subject": answer.subject,
-        "metric": None if metric is None else answer.metric(metric).to_dict(),
-        "binding": answer.binding.model_dump(),
-        "equations": [equation.model_dump() for equation in found],
-        "assumptions": dict(answer.assumptions),
-        "sources": answer.sources_of(found),
-    }
+    return evaluate(request.plan, change=False).explanation(request.metric)
 
 
 def _compare(request: ask.CompareRequest, limits: Limits) -> dict[str, Any]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Context, Option
 
-from mlsysim.cli.options import AsJson, Output, chosen_form
-from mlsysim.cli.output import busy, print_json, print_sentences, print_table, print_text
+from mlsysim.cli.options import AsJson, Output, Target, chosen_form
+from mlsysim.cli.output import Line, busy, end, print_json, print_result, print_table, print_text, sentences
 from mlsysim.cli.plan_options import as_an_option, changed, load, named_plan, plan_of
 from mlsysim.errors import InputError
 
 
 def audit(
-    context: typer.Context,
+    context: Context,
     scenario: Annotated[
-        str | None, typer.Argument(metavar="SCENARIO", help="a plan file; Llama-70B on 512 H100 without one")
+        str | None, Argument(metavar="SCENARIO", help="a plan file; Llama-70B on 512 H100 without one")
     ] = None,
     workload: Annotated[
-        str | None, typer.Option("-w", "--workload", help="a model, on the chip of this machine, instead of a scenario")
+        str | None, Option("-w", "--workload", help="a model, on the chip of this machine, instead of a scenario")
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -43,23 +43,19 @@ def audit(
     with busy("evaluating ..."):
         found = audited(wanted)
     remember(wanted)
-    if form == "json":
-        print_json(found.to_dict())
-    elif form == "text":
-        print_sentences(found.answer)
+    if form == "text":
+        headers = ["Domain", "Wall", "First order", "Calibrated", ""]
         rows = [[r.domain, f"{r.wall} {r.name}", r.first_order, r.calibrated, r.status] for r in found.rows]
-        print_text("")
-        print_table(form, ["Domain", "Wall", "First order", "Calibrated", ""], rows)
-        for note in found.notes:
-            print_text(note, "dim")
     else:
+        headers = ["Domain", "Solver", "Metric", "First order", "Calibrated", "Wall", "Status"]
         rows = [
             [r.domain, r.resolver, r.metric, r.first_order, r.calibrated, f"{r.wall} {r.name}", r.status]
             for r in found.rows
         ]
-        print_table(form, ["Domain", "Solver", "Metric", "First order", "Calibrated", "Wall", "Status"], rows)
-    if found.answer.exit_code:
-        raise typer.Exit(found.answer.exit_code)
+    words = [(found.answer.subject, "bold"), *sentences(found.answer), ""]
+    notes = [(note, "dim") for note in found.notes]
+    print_result(form, found.to_dict, headers, rows, before=words, after=notes)
+    end(found.answer.exit_code)
 
 
 def _chip_here() -> str:
@@ -75,9 +71,9 @@ def _chip_here() -> str:
 
 
 def compare(
-    context: typer.Context,
-    first: Annotated[str, typer.Argument(metavar="A", help="a plan file, or MODEL@FLEET such as Llama3_70B@512xH100")],
-    second: Annotated[str, typer.Argument(metavar="B")],
+    context: Context,
+    first: Annotated[str, Argument(metavar="A", help="a plan file, or MODEL@FLEET such as Llama3_70B@512xH100")],
+    second: Annotated[str, Argument(metavar="B")],
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,74 +83,49 @@ def compare(
     mlsysim compare Llama3_8B@H100 Llama3_8B@MI300X --task serving
     """
     from mlsysim.plans.compare import compare_answers
-    from mlsysim.plans.evaluate import evaluate as answer_to
+    from mlsysim.plans.evaluate import evaluate
 
     form = chosen_form(context, output, as_json)
     with busy("evaluating ..."):
-        answers = [answer_to(named_plan(context, text), change=False) for text in (first, second)]
+        answers = [evaluate(named_plan(context, text), change=False) for text in (first, second)]
     found = compare_answers(*answers)
-    if form == "json":
-        print_json(found.to_dict())
-        return
-    if form == "text":
-        for line in found.sentences:
-            print_text(line, "bold")
-        for letter, answer in zip("AB", answers, strict=True):
-            print_text(f"{letter}: {answer.subject}. {answer.in_words(as_an_option).headline}")
-        print_text("")
+    words: list[Line] = [(line, "bold") for line in found.sentences]
+    words += [f"{x}: {a.subject}. {a.in_words(as_an_option).headline}" for x, a in zip("AB", answers, strict=True)]
     rows = [[row.label, row.first, row.second, row.factor_text] for row in found.rows]
     names = ["A", "B"] if form == "text" else [answer.subject for answer in answers]
-    print_table(form, ["metric" if form == "csv" else "", *names, "B / A"], rows, right=(1, 2, 3))
+    headers = ["metric" if form == "csv" else "", *names, "B / A"]
+    print_result(form, found.to_dict, headers, rows, right=(1, 2, 3), before=[*words, ""])
 
 
-def sensitivity(
-    context: typer.Context,
-    target: Annotated[
-        str, typer.Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")
-    ],
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
+def sensitivity(context: Context, target: Target, output: Output = None, as_json: AsJson = False) -> None:
     """How much each figure of the hardware is worth: 10 % less and 10 % more of it.
 
     mlsysim sensitivity Llama3_70B@512xH100 --task training
     mlsysim sensitivity examples/scenarios/chatbot-llama70b-h200.toml
     """
-    from mlsysim.cli.last import remember
-    from mlsysim.plans.evaluate import evaluate as answer_to
+    from mlsysim.cli.last import answered
 
     form = chosen_form(context, output, as_json)
-    wanted = named_plan(context, target)
-    with busy("evaluating ..."):
-        answer = answer_to(wanted, change=False)
-    remember(wanted)
-    if form == "json":
-        print_json(
-            {
-                "main": answer.main,
-                "value": answer.metric(answer.main).to_dict(),
-                "sensitivities": {k: list(v) for k, v in answer.sensitivities.items()},
-                "binding": answer.binding.model_dump(),
-            }
-        )
-        return
+    answer = answered(named_plan(context, target), change=False)
+    main = answer.metric(answer.main)
+    document = {
+        "main": answer.main,
+        "value": main.to_dict(),
+        "sensitivities": {k: list(v) for k, v in answer.sensitivities.items()},
+        "binding": answer.binding.model_dump(),
+    }
     rows = [
         [name.replace("_", " "), *("does not fit" if side is None else f"{side:+.1%}" for side in sides)]
         for name, sides in answer.sensitivities.items()
     ]
-    if form == "text":
-        print_text(
-            f"{answer.subject}: {answer.metric(answer.main).label.lower()} is {answer.metric(answer.main).text}", "bold"
-        )
-        print_text(answer.binding.sentence)
-        print_text("")
-    print_table(form, ["figure of the hardware", "10 % less", "10 % more"], rows, right=(1, 2))
+    words = [(f"{answer.subject}: {main.label.lower()} is {main.text}", "bold"), answer.binding.sentence, ""]
+    print_result(form, document, ["figure of the hardware", "10 % less", "10 % more"], rows, right=(1, 2), before=words)
 
 
 def explain(
-    context: typer.Context,
-    metric: Annotated[str | None, typer.Argument(help="a metric of the last answer; all without one")] = None,
-    scenario: Annotated[str | None, typer.Option("--of", help="a plan file instead of the last answer")] = None,
+    context: Context,
+    metric: Annotated[str | None, Argument(help="a metric of the last answer; all without one")] = None,
+    scenario: Annotated[str | None, Option("--of", help="a plan file instead of the last answer")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,28 +135,17 @@ def explain(
     mlsysim explain tco --of examples/scenarios/llama3-70b-512-h100.toml
     """
     from mlsysim.cli.last import recall
-    from mlsysim.plans.evaluate import evaluate as answer_to
+    from mlsysim.plans.evaluate import evaluate
 
     form = chosen_form(context, output, as_json)
-    answer = answer_to(changed(context, load(scenario) if scenario is not None else recall()), change=False)
+    answer = evaluate(changed(context, load(scenario) if scenario is not None else recall()), change=False)
     found = answer.equations if metric is None else answer.explain(metric)
     if form == "json":
-        print_json(
-            {
-                "subject": answer.subject,
-                "metric": None if metric is None else answer.metric(metric).to_dict(),
-                "equations": [equation.model_dump() for equation in found],
-                "assumptions": dict(answer.assumptions),
-                "sources": answer.sources_of(found),
-            }
-        )
+        print_json(answer.explanation(metric))
         return
     if form == "csv":
-        print_table(
-            "csv",
-            ["gives", "equation", "inputs", "value"],
-            [[e.gives, e.text, "; ".join(f"{k} = {v}" for k, v in e.inputs.items()), e.value] for e in found],
-        )
+        rows = [[e.gives, e.text, "; ".join(f"{k} = {v}" for k, v in e.inputs.items()), e.value] for e in found]
+        print_table("csv", ["gives", "equation", "inputs", "value"], rows)
         return
     if metric is not None:
         held = answer.metric(metric)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
+from typer import Context
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import print_json, print_table, print_text
@@ -30,7 +30,7 @@ class Found:
     key: str | None
 
 
-def doctor(context: typer.Context, output: Output = None, as_json: AsJson = False) -> None:
+def doctor(context: Context, output: Output = None, as_json: AsJson = False) -> None:
     """What is this machine, which chip of the zoo is it, and what would run on it?
 
     mlsysim doctor
@@ -38,39 +38,30 @@ def doctor(context: typer.Context, output: Output = None, as_json: AsJson = Fals
     """
     form = chosen_form(context, output, as_json)
     devices = [*_gpus(), _cpu()]
-    best = _best(devices)
+    best, packages = _best(devices), _packages()
     runs = [] if best is None or best.key is None else _runs(best.key)
-    document = {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "devices": [device.__dict__ for device in devices],
-        "packages": _packages(),
-        "runs_on": None if best is None else best.key,
-        "runs": runs,
-    }
     if form == "json":
-        print_json(document)
+        system = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+        told = [device.__dict__ for device in devices]
+        chosen = None if best is None else best.key
+        print_json({**system, "devices": told, "packages": packages, "runs_on": chosen, "runs": runs})
         return
     rows = [
         [d.kind, d.name, "not told" if d.memory is None else f"{d.memory / 1e9:.1f} GB", d.key or "not in the zoo"]
         for d in devices
     ]
     print_table(form, ["device", "name", "memory", "in the zoo"], rows, right=(2,))
-    if form == "text":
-        if best is None:
-            print_text(
-                "No device here is in the zoo; add yours with `mlsysim zoo check` in mind, or plan for another with --on."
-            )
-        else:
-            print_text(f"What would run on one {best.key} (first order):", "bold")
-    if runs:
-        print_table(
-            form,
-            ["model", "precision", "fits", "time of a pass", "binds"],
-            [[r["model"], r["precision"], r["fits"], r["latency"], r["binds"]] for r in runs],
+    if form == "text" and best is None:
+        print_text(
+            "No device here is in the zoo; add yours with `mlsysim zoo check` in mind, or plan for another with --on."
         )
+    elif form == "text" and best is not None:
+        print_text(f"What would run on one {best.key} (first order):", "bold")
+    if runs:
+        headers = ["model", "precision", "fits", "time of a pass", "binds"]
+        print_table(form, headers, [list(run.values()) for run in runs])
     if form == "text":
-        missing = [name for name, version in _packages().items() if version is None]
+        missing = [name for name, version in packages.items() if version is None]
         print_text("Optional packages that are not installed: " + (", ".join(missing) or "none") + ".", "dim")
 
 
@@ -143,22 +134,14 @@ def _runs(key: str) -> list[dict[str, Any]]:
     for model in _PROBES:
         for precision in ("fp16", "int4"):
             try:
-                plan = Plan.model_validate(
-                    {"task": "inference", "workload": {"model": model, "precision": precision}, "hardware": {"on": key}}
-                )
-                answer = evaluate_plainly(plan)
+                work = {"model": model, "precision": precision}
+                answer = evaluate_plainly(Plan.model_validate({"task": "inference", "workload": work, "on": key}))
             except InputError:
                 continue
             fits = answer.feasible
-            found.append(
-                {
-                    "model": model,
-                    "precision": precision,
-                    "fits": "yes" if fits else "no",
-                    "latency": answer.metric("latency").text if fits else "",
-                    "binds": answer.binding.name,
-                }
-            )
+            latency = answer.metric("latency").text if fits else ""
+            work |= {"fits": "yes" if fits else "no", "latency": latency, "binds": answer.binding.name}
+            found.append(work)
             if fits:
                 break
     return found

@@ -1,4 +1,4 @@
-"""The plan of the last answer, kept so that ``explain`` can be asked about it afterwards."""
+"""The answer to a plan, which is kept so that ``explain`` can be asked about it afterwards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import os
 from pathlib import Path
 
+from mlsysim.cli.output import busy
 from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 
 _LARGEST = 1_000_000
@@ -15,6 +18,14 @@ _LARGEST = 1_000_000
 def _file() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(root) / "mlsysim" / "last.json"
+
+
+def answered(plan: Plan, change: bool = True) -> Answer:
+    """The answer to a plan, which is kept."""
+    with busy("evaluating ..."):
+        answer = evaluate(plan, change=change)
+    remember(plan)
+    return answer
 
 
 def remember(plan: Plan) -> None:

@@ -5,41 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Context, Option, echo
 
 from mlsysim.cli.options import FORMS, AsJson, Output, chosen_form, is_plan_file
-from mlsysim.cli.output import print_json, print_table, print_text
+from mlsysim.cli.output import Line, end, print_json, print_lines, print_result, print_table, print_text
 from mlsysim.cli.plan_options import named_plan, settings_of
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
-    from mlsysim.launch.reading import Reading
     from mlsysim.launch.review import Review
-
-Model = Annotated[str | None, typer.Option("--model", help="the model, where the file does not name one of the zoo")]
-Target = Annotated[str | None, typer.Option("--target", help="megatron, vllm ...; found from the text where left out")]
 
 
 def export(
-    context: typer.Context,
+    context: Context,
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="TARGET", help="megatron, torchtitan, deepspeed, fsdp, vllm, sglang, trtllm, kubernetes, slurm"
         ),
     ],
-    plan: Annotated[
-        str, typer.Argument(metavar="PLAN|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")
-    ],
+    plan: Annotated[str, Argument(metavar="PLAN|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")],
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="file to write; or text or json", show_default=False)
+        str | None, Option("-o", "--output", help="file to write; or text or json", show_default=False)
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="training or serving, for MODEL@FLEET; the target's where left out")
+        str | None, Option(help="training or serving, for MODEL@FLEET; the target's where left out")
     ] = None,
     command: Annotated[
         str | None,
-        typer.Option(help="what runs inside slurm or kubernetes: megatron, torchtitan, vllm, sglang, trtllm"),
+        Option(help="what runs inside slurm or kubernetes: megatron, torchtitan, vllm, sglang, trtllm"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,21 +48,20 @@ def export(
     from mlsysim.plans.evaluate import evaluate_plainly
 
     earlier = (context.find_root().obj or {}).get("output")
-    name = target_named(target)
+    name, file = target_named(target), None if output in FORMS else output
     form = "json" if as_json or "json" in (output, earlier) else "text"
     wanted = named_plan(context, plan, _task(task, name, command, is_plan_file(plan)))
     answer = evaluate_plainly(wanted)
     text = written(name, answer, command=command)
-    if output is not None and output not in FORMS:
-        _save(output, text)
-        if form == "text":
-            print_text(f"{output} has {len(text.splitlines())} lines for {name}. {answer.headline}")
+    if file is not None:
+        _save(file, text)
     if form == "json":
         print_json({"target": name, "feasible": answer.feasible, "headline": answer.headline, "text": text})
-    elif output is None or output in FORMS:
-        typer.echo(text, nl=False)
-    if not answer.feasible:
-        raise typer.Exit(2)
+    elif file is not None:
+        print_text(f"{file} has {len(text.splitlines())} lines for {name}. {answer.headline}")
+    else:
+        echo(text, nl=False)
+    end(0 if answer.feasible else 2)
 
 
 def _task(task: str | None, target: str, command: str | None, in_file: bool) -> str | None:
@@ -97,16 +90,14 @@ def _save(path: str, text: str) -> None:
 
 
 def review(
-    context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="FILE", help="a launch command, script or configuration")],
+    context: Context,
+    path: Annotated[str, Argument(metavar="FILE", help="a launch command, script or configuration")],
     on: Annotated[
-        str | None, typer.Option("--on", help="the fleet, such as 64xH100, where the file does not name it")
+        str | None, Option("--on", help="the fleet, such as 64xH100, where the file does not name it")
     ] = None,
-    model: Model = None,
-    target: Target = None,
-    write: Annotated[
-        str | None, typer.Option("--write", help="file for the launch file with the best settings")
-    ] = None,
+    model: Annotated[str | None, Option(help="the model, where the file does not name one of the zoo")] = None,
+    target: Annotated[str | None, Option(help="megatron, vllm ...; found from the text where left out")] = None,
+    write: Annotated[str | None, Option("--write", help="file for the launch file with the best settings")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -125,14 +116,12 @@ def review(
     reading = read_launch_file(path, target, on=on, model=model)
     parts = Plan.in_parts({"task": reading.document.get("task"), **settings_of(context)})
     given: dict[str, Any] = {part: fields for part, fields in parts.items() if isinstance(fields, dict)}
-    reading = reading.placed(**given)
-    found = reviewed(reading)
+    found = reviewed(reading.placed(**given))
     remember(found.answer.plan)
     if write is not None:
         _save(write, found.corrected())
     _print_review(found, form)
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+    end(found.exit_code)
 
 
 def _print_review(found: Review, form: str) -> None:
@@ -140,28 +129,27 @@ def _print_review(found: Review, form: str) -> None:
         print_json(found.to_dict())
         return
     headers = ["flag", "now", "better", "alone", "why"]
-    rows = [[c.flag, c.now, c.better, c.effect, c.reason] for c in found.changes]
-    narrow = [[c.flag, c.now, c.better, c.effect, c.reason] for c in found.formats]
+    rows, narrow = (
+        [[c.flag, c.now, c.better, c.effect, c.reason] for c in changes] for changes in (found.changes, found.formats)
+    )
     if form == "csv":
         kinds = [["setting", *row] for row in rows] + [["format", *row] for row in narrow]
         print_table("csv", ["kind", *headers], kinds)
         return
-    print_text(found.answer.subject, "bold")
-    print_text(found.headline, "bold green" if found.answer.feasible and (found.loss or 0) < 0.01 else "bold red")
-    for problem in found.problems:
-        print_text(problem, "red")
-    if found.answer.feasible:
-        print_text(found.answer.binding.sentence)
+    well = found.answer.feasible and (found.loss or 0) < 0.01
+    words: list[Line] = [(found.answer.subject, "bold"), (found.headline, "bold green" if well else "bold red")]
+    words += [(problem, "red") for problem in found.problems]
+    print_lines([*words, found.answer.binding.sentence] if found.answer.feasible else words)
     if rows:
         print_table(form, headers, rows, right=(3,), title="What to change")
     if narrow:
         print_table(form, headers, narrow, right=(3,), title="Narrower numbers, which change what is computed")
-    for warning in found.reading.warnings:
-        print_text(warning, "yellow")
-    if found.reading.unread:
-        print_text("Not read: " + "; ".join(found.reading.unread), "yellow")
-    if found.reading.details:
-        print_text("Kept, without a part in the plan: " + ", ".join(found.reading.details), "dim")
+    reading = found.reading
+    print_lines((warning, "yellow") for warning in reading.warnings)
+    if reading.unread:
+        print_text("Not read: " + "; ".join(reading.unread), "yellow")
+    if reading.details:
+        print_text("Kept, without a part in the plan: " + ", ".join(reading.details), "dim")
 
 
 def import_launch(path: str, form: str, on: str | None = None) -> bool:
@@ -179,14 +167,7 @@ def import_launch(path: str, form: str, on: str | None = None) -> bool:
         return False
     if not is_launch_text(text):
         return False
-    _print_reading(read_launch(text, on=on), form)
-    return True
-
-
-def _print_reading(reading: Reading, form: str) -> None:
-    if form == "json":
-        print_json(reading.to_dict())
-        return
+    reading = read_launch(text, on=on)
     rows = [["target", reading.target + (f" with {reading.inner}" if reading.inner else "")]]
     for part, fields in reading.document.items():
         given = fields.items() if isinstance(fields, dict) else [("", fields)]
@@ -198,4 +179,5 @@ def _print_reading(reading: Reading, form: str) -> None:
     rows += [["warning", sentence] for sentence in reading.warnings]
     if reading.missing:
         rows.append(["missing", reading.missing])
-    print_table(form, ["", "launch file"], rows)
+    print_result(form, reading.to_dict, ["", "launch file"], rows)
+    return True

@@ -15,10 +15,8 @@ from mlsysim.cli.calibrate import calibrate
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
-from mlsysim.cli.least_fleet import plan
 from mlsysim.cli.optimizers import optimize, synthesize
 from mlsysim.cli.plan_options import in_options, plan_command
-from mlsysim.cli.report import report
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
 from mlsysim.cli.validate import validate
@@ -35,12 +33,12 @@ app = typer.Typer(
 app.command("eval", cls=plan_command())(plans.evaluate)
 app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
-app.command(cls=plan_command("training"))(plan)
+app.command(cls=plan_command("training"))(plans.plan)
 app.command(cls=plan_command())(analysis.audit)
 app.command(cls=plan_command())(analysis.compare)
 app.command(cls=plan_command())(analysis.sensitivity)
 app.command(cls=plan_command())(analysis.explain)
-app.command(cls=plan_command())(report)
+app.command(cls=plan_command())(plans.report)
 app.command(cls=plan_command())(export)
 app.command(cls=plan_command())(review)
 app.add_typer(optimize)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Context, Option
 
-from mlsysim.cli.options import AsJson, Output, chosen_form
-from mlsysim.cli.output import busy, print_json, print_table, print_text
+from mlsysim.cli.options import AsJson, Output, Target, chosen_form
+from mlsysim.cli.output import Line, busy, end, print_result
 from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
 
 optimize = typer.Typer(name="optimize", help="The best layout, batch or place.", no_args_is_help=True)
-
-Target = Annotated[str, typer.Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")]
-
 
 Columns = dict[str, tuple[str, str]]
 """Fields of a candidate that a terminal shows: the header and the format of each."""
@@ -24,49 +23,33 @@ _LAYOUTS: Columns = {
     "schedule": ("schedule", ""), "mfu": ("MFU", ".1%"), "step_time_s": ("step s", ".3g"), "memory_gb": ("GB", ".1f"),
 }  # fmt: skip
 _BATCHES: Columns = {
-    "batch_size": ("batch", ","),
-    "throughput_tokens_per_s": ("tokens/s", ",.0f"),
-    "percentile_latency_s": ("P99 s", ".3g"),
-    "ttft_s": ("TTFT s", ".3g"),
-    "itl_s": ("ITL s", ".3g"),
-    "violation_probability": ("late", ".1%"),
+    "batch_size": ("batch", ","), "throughput_tokens_per_s": ("tokens/s", ",.0f"), "percentile_latency_s": ("P99 s", ".3g"),
+    "ttft_s": ("TTFT s", ".3g"), "itl_s": ("ITL s", ".3g"), "violation_probability": ("late", ".1%"),
     "utilization": ("busy", ".0%"),
-}
+}  # fmt: skip
 _PLACES: Columns = {
-    "region": ("grid", ""),
-    "total_usd": ("total", "$,.0f"),
-    "tco_usd": ("cost", "$,.0f"),
-    "carbon_tax_usd": ("tax", "$,.0f"),
-    "carbon_footprint_kg": ("kg CO2e", ",.0f"),
-    "pue": ("PUE", ".2f"),
-    "kwh_price_usd": ("USD/kWh", ".3g"),
-}
+    "region": ("grid", ""), "total_usd": ("total", "$,.0f"), "tco_usd": ("cost", "$,.0f"), "carbon_tax_usd": ("tax", "$,.0f"),
+    "carbon_footprint_kg": ("kg CO2e", ",.0f"), "pue": ("PUE", ".2f"), "kwh_price_usd": ("USD/kWh", ".3g"),
+}  # fmt: skip
 
 
-def _show(result: Any, form: str, candidates: Any, sentence: str, columns: Columns) -> None:
-    if form == "json":
-        print_json(result.to_dict())
-        return
+def _show(result: Any, form: str, candidates: Any, sentence: str, columns: Columns, notes: Iterable[Line] = ()) -> None:
     rows = [dict(candidate) for candidate in candidates] or [dict(result.best_config)]
     if form != "text":
         # Files get every field as it is; a terminal gets what fits.
         headers = list(rows[0])
-        print_table(form, headers, [[row.get(key) for key in headers] for row in rows], right=range(len(headers)))
+        cells = [[row.get(key) for key in headers] for row in rows]
+        print_result(form, result.to_dict, headers, cells, right=range(len(headers)))
         return
-    print_text(sentence, "bold green" if result.feasible else "bold red")
-    if result.binding is not None:
-        print_text(result.binding.sentence)
-    print_text(
-        f"Searched {result.total_searched:,} of {result.search_space_size:,}; rejected: {_rejected(result.rejected)}."
-    )
-    print_text("")
+    rejected = _rejected(result.rejected)
+    words: list[Line] = [(sentence, "bold green" if result.feasible else "bold red")]
+    words += [result.binding.sentence] if result.binding is not None else []
+    words += [f"Searched {result.total_searched:,} of {result.search_space_size:,}; rejected: {rejected}.", ""]
     shown = {key: column for key, column in columns.items() if any(row.get(key) not in (None, "") for row in rows)}
     table = [[_cell(row.get(key), column[1]) for key, column in shown.items()] for row in rows]
-    words = [i for i, row in enumerate(zip(*table, strict=True)) if any(cell[:1].isalpha() for cell in row)]
-    right = [i for i in range(len(shown)) if i not in words]
-    print_table(form, [header for header, _ in shown.values()], table, right=right)
-    for line in _sensitivity(result):
-        print_text(line, "dim")
+    right = [i for i, cells in enumerate(zip(*table, strict=True)) if not any(cell[:1].isalpha() for cell in cells)]
+    after = [*((line, "dim") for line in _sensitivity(result)), *notes]
+    print_result(form, None, [header for header, _ in shown.values()], table, right=right, before=words, after=after)
 
 
 def _cell(value: Any, form: str) -> str:
@@ -101,26 +84,22 @@ def _sensitivity(result: Any) -> list[str]:
             move = held.get(side)
             if not isinstance(move, dict):
                 continue
-            worth, target = move.get("worth"), move.get("to")
-            where = f"{target:g}" if isinstance(target, float) else str(target)
+            worth, where = move.get("worth"), _short(move.get("to"))
             if worth is not None and abs(worth) >= 5e-4:
                 moves.append(f"{where} instead {worth:+.1%}")
             elif worth is None and move.get("rejected_by"):
                 moves.append(f"{where} is stopped by {move['rejected_by']}")
         if moves:
-            at = held.get("at")
-            at = f"{at:g}" if isinstance(at, float) else at
-            lines.append(f"{_NAMES.get(name, name.replace('_', ' '))} {at}: " + ", ".join(moves))
+            lines.append(f"{_NAMES.get(name, name.replace('_', ' '))} {_short(held.get('at'))}: " + ", ".join(moves))
     return ["A step away from the best:", *(f"  {line}" for line in lines)] if lines else []
 
 
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 @optimize.command(cls=plan_command("training"))
-def parallelism(
-    context: typer.Context,
-    target: Target,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
+def parallelism(context: Context, target: Target, output: Output = None, as_json: AsJson = False) -> None:
     """The layout with the highest utilisation that fits.
 
     mlsysim optimize parallelism Llama3_405B@Meta_16K -b 2048 -s 8192
@@ -132,25 +111,19 @@ def parallelism(
     plan = named_plan(context, target, "training")
     with busy("searching layouts ..."):
         result = best_parallelism(plan)
-    best = result.best_config
-    sentence = (
-        f"Best: TP{best['tp']} PP{best['pp']} DP{best['dp']}, MFU {result.best_mfu:.1%}."
-        if result.feasible
-        else "No layout fits."
-    )
+    sentence, best = "No layout fits.", result.best_config
+    if result.feasible:
+        sentence = f"Best: TP{best['tp']} PP{best['pp']} DP{best['dp']}, MFU {result.best_mfu:.1%}."
     _show(result, form, result.top_candidates, sentence, _LAYOUTS)
-    if not result.feasible:
-        raise typer.Exit(2)
+    end(0 if result.feasible else 2)
 
 
 @optimize.command(cls=plan_command("serving"))
 def batching(
-    context: typer.Context,
+    context: Context,
     target: Target,
-    sla_ms: Annotated[
-        float, typer.Option("--sla-ms", help="limit on the P99 of a request, in milliseconds")
-    ] = 10_000.0,
-    qps: Annotated[float, typer.Option(help="requests a second")] = 1.0,
+    sla_ms: Annotated[float, Option("--sla-ms", help="limit on the P99 of a request, in milliseconds")] = 10_000.0,
+    qps: Annotated[float, Option(help="requests a second")] = 1.0,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,22 +137,19 @@ def batching(
     plan = named_plan(context, target, "serving")
     with busy("searching batches ..."):
         result = best_batching(plan, sla_ms, qps)
-    sentence = (
-        f"Best: batch {result.best_batch_size:,}, P99 {result.p99_latency.to('s').magnitude:.3g} s."
-        if result.is_feasible
-        else "No batch meets the target."
-    )
+    sentence = "No batch meets the target."
+    if result.is_feasible:
+        sentence = f"Best: batch {result.best_batch_size:,}, P99 {result.p99_latency.to('s').magnitude:.3g} s."
     _show(result, form, result.top_candidates, sentence, _BATCHES)
-    if not result.is_feasible:
-        raise typer.Exit(2)
+    end(0 if result.is_feasible else 2)
 
 
 @optimize.command(cls=plan_command("training"))
 def placement(
-    context: typer.Context,
+    context: Context,
     target: Target,
-    carbon_tax: Annotated[float, typer.Option("--carbon-tax", help="USD for a tonne of CO2e")] = 100.0,
-    regions: Annotated[str, typer.Option(help="grids, such as Quebec,Poland; or all")] = "all",
+    carbon_tax: Annotated[float, Option("--carbon-tax", help="USD for a tonne of CO2e")] = 100.0,
+    regions: Annotated[str, Option(help="grids, such as Quebec,Poland; or all")] = "all",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -195,19 +165,19 @@ def placement(
     with busy("searching places ..."):
         result = best_placement(plan, carbon_tax, names)
     sentence = f"Best: {result.best_region_name}, ${result.lowest_tco.magnitude:,.0f} and {result.carbon_footprint.magnitude:,.0f} kg CO2e."
-    _show(result, form, result.top_candidates[:10], sentence, _PLACES)
-    if form == "text" and "unpublished_prices" in result.assumptions:
-        print_text(f"USD/kWh: {result.assumptions['unpublished_prices']}.", "dim")
+    prices = result.assumptions.get("unpublished_prices")
+    notes = [] if prices is None else [(f"USD/kWh: {prices}.", "dim")]
+    _show(result, form, result.top_candidates[:10], sentence, _PLACES, notes)
 
 
 def synthesize(
-    context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL")],
-    latency: Annotated[str | None, typer.Option(help="target time of a pass, such as '50 ms'")] = None,
-    throughput: Annotated[str | None, typer.Option(help="samples a second instead, such as '100 1/s'")] = None,
-    deadline: Annotated[str | None, typer.Option(help="time for all --tokens instead, such as '14 day'")] = None,
-    on: Annotated[str | None, typer.Option("--on", help="a chip to count")] = None,
-    efficiency: Annotated[float, typer.Option("-e", "--efficiency", help="fraction of peak")] = 0.5,
+    context: Context,
+    model: Annotated[str, Argument(metavar="MODEL")],
+    latency: Annotated[str | None, Option(help="target time of a pass, such as '50 ms'")] = None,
+    throughput: Annotated[str | None, Option(help="samples a second instead, such as '100 1/s'")] = None,
+    deadline: Annotated[str | None, Option(help="time for all --tokens instead, such as '14 day'")] = None,
+    on: Annotated[str | None, Option("--on", help="a chip to count")] = None,
+    efficiency: Annotated[float, Option("-e", "--efficiency", help="fraction of peak")] = 0.5,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -225,15 +195,11 @@ def synthesize(
     if "tokens" in given:
         given["training_tokens"] = amount(given.pop("tokens"))
     result = SynthesisSolver().solve(find_model(model), efficiency=efficiency, **given)
-    if form == "json":
-        print_json(result.to_dict())
-        return
-    if form == "text":
-        print_text(result.binding.sentence, "bold")
     rows = [
         ["bandwidth", format_value(result.required_bw.to("TB/s"))],
         ["arithmetic", format_value(result.required_flops.to("TFLOPs/s"))],
         ["memory", format_value(result.required_memory.to("GB"))],
     ]
     rows += [[f"{on} by {wall.replace('_', ' ')}", f"{count:,}"] for wall, count in result.accelerators_by_wall.items()]
-    print_table(form, ["needed", "at least"], rows, right=(1,))
+    words = [(result.binding.sentence, "bold")]
+    print_result(form, result.to_dict, ["needed", "at least"], rows, right=(1,), before=words)

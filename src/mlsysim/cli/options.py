@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Context, Option
 
 from mlsysim.errors import InputError, unknown_name
 
 FORMS = ("text", "json", "markdown", "csv")
 
-Output = Annotated[str | None, typer.Option("-o", "--output", help="text, json, markdown or csv", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="the same as -o json: one JSON document on stdout")]
+Output = Annotated[str | None, Option("-o", "--output", help="text, json, markdown or csv", show_default=False)]
+AsJson = Annotated[bool, Option("--json", help="the same as -o json: one JSON document on stdout")]
+OneJson = Annotated[bool, Option("--json", help="one JSON document and nothing else")]
+Target = Annotated[str, Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")]
 
 
-def chosen_form(context: typer.Context, output: str | None, as_json: bool) -> str:
+def chosen_form(context: Context, output: str | None, as_json: bool) -> str:
     """The form of the output: the command's own, else the one given before the command, else text."""
     earlier = (context.find_root().obj or {}).get("output")
     form = "json" if as_json else (output or earlier or "text")
@@ -28,17 +31,11 @@ def chosen_form(context: typer.Context, output: str | None, as_json: bool) -> st
 
 def is_plan_file(name: str) -> bool:
     """Whether a target is a plan file rather than a model."""
-    return Path(name).suffix.lower() in (".toml", ".yaml", ".yml") or (
-        name.lower().endswith(".json") and _has_workload(name)
-    )
-
-
-def _has_workload(name: str) -> bool:
-    import json
-
+    path = Path(name)
+    if path.suffix.lower() in (".toml", ".yaml", ".yml"):
+        return True
     try:
-        path = Path(name)
-        if path.stat().st_size > 1_000_000:
+        if not name.lower().endswith(".json") or path.stat().st_size > 1_000_000:
             return False
         found: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -11,14 +11,19 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mlsysim.plans.answer import Answer
+
+Line = str | tuple[str, str | None]
+"""A line of text, with the style in which a terminal shows it."""
 
 
 def console(stderr: bool = False) -> Console:
@@ -37,8 +42,7 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda text: None
         return
-    out = console(stderr=True)
-    with out.status(what) as status:
+    with console(stderr=True).status(what) as status:
         yield lambda text: status.update(text)
 
 
@@ -65,6 +69,37 @@ def print_text(text: str, style: str | None = None) -> None:
 def print_line(text: str, style: str | None = None) -> None:
     """A line, however long."""
     console().print(text, style=style, soft_wrap=True)
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Paragraphs with their styles."""
+    for line in lines:
+        print_text(*((line,) if isinstance(line, str) else line))
+
+
+def end(code: int) -> None:
+    """End with an exit code, unless all is well."""
+    if code:
+        raise typer.Exit(code)
+
+
+def print_result(
+    form: str,
+    document: Any,
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    right: Sequence[int] = (),
+    before: Iterable[Line] = (),
+    after: Iterable[Line] = (),
+) -> None:
+    """A result: JSON of the document (or what it gives); or the table, which a terminal shows between lines of words."""
+    if form == "json":
+        print_json(document() if callable(document) else document)
+        return
+    print_lines(before if form == "text" else ())
+    print_table(form, headers, rows, right)
+    print_lines(after if form == "text" else ())
 
 
 def print_table(
@@ -99,15 +134,8 @@ def print_table(
     from rich.table import Table
 
     out = console()
-    table = Table(
-        box=SIMPLE_HEAD,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    look: dict[str, Any] = {"title": title, "title_justify": "left", "title_style": "bold", "padding": (0, 1, 0, 0)}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, **look)
     used = [i for i in range(len(headers)) if any(row[i] for row in cells) or not cells]
     widths = {i: max(map(len, (headers[i], *(row[i] for row in cells)))) + 2 for i in used}
     left_out = []
@@ -132,14 +160,31 @@ def print_answer(answer: Answer, form: str) -> None:
         print_json(answer.to_dict())
     elif form == "csv":
         rows = [
-            [m.path, m.label, _number(m.value), _unit(m.value), _number(m.low), _number(m.high), m.wall]
+            [m.path, m.label, *_cells(m.value), *(_cells(v)[0] for v in (m.low, m.high)), m.wall]
             for m in answer.metrics
         ]
         print_table("csv", ["metric", "label", "value", "unit", "low", "high", "wall"], rows)
     elif form == "markdown":
-        _markdown(answer)
+        sys.stdout.write(f"## {answer.subject}\n\n")
+        for line, style in sentences(answer):
+            sys.stdout.write(f"**{line}**\n\n" if style and "bold" in style else f"- {line}\n")
+        sys.stdout.write("\n")
+        rows = [[m.label, m.text, m.interval_text, m.wall] for m in answer.metrics]
+        print_table("markdown", ["metric", "value", "90 % interval", "wall"], rows, right=(1, 2, 3))
     else:
-        _text(answer)
+        print_lines([(answer.subject, "bold"), *sentences(answer), ""])
+        out = console()
+        out.print(_metrics_table(answer, out.width))
+        shown = [f"{k.replace('_', ' ')}: {v}" for k, v in answer.assumptions.items() if k in _SHOWN]
+        if shown:
+            print_lines(["", ("Assumed: " + "; ".join(shown), "dim")])
+
+
+def _cells(value: Any) -> tuple[Any, str]:
+    """A number and its unit."""
+    from mlsysim.units.registry import Quantity, format_unit
+
+    return (value.magnitude, format_unit(value.units)) if isinstance(value, Quantity) else (value, "")
 
 
 def sentences(answer: Answer) -> list[tuple[str, str | None]]:
@@ -150,39 +195,16 @@ def sentences(answer: Answer) -> list[tuple[str, str | None]]:
     good = answer.feasible and answer.passed
     lines: list[tuple[str, str | None]] = [(answer.headline, "bold green" if good else "bold red")]
     lines += [(line, None) for line in answer.verdict]
-    if answer.feasible:
-        lines.append((answer.binding.sentence, "yellow"))
-    if answer.next_wall is not None and answer.feasible:
-        lines.append((f"Next: {answer.next_wall.sentence}", None))
-    if answer.change is not None:
-        lines.append((answer.change.sentence, "cyan"))
-    if answer.interval:
-        lines.append((f"How sure: {answer.interval}", "dim"))
+    lines += [(answer.binding.sentence, "yellow")] if answer.feasible else []
+    lines += [(f"Next: {answer.next_wall.sentence}", None)] if answer.next_wall is not None and answer.feasible else []
+    lines += [(answer.change.sentence, "cyan")] if answer.change is not None else []
+    lines += [(f"How sure: {answer.interval}", "dim")] if answer.interval else []
     lines += [
         (f"{'ok' if check.passed else 'FAILED'}: {check.sentence}", None if check.passed else "bold red")
         for check in answer.checks
     ]
     lines += [(f"Note: {line}", "yellow") for line in answer.warnings]
     return lines
-
-
-def print_sentences(answer: Answer) -> None:
-    """The words of an answer, its subject first."""
-    out = console()
-    out.print(answer.subject, style="bold")
-    for line, style in sentences(answer):
-        out.print(line, style=style)
-
-
-def _text(answer: Answer) -> None:
-    out = console()
-    print_sentences(answer)
-    out.print()
-    out.print(_metrics_table(answer, out.width))
-    shown = {k: v for k, v in answer.assumptions.items() if k in _SHOWN}
-    if shown:
-        out.print()
-        out.print("Assumed: " + "; ".join(f"{k.replace('_', ' ')}: {v}" for k, v in shown.items()), style="dim")
 
 
 _NARROW = 64
@@ -198,20 +220,16 @@ def _metrics_table(answer: Answer, width: int) -> Any:
     banded = wide and any(metric.interval_text for metric in answer.metrics)
     table.show_header = wide
     table.add_column("", overflow="fold")
-    table.add_column("", justify="right", overflow="fold")
-    if banded:
-        table.add_column("90 % interval", justify="right", overflow="fold")
-    if wide:
-        table.add_column("wall", justify="right")
+    for header, shown in (("", True), ("90 % interval", banded), ("wall", wide)):
+        if shown:
+            table.add_column(header, justify="right", overflow="fold" if header != "wall" else "ellipsis")
     for level, title in answer.questions.items():
         held = [metric for metric in answer.metrics if metric.level == level]
         if held:
             table.add_row(title, style="bold")
         for metric in held:
-            cells = [f"  {metric.label}", metric.text]
-            cells += [metric.interval_text] if banded else []
-            cells += [str(metric.wall)] if wide else []
-            table.add_row(*cells)
+            more = [metric.interval_text] * banded + [str(metric.wall)] * wide
+            table.add_row(f"  {metric.label}", metric.text, *more)
     return table
 
 
@@ -219,22 +237,3 @@ _SHOWN = ("node", "fabric", "precision", "cache_precision", "seq_len", "batch_si
           "prompt_tokens", "output_tokens", "engine", "stack", "runtime", "chip", "idle_devices", "groups",
           "kwh_price", "checkpoint_time")  # fmt: skip
 """Assumptions that a terminal shows; the others are in the JSON."""
-
-
-def _markdown(answer: Answer) -> None:
-    sys.stdout.write(f"## {answer.subject}\n\n")
-    for line, style in sentences(answer):
-        sys.stdout.write(f"**{line}**\n\n" if style and "bold" in style else f"- {line}\n")
-    sys.stdout.write("\n")
-    rows = [[m.label, m.text, m.interval_text, m.wall] for m in answer.metrics]
-    print_table("markdown", ["metric", "value", "90 % interval", "wall"], rows, right=(1, 2, 3))
-
-
-def _number(value: Any) -> Any:
-    return getattr(value, "magnitude", value)
-
-
-def _unit(value: Any) -> str:
-    from mlsysim.units.registry import Quantity, format_unit
-
-    return format_unit(value.units) if isinstance(value, Quantity) else ""

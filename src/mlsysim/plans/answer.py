@@ -223,6 +223,18 @@ class Answer(Record):
         named = {name for equation in equations for name in equation.sources}
         return {name: source for name, source in self.sources.items() if name in named}
 
+    def explanation(self, name: str | None) -> dict[str, Any]:
+        """The equations of a metric, or all, as JSON, with what binds, what was assumed and where it is from."""
+        found = self.equations if name is None else self.explain(name)
+        return {
+            "subject": self.subject,
+            "metric": None if name is None else self.metric(name).to_dict(),
+            "binding": self.binding.model_dump(),
+            "equations": [equation.model_dump() for equation in found],
+            "assumptions": dict(self.assumptions),
+            "sources": self.sources_of(found),
+        }
+
     def _repr_html_(self) -> str:
         """The verdict and the metrics, as a notebook shows them."""
         rows = "".join(
