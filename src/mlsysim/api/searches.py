@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from mlsysim.api.requests import OptimizeRequest, SweepRequest
-from mlsysim.errors import InputError, MLSysError
+from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
 
@@ -92,23 +92,19 @@ def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
 
 def sweep(request: SweepRequest, max_points: int) -> dict[str, Any]:
     """Every point of a space, the best of them, the trade-offs, what rejected the rest, and what binds the best."""
-    from mlsysim.search.answers import explanation
+    from mlsysim.search.answers import explained
     from mlsysim.search.sweep import sweep as run
 
     space = read_space(request.space, max_points)
     result = run(space)
     document = result.to_dict(timings=False)
     front, rows = document["pareto"], document["marginals"]
-    document["pareto_size"] = len(front)
-    document["pareto"] = front[:_MOST_ROWS]
-    document["marginals"] = {axis: entries[:_MOST_ROWS] for axis, entries in rows.items()}
-    document["explanation"] = None
-    if result.best and space.uncertain is None:
-        try:
-            document["explanation"] = explanation(space, result.best[0]["inputs"])
-        except MLSysError as error:
-            document["explanation"] = {"sentences": [f"The best design could not be explained: {error}"]}
-    return document
+    return document | {
+        "pareto_size": len(front),
+        "pareto": front[:_MOST_ROWS],
+        "marginals": {axis: entries[:_MOST_ROWS] for axis, entries in rows.items()},
+        "explanation": explained(space, result.best),
+    }
 
 
 def _best_point(table: dict[str, Any], max_points: int) -> dict[str, Any]:

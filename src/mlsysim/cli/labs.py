@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option, echo
+
+from mlsysim.cli.output import end, print_json, print_table
+from mlsysim.errors import InputError
 
 labs = typer.Typer(
     name="labs", help="The engine in the browser: explorer and labs as static files.", no_args_is_help=True
@@ -17,25 +21,23 @@ labs = typer.Typer(
 
 @labs.command("build")
 def build_site(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a new or empty folder, or a site built before")],
-    key: Annotated[str, typer.Option("--key", help="an instructor's key, mixed into the result codes of labs")] = "",
+    folder: Annotated[Path, Argument(metavar="DIR", help="a new or empty folder, or a site built before")],
+    key: Annotated[str, Option("--key", help="an instructor's key, mixed into the result codes of labs")] = "",
 ) -> None:
     """Write the site into a folder that any static host can serve; the first build fetches pinned files."""
     from mlsysim.labs.build import build
 
-    site = build(folder, say=typer.echo, key=key)
-    typer.echo(
-        f"{site.folder}: {site.files} files, {site.bytes / 1e6:.1f} MB; see it with `mlsysim labs open {folder}`"
-    )
+    site = build(folder, say=echo, key=key)
+    echo(f"{site.folder}: {site.files} files, {site.bytes / 1e6:.1f} MB; see it with `mlsysim labs open {folder}`")
 
 
 @labs.command("open")
 def open_site(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="a built site; without it one is built in the user's cache")
+        Path | None, Argument(metavar="[DIR]", help="a built site; without it one is built in the user's cache")
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="loopback port; 0 takes any that is free")] = 0,
-    browser: Annotated[bool, typer.Option(help="open a browser at the address")] = True,
+    port: Annotated[int, Option("--port", help="loopback port; 0 takes any that is free")] = 0,
+    browser: Annotated[bool, Option(help="open a browser at the address")] = True,
 ) -> None:
     """Serve a site on this machine alone and open a browser; Ctrl-C ends it."""
     from mlsysim.labs.build import build
@@ -45,7 +47,7 @@ def open_site(
     if folder is None:
         folder = build(cache_folder() / "site").folder
     with in_background(site_server(folder, port)) as address:
-        typer.echo(f"{address} serves {folder}; Ctrl-C ends it")
+        echo(f"{address} serves {folder}; Ctrl-C ends it")
         if browser:
             webbrowser.open(address)
         with suppress(KeyboardInterrupt):
@@ -53,9 +55,8 @@ def open_site(
 
 
 @labs.command("list")
-def list_labs(as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False) -> None:
+def list_labs(as_json: Annotated[bool, Option("--json", help="as JSON")] = False) -> None:
     """The labs, in the order in which they are meant to be done."""
-    from mlsysim.cli.output import print_json, print_table
     from mlsysim.labs.runner import list_labs as listed
 
     found = listed()
@@ -70,9 +71,9 @@ def list_labs(as_json: Annotated[bool, typer.Option("--json", help="as JSON")] =
 
 @labs.command("show")
 def show_lab(
-    name: Annotated[str, typer.Argument(metavar="LAB", help="a lab, as `mlsysim labs list` names it")],
-    student: Annotated[str, typer.Option("--student", help="whose numbers to show; without it those of practice")] = "",
-    answers: Annotated[bool, typer.Option("--answers", help="with the right answers, for instructors")] = False,
+    name: Annotated[str, Argument(metavar="LAB", help="a lab, as `mlsysim labs list` names it")],
+    student: Annotated[str, Option("--student", help="whose numbers to show; without it those of practice")] = "",
+    answers: Annotated[bool, Option("--answers", help="with the right answers, for instructors")] = False,
 ) -> None:
     """The text of a lab with a student's numbers, its questions, and the right answers if you ask for them."""
     from mlsysim.labs.grading import right_answer
@@ -81,30 +82,29 @@ def show_lab(
 
     of = lab(name)
     scope = Scope.of_student(of, student)
-    typer.echo(
+    echo(
         f"{of.number}. {of.title} ({of.minutes} minutes, version {of.version})\n\n{scope.text(of.introduction).strip()}\n"
     )
-    typer.echo(f"{scope.text(of.task).strip()}\n")
+    echo(f"{scope.text(of.task).strip()}\n")
     for question in of.questions:
-        typer.echo(f"[{question.stage}] {question.id}: {scope.text(question.text)}")
+        echo(f"[{question.stage}] {question.id}: {scope.text(question.text)}")
         for option in question.options:
-            typer.echo(f"    {option.value}: {scope.text(option.text)}")
+            echo(f"    {option.value}: {scope.text(option.text)}")
         if answers:
             right = right_answer(scope, question)
             within = "" if question.is_choice else f" (within {question.tolerance * 100:g} %)"
-            typer.echo(f"    -> {right if question.is_choice else shown(right, question.unit)}{within}")
+            echo(f"    -> {right if question.is_choice else shown(right, question.unit)}{within}")
     if answers:
-        typer.echo(f"\n{scope.text(of.explanation).strip()}")
+        echo(f"\n{scope.text(of.explanation).strip()}")
 
 
 @labs.command("check")
 def check_labs(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="lab files; without any the shipped labs")
+        list[Path] | None, Argument(metavar="[FILE]...", help="lab files; without any the shipped labs")
     ] = None,
 ) -> None:
     """Check lab files: that they can be read, and that every question has an answer for every student."""
-    from mlsysim.errors import InputError
     from mlsysim.labs.check import check_lab
     from mlsysim.labs.lab import lab_from_text
     from mlsysim.labs.lab import labs as shipped
@@ -117,20 +117,17 @@ def check_labs(
             raise InputError(f"The lab file {error.filename} cannot be read: {error.strerror}.") from None
     for each in found:
         count = check_lab(each)
-        typer.echo(f"{each.id}: {len(each.questions)} questions, {count} variants, all with answers")
+        echo(f"{each.id}: {len(each.questions)} questions, {count} variants, all with answers")
 
 
 @labs.command("answer")
 def answer_lab(
-    name: Annotated[str, typer.Argument(metavar="LAB")],
-    given: Annotated[
-        list[str], typer.Argument(metavar="QUESTION=ANSWER...", help="such as pass='4.8 ms' upgrade=none")
-    ],
-    student: Annotated[str, typer.Option("--student", help="your id; without it this is practice")] = "",
-    key: Annotated[str, typer.Option("--key", help="the instructor's key, where there is one")] = "",
+    name: Annotated[str, Argument(metavar="LAB")],
+    given: Annotated[list[str], Argument(metavar="QUESTION=ANSWER...", help="such as pass='4.8 ms' upgrade=none")],
+    student: Annotated[str, Option("--student", help="your id; without it this is practice")] = "",
+    key: Annotated[str, Option("--key", help="the instructor's key, where there is one")] = "",
 ) -> None:
     """Answer a lab in the terminal: what is right, what is not and why, and the result code."""
-    from mlsysim.errors import InputError
     from mlsysim.labs.codes import derived_key, make_code
     from mlsysim.labs.grading import grade_all
     from mlsysim.labs.lab import lab
@@ -142,28 +139,26 @@ def answer_lab(
     grades = grade_all(of, student, {question.strip(): answer for question, _, answer in pairs})
     for question, grade in grades.items():
         hint = f" {grade.hint}" if grade.hint else ""
-        typer.echo(f"{'right' if grade.correct else 'open '}  {question}: {grade.message}{hint}")
+        echo(f"{'right' if grade.correct else 'open '}  {question}: {grade.message}{hint}")
     right = {question: int(grade.correct) for question, grade in grades.items()}
-    typer.echo(f"{sum(q.points for q in of.graded if right[q.id])} of {of.points} points")
+    echo(f"{sum(q.points for q in of.graded if right[q.id])} of {of.points} points")
     if student:
-        typer.echo(f"Result code: {make_code(of, student, right, derived_key(key))}")
-    if not all(right.values()):
-        raise typer.Exit(2)
+        echo(f"Result code: {make_code(of, student, right, derived_key(key))}")
+    end(0 if all(right.values()) else 2)
 
 
 @labs.command("grade")
 def grade_codes(
     given: Annotated[
         list[str],
-        typer.Argument(metavar="CODE...|FILE.csv", help="result codes, or a CSV with columns student and code"),
+        Argument(metavar="CODE...|FILE.csv", help="result codes, or a CSV with columns student and code"),
     ],
-    student: Annotated[str, typer.Option("--student", help="whose code it has to be")] = "",
-    name: Annotated[str, typer.Option("--lab", help="which lab it has to be of")] = "",
-    key: Annotated[str, typer.Option("--key", help="the key that the site was built with")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    student: Annotated[str, Option("--student", help="whose code it has to be")] = "",
+    name: Annotated[str, Option("--lab", help="which lab it has to be of")] = "",
+    key: Annotated[str, Option("--key", help="the key that the site was built with")] = "",
+    as_json: Annotated[bool, Option("--json", help="as JSON")] = False,
 ) -> None:
     """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true."""
-    from mlsysim.cli.output import print_json, print_table
     from mlsysim.labs.gradebook import grade_submissions, read_submissions
 
     results = grade_submissions(read_submissions(given, student), name, key)
@@ -172,5 +167,4 @@ def grade_codes(
     else:
         rows = [[r.student or "-", r.lab or "-", r.score_text, r.attempts_text, r.note or "valid"] for r in results]
         print_table("table", ["student", "lab", "score", "attempts", "code"], rows)
-    if any(result.note for result in results):
-        raise typer.Exit(2)
+    end(2 if any(result.note for result in results) else 0)

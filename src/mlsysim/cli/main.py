@@ -11,16 +11,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from mlsysim.cli import analysis, plans, zoo
-from mlsysim.cli.calibrate import calibrate
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
+from mlsysim.cli.measurements import calibrate, validate, verify
 from mlsysim.cli.optimizers import optimize, synthesize
 from mlsysim.cli.plan_options import in_options, plan_command
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
-from mlsysim.cli.validate import validate
-from mlsysim.cli.verify import verify
 from mlsysim.errors import MLSysError
 
 app = typer.Typer(

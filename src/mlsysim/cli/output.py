@@ -92,13 +92,14 @@ def print_result(
     right: Sequence[int] = (),
     before: Iterable[Line] = (),
     after: Iterable[Line] = (),
+    drop: Sequence[int] = (),
 ) -> None:
     """A result: JSON of the document (or what it gives); or the table, which a terminal shows between lines of words."""
     if form == "json":
         print_json(document() if callable(document) else document)
         return
     print_lines(before if form == "text" else ())
-    print_table(form, headers, rows, right)
+    print_table(form, headers, rows, right, drop=drop)
     print_lines(after if form == "text" else ())
 
 

@@ -7,6 +7,7 @@ declares what is its own; what it declares is not made again.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
 _GIVEN = "mlsysim.plan"
 _PREFIX = "plan_"
 _SHORT = {
-    "workload.batch_size": "-b",
-    "workload.seq_len": "-s",
-    "workload.precision": "-p",
-    "hardware.efficiency": "-e",
-}
+    "workload.batch_size": "-b", "workload.seq_len": "-s", "workload.precision": "-p", "hardware.efficiency": "-e",
+}  # fmt: skip
 _PANELS = {
     "": "The plan", "workload": "What runs", "hardware": "What it runs on",
     "hardware.chip": "Other figures of the chip", "parallelism": "How it is split",
@@ -92,23 +90,17 @@ def _options(task: str | None, keys: tuple[str, ...], own: set[str]) -> list[Any
     from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import SAID
 
-    parameters, hints = [], {}
     leaves = [leaf for key, leaf in Plan.leaves().items() if not keys or key in keys]
     offered = leaves if task is None else [leaf for leaf in leaves if task in leaf.tasks and leaf.key not in SAID]
-    short = dict(_SHORT) if task != "serving" else {**_SHORT, "serving.prompt_tokens": "-s"}
-    made = [
-        (leaf.flat, _annotation(leaf, [o for o in (short.get(leaf.key),) if o and "-" + o not in own]))
-        for leaf in offered
-    ]
+    short = _SHORT if task != "serving" else {**_SHORT, "serving.prompt_tokens": "-s"}
+    hints = {leaf.flat: _annotation(leaf, short.get(leaf.key), own) for leaf in offered}
     if not keys:
-        made += [("layout", _text(_LAYOUT, "auto, or such as tp=8,pp=4,zero=1,recompute=selective", "parallelism"))]
+        hints["layout"] = _text(_LAYOUT, "auto, or such as tp=8,pp=4,zero=1,recompute=selective", "parallelism")
     if not keys and task in (None, "serving"):
-        made += [("slo", _text(_SLO, "limits: ttft=500ms,tpot=30ms,latency=10s", "serving"))]
-    for name, annotation in made:
-        if "--" + name.replace("_", "-") not in own:
-            hints[_PREFIX + name] = annotation
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(_PREFIX + name, kind, default=None, annotation=annotation))
+        hints["slo"] = _text(_SLO, "limits: ttft=500ms,tpot=30ms,latency=10s", "serving")
+    hints = {_PREFIX + name: hint for name, hint in hints.items() if "--" + name.replace("_", "-") not in own}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in hints.items()]
 
     def nobody(**given: Any) -> None:
         pass
@@ -125,8 +117,9 @@ def _text(name: str, words: str, part: str) -> Any:
     return Annotated[str | None, typer.Option(name, help=words, rich_help_panel=_PANELS[part], show_default=False)]
 
 
-def _annotation(leaf: Leaf, short: list[str]) -> Any:
+def _annotation(leaf: Leaf, letter: str | None, own: set[str]) -> Any:
     """The typer option of a key: its name, kind, meaning and other names."""
+    short = [letter] if letter and "-" + letter not in own else []
     name = "--" + leaf.flat.replace("_", "-")
     words = leaf.meaning
     if leaf.quantity is not None:
@@ -169,19 +162,14 @@ def settings_of(context: typer.Context, **more: Any) -> dict[str, Any]:
     """What the command line gives of a plan, by name; pairs of --layout and --slo beside single options."""
     from mlsysim.plans.plan import Plan
 
-    given = dict(context.meta.get(_GIVEN, {}))
-    leaves = Plan.leaves()
+    given, leaves = dict(context.meta.get(_GIVEN, {})), Plan.leaves()
     layout, slo = given.pop("layout", None), given.pop("slo", None)
-    pairs: dict[str, Any] = {}
-    if layout is not None and layout.strip() == "auto":
-        pairs["mode"] = "auto"
-    elif layout is not None:
+    pairs: dict[str, Any] = {"mode": "auto"} if layout is not None and layout.strip() == "auto" else {}
+    if layout is not None and not pairs:
         pairs = _pairs(_LAYOUT, layout, [k for k in leaves if k.startswith("parallelism.") or k == "serving.replicas"])
     if slo is not None:
-        limits = [
-            key for key, leaf in leaves.items() if key.startswith("serving.") and leaf.meaning.startswith("limit")
-        ]
-        pairs |= _pairs(_SLO, slo, limits)
+        served = {key: leaf for key, leaf in leaves.items() if key.startswith("serving.")}
+        pairs |= _pairs(_SLO, slo, [key for key, leaf in served.items() if leaf.meaning.startswith("limit")])
     for name in pairs:
         if name in given:
             raise InputError(f"--{name.replace('_', '-')} is given twice.", field=name)
@@ -215,27 +203,23 @@ def plan_of(context: typer.Context, **more: Any) -> Plan:
     """The plan that the options of a command make."""
     from mlsysim.plans.plan import Plan
 
-    given = settings_of(context, **more)
-    try:
-        return Plan.model_validate(given)
-    except InputError as error:
-        raise _in_options(error) from None
+    return _made(Plan.model_validate, settings_of(context, **more))
 
 
 def changed(context: typer.Context, plan: Plan, **more: Any) -> Plan:
     """A plan with what the command line gives in place of its own."""
-    try:
-        return plan.with_settings(settings_of(context, **more))
-    except InputError as error:
-        raise _in_options(error) from None
+    return _made(plan.with_settings, settings_of(context, **more))
 
 
-def _in_options(error: InputError) -> InputError:
-    """An error about a key of a plan in the words of the command line."""
+def _made(make: Callable[[dict[str, Any]], Plan], given: dict[str, Any]) -> Plan:
+    """A plan, errors about its keys in the words of the command line."""
     from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import in_words
 
-    return in_words(error, lambda leaf: option(leaf.key), Plan.leaves())
+    try:
+        return make(given)
+    except InputError as error:
+        raise in_words(error, lambda leaf: option(leaf.key), Plan.leaves()) from None
 
 
 def load(path: str) -> Plan:

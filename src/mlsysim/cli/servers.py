@@ -6,14 +6,14 @@ import sys
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from mlsysim.errors import InputError
 
-MaxBody = Annotated[int | None, typer.Option("--max-body", help="bytes of a request; 1,000,000")]
-Timeout = Annotated[float | None, typer.Option("--timeout", help="seconds for one operation; 30")]
-Workers = Annotated[int | None, typer.Option("--workers", help="processes that compute; one for each core, at most 4")]
-MaxPoints = Annotated[int | None, typer.Option("--max-points", help="points of a sweep; 1,000,000")]
+MaxBody = Annotated[int | None, Option("--max-body", help="bytes of a request; 1,000,000")]
+Timeout = Annotated[float | None, Option("--timeout", help="seconds for one operation; 30")]
+Workers = Annotated[int | None, Option("--workers", help="processes that compute; one for each core, at most 4")]
+MaxPoints = Annotated[int | None, Option("--max-points", help="points of a sweep; 1,000,000")]
 
 
 def _limits(**given: Any) -> Any:
@@ -28,11 +28,9 @@ def _needs(extra: str, *packages: str) -> None:
 
 
 def api(
-    host: Annotated[
-        str, typer.Option(help="address to bind; another than loopback needs --allow-remote")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port", min=1, max=65535)] = 8123,
-    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="let other machines ask")] = False,
+    host: Annotated[str, Option(help="address to bind; another than loopback needs --allow-remote")] = "127.0.0.1",
+    port: Annotated[int, Option(help="port", min=1, max=65535)] = 8123,
+    allow_remote: Annotated[bool, Option("--allow-remote", help="let other machines ask")] = False,
     max_body: MaxBody = None,
     timeout: Timeout = None,
     workers: Workers = None,

@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Argument, Exit, Option
 
-from mlsysim.errors import InputError, MLSysError
+from mlsysim.cli.output import console, end, print_line
+from mlsysim.errors import InputError
 
+Word = str | None
 _INTERRUPTED = 130
 _NOTHING_FITS = 2
 _NO_POINTS = "none"
@@ -24,83 +26,63 @@ _MANY = 10_000_000
 
 
 def sweep(
-    paths: Annotated[list[str], typer.Argument(metavar="SPACE.toml", help="a space file; or: merge DIR ...")],
-    workers: Annotated[int, typer.Option(help="processes (0: one for each core)")] = 1,
+    paths: Annotated[list[str], Argument(metavar="SPACE.toml", help="a space file; or: merge DIR ...")],
+    workers: Annotated[int, Option(help="processes (0: one for each core)")] = 1,
     dask: Annotated[
-        str | None, typer.Option(help="address of a Dask scheduler, or 'local' for a cluster of --workers processes")
+        str | None, Option(help="address of a Dask scheduler, or 'local' for a cluster of --workers processes")
     ] = None,
-    shard: Annotated[str | None, typer.Option(help="i/n: this job's share of the parts, from 1/n to n/n")] = None,
-    resume: Annotated[str | None, typer.Option(help="checkpoint folder; continued, or started where absent")] = None,
-    out: Annotated[str | None, typer.Option(help="folder for result.json, every point and the parts")] = None,
+    shard: Annotated[str | None, Option(help="i/n: this job's share of the parts, from 1/n to n/n")] = None,
+    resume: Annotated[str | None, Option(help="checkpoint folder; continued, or started where absent")] = None,
+    out: Annotated[str | None, Option(help="folder for result.json, every point and the parts")] = None,
     points: Annotated[
-        str | None,
-        typer.Option(help="with --out: parquet, npz or none; parquet where DuckDB is installed, else npz"),
+        str | None, Option(help="with --out: parquet, npz or none; parquet where DuckDB is installed, else npz")
     ] = None,
-    top: Annotated[int | None, typer.Option(help="how many of the best to keep")] = None,
-    pareto: Annotated[str | None, typer.Option(help="2 to 6 outputs for a Pareto front: a,b,c")] = None,
-    minimize: Annotated[str | None, typer.Option(help="rank by this output, less is better")] = None,
-    maximize: Annotated[str | None, typer.Option(help="rank by this output, more is better")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON document and nothing else on stdout")] = False,
+    top: Annotated[int | None, Option(help="how many of the best to keep")] = None,
+    pareto: Annotated[str | None, Option(help="2 to 6 outputs for a Pareto front: a,b,c")] = None,
+    minimize: Annotated[str | None, Option(help="rank by this output, less is better")] = None,
+    maximize: Annotated[str | None, Option(help="rank by this output, more is better")] = None,
+    as_json: Annotated[bool, Option("--json", help="one JSON document and nothing else on stdout")] = False,
 ) -> None:
     """Evaluate every design of a space, or merge what the jobs of an array left."""
+    from mlsysim.search.answers import explained
+    from mlsysim.search.folder import Checkpoint, write_json
+    from mlsysim.search.space import Space
     from mlsysim.search.sweep import merge
 
-    notes = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    notes = console(stderr=True)
     merging = paths[0] == "merge"
     try:
         if merging:
-            result, space = merge(paths[1:]), _merged_space(paths[1])
+            result, space = merge(paths[1:]), Checkpoint.existing(paths[1]).space
         else:
             if len(paths) > 1:
                 raise InputError(f"sweep takes one space file, got {len(paths)}.")
-            space = _space(paths[0], minimize=minimize, maximize=maximize, pareto=pareto, top=top)
+            goals = {"minimize": minimize, "maximize": maximize, "pareto": pareto, "top": top}
+            space = Space.from_toml(paths[0]).with_goals(**goals)  # type: ignore[arg-type]
             result = _run(space, notes, workers, dask, shard, resume, out, points)
     except KeyboardInterrupt:
-        notes.print("mlsysim: interrupted before the sweep started.")
-        raise typer.Exit(_INTERRUPTED) from None
-    document = result.to_dict() | {"explanation": _explained(space, result.best)}
+        notes.print("mlsysim: interrupted before the sweep started.", soft_wrap=True)
+        raise Exit(_INTERRUPTED) from None
+    document = result.to_dict() | {"explanation": explained(space, result.best)}
     if out is not None:
-        from mlsysim.search.folder import write_json
-
         Path(out).mkdir(parents=True, exist_ok=True)
         write_json(Path(out) / "result.json", document)
     if as_json:
         print(json.dumps(document, indent=1))
     else:
-        show(Console(), document)
+        _show(document)
     if not result.complete and not merging:
         kept = resume or (out and str(Path(out) / "parts"))
-        notes.print(
-            f"Interrupted: the finished parts are in {kept!r}, and the same command goes on from there."
-            if kept
-            else "Interrupted: nothing was kept, because neither --resume DIR nor --out DIR was given."
-        )
-        raise typer.Exit(_INTERRUPTED)
-    if not result.feasible:
-        raise typer.Exit(_NOTHING_FITS)
-
-
-def _space(path: str, **goals: Any) -> Any:
-    from mlsysim.search.space import Space
-
-    return Space.from_toml(path).with_goals(**goals)
-
-
-def _merged_space(folder: str) -> Any:
-    from mlsysim.search.folder import Checkpoint
-
-    return Checkpoint.existing(folder).space
+        sentence = "Interrupted: nothing was kept, because neither --resume DIR nor --out DIR was given."
+        if kept:
+            sentence = f"Interrupted: the finished parts are in {kept!r}, and the same command goes on from there."
+        notes.print(sentence, soft_wrap=True)
+        end(_INTERRUPTED)
+    end(0 if result.feasible else _NOTHING_FITS)
 
 
 def _run(
-    space: Any,
-    notes: Console,
-    workers: int,
-    dask: str | None,
-    shard: str | None,
-    resume: str | None,
-    out: str | None,
-    points: str | None,
+    space: Any, notes: Console, workers: int, dask: Word, shard: Word, resume: Word, out: Word, points: Word
 ) -> Any:
     """The sweep that the options describe."""
     from mlsysim.search.forecast import check_size, check_storage
@@ -121,18 +103,11 @@ def _run(
         if portion is None:
             check_size(space, max(count, 1))
         if space.size > _MANY:
-            notes.print(check_storage(space, form, store, 1.0 if portion is None else 1 / max(portion[1], 1)))
+            share = 1.0 if portion is None else 1 / max(portion[1], 1)
+            notes.print(check_storage(space, form, store, share), soft_wrap=True)
     with Pace(space.name, notes) as pace:
-        return run(
-            space,
-            workers=count,
-            dask=dask,
-            checkpoint=folder,
-            portion=portion,
-            points=store,
-            points_format=points if store else None,
-            progress=pace,
-        )
+        kept: dict[str, Any] = {"checkpoint": folder, "points": store, "points_format": points if store else None}
+        return run(space, workers=count, dask=dask, portion=portion, progress=pace, **kept)
 
 
 class Pace:
@@ -188,72 +163,53 @@ def _portion(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _explained(space: Any, best: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What solve() says of the best design; a sweep is not lost because its best cannot be explained."""
-    from mlsysim.search.answers import explanation
-
-    if not best or space.uncertain is not None:
-        return None
-    try:
-        return explanation(space, best[0]["inputs"])
-    except MLSysError as error:
-        return {"sentences": [f"The best design could not be explained: {error}"]}
-
-
-def show(console: Console, result: dict[str, Any]) -> None:
+def _show(result: dict[str, Any]) -> None:
     """Counts, the best designs with what binds the first, and what rejected the rest."""
-    from mlsysim.walls.catalog import wall as card
-
-    def line(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     state = "" if result["complete"] else " (not complete)"
-    line(
+    print_line(
         f"{result['name']}: {result['points']:,} of {result['size']:,} designs after constraints, "
         f"{result['feasible']:,} feasible{state}, {result['seconds']:.3g} s, {result['points_per_second']:,.0f} a second"
     )
     if result["invalid"]:
-        line(f"  no design (layouts that do not divide): {result['invalid']:,}")
+        print_line(f"  no design (layouts that do not divide): {result['invalid']:,}")
     for wall, count in result["infeasible_by_wall"].items():
-        name = f"wall {wall} ({card(int(wall)).name})" if wall.isdigit() else wall
-        line(f"  rejected by {name}: {count:,}")
+        print_line(f"  rejected by {_named(wall)}: {count:,}")
     objective, varied = result["objective"], result.get("uncertain")
     if varied is not None:
         listed = "; ".join(f"{name} = {text}" for name, text in varied["inputs"].items())
-        line(f"uncertain, {varied['samples']:,} draws (seed {varied['seed']}): {listed}")
+        print_line(f"uncertain, {varied['samples']:,} draws (seed {varied['seed']}): {listed}")
     if result["best"]:
         ties = f", {result['ties']:,} designs equal the best" if result["ties"] > 1 else ""
         ranked = "" if varied is None else f" at p{varied['rank_by']:g}"
-        line(f"{result['direction']} {objective}{ranked}{ties}:")
+        print_line(f"{result['direction']} {objective}{ranked}{ties}:")
     for place, point in enumerate(result["best"], 1):
         inputs = "  ".join(f"{name} {_text(value)}" for name, value in point["inputs"].items())
-        line(f"{place:3d}. {_text(point['outputs'][objective]):>12}   {inputs}")
+        print_line(f"{place:3d}. {_text(point['outputs'][objective]):>12}   {inputs}")
         if varied is not None:
-            line(f"     {_over_draws(point, objective)}")
+            print_line(f"     {_over_draws(point, objective)}")
         if place == 1:
             for sentence in (result.get("explanation") or {}).get("sentences", ()):
-                line(f"     {sentence}")
+                print_line(f"     {sentence}")
     if result["pareto"]:
-        line(f"{len(result['pareto']):,} designs on the Pareto front (all of them with --json or --out)")
+        print_line(f"{len(result['pareto']):,} designs on the Pareto front (all of them with --json or --out)")
 
 
 def _over_draws(point: dict[str, Any], objective: str) -> str:
     """Where a design's objective lies, how often it is feasible, and what binds or rejects it how often."""
-    from mlsysim.walls.catalog import wall as card
-
-    def named(shares: dict[str, float]) -> str:
-        return ", ".join(
-            f"{f'wall {name} ({card(int(name)).name})' if name.isdigit() else name} {share:.1%}"
-            for name, share in shares.items()
-        )
-
     spread = point["percentiles"][objective]
     parts = [f"p5 {_text(spread['p5'])}, p50 {_text(spread['p50'])}, p95 {_text(spread['p95'])}"]
     parts.append(f"feasible in {point['feasible_probability']:.1%} of draws")
     for title, key in (("binds", "binding_probability"), ("rejected by", "rejection_probability")):
         if point.get(key):
-            parts.append(f"{title}: {named(point[key])}")
+            shares = ", ".join(f"{_named(wall)} {share:.1%}" for wall, share in point[key].items())
+            parts.append(f"{title}: {shares}")
     return "; ".join(parts)
+
+
+def _named(wall: str) -> str:
+    from mlsysim.walls.catalog import wall as card
+
+    return f"wall {wall} ({card(int(wall)).name})" if wall.isdigit() else wall
 
 
 def _text(value: Any) -> str:

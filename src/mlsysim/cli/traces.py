@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlsysim.cli.output import print_json, print_table, print_text
+from mlsysim.cli.output import Line, print_lines, print_result, print_table
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,89 +36,60 @@ def print_trace(report: TraceReport, form: str, on: str | None, batch: float | N
     from mlsysim.importers.trace_what_if import what_if
 
     change = what_if(report, on, 1.0 if batch is None else batch) if on is not None or batch is not None else None
-    if form == "json":
-        document: dict[str, Any] = report.to_dict()
-        if change is not None:
-            document["what_if"] = change.to_dict()
-        print_json(document)
-        return
-    if form == "text":
-        lines = report.text.split("\n")
-        print_text(lines[0], "bold")
-        for line in (lines[1:2] if report.communication else []) + list(report.warnings):
-            print_text(line)
+    lines = report.text.split("\n")
+    words: list[Line] = [(lines[0], "bold"), *(lines[1:2] if report.communication else []), *report.warnings]
     headers = ["kind", "ms a step", "share", "calls", "efficiency", "of"]
     rows = [
-        [
-            k.kind,
-            _milliseconds(k.time),
-            f"{k.share:.0%}",
-            f"{k.count / report.steps:,.0f}",
-            "" if k.eta is None else f"{k.eta:.0%}",
-            k.of,
-        ]
+        [k.kind, _milliseconds(k.time), f"{k.share:.0%}", f"{k.count / report.steps:,.0f}", _percent(k.eta), k.of]
         for k in report.kinds
     ]
-    print_table(form, headers, rows, right=(1, 2, 3, 4))
-    if form == "text":
-        print_table(
-            form,
-            ["longest kernels", "kind", "ms a step"],
-            [[k.name, k.kind, _milliseconds(k.time / report.steps)] for k in report.kernels[:_TOP]],
-            right=(2,),
-        )
-    if change is not None and form == "text":
-        lines = change.text.split("\n")
-        print_text(lines[0], "bold")
-        for line in lines[1:]:
-            print_text(line)
-        print_table(
-            form,
-            ["kind", "ms measured", "ms predicted"],
-            [[kind, _milliseconds(a), _milliseconds(b)] for kind, (a, b) in change.kinds.items()],
-            right=(1, 2),
-        )
+    document: dict[str, Any] = report.to_dict() | ({} if change is None else {"what_if": change.to_dict()})
+    print_result(form, document, headers, rows, right=(1, 2, 3, 4), before=words)
+    if form != "text":
+        return
+    kernels = [[k.name, k.kind, _milliseconds(k.time / report.steps)] for k in report.kernels[:_TOP]]
+    print_table(form, ["longest kernels", "kind", "ms a step"], kernels, right=(2,))
+    if change is not None:
+        first, *others = change.text.split("\n")
+        print_lines([(first, "bold"), *others])
+        times = [[kind, _milliseconds(a), _milliseconds(b)] for kind, (a, b) in change.kinds.items()]
+        print_table(form, ["kind", "ms measured", "ms predicted"], times, right=(1, 2))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def print_emissions(report: EmissionsReport, form: str) -> None:
     """Measured beside predicted, a row a run."""
-    if form == "json":
-        print_json(report.to_dict())
-        return
-    if form == "text":
-        for row in report.rows:
-            for flag in row.flags:
-                print_text(f"{row.project or 'a run'} ({row.timestamp or 'no time'}): {flag}", "yellow")
+    flags = [
+        (f"{row.project or 'a run'} ({row.timestamp or 'no time'}): {flag}", "yellow")
+        for row in report.rows
+        for flag in row.flags
+    ]
     headers = ["run", "GPUs", "hours", "kWh", "GPU kWh", "predicted", "kg", "g/kWh", "zoo g/kWh"]
-    print_table(
-        form,
-        headers,
-        [
-            [
-                row.project,
-                f"{row.gpus}x{row.chip}" if row.chip else (row.gpus or ""),
-                f"{row.duration / 3600:,.3g}",
-                f"{row.measured_energy:.4g}",
-                _optional(row.measured_gpu_energy),
-                ""
-                if row.predicted_gpu_energy is None
-                else f"{row.predicted_gpu_energy:.3g} ({row.predicted_gpu_energy_low:.3g}-{row.predicted_gpu_energy_high:.3g})",
-                f"{row.measured_carbon:.4g}",
-                _optional(row.measured_intensity),
-                _optional(row.grid_intensity),
-            ]
-            for row in report.rows
-        ],
-        right=tuple(range(2, 9)),
-    )
-    if form == "text":
-        print_text(
-            f"Predicted: energy of the GPUs at {report.utilisation:g} of their peak (idle to peak in brackets); "
-            "the zoo's grid is the average of the place.",
-            "dim",
-        )
-        if report.unread:
-            print_text("Columns that were not read: " + ", ".join(report.unread) + ".", "dim")
+    rows = []
+    for row in report.rows:
+        spread = f"{row.predicted_gpu_energy_low or 0:.3g}-{row.predicted_gpu_energy_high or 0:.3g}"
+        cells = [
+            row.project,
+            f"{row.gpus}x{row.chip}" if row.chip else (row.gpus or ""),
+            f"{row.duration / 3600:,.3g}",
+            f"{row.measured_energy:.4g}",
+            _optional(row.measured_gpu_energy),
+            "" if row.predicted_gpu_energy is None else f"{row.predicted_gpu_energy:.3g} ({spread})",
+            f"{row.measured_carbon:.4g}",
+            _optional(row.measured_intensity),
+            _optional(row.grid_intensity),
+        ]
+        rows.append(cells)
+    notes = [
+        f"Predicted: energy of the GPUs at {report.utilisation:g} of their peak (idle to peak in brackets); "
+        "the zoo's grid is the average of the place."
+    ]
+    notes += ["Columns that were not read: " + ", ".join(report.unread) + "."] if report.unread else []
+    dim = [(note, "dim") for note in notes]
+    print_result(form, report.to_dict, headers, rows, right=range(2, 9), before=flags, after=dim)
 
 
 def _optional(value: float | None) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
-from mlsysim.cli.output import console, print_json, print_table, print_text
+from mlsysim.cli.output import end, print_json, print_lines, print_result, print_table, print_text
 from mlsysim.errors import InputError
 
 
 def zoo(
-    context: typer.Context,
-    kind: Annotated[str | None, typer.Argument(help="hardware, models, systems, grids; or check")] = None,
-    name: Annotated[str | None, typer.Argument(help="one entry, with its sources")] = None,
-    sort: Annotated[str | None, typer.Option(help="field to sort by, such as memory.bandwidth")] = None,
+    context: Context,
+    kind: Annotated[str | None, Argument(help="hardware, models, systems, grids; or check")] = None,
+    name: Annotated[str | None, Argument(help="one entry, with its sources")] = None,
+    sort: Annotated[str | None, Option(help="field to sort by, such as memory.bandwidth")] = None,
     filter_: Annotated[
-        list[str] | None, typer.Option("--filter", help="such as vendor=NVIDIA or memory.capacity>=80GB; repeatable")
+        list[str] | None, Option("--filter", help="such as vendor=NVIDIA or memory.capacity>=80GB; repeatable")
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -29,32 +29,17 @@ def zoo(
     mlsysim zoo check
     """
     form = chosen_form(context, output, as_json)
-    if kind is None:
-        _overview(form)
-        return
+    from mlsysim.plans.catalogue import counts, registries
+
     if kind == "check":
         _check(form)
-        return
-    from mlsysim.plans.catalogue import registries
-
-    zoos = registries(kind, "check")
-    if name is not None:
-        _entry(zoos, kind, name, form)
-        return
-    _listing(zoos, sort, filter_ or [], form)
-
-
-def _overview(form: str) -> None:
-    from mlsysim.plans.catalogue import counts
-
-    if form == "json":
-        print_json(counts())
-        return
-    rows = [
-        [kind, ", ".join(f"{count} {word}" for word, count in parts.items()), f"mlsysim zoo {kind}"]
-        for kind, parts in counts().items()
-    ]
-    print_table(form, ["zoo", "entries", "to see them"], rows)
+    elif kind is not None:
+        zoos = registries(kind, "check")
+        _listing(zoos, sort, filter_ or [], form) if name is None else _entry(zoos, kind, name, form)
+    else:
+        parts = {part: ", ".join(f"{count} {word}" for word, count in held.items()) for part, held in counts().items()}
+        rows = [[part, text, f"mlsysim zoo {part}"] for part, text in parts.items()]
+        print_result(form, counts, ["zoo", "entries", "to see them"], rows)
 
 
 _WORDS = (
@@ -111,13 +96,11 @@ def _flat(value: Any, path: str = "") -> list[tuple[str, str]]:
             except Exception:
                 return [(path, f"{value['magnitude']} {value['unit']}")]
         return [row for key, item in value.items() for row in _flat(item, f"{path}.{key}" if path else str(key))]
-    if isinstance(value, list):
-        return (
-            [(path, ", ".join(str(item) for item in value))]
-            if value and not isinstance(value[0], dict)
-            else [row for i, item in enumerate(value) for row in _flat(item, f"{path}[{i}]")]
-        )
-    return [(path, str(value))]
+    if not isinstance(value, list):
+        return [(path, str(value))]
+    if value and not isinstance(value[0], dict):
+        return [(path, ", ".join(str(item) for item in value))]
+    return [row for i, item in enumerate(value) for row in _flat(item, f"{path}[{i}]")]
 
 
 def _check(form: str) -> None:
@@ -129,15 +112,13 @@ def _check(form: str) -> None:
     elif not found:
         print_text("Nothing to complain about in your own entries of the zoo.", "green")
     else:
-        for problem in found:
-            console().print(str(problem), style="red")
-    if found:
-        raise typer.Exit(1)
+        print_lines((str(problem), "red") for problem in found)
+    end(1 if found else 0)
 
 
 def walls(
-    context: typer.Context,
-    number: Annotated[int | None, typer.Argument(help="a number: the card of one wall")] = None,
+    context: Context,
+    number: Annotated[int | None, Argument(help="a number: the card of one wall")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -150,33 +131,25 @@ def walls(
 
     form = chosen_form(context, output, as_json)
     if number is None:
-        cards = wall_cards()
         headers = ["number", "name", "domain", "bounds", "equation"]
-        if form == "json":
-            print_json(cards)
-        else:
-            rows = [[card[header] for header in headers] for card in cards]
-            print_table(form, ["wall", *headers[1:]], rows, right=(0,), drop=(4, 2))
+        rows = [[card[header] for header in headers] for card in wall_cards()]
+        print_result(form, wall_cards, ["wall", *headers[1:]], rows, right=(0,), drop=(4, 2))
         return
     card = wall_card(number)
-    if form == "json":
-        print_json(card)
-        return
-    if form == "text":
-        print_text(f"Wall {card['number']}: {card['name']}: {card['question']}", "bold")
-        print_text(f"{card['equation']}    ({card['reference']})")
-        print_text(f"{card['domain']}, resolved by mlsysim.{card['resolver']}; bounds {card['bounds']}.")
-    print_table(form, ["input", "meaning"], list(card["inputs"].items()))
-    if form == "text":
-        for fallacy in card["fallacies"]:
-            print_text(f"Fallacy: {fallacy}", "yellow")
+    words = [
+        (f"Wall {card['number']}: {card['name']}: {card['question']}", "bold"),
+        f"{card['equation']}    ({card['reference']})",
+        f"{card['domain']}, resolved by mlsysim.{card['resolver']}; bounds {card['bounds']}.",
+    ]
+    fallacies = [(f"Fallacy: {fallacy}", "yellow") for fallacy in card["fallacies"]]
+    print_result(form, card, ["input", "meaning"], list(card["inputs"].items()), before=words, after=fallacies)
 
 
 def schema(
-    context: typer.Context,
+    context: Context,
     type_: Annotated[
         str,
-        typer.Option("--type", help="plan, hardware, workload, space.training ..., or a resolver such as ServingModel"),
+        Option("--type", help="plan, hardware, workload, space.training ..., or a resolver such as ServingModel"),
     ] = "plan",
     output: Output = None,
     as_json: AsJson = False,
@@ -195,20 +168,16 @@ def schema(
 
 
 def import_(
-    context: typer.Context,
+    context: Context,
     path: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE", help="config.json, a folder of a model, safetensors, ONNX, a trace, a launch file"
-        ),
+        Argument(metavar="FILE", help="config.json, a folder of a model, safetensors, ONNX, a trace, a launch file"),
     ],
-    save: Annotated[str | None, typer.Option(help="add the model to your zoo under this name")] = None,
-    on: Annotated[
-        str | None, typer.Option(help="a trace: what if it ran on this chip? a launch file: its fleet")
-    ] = None,
-    batch: Annotated[float | None, typer.Option(help="a trace: what if the batch were so many times as large?")] = None,
-    chip: Annotated[str | None, typer.Option(help="the chip of a trace or of emissions that do not name it")] = None,
-    size: Annotated[list[str] | None, typer.Option(help="ONNX: a size that the file leaves open, as NAME=N")] = None,
+    save: Annotated[str | None, Option(help="add the model to your zoo under this name")] = None,
+    on: Annotated[str | None, Option(help="a trace: what if it ran on this chip? a launch file: its fleet")] = None,
+    batch: Annotated[float | None, Option(help="a trace: what if the batch were so many times as large?")] = None,
+    chip: Annotated[str | None, Option(help="the chip of a trace or of emissions that do not name it")] = None,
+    size: Annotated[list[str] | None, Option(help="ONNX: a size that the file leaves open, as NAME=N")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -236,20 +205,12 @@ def import_(
         raise InputError("--save keeps a model, and this file holds none.", field="save")
     if isinstance(report, TraceReport):
         print_trace(report, form, on, batch)
-        return
-    if not isinstance(report, ImportReport):
+    elif not isinstance(report, ImportReport):
         print_emissions(report, form)
-        return
-    document = report.to_dict()
-    if save is not None:
-        document["saved"] = str(save_model(report, save))
-    if form == "json":
-        print_json(document)
-        return
-    rows = [
-        [key.replace("_", " "), _shown(value)] for key, value in document.items() if value not in (None, [], (), "")
-    ]
-    print_table(form, ["", report.name], rows)
+    else:
+        document = report.to_dict() | ({} if save is None else {"saved": str(save_model(report, save))})
+        told = {key.replace("_", " "): value for key, value in document.items() if value not in (None, [], (), "")}
+        print_result(form, document, ["", report.name], [[key, _shown(value)] for key, value in told.items()])
 
 
 def _shown(value: Any) -> str:

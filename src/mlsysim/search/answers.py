@@ -6,9 +6,10 @@ comes with the same sentence that a single question would get.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Space
@@ -52,6 +53,16 @@ def explanation(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any] | Non
             told,
         ],
     }
+
+
+def explained(space: Space, best: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The same of the best design; a sweep is not lost because its best cannot be explained."""
+    if not best or space.uncertain is not None:
+        return None
+    try:
+        return explanation(space, best[0]["inputs"])
+    except MLSysError as error:
+        return {"sentences": [f"The best design could not be explained: {error}"]}
 
 
 def _given(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""Predictions beside measurements: ``validate`` (published ones), ``calibrate`` (your own, into constants), ``verify`` (a pass that is run here)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from mlsysim.cli.options import OneJson
+from mlsysim.cli.output import print_line, print_table, print_text
+from mlsysim.errors import InputError
+
+Device = Annotated[str | None, Option(help="cuda or cpu (a GPU where there is one)")]
+
+
+def validate(
+    files: Annotated[list[Path], Argument(help="CSV tables of measurements, recognised by their header")],
+    as_json: OneJson = False,
+    out: Annotated[Path | None, Option("--out", help="write every prediction with its interval to this CSV")] = None,
+) -> None:
+    """Predict every row of measurement tables and report the errors, per file and per source."""
+    from mlsysim.calibrate.validate import validate as run
+    from mlsysim.calibrate.validate import write_predictions
+
+    reports = run(*files)
+    if out is not None:
+        write_predictions(reports, out)
+    if as_json:
+        print(json.dumps([report.to_dict() for report in reports], indent=1))
+        return
+    for report in reports:
+        _show_errors(report.to_dict())
+
+
+def _show_errors(report: dict[str, Any]) -> None:
+    """One file's report as a table."""
+    print_text("")
+    print_text(
+        f"{Path(report['file']).name} ({report['table']}): {report['rows']} rows, "
+        f"{report['predicted']} predicted ({report['coverage']:.1%}), {report['skipped']} skipped, {report['excluded']} excluded",
+        "bold",
+    )
+    for reason, count in list(report["skipped_reasons"].items())[:8]:
+        print_text(f"  skipped {count}: {reason}", "dim")
+    groups = [("all", report)]
+    groups += [(f"metric {name}", part) for name, part in report["by_metric"].items()]
+    groups += [(name, part) for name, part in report["by_source"].items()]
+    forms = {
+        "values": "{:,}", "median_ape": "{:.1f} %", "mape": "{:.1f} %", "p90_ape": "{:.1f} %", "within_10": "{:.0f} %",
+        "within_25": "{:.0f} %", "bias": "{:+.1f} %", "interval_coverage": "{:.0f} %",
+    }  # fmt: skip
+    rows = [
+        [name, *("" if part[key] is None else form.format(part[key]) for key, form in forms.items())]
+        for name, part in groups
+        if part.get("values")
+    ]
+    headers = ["", "values", "median", "mean", "p90", "in 10 %", "in 25 %", "bias", "in interval"]
+    print_table("text", headers, rows, right=range(1, len(headers)))
+
+
+def calibrate(
+    file: Annotated[Path | None, Argument(help="CSV of 3 to 50 operator or end-to-end times")] = None,
+    chip: Annotated[str | None, Option(help="the chip that was measured; found out with --measure")] = None,
+    name: Annotated[str | None, Option(help="name of the new profile (My_CHIP)")] = None,
+    zoo: Annotated[Path | None, Option(help="folder of your zoo, else MLSYSIM_ZOO")] = None,
+    measure: Annotated[bool, Option("--measure", help="measure kernels here with PyTorch first")] = False,
+    seconds: Annotated[float, Option(help="time for measuring")] = 60.0,
+    device: Device = None,
+    tiny: Annotated[bool, Option("--tiny", help="measure tiny sizes only, to try it out")] = False,
+    out: Annotated[Path | None, Option("--out", help="where --measure writes its CSV")] = None,
+    as_json: OneJson = False,
+) -> None:
+    """Fit a chip's profile to your own measurements and write it to your zoo."""
+    from mlsysim.calibrate.samples import read_samples
+    from mlsysim.calibrate.user import calibrate as fit
+    from mlsysim.calibrate.write import write_profile, zoo_folder
+    from mlsysim.hardware.registry import Hardware
+
+    folder = zoo_folder(zoo)
+    notes: list[str] = []
+    if measure:
+        if file is not None:
+            raise InputError("give a file of measurements or --measure, not both.")
+        file, chip, origin, notes = _measured(folder, chip, seconds, device, tiny, out)
+    else:
+        if file is None:
+            raise InputError("calibrate needs a CSV file of measurements, or --measure.")
+        if chip is None:
+            raise InputError("say which chip was measured with --chip, such as --chip H100.")
+        origin = file.name
+    result = fit(read_samples(file), Hardware.get(chip), name)
+    written = write_profile(result, folder, origin) if result.improves else ()
+    document: dict[str, Any] = {**result.to_dict(), "measurements_file": str(file)}
+    document |= {"written": [str(path) for path in written if path], "notes": notes + document["notes"]}
+    if as_json:
+        print(json.dumps(document, indent=1))
+    else:
+        _show_fit(document, folder)
+
+
+def _measured(
+    folder: Path, chip: str | None, seconds: float, device: str | None, tiny: bool, out: Path | None
+) -> tuple[Path, str, str, list[str]]:
+    from mlsysim.calibrate.device import Device as Machine
+    from mlsysim.calibrate.measure import measure
+    from mlsysim.calibrate.samples import write_samples
+
+    machine = Machine(device)
+    node = machine.chip(chip)
+    key = node.metadata.key or node.name
+    suite = measure(machine, seconds, "tiny" if tiny else None)
+    path = out or folder / "measurements" / f"{key}.csv"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_samples(suite.rows, path)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}.") from None
+    return path, key, f"kernel suite on {suite.device}, PyTorch {machine.torch.__version__}", suite.notes
+
+
+def _show_fit(document: dict[str, Any], folder: Path) -> None:
+    """The calibration as tables."""
+    prior = document["prior"]
+    print_line(
+        f"{document['rows']} measurements of {document['chip']}, starting from the profile {prior['profile']} ({prior['basis']})"
+    )
+    rows = []
+    for row in document["adjusted"]:
+        scale, unit = (1e6, " us") if row["unit"] == "s" else (1.0, "")
+        values = [f"{row[when] * scale:.4g}{unit}" for when in ("before", "after")]
+        rows.append([row["constant"], *values, f"{100 * row['learned']:.0f} %"])
+    print_table("text", ["constant", "before", "after", "learned"], rows, right=(1, 2, 3))
+    before, after = document["before"], document["after_leave_one_out"]
+    print_text(
+        f"median error {before['median_ape']:.1f} % before, {after['median_ape']:.1f} % after "
+        f"(mean {before['mape']:.1f} % and {after['mape']:.1f} %), each row predicted from the others"
+    )
+    for note in document["notes"]:
+        print_line(f"  {note}", "dim")
+    if document["written"]:
+        print_line(f"written: {', '.join(document['written'])}")
+        print_line(f"use it with MLSYSIM_ZOO={folder} and the chip {document['name']}")
+    else:
+        print_text("not written: rows that the fit has not seen are predicted no better than before")
+
+
+def verify(
+    model: Annotated[str, Argument(help="a model of the zoo: a dense transformer, a ViT or a CNN")],
+    phase: Annotated[str, Option(help="prefill, decode or train")] = "prefill",
+    layers: Annotated[int | None, Option(help="layers to build (as many as fit; two on a CPU)")] = None,
+    batch: Annotated[int, Option(help="sequences or images")] = 1,
+    seq_len: Annotated[int | None, Option("--seq-len", help="tokens of a sequence, or of the context")] = None,
+    precision: Annotated[str | None, Option(help="bf16, fp16 or fp32")] = None,
+    chip: Annotated[str | None, Option(help="the chip to predict for, where it is not recognised")] = None,
+    device: Device = None,
+    fuse: Annotated[bool, Option("--compile", help="fuse elementwise operators with torch.compile")] = False,
+    as_json: OneJson = False,
+) -> None:
+    """Run a real forward pass, decode step or training step of a random-weight model, beside its prediction."""
+    from mlsysim.calibrate.device import Device as Machine
+    from mlsysim.calibrate.verify import verify as run
+
+    size = {"layers": layers, "batch": batch, "seq_len": seq_len, "precision": precision}
+    told: dict[str, Any] = run(model, phase, **size, chip=chip, device=Machine(device), fuse=fuse).to_dict()  # type: ignore[arg-type]
+    if as_json:
+        print(json.dumps(told, indent=1))
+        return
+    length = f" x {told['seq_len']}" if told["seq_len"] else ""
+    built = f", {told['layers']} of {told['of_layers']} layers" if told["layers"] else ""
+    print_line(
+        f"{told['model']} {told['phase']} {told['batch']}{length} {told['precision']}{built} on {told['device']}"
+    )
+    how = "captured in a graph" if told["graph"] else "launched operator by operator"
+    print_line(f"measured   {1e3 * told['measured_s']:10.4g} ms   {how}")
+    extra = ", extrapolating" if told["extrapolating"] else ""
+    print_line(
+        f"predicted  {1e3 * told['predicted_s']:10.4g} ms   {1e3 * told['low_s']:.4g} to {1e3 * told['high_s']:.4g} ms{extra} "
+        f"(profile {told['profile']}, {told['basis']})"
+    )
+    print_line(f"error      {told['error_pct']:+10.1f} %")
