@@ -2,6 +2,7 @@
 
 requests.py      what each operation takes, typed; JSON Schema comes from here
 examples.toml    requests that run, for the descriptions of both faces
+description.toml statuses, addresses and schemas that are no operation's
 service.py       the operations: JSON in, JSON out, errors as one sentence; knows no transport
 searches.py      optimizers and sweeps within limits
 documents.py     JSON that can be trusted: finite, not too deep, each key once

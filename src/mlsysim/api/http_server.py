@@ -35,10 +35,8 @@ from mlsysim.errors import InputError
 _BODY_S = 30.0
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _HEADERS = {
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'",
-}
+    "cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'",
+}  # fmt: skip
 
 
 def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LOOPBACK_NAMES) -> Starlette:
@@ -67,10 +65,7 @@ def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LO
         return document if isinstance(document, Response) else _told(await pool.call(name, document))
 
     async def zoo(request: Request) -> Response:
-        try:
-            asked = _zoo_question(request)
-        except InputError as error:
-            return _failed("input", str(error), error.details.get("field"))
+        asked = _zoo_question(request)
         return _told(await pool.call("zoo", asked), found="name" in asked or "kind" in asked)
 
     async def walls(request: Request) -> Response:
@@ -93,11 +88,8 @@ def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LO
         Route("/v1/walls", _either(walls, posted, "walls"), methods=["GET", "POST"]),
         Route("/v1/{operation}", posted, methods=["POST"]),
     ]
-    app = Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _refused, InputError: _bad_input, Exception: _broken},
-    )
+    handlers: dict[Any, Any] = {HTTPException: _refused, InputError: _bad_input, Exception: _broken}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.pool = pool
     app.add_middleware(_KnownHosts, hosts=hosts)
@@ -123,8 +115,7 @@ def _failed(kind: str, sentence: str, field: Any = None, headers: dict[str, str]
     return _response(STATUS[kind], dump(failure(kind, sentence, field).document), headers)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+async def _refused(request: Request, error: HTTPException) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allowed = headers.get("Allow", "another method")
@@ -135,8 +126,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     )
 
 
-async def _bad_input(request: Request, error: Exception) -> Response:
-    assert isinstance(error, InputError)
+async def _bad_input(request: Request, error: InputError) -> Response:
     return _failed("input", str(error), error.details.get("field"))
 
 
@@ -159,6 +149,7 @@ def _either(get: Any, post: Any, operation: str) -> Any:
 
 async def _document(request: Request, most: int) -> Any:
     """The document of a body, or the response that refuses it."""
+    closed = {"connection": "close"}
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json":
         return _failed("content_type", f"The body must be application/json, got {kind[:60] or 'no content-type'!r}.")
@@ -168,15 +159,15 @@ async def _document(request: Request, most: int) -> Any:
     too_large = f"The body is larger than the {most:,} bytes that this server takes."
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:18]) > most:
-        return _failed("too_large", too_large, None, {"connection": "close"})
+        return _failed("too_large", too_large, None, closed)
     try:
         async with asyncio.timeout(_BODY_S):
             async for piece in request.stream():
                 body += piece
                 if len(body) > most:
-                    return _failed("too_large", too_large, None, {"connection": "close"})
+                    return _failed("too_large", too_large, None, closed)
     except TimeoutError:
-        return _failed("slow", f"The body did not arrive within {_BODY_S:g} s.", None, {"connection": "close"})
+        return _failed("slow", f"The body did not arrive within {_BODY_S:g} s.", None, closed)
     except ClientDisconnect:
         return _failed("malformed", "The body ended early.")
     try:
@@ -240,9 +231,7 @@ class _KnownHosts:
 def _host_name(header: str) -> str:
     """The name in a Host header, without port and brackets."""
     header = header.strip().lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    return header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
 
 
 def is_loopback(host: str) -> bool:
@@ -260,17 +249,13 @@ def run(limits: Limits, host: str, port: int) -> None:
     import uvicorn
 
     app = create_app(limits, (*_LOOPBACK_NAMES, host) if is_loopback(host) else None)
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=5,
-        # Connections, not requests: requests over the limit get a sentence of their own.
-        limit_concurrency=8 * (limits.workers + limits.waiting),
-    )
+    # Connections, not requests: requests over the limit get a sentence of their own.
+    most = 8 * (limits.workers + limits.waiting)
+    quiet: dict[str, Any] = {
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "proxy_headers": False,
+    }
+    times: dict[str, Any] = {"timeout_keep_alive": 5, "timeout_graceful_shutdown": 5}
+    uvicorn.run(app, host=host, port=port, ws="none", limit_concurrency=most, **quiet, **times)

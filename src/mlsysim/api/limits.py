@@ -30,14 +30,7 @@ class Limits:
     retire_memory: int = 768 * 2**20
 
     def __post_init__(self) -> None:
-        least = {
-            "workers": 1,
-            "max_body": 2,
-            "max_points": 1,
-            "waiting": 0,
-            "worker_memory": 2**28,
-            "retire_memory": 2**26,
-        }
+        least = {"workers": 1, "max_body": 2, "max_points": 1, "worker_memory": 2**28, "retire_memory": 2**26}
         for field in fields(self):
             value = getattr(self, field.name)
             low = least.get(field.name, 0)

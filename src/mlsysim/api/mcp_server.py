@@ -24,9 +24,6 @@ from mlsysim.api.tool_schemas import tool_schema
 from mlsysim.api.workers import Pool
 from mlsysim.errors import nearest
 
-TOOLS = tuple(OPERATIONS)
-"""Every operation is a tool."""
-
 _INSTRUCTIONS = (
     "Plans machine-learning systems from first principles: whether a model fits on a fleet, how fast it trains or serves, what it "
     "costs and emits, and which wall binds. Names mean entries of the zoo: look them up with `zoo` first. Quantities are "

@@ -6,6 +6,9 @@ is the plan's own schema.
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, WithJsonSchema
@@ -28,43 +31,17 @@ HowMuch = Annotated[
     Field(description="full: everything; summary: without scorecard, roofline, equations and sources"),
 ]
 Filter = Annotated[str, Field(max_length=200, description="field, comparison, value: memory.capacity>=80GB")]
-SpaceTable = Annotated[
-    dict[str, Any],
-    WithJsonSchema(
-        {
-            "type": "object",
-            "description": "a design space: kind, axes, fixed inputs, constraints and goals",
-            "required": ["kind", "axes"],
-            "additionalProperties": False,
-            "properties": {
-                "name": {"type": "string", "maxLength": 200},
-                "description": {"type": "string", "maxLength": 4000},
-                "kind": {"enum": [name for name in KINDS if name != "kernel"]},
-                "fidelity": {"enum": ["first order", "calibrated"]},
-                "axes": {
-                    "type": "object",
-                    "minProperties": 1,
-                    "maxProperties": 32,
-                    "description": "for each input a list of values, or a table: values, range with step or count, powers_of, "
-                    "divisors_of, zoo, linked",
-                    "additionalProperties": {"type": ["array", "object"]},
-                },
-                "fixed": {"type": "object", "description": "inputs with one value"},
-                "constraints": {"type": "array", "items": {"type": "string", "maxLength": 500}},
-                "subject_to": {"type": "array", "items": {"type": "string", "maxLength": 500}},
-                "minimize": {"type": "string"},
-                "maximize": {"type": "string"},
-                "pareto": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 6},
-                "top": {"type": "integer", "minimum": 1, "maximum": 1000},
-                "uncertain": {"type": "object", "additionalProperties": {"type": ["string", "object"]}},
-                "rank_by": {"type": "string", "pattern": "^p[0-9.]+$"},
-                "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-                "samples": {"type": "integer", "minimum": 1, "maximum": 100000},
-                "seed": {"type": "integer", "minimum": 0},
-            },
-        }
-    ),
-]
+
+
+@cache
+def file(name: str) -> dict[str, Any]:
+    """A table of this folder."""
+    return tomllib.loads(files("mlsysim.api").joinpath(name).read_text(encoding="utf-8"))
+
+
+_SPACE = file("description.toml")["space"]
+_SPACE["properties"]["kind"]["enum"] = [name for name in KINDS if name != "kernel"]
+SpaceTable = Annotated[dict[str, Any], WithJsonSchema(_SPACE)]
 
 
 class EvaluateRequest(Record):
@@ -75,13 +52,10 @@ class EvaluateRequest(Record):
     detail: HowMuch = None
 
 
-class FlatRequest(Record):
+class FlatRequest(EvaluateRequest):
     """A plan of one task, its keys beside each other under any of their names."""
 
     task: ClassVar[str]
-    plan: Plan
-    change: Change = True
-    detail: HowMuch = None
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
@@ -92,12 +66,11 @@ class FlatRequest(Record):
             raise InputError(f"This operation is for {cls.task}; evaluate takes plans of every task.", field="task")
         try:
             parts = Plan.in_parts(flat)
-            for key in _NEEDED:
-                part, _, name = key.partition(".")
-                if name not in (parts.get(part) or ()) and not (
-                    part == "hardware" and "name" in (parts.get(part) or ())
-                ):
-                    raise InputError(f"{cls.__name__} needs the {name!r} field, which was not given.", field=name)
+            for part, names in (("workload", ("model",)), ("hardware", ("on", "name"))):
+                if not set(names) & set(parts.get(part) or ()):
+                    raise InputError(
+                        f"{cls.__name__} needs the {names[0]!r} field, which was not given.", field=names[0]
+                    )
             plan = Plan.model_validate(parts)
         except InputError as error:
             raise in_words(error, lambda leaf: f"the {leaf.flat!r} field", Plan.leaves()) from None
@@ -108,25 +81,17 @@ class FlatRequest(Record):
         """The keys of the plan that matter to the task, and what goes beside them."""
         whole = super().model_json_schema(*args, **kwargs)
         kinds = whole["$defs"]
-        found: dict[str, Any] = {}
-        for leaf in Plan.leaves().values():
-            if cls.task in leaf.tasks and leaf.key not in SAID:
-                found[leaf.flat] = _property(kinds, leaf.key)
+        leaves = [leaf for leaf in Plan.leaves().values() if cls.task in leaf.tasks and leaf.key not in SAID]
+        found = {leaf.flat: _property(kinds, leaf.key) for leaf in leaves}
         found["model"] = {**found["model"], "description": "a name of the zoo, such as Llama3_70B; no path"}
         own = {name: schema for name, schema in whole["properties"].items() if name != "plan"}
         layout = {**kinds["Plan"]["properties"]["parallelism"], "description": "the keys of parallelism together"}
-        schema = {
+        return {
             **whole,
             "properties": {**found, "layout": layout, **own},
-            "required": [k.partition(".")[2] for k in _NEEDED],
-        }
-        return {
-            **schema,
+            "required": ["model", "on"],
             "$defs": {name: kind for name, kind in kinds.items() if name in ("Assertion", "ParallelismPart")},
         }
-
-
-_NEEDED = ("workload.model", "hardware.on")
 
 
 def _property(kinds: dict[str, Any], key: str) -> dict[str, Any]:
@@ -155,9 +120,7 @@ class ExplainRequest(Record):
     """A plan and a metric of its answer."""
 
     plan: Plan
-    metric: str | None = Field(
-        default=None, max_length=_NAME, description="such as mfu, latency or tco; all without one"
-    )
+    metric: str | None = Field(None, max_length=_NAME, description="such as mfu, latency or tco; all without one")
 
 
 class CompareRequest(Record):
@@ -175,17 +138,13 @@ class OptimizeRequest(Record):
         description="parallelism: layout of a training plan; batching: batch of a serving plan within a latency target; placement: "
         "grid for a run; fleet: fewest accelerators that train by a deadline; space: best point of a design space"
     )
-    plan: Plan | None = Field(default=None, description="for all but space")
-    space: SpaceTable | None = Field(default=None, description="for space: a table as")
-    sla: Short | None = Field(default=None, description="batching: limit on the 99th percentile of a request; 10 s")
-    qps: float | None = Field(default=None, gt=0, le=1e9, description="batching: requests a second; 1")
-    carbon_tax: float | None = Field(default=None, ge=0, le=1e9, description="placement: USD for a tonne of CO2e; 100")
-    regions: tuple[str, ...] | None = Field(
-        default=None, min_length=1, max_length=200, description="placement: grids; all"
-    )
-    chips: tuple[str, ...] | None = Field(
-        default=None, min_length=1, max_length=16, description="fleet: chips to compare"
-    )
+    plan: Plan | None = Field(None, description="for all but space")
+    space: SpaceTable | None = Field(None, description="for space: a table as")
+    sla: Short | None = Field(None, description="batching: limit on the 99th percentile of a request; 10 s")
+    qps: float | None = Field(None, gt=0, le=1e9, description="batching: requests a second; 1")
+    carbon_tax: float | None = Field(None, ge=0, le=1e9, description="placement: USD for a tonne of CO2e; 100")
+    regions: tuple[str, ...] | None = Field(None, min_length=1, max_length=200, description="placement: grids; all")
+    chips: tuple[str, ...] | None = Field(None, min_length=1, max_length=16, description="fleet: chips to compare")
 
 
 class SweepRequest(Record):
@@ -197,18 +156,18 @@ class SweepRequest(Record):
 class ZooRequest(Record):
     """What the zoo has, or one entry."""
 
-    kind: ZooKind | None = Field(default=None, description="a part of the zoo; counts of all parts without one")
-    name: str | None = Field(default=None, min_length=1, max_length=_NAME, description="one entry, with its sources")
-    filters: tuple[Filter, ...] = Field(default=(), max_length=16)
-    sort: str | None = Field(default=None, max_length=100, description="field to sort by, largest first")
-    limit: int = Field(default=100, ge=1, le=1000, description="entries of a listing")
-    offset: int = Field(default=0, ge=0, le=10**6, description="entries to leave out first")
+    kind: ZooKind | None = Field(None, description="a part of the zoo; counts of all parts without one")
+    name: str | None = Field(None, min_length=1, max_length=_NAME, description="one entry, with its sources")
+    filters: tuple[Filter, ...] = Field((), max_length=16)
+    sort: str | None = Field(None, max_length=100, description="field to sort by, largest first")
+    limit: int = Field(100, ge=1, le=1000, description="entries of a listing")
+    offset: int = Field(0, ge=0, le=10**6, description="entries to leave out first")
 
 
 class WallsRequest(Record):
     """All walls, or the card of one."""
 
-    number: int | None = Field(default=None, ge=1)
+    number: int | None = Field(None, ge=1)
 
 
 class SchemaRequest(Record):
@@ -225,12 +184,7 @@ class ExportRequest(Record):
     """A plan as something to launch."""
 
     plan: Plan
-    to: str = Field(
-        min_length=1,
-        max_length=60,
-        description="the target",
-        json_schema_extra={"enum": list(TARGETS)},
-    )
+    to: str = Field(min_length=1, max_length=60, description="the target", json_schema_extra={"enum": list(TARGETS)})
     command: str | None = Field(
-        default=None, max_length=60, description="what runs inside kubernetes or slurm, such as vllm or megatron"
+        None, max_length=60, description="what runs inside kubernetes or slurm, such as vllm or megatron"
     )

@@ -41,18 +41,18 @@ def optimize(request: OptimizeRequest, max_points: int) -> dict[str, Any]:
             )
     if getattr(request, takes[0]) is None:
         raise InputError(f"To optimize {request.what!r} give {takes[0]!r}.", field=takes[0])
-    if request.what == "space":
-        return _best_point(request.space or {}, max_points)
+    if request.space is not None:
+        from mlsysim.search.optimize import optimize as best_point
+
+        return best_point(read_space(request.space, max_points), method="exhaustive").to_dict()
     assert request.plan is not None
-    return _of_plan(request.plan, request)
+    return (_fleet if request.what == "fleet" else _of_plan)(request.plan, request)
 
 
 def _of_plan(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
     """The best layout, batch or place; what the request leaves out has the optimizers' own defaults."""
     from mlsysim.plans import optimizing
 
-    if request.what == "fleet":
-        return _fleet(plan, request)
     sla = None if request.sla is None else to_si(request.sla, "ms")
     known: dict[str, tuple[Any, dict[str, Any]]] = {
         "parallelism": (optimizing.best_parallelism, {}),
@@ -69,22 +69,17 @@ def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
     from mlsysim.plans.least_fleet import CHIPS, least_fleet
 
     found = least_fleet(plan, request.chips or CHIPS, evaluate_plainly)
-    return {
-        "best": next((c.chip for c in found if c.answer is not None), None),
-        "candidates": [
-            {
-                "chip": candidate.chip,
-                "accelerators": candidate.accelerators,
-                "reason": candidate.reason if candidate.answer is None else None,
-                "headline": None if candidate.answer is None else candidate.answer.headline,
-                "metrics": {}
-                if candidate.answer is None
-                else {metric.path: metric.to_dict() for metric in candidate.answer.metrics},
-                "plan": None if candidate.answer is None else candidate.answer.plan.document(),
-            }
-            for candidate in found
-        ],
-    }
+    candidates: list[dict[str, Any]] = []
+    for each in found:
+        answer = each.answer
+        told: dict[str, Any] = {"chip": each.chip, "accelerators": each.accelerators}
+        if answer is None:
+            told |= {"reason": each.reason, "headline": None, "metrics": {}, "plan": None}
+        else:
+            metrics = {metric.path: metric.to_dict() for metric in answer.metrics}
+            told |= {"reason": None, "headline": answer.headline, "metrics": metrics, "plan": answer.plan.document()}
+        candidates.append(told)
+    return {"best": next((c.chip for c in found if c.answer is not None), None), "candidates": candidates}
 
 
 # --- spaces -------------------------------------------------------------------------------------------------------
@@ -105,12 +100,6 @@ def sweep(request: SweepRequest, max_points: int) -> dict[str, Any]:
         "marginals": {axis: entries[:_MOST_ROWS] for axis, entries in rows.items()},
         "explanation": explained(space, result.best),
     }
-
-
-def _best_point(table: dict[str, Any], max_points: int) -> dict[str, Any]:
-    from mlsysim.search.optimize import optimize as run
-
-    return run(read_space(table, max_points), method="exhaustive").to_dict()
 
 
 def read_space(table: dict[str, Any], max_points: int) -> Any:

@@ -16,11 +16,8 @@ The same request gets the same bytes. Names mean entries of the zoo; nothing tha
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.api import requests as ask
@@ -39,7 +36,6 @@ from mlsysim.errors import (
 from mlsysim.plans import catalogue
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
-from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import without_files
 from mlsysim.units.fields import Record
 
@@ -49,17 +45,19 @@ _LEFT_OUT = ("scorecard", "roofline", "equations", "sources", "time_parts", "mem
 """What a summary of an answer leaves out."""
 
 
+_KINDS: dict[type[Exception], str] = {
+    Malformed: "malformed", OverLimit: "limit", UnknownNameError: "unknown_name", UnitError: "unit",
+    DimensionalityError: "unit", MLSysError: "input",
+}  # fmt: skip
+"""Kinds of errors of a request; the first that fits is told."""
+
+
 @dataclass(frozen=True)
 class Reply:
     """What comes back: a document, and the kind of error where it is one."""
 
     document: dict[str, Any]
     kind: str | None = None
-
-
-@cache
-def _examples() -> dict[str, Any]:
-    return tomllib.loads(files("mlsysim.api").joinpath("examples.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -74,13 +72,14 @@ class Operation:
     @property
     def examples(self) -> dict[str, dict[str, Any]]:
         """Requests by a few words on them; a plan or a space that is text is one of the shared ones."""
-        file = _examples()
+        examples = ask.file("examples.toml")
+
+        def whole(key: str, part: Any) -> Any:
+            return examples["shared"][part] if key in _SHARED and isinstance(part, str) else part
+
         return {
-            words: {
-                key: file["shared"][part] if key in _SHARED and isinstance(part, str) else part
-                for key, part in request.items()
-            }
-            for words, request in file[self.name].items()
+            words: {key: whole(key, part) for key, part in request.items()}
+            for words, request in examples[self.name].items()
         }
 
 
@@ -94,21 +93,15 @@ def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
             raise Malformed(f"{name} takes a JSON object, got {_json_word(document)}.")
         with without_files():
             return Reply(plain(operation.run(operation.request.model_validate(document), limits or Limits())))
-    except Malformed as error:
-        return failure("malformed", str(error))
-    except OverLimit as error:
-        return failure("limit", str(error), field=error.details.get("field"))
     except ZooFileError:
         # Its sentence names a file of the machine.
         return failure("internal", "An entry of this server's zoo cannot be read; see its log.")
-    except UnknownNameError as error:
+    except (MLSysError, DimensionalityError) as error:
+        kind = next(kind for family, kind in _KINDS.items() if isinstance(error, family))
+        details = getattr(error, "details", {})
         return failure(
-            "unknown_name", str(error), field=error.details.get("field"), suggestions=error.details.get("suggestions")
+            kind, str(error), details.get("field"), details.get("suggestions") if kind == "unknown_name" else None
         )
-    except (UnitError, DimensionalityError) as error:
-        return failure("unit", str(error), field=getattr(error, "details", {}).get("field"))
-    except MLSysError as error:
-        return failure("input", str(error), field=error.details.get("field"))
     except ArithmeticError as error:
         return failure("range", f"{name}: a number of the request is too large or too small to compute with ({error}).")
     except MemoryError:
@@ -135,18 +128,13 @@ def _json_word(value: Any) -> str:
 # --- plans --------------------------------------------------------------------------------------------------------
 
 
-def _answered(plan: Plan, request: Any) -> dict[str, Any]:
-    answer = evaluate(plan, change=request.change)
-    return _document(answer, request.detail)
-
-
 def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
     whole = answer.to_dict()
     return whole if detail != "summary" else {key: value for key, value in whole.items() if key not in _LEFT_OUT}
 
 
-def _evaluate(request: ask.EvaluateRequest | ask.FlatRequest, limits: Limits) -> dict[str, Any]:
-    return _answered(request.plan, request)
+def _evaluate(request: ask.EvaluateRequest, limits: Limits) -> dict[str, Any]:
+    return _document(evaluate(request.plan, change=request.change), request.detail)
 
 
 def _explain(request: ask.ExplainRequest, limits: Limits) -> dict[str, Any]:
@@ -166,12 +154,8 @@ def _export(request: ask.ExportRequest, limits: Limits) -> dict[str, Any]:
 
     target = target_named(request.to)
     answer = evaluate_plainly(request.plan)
-    return {
-        "target": target,
-        "feasible": answer.feasible,
-        "headline": answer.headline,
-        "text": written(target, answer, command=request.command),
-    }
+    text = written(target, answer, command=request.command)
+    return {"target": target, "feasible": answer.feasible, "headline": answer.headline, "text": text}
 
 
 # --- what there is ------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def audit(
             [r.domain, r.resolver, r.metric, r.first_order, r.calibrated, f"{r.wall} {r.name}", r.status]
             for r in found.rows
         ]
-    words = [(found.answer.subject, "bold"), *sentences(found.answer), ""]
+    words: list[Line] = [(found.answer.subject, "bold"), *sentences(found.answer), ""]
     notes = [(note, "dim") for note in found.notes]
     print_result(form, found.to_dict, headers, rows, before=words, after=notes)
     end(found.answer.exit_code)
@@ -118,7 +118,11 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
         [name.replace("_", " "), *("does not fit" if side is None else f"{side:+.1%}" for side in sides)]
         for name, sides in answer.sensitivities.items()
     ]
-    words = [(f"{answer.subject}: {main.label.lower()} is {main.text}", "bold"), answer.binding.sentence, ""]
+    words: list[Line] = [
+        (f"{answer.subject}: {main.label.lower()} is {main.text}", "bold"),
+        answer.binding.sentence,
+        "",
+    ]
     print_result(form, document, ["figure of the hardware", "10 % less", "10 % more"], rows, right=(1, 2), before=words)
 
 

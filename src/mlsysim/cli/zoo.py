@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
-from mlsysim.cli.output import end, print_json, print_lines, print_result, print_table, print_text
+from mlsysim.cli.output import Line, end, print_json, print_lines, print_result, print_table, print_text
 from mlsysim.errors import InputError
 
 
@@ -136,7 +136,7 @@ def walls(
         print_result(form, wall_cards, ["wall", *headers[1:]], rows, right=(0,), drop=(4, 2))
         return
     card = wall_card(number)
-    words = [
+    words: list[Line] = [
         (f"Wall {card['number']}: {card['name']}: {card['question']}", "bold"),
         f"{card['equation']}    ({card['reference']})",
         f"{card['domain']}, resolved by mlsysim.{card['resolver']}; bounds {card['bounds']}.",
