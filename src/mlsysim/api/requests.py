@@ -67,7 +67,7 @@ class FlatRequest(EvaluateRequest):
         try:
             parts = Plan.in_parts(flat)
             for part, names in (("workload", ("model",)), ("hardware", ("on", "name"))):
-                if not set(names) & set(parts.get(part) or ()):
+                if not any(name in (parts.get(part) or ()) for name in names):
                     raise InputError(
                         f"{cls.__name__} needs the {names[0]!r} field, which was not given.", field=names[0]
                     )
