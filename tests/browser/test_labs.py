@@ -9,7 +9,7 @@ import pytest
 
 from mlsysim.labs.codes import derived_key, make_code, read_code
 from mlsysim.labs.grading import right_answer
-from mlsysim.labs.lab import lab, lab_ids, labs
+from mlsysim.labs.lab import lab, labs
 from mlsysim.labs.scope import Scope, shown
 
 from .conftest import Watch, expect, wait_until_ready
@@ -70,7 +70,7 @@ def lab_page(chromium, site):
 
 def test_the_list_links_to_every_lab(lab_page):
     links = lab_page.get_by_role("link").evaluate_all("all => all.map((link) => link.getAttribute('href'))")
-    assert [f"lab.html?lab={name}" for name in lab_ids()] == [link for link in links if link.startswith("lab.html")]
+    assert [f"lab.html?lab={each.id}" for each in labs()] == [link for link in links if link.startswith("lab.html")]
     assert "index.html" in links
 
 

@@ -24,11 +24,10 @@ from typer.testing import CliRunner
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
 from mlsysim.labs import build as building
-from mlsysim.labs.build import build
+from mlsysim.labs.build import browser_wheel, build
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin
 from mlsysim.labs.serve import in_background, site_server
-from mlsysim.labs.wheel import browser_wheel
 
 INFO = {"abi_version": "2026_0", "python": "3.14.2"}
 

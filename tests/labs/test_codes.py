@@ -11,8 +11,15 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
-from mlsysim.labs.codes import _lab_mark, derived_key, make_code, read_code
-from mlsysim.labs.gradebook import Submission, grade_submissions, read_submissions
+from mlsysim.labs.codes import (
+    Submission,
+    _lab_mark,
+    derived_key,
+    grade_submissions,
+    make_code,
+    read_code,
+    read_submissions,
+)
 from mlsysim.labs.lab import lab, labs
 
 ROOFLINE = lab("roofline")

@@ -12,7 +12,7 @@ import pytest
 from mlsysim.errors import InputError
 from mlsysim.labs.check import check_lab
 from mlsysim.labs.grading import grade, right_answer
-from mlsysim.labs.lab import Lab, lab, lab_from_text, lab_ids, labs
+from mlsysim.labs.lab import Lab, lab, lab_from_text, labs
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.runner import lab_answer, lab_compute, lab_finish, lab_open
 from mlsysim.labs.scope import Scope, all_variants, parameters_of
@@ -45,7 +45,7 @@ def typed(scope, question) -> str:
 
 
 def test_the_labs_are_those_that_are_promised():
-    assert lab_ids() == WANTED
+    assert [each.id for each in labs()] == WANTED
     assert [each.number for each in labs()] == list(range(1, len(WANTED) + 1))
     for each in labs():
         assert set(each.after) <= set(WANTED) - {each.id}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlsysim.labs import catalogue
-from mlsysim.labs.controls import NOT_CONTROLS, keys_module, plan_keys
+from mlsysim.labs.catalogue import NOT_CONTROLS, keys_module, plan_keys
 from mlsysim.plans.plan import Plan
 
 SITE = Path(str(files("mlsysim.labs"))) / "site"

@@ -159,7 +159,7 @@ def grade_codes(
     as_json: Annotated[bool, Option("--json", help="as JSON")] = False,
 ) -> None:
     """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true."""
-    from mlsysim.labs.gradebook import grade_submissions, read_submissions
+    from mlsysim.labs.codes import grade_submissions, read_submissions
 
     results = grade_submissions(read_submissions(given, student), name, key)
     if as_json:

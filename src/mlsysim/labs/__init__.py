@@ -1,14 +1,13 @@
 """Labs: the engine in the browser, from a folder of static files.
 
 fetch    what comes from the public registries, pinned by hash (``lock.toml``)
-wheel    our own package as a wheel for the browser
-build    the folder: site, runtime, wheels, manifest
+build    the folder: site, runtime, wheels (our own package among them), manifest
 serve    the folder on a loopback port
 rpc      functions that a page may call by name, JSON in and out
 bridge   the functions themselves
-explorer what the explorer asks, with charts of its answers; ``catalogue`` fills its menus
+explorer what the explorer asks, with charts of its answers; ``catalogue`` is what its menus and controls offer
 lab      a lab as data: one TOML file under ``content/``; ``expression`` is its arithmetic, ``scope`` what it computes
-grading  answers against what the engine says; ``codes`` and ``gradebook`` for those who teach; ``check`` for authors
+grading  answers against what the engine says; ``codes`` for those who teach; ``check`` for authors
 runner   what the page of a lab asks; ``lab_charts`` and ``markdown`` draw and write it
 site/    pages, worker and client as they are served
 """

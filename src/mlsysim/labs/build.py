@@ -9,14 +9,23 @@
     manifest.json              every file with size and SHA-256; the worker loads what it lists
 
 The folder works below any path of any static host. The same package and lock file give the same bytes.
+
+Our own package is a wheel written without a build tool. Left out of it is what a page cannot use: the command line (typer and
+rich are not there), this room's tools for building and serving, and the measurement tables that calibration fits read with
+NumPy. The build number in the file's name (``0browser``) tells it from the wheel of a release. Entries are sorted and carry one
+fixed time, so that the same sources give the same bytes.
+
+Reference: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
 import tarfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,14 +34,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.labs.catalogue import keys_module
 from mlsysim.labs.codes import derived_key
-from mlsysim.labs.controls import keys_module
 from mlsysim.labs.fetch import Pin, fetch, pins
 from mlsysim.labs.runner import list_labs
-from mlsysim.labs.wheel import browser_wheel
 
 MANIFEST = "manifest.json"
 LOCK_MEMBER = "package/pyodide-lock.json"
+LEFT_OUT = (
+    "__main__.py", "cli/", "calibrate/data/", "labs/build.py", "labs/fetch.py", "labs/lock.toml", "labs/serve.py",
+    "labs/site/",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,3 +149,58 @@ def _previous(folder: Path) -> set[str]:
     if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in names):
         raise InputError(f"The {MANIFEST} in {folder} names files outside of it; give a new or empty folder.")
     return names
+
+
+# --- our own wheel ----------------------------------------------------------------------------------------------------
+
+
+def browser_wheel(requires: list[str]) -> tuple[str, bytes]:
+    """File name and bytes of the wheel; ``requires`` are the requirements that its metadata states."""
+    ours = version("mlsysim")
+    info = f"mlsysim-{ours}.dist-info"
+    entries = {f"mlsysim/{name}": path.read_bytes() for name, path in package_files()}
+    needs = [f"Requires-Dist: {requirement}" for requirement in requires]
+    about = ["Metadata-Version: 2.1", "Name: mlsysim", f"Version: {ours}", "Requires-Python: >=3.11", *needs]
+    entries[f"{info}/METADATA"] = _lines(about)
+    form = [
+        "Wheel-Version: 1.0",
+        "Generator: mlsysim labs",
+        "Root-Is-Purelib: true",
+        "Build: 0browser",
+        "Tag: py3-none-any",
+    ]
+    entries[f"{info}/WHEEL"] = _lines(form)
+    record = []
+    for name, content in sorted(entries.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        record.append(f"{name},sha256={digest},{len(content)}")
+    entries[f"{info}/RECORD"] = _lines([*record, f"{info}/RECORD,,"])
+    return f"mlsysim-{ours}-0browser-py3-none-any.whl", archive(entries)
+
+
+def package_files() -> list[tuple[str, Path]]:
+    """The files of the installed package that a page can use, by their name inside the package, sorted."""
+    root = Path(str(files("mlsysim")))
+    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+    return sorted(
+        (name, path)
+        for name, path in found.items()
+        if "__pycache__/" not in name and not name.startswith(LEFT_OUT) and not name.endswith((".pyc", "~"))
+    )
+
+
+def archive(entries: dict[str, bytes]) -> bytes:
+    """A zip archive whose bytes depend on nothing but names and contents."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as target:
+        for name in sorted(entries):
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            target.writestr(entry, entries[name], compresslevel=9)
+    return out.getvalue()
+
+
+def _lines(lines: list[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode()

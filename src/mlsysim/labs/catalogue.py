@@ -1,7 +1,12 @@
-"""What the explorer's menus offer: names of the zoo with the one figure that tells them apart, grouped."""
+"""What the explorer offers: in its menus names of the zoo with the one figure that tells them apart, grouped; and the keys of a plan.
+
+``site/controls.js`` says how the controls look that a page is drawn around. Every other key of a plan gets a plain one from
+what is written into the site when it is built, so that a key that is added to the plan is on the page with the next build.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +20,9 @@ from mlsysim.models.registry import Models
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.physics.precision import BYTES_PER_ELEMENT
 from mlsysim.physics.training_memory import OPTIMIZERS
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import FREE
+from mlsysim.plans.schema import Leaf
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.timing.engines import engine_names
 from mlsysim.timing.stacks import stack_names
@@ -98,3 +106,58 @@ def short_lists() -> dict[str, list[Item]]:
     plain = {"stacks": stack_names(), "precisions": BYTES_PER_ELEMENT, "schedules": SCHEDULES, "optimizers": OPTIMIZERS}
     named |= {key: ((name, name) for name in names) for key, names in plain.items()}
     return {key: [{"key": item, "name": name} for item, name in pairs] for key, pairs in named.items()}
+
+
+# --- keys of a plan ---------------------------------------------------------------------------------------------------
+
+NOT_CONTROLS = {
+    "name": "the page names the design itself",
+    "description": "it is for files",
+    "task": "the segments above the form",
+    "hardware.name": "the fleet is one string",
+    "hardware.nodes": "the fleet is one string",
+    "hardware.accelerators": "the fleet is one string",
+    "parallelism.mode": "the button that searches layouts",
+    "parallelism.micro_batches": "the size of a micro-batch says it",
+    "ops.duration": "one control in days",
+    "ops.duration_days": "one control in days",
+    "constraints.assert": "limits have controls of their own",
+}
+"""Keys without a control of their own, and why."""
+
+_LISTS = {
+    "workload.model": "models", "workload.precision": "precisions", "workload.optimizer": "optimizers",
+    "hardware.on": "chips", "hardware.fabric": "fabrics", "hardware.stack": "stacks",
+    "parallelism.schedule": "schedules", "serving.engine": "engines", "serving.cache_precision": "precisions",
+    "serving.draft_model": "models", "ops.region": "regions",
+}  # fmt: skip
+"""The lists of this module that a key's values come from."""
+
+
+def plan_keys() -> list[dict[str, Any]]:
+    """Keys with a control: path, label, tasks, meaning, and what values they take."""
+    return [_described(leaf) for key, leaf in Plan.leaves().items() if key not in NOT_CONTROLS]
+
+
+def _described(leaf: Leaf) -> dict[str, Any]:
+    least, most = leaf.bounds
+    kinds = {int: "whole", bool: "flag", float: "share" if most is not None and most <= 1 else "number"}
+    found = {
+        "path": leaf.key,
+        "label": leaf.flat.replace("_", " ").capitalize(),
+        "meaning": leaf.meaning,
+        "tasks": list(leaf.tasks),
+        "kind": "text" if leaf.type is None else kinds.get(leaf.type, "text"),
+        "choices": list(leaf.choices),
+        "list": _LISTS.get(leaf.key),
+        "least": least,
+        "most": most,
+        "example": None if leaf.quantity is None else leaf.quantity.example,
+    }
+    return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def keys_module() -> bytes:
+    """A module of JavaScript with the keys."""
+    said = "// Made from the schema of a plan when the site is built.\n"
+    return f"{said}export const KEYS = {json.dumps(plan_keys(), indent=1)};\nexport const FREE = {json.dumps(FREE)};\n".encode()

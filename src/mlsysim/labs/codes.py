@@ -15,10 +15,13 @@ Reference: https://www.crockford.com/base32.html
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import hmac
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.labs.lab import Lab, lab, labs
@@ -26,6 +29,7 @@ from mlsysim.labs.scope import student_name
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOOKALIKES = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
+_DIGITS = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
 _LAB, _STUDENT, _CHECK = 2, 4, 5
 _FIXED = _LAB + 1 + _STUDENT + _CHECK
 _MOST_ATTEMPTS = 15
@@ -44,12 +48,16 @@ class ResultCode:
 
     def is_of(self, student: str) -> bool:
         """Whether this student made it."""
-        return hmac.compare_digest(self.student, _digest("student", student_name(student))[:_STUDENT])
+        return hmac.compare_digest(self.student, _mark(student))
 
 
 def derived_key(key: str) -> str:
     """What a site carries in place of the instructor's key, so that the key itself is not published."""
     return _digest("key", key).hex() if key else ""
+
+
+def _mark(student: str) -> bytes:
+    return _digest("student", student_name(student))[:_STUDENT]
 
 
 def make_code(of: Lab, student: str, attempts: Mapping[str, int], site_key: str = "") -> str:
@@ -65,7 +73,7 @@ def make_code(of: Lab, student: str, attempts: Mapping[str, int], site_key: str 
     counts = [min(max(attempts.get(question.id, 0), 0), _MOST_ATTEMPTS) for question in of.graded]
     padded = counts + [0] * (len(counts) % 2)
     nibbles = bytes(high << 4 | low for high, low in zip(padded[::2], padded[1::2], strict=True))
-    body = _lab_mark(of.id) + bytes([of.version]) + _digest("student", student_name(student))[:_STUDENT] + nibbles
+    body = _lab_mark(of.id) + bytes([of.version]) + _mark(student) + nibbles
     return _text(body + _check(body, site_key))
 
 
@@ -118,10 +126,80 @@ def _bytes(text: str) -> bytes:
     letters = "".join(text.upper().split()).translate(_LOOKALIKES)
     if not letters or len(letters) > 80 or any(letter not in _ALPHABET for letter in letters):
         raise InputError(f"{text[:60]!r} is no result code; one has letters and digits in groups of five.")
-    size = len(letters) * 5 // 8
-    number = 0
-    for letter in letters:
-        number = number << 5 | _ALPHABET.index(letter)
+    size, number = len(letters) * 5 // 8, int(letters.translate(_DIGITS), 32)
     if number >> 8 * size:
         raise InputError(f"{text[:60]!r} is no result code; was a part of it lost or added?")
     return number.to_bytes(size, "big")
+
+
+# --- many codes at once: rows of a CSV in, rows with scores out; a bad code is a row with a sentence, not an end ---------
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A code that somebody handed in, and what became of it; ``note`` says why it does not count."""
+
+    code: str
+    student: str = ""
+    lab: str = ""
+    score: int = 0
+    points: int = 0
+    attempts: dict[str, int] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def score_text(self) -> str:
+        return f"{self.score}/{self.points}" if self.points else "-"
+
+    @property
+    def attempts_text(self) -> str:
+        """Attempts until each question was solved, in their order; - for one that was not."""
+        return " ".join(str(count) if count else "-" for count in self.attempts.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_submissions(given: Iterable[str], student: str = "") -> list[Submission]:
+    """Codes as they are, and those of CSV files, whose first line names the columns ``code`` and, if wanted, ``student``."""
+    found: list[Submission] = []
+    for item in given:
+        if not item.lower().endswith(".csv"):
+            found.append(Submission(item, student))
+            continue
+        try:
+            with Path(item).open(encoding="utf-8-sig", newline="") as file:
+                rows = list(csv.DictReader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"The file {item} cannot be read: {error}.") from None
+        if not rows or "code" not in {str(name).strip().lower() for name in rows[0]}:
+            raise InputError(f"The file {item} needs a first line with a column 'code', and 'student' beside it.")
+        for row in rows:
+            plain = {str(name).strip().lower(): (value or "").strip() for name, value in row.items() if name}
+            found.append(Submission(plain["code"], plain.get("student", "") or student))
+    return found
+
+
+def grade_submissions(given: Iterable[Submission], name: str = "", key: str = "") -> list[Submission]:
+    """Each submission graded: the code has to check, to be of this student, of this lab, and not handed in twice."""
+    if name:
+        lab(name)
+    seen: dict[tuple[str, bytes], str] = {}
+    results = []
+    for one in given:
+        try:
+            code = read_code(one.code, key)
+        except InputError as error:
+            results.append(replace(one, note=str(error)))
+            continue
+        note = ""
+        if one.student and not code.is_of(one.student):
+            note = f"This code is not of {one.student}."
+        elif name and code.lab != name:
+            note = f"This code is of the lab {code.lab}, not of {name}."
+        elif seen.get((code.lab, code.student), one.student) != one.student:
+            note = f"{seen[(code.lab, code.student)]} handed in the same code."
+        seen.setdefault((code.lab, code.student), one.student)
+        score = 0 if note else code.score
+        results.append(Submission(one.code, one.student, code.lab, score, code.points, code.attempts, note))
+    return results

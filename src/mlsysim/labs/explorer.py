@@ -1,14 +1,4 @@
-"""What the explorer asks: a quick answer to a plan while a slider moves, and the slower parts one by one.
-
-    explore      words, numbers and charts of a plan; a few milliseconds
-    sensitivity  what each figure of the hardware is worth
-    cheapest     the cheapest change; seconds, where layouts are searched
-    settle       the plan with its layout searched and written down
-    why          the equations behind a number
-    compare      two plans side by side
-    scenario     a plan as a TOML file, and ``read_plan`` back; ``evaluate`` everything as JSON
-    catalogue    what the menus offer
-    take_model   a Hugging Face configuration as a model of this visit
+"""What the explorer asks: a quick answer to a plan while a slider moves (``explore``), and the slower parts one by one.
 
 A plan travels as its document (:meth:`mlsysim.plans.plan.Plan.document`). Answers are kept by document, so that asking why, or
 comparing, does not evaluate again.

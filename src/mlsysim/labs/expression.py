@@ -12,6 +12,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -34,53 +35,30 @@ def _power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-def _rounded(how: Callable[[float], int]) -> Callable[[Any], int]:
-    def apply(value: Any) -> int:
-        plain = float(value.to("").magnitude) if isinstance(value, Quantity) else float(value)
-        # What is a whole number but for the last bits is that number in every mathematical library.
-        return round(plain) if math.isclose(plain, round(plain), rel_tol=1e-9) else how(plain)
-
-    return apply
+def _plain(value: Any) -> float:
+    return float(value.to("").magnitude if isinstance(value, Quantity) else value)
 
 
-def _root(value: Any) -> Any:
-    return value**0.5
-
-
-def _log2(value: Any) -> float:
-    return math.log2(value.to("").magnitude if isinstance(value, Quantity) else value)
+def _whole(value: Any, how: Callable[[float], int]) -> int:
+    plain = _plain(value)
+    # What is a whole number but for the last bits is that number in every mathematical library.
+    return round(plain) if math.isclose(plain, round(plain), rel_tol=1e-9) else how(plain)
 
 
 _OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: _power,
-    ast.USub: operator.neg,
-    ast.Not: operator.not_,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _power, ast.USub: operator.neg,
+    ast.Not: operator.not_, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "q": parse_quantity,
-    "ceil": _rounded(math.ceil),
-    "floor": _rounded(math.floor),
-    "sqrt": _root,
-    "log2": _log2,
-    "abs": abs,
-    "min": min,
-    "max": max,
-    "text": str,
-    "Hardware": Hardware.get,
-    "Models": Models.get,
-    "Grids": Grids.get,
+    "ceil": lambda value: _whole(value, math.ceil),
+    "floor": lambda value: _whole(value, math.floor),
+    "sqrt": lambda value: value**0.5,
+    "log2": lambda value: math.log2(_plain(value)),
+    **{"abs": abs, "min": min, "max": max, "text": str},
+    **{"Hardware": Hardware.get, "Models": Models.get, "Grids": Grids.get},
 }
 
 
@@ -112,38 +90,33 @@ class Formula:
 
     def _checked(self, node: ast.AST) -> Iterator[str]:
         """Names that stand free in the expression; raises on what may not be in it."""
-        parts: list[ast.AST]
         match node:
-            case ast.Constant(value=bool() | int() | float() | str()):
-                parts = []
+            case ast.Constant(value=bool() | int() | float() | str()) | ast.BoolOp() | ast.IfExp():
+                pass
+            case ast.BinOp(op=op) | ast.UnaryOp(op=op) | ast.Compare(ops=[op]) if type(op) in _OPERATORS:
+                pass
             case ast.Name(id=name):
                 yield name
-                parts = []
-            case ast.Attribute(value=inner, attr=field):
+            case ast.Attribute(attr=field):
                 if field.startswith("_"):
                     raise self._refuse(f"the private field {field!r}")
-                parts = [inner]
-            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            case ast.Call(func=ast.Name(id=name), keywords=[]):
                 if name not in _FUNCTIONS:
                     raise unknown_name(f"function for the expression {self.text!r}", name, _FUNCTIONS)
-                parts = list(arguments)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                parts = [left, right]
-            case ast.UnaryOp(op=op, operand=inner) if type(op) in _OPERATORS:
-                parts = [inner]
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-                parts = [left, right]
-            case ast.BoolOp(values=values):
-                parts = list(values)
-            case ast.IfExp(test=test, body=body, orelse=other):
-                parts = [test, body, other]
             case _:
                 raise self._refuse(f"a {type(node).__name__}")
-        for part in parts:
+        for part in _parts(node):
             yield from self._checked(part)
 
 
 formula = lru_cache(maxsize=4096)(Formula)
+
+
+def _parts(node: ast.AST) -> list[ast.AST]:
+    """The expressions that an expression is made of, in their order."""
+    if isinstance(node, ast.Call):
+        return list(node.args)
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
 
 
 def _value(node: Any, lookup: Callable[[str], Any]) -> Any:
@@ -152,21 +125,19 @@ def _value(node: Any, lookup: Callable[[str], Any]) -> Any:
             return value
         case ast.Name(id=name):
             return lookup(name)
-        case ast.Attribute(value=inner, attr=field):
-            return field_of(_value(inner, lookup), field)
-        case ast.Call(func=function, args=arguments):
-            return _FUNCTIONS[function.id](*(_value(part, lookup) for part in arguments))  # type: ignore[attr-defined]
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, lookup), _value(right, lookup))
-        case ast.UnaryOp(op=op, operand=inner):
-            return _OPERATORS[type(op)](_value(inner, lookup))
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return bool(_OPERATORS[type(op)](_value(left, lookup), _value(right, lookup)))
-        case ast.BoolOp(op=op, values=values):
-            decide = all if isinstance(op, ast.And) else any
-            return decide(_value(part, lookup) for part in values)
-        case _:
-            return _value(node.body if _value(node.test, lookup) else node.orelse, lookup)
+        case ast.BoolOp(op=joined, values=parts):
+            return (all if isinstance(joined, ast.And) else any)(_value(part, lookup) for part in parts)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _value(body if _value(test, lookup) else other, lookup)
+    values = [_value(part, lookup) for part in _parts(node)]
+    match node:
+        case ast.Attribute(attr=field):
+            return field_of(values[0], field)
+        case ast.Call(func=ast.Name(id=name)):
+            return _FUNCTIONS[name](*values)
+        case ast.Compare(ops=[op]):
+            return bool(_OPERATORS[type(op)](*values))
+    return _OPERATORS[type(node.op)](*values)
 
 
 def field_of(owner: Any, name: str) -> Any:
@@ -177,10 +148,8 @@ def field_of(owner: Any, name: str) -> Any:
         raise unknown_name("entry", name, [str(key) for key in owner])
     if isinstance(owner, Answer) and name not in type(owner).model_fields:
         return owner.value(name)
-    value = (
-        getattr(owner, name, None) if isinstance(owner, BaseModel) or hasattr(owner, "__dataclass_fields__") else None
-    )
+    fields = [*getattr(type(owner), "model_fields", ()), *getattr(owner, "__dataclass_fields__", ())]
+    value = getattr(owner, name, None) if isinstance(owner, BaseModel) or is_dataclass(owner) else None
     if value is None or callable(value):
-        fields = [*getattr(type(owner), "model_fields", ()), *getattr(owner, "__dataclass_fields__", ())]
         raise unknown_name(f"field of {type(owner).__name__}", name, fields)
     return value

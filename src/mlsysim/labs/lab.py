@@ -250,10 +250,10 @@ class Lab(Record):
 
     def question(self, name: str) -> Question:
         """A question by its id."""
-        for question in self.questions:
-            if question.id == name:
-                return question
-        raise unknown_name(f"question of the lab {self.id!r}", name, [question.id for question in self.questions])
+        known = {question.id: question for question in self.questions}
+        if name not in known:
+            raise unknown_name(f"question of the lab {self.id!r}", name, known)
+        return known[name]
 
 
 def _inside(value: Any) -> list[str]:
@@ -285,14 +285,8 @@ def labs() -> list[Lab]:
     return list(_shipped().values())
 
 
-def lab_ids() -> list[str]:
-    """The names of all labs."""
-    return list(_shipped())
-
-
 def lab(name: str) -> Lab:
     """A lab by its id."""
-    found = _shipped().get(name)
-    if found is None:
+    if name not in _shipped():
         raise unknown_name("lab", name, _shipped())
-    return found
+    return _shipped()[name]

@@ -15,7 +15,7 @@ NARROWEST, WIDEST = 300, 2000
 WIDE, PHONE = 720, 360
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Figure:
     """A chart. In a notebook it shows itself.
 
@@ -26,8 +26,8 @@ class Figure:
     """
 
     title: str
-    subtitle: str = ""
-    width: int = WIDE
+    subtitle: str
+    width: int
 
     def __post_init__(self) -> None:
         _check_width(self.width)

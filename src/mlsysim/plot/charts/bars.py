@@ -75,7 +75,7 @@ def paint_rows(
     return after
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _Waterfall(Figure):
     parts: Parts
     unit: str
@@ -141,18 +141,12 @@ def waterfall(
             subtitle = parts.binding.sentence
         parts = step_parts(parts)
     read, unit = read_parts(parts)
-    return _Waterfall(
-        title=read_label(title or "What the whole consists of"),
-        subtitle=subtitle,
-        width=width,
-        parts=read,
-        unit=unit,
-        total_label=read_label(total_label),
-        total_text=total_text or amount(sum(value for _, value in read), unit),
-    )
+    title, total_label = read_label(title or "What the whole consists of"), read_label(total_label)
+    total_text = total_text or amount(sum(value for _, value in read), unit)
+    return _Waterfall(title, subtitle, width, read, unit, total_label, total_text)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _Tornado(Figure):
     swings: list[tuple[str, float, float]]
     base: float
@@ -224,13 +218,7 @@ def tornado(
                     f"{label[:60]!r} has values in another unit than the base, which is in {symbol or 'no unit'}."
                 )
             swings.append((label, read[0][0], read[1][0]))
-    return _Tornado(
-        title=read_label(title or f"What moves the {axis.lower()}"),
-        subtitle=subtitle,
-        width=width,
-        swings=sorted(swings, key=lambda swing: (-abs(swing[2] - swing[1]), swing[0]))[: max(int(most), 1)],
-        base=centre,
-        unit=symbol,
-        axis=read_label(axis),
-        names=tuple(read_label(name) for name in names),
-    )
+    strongest = sorted(swings, key=lambda swing: (-abs(swing[2] - swing[1]), swing[0]))[: max(int(most), 1)]
+    title, axis = read_label(title or f"What moves the {axis.lower()}"), read_label(axis)
+    said = tuple(read_label(name) for name in names)
+    return _Tornado(title, subtitle, width, strongest, centre, symbol, axis, said)

@@ -33,7 +33,7 @@ class _Cell(NamedTuple):
     hatch: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _Grid(Figure):
     """What both maps share: columns, rows (the first at the bottom), their titles, and the cells of each row."""
 
@@ -96,7 +96,7 @@ class _Grid(Figure):
         ax.set(xlabel=self.x_title, ylabel=self.y_title)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _HeatMap(_Grid):
     value_title: str
     unit: str
@@ -137,7 +137,7 @@ class _HeatMap(_Grid):
         ax.figure.colorbar(image, label=with_unit(self.value_title, self.unit))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _RegimeMap(_Grid):
     names: list[str]
 
@@ -217,19 +217,9 @@ def heat_map(
         return _Cell(number(value * factor), amount(value, unit), value, f"q{shade} edge", ink)
 
     named, across, up = read_label(value_title), read_label(x_title), read_label(y_title)
-    return _HeatMap(
-        title=read_label(title or f"{named} by {in_sentence(across)} and {in_sentence(up)}"),
-        subtitle=subtitle,
-        width=width,
-        columns=columns,
-        rows=rows,
-        x_title=across,
-        y_title=up,
-        cells=[[cell(value) for value in row] for row in numbers],
-        value_title=named,
-        unit=unit,
-        symbol=symbol,
-    )
+    title = read_label(title or f"{named} by {in_sentence(across)} and {in_sentence(up)}")
+    cells = [[cell(value) for value in row] for row in numbers]
+    return _HeatMap(title, subtitle, width, columns, rows, across, up, cells, named, unit, symbol)
 
 
 def regime_map(
@@ -250,14 +240,6 @@ def regime_map(
     if len(names) > SERIES:
         raise InputError(f"A regime map tells at most {SERIES} categories apart, got {len(names)}.", field="regimes")
     looks = {name: _Cell(_letter(k), name, k, f"f{k % SERIES} edge", "on", k) for k, name in enumerate(names)}
-    return _RegimeMap(
-        title=read_label(title),
-        subtitle=subtitle,
-        width=width,
-        columns=columns,
-        rows=rows,
-        x_title=read_label(x_title),
-        y_title=read_label(y_title),
-        cells=[[_Cell() if name is None else looks[name] for name in row] for row in read],
-        names=names,
-    )
+    cells = [[_Cell() if name is None else looks[name] for name in row] for row in read]
+    titles = read_label(x_title), read_label(y_title)
+    return _RegimeMap(read_label(title), subtitle, width, columns, rows, *titles, cells, names)

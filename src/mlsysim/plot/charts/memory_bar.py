@@ -40,7 +40,7 @@ class _Bar(NamedTuple):
         return f"{self.total} used, {self.verdict}"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _MemoryBars(Figure):
     bars: list[_Bar]
 
@@ -136,8 +136,7 @@ def memory_bar(
                     "A memory bar needs its 'capacity', or bars as (name, parts, capacity) or (name, result)."
                 )
             bars.append(_bar(*item))
-    title = read_label(title or "Memory of one accelerator")
-    return _MemoryBars(title=title, subtitle=subtitle or "", width=width, bars=bars)
+    return _MemoryBars(read_label(title or "Memory of one accelerator"), subtitle or "", width, bars)
 
 
 def _bar(name: Any, parts: Any, capacity: Any = None, text: str = "") -> _Bar:

@@ -46,7 +46,7 @@ def _scale(values: list[float], start: float, end: float) -> Linear:
     return linear_scale(max(low - margin, 0.0) if low >= 0 else low - margin, high + margin, start, end)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _Pareto(Figure):
     labels: list[str]
     points: list[tuple[float, float]]
@@ -143,15 +143,6 @@ def pareto(
         marked.append(labels.index(read_label(name)))
     titles = read_label(x_title), read_label(y_title)
     better = ", ".join(f"{_GOALS[goal]} {in_sentence(said)}" for goal, said in zip(goals, titles, strict=True))
-    name = read_label(title) if title is not None else f"{titles[1].split(' (')[0]} against {in_sentence(titles[0])}"
-    return _Pareto(
-        title=name,
-        subtitle=f"{subtitle} Better: {better}.".strip(),
-        width=width,
-        labels=labels,
-        points=read,
-        units=units,
-        titles=titles,
-        best=best,
-        chosen=marked,
-    )
+    subtitle = f"{subtitle} Better: {better}.".strip()
+    title = read_label(title) if title is not None else f"{titles[1].split(' (')[0]} against {in_sentence(titles[0])}"
+    return _Pareto(title, subtitle, width, labels, read, units, titles, best, marked)

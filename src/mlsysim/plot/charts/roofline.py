@@ -80,7 +80,7 @@ class OperatingPoint(NamedTuple):
         return f"{amount(self.performance, 'FLOP/s')} at {amount(self.intensity, 'FLOP/B')}"
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _RoofChart(Figure):
     """All that a roofline shows. ``ceiling`` is the fraction of the peak that was taken to be reachable."""
 
@@ -188,15 +188,11 @@ def roofline(
 
     where = _points(items, chips[0], solve, precision=precision, efficiency=efficiency) if items else []
     named = " and ".join(roof.label for roof in drawn[:2]) + (f" and {len(drawn) - 2} more" if len(drawn) > 2 else "")
-    return _RoofChart(
-        title=read_label(title) if title is not None else f"Roofline of {named}" + (f", {precision}" if chips else ""),
-        subtitle="Below the slope memory binds, below the flat roof arithmetic does.",
-        width=width,
-        x_title="Arithmetic intensity",
-        roofs=sequence(drawn, "roofs"),
-        points=[*where, *(_plain_point(item) for item in points or ())],
-        ceiling=_ceiling(efficiency) if where else None,
-    )
+    title = read_label(title) if title is not None else f"Roofline of {named}" + (f", {precision}" if chips else "")
+    subtitle = "Below the slope memory binds, below the flat roof arithmetic does."
+    ceiling = _ceiling(efficiency) if where else None
+    where += [_plain_point(item) for item in points or ()]
+    return _RoofChart(title, subtitle, width, "Arithmetic intensity", sequence(drawn, "roofs"), where, ceiling)
 
 
 def plot_roofline(hw: Any, workloads: Any = (), **options: Any) -> Figure:
@@ -305,18 +301,13 @@ def distributed_roofline(
         return profile, f"{model.name}, {given.get('batch_size', 1)} per accelerator"
 
     where = _points(workloads, chip, solve, precision=precision, efficiency=efficiency, **options)
-    return _RoofChart(
-        title=read_label(title) if title is not None else f"Distributed roofline of {cluster.name}, {precision}",
-        subtitle="Per accelerator: left of the first ridge the network binds, right of it arithmetic.",
-        width=width,
-        x_title="Operations per byte synchronised",
-        roofs=[
-            Roof(f"All-reduce over {ranks:,} accelerators", peak, _LARGE_MESSAGE / slowest),
-            Roof(f"Memory of {chip.name}", peak, to_si(chip.memory.bandwidth, "byte/s")),
-        ],
-        points=[*where, *(_plain_point(item) for item in points or ())],
-        ceiling=_ceiling(efficiency) if where else None,
-    )
+    network = Roof(f"All-reduce over {ranks:,} accelerators", peak, _LARGE_MESSAGE / slowest)
+    memory = Roof(f"Memory of {chip.name}", peak, to_si(chip.memory.bandwidth, "byte/s"))
+    title = read_label(title) if title is not None else f"Distributed roofline of {cluster.name}, {precision}"
+    subtitle = "Per accelerator: left of the first ridge the network binds, right of it arithmetic."
+    ceiling = _ceiling(efficiency) if where else None
+    where += [_plain_point(item) for item in points or ()]
+    return _RoofChart(title, subtitle, width, "Operations per byte synchronised", [network, memory], where, ceiling)
 
 
 def plot_distributed_roofline(fleet: Any, workloads: Any = (), **options: Any) -> Figure:

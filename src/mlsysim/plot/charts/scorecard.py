@@ -50,7 +50,7 @@ class _Entry(NamedTuple):
         return " ".join(filter(None, (self.share, self.text)))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _Scorecard(Figure):
     entries: list[_Entry]
 
@@ -139,9 +139,7 @@ def scorecard(
         _Entry(card, *known.get(number, (None, _UNTOUCHED)), binds=number == binding)
         for number, card in sorted(cards.items())
     ]
-    return _Scorecard(
-        title=read_label(title or "Scorecard of the walls"), subtitle=subtitle, width=width, entries=entries
-    )
+    return _Scorecard(read_label(title or "Scorecard of the walls"), subtitle, width, entries)
 
 
 def _check_wall(number: Any, field: str) -> None:

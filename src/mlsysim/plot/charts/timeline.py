@@ -34,7 +34,7 @@ _TIME = "Time, in times of one micro-batch on one stage"
 _PANELS = 8
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _TimelineChart(Figure):
     line: Timeline
 
@@ -114,11 +114,10 @@ def timeline(
         f"{stages} stages{chunks}, {micro_batches} micro-batches: {line.length:.4g} micro-batch times, "
         f"of which a stage waits {line.bubble_fraction:.1%}."
     )
-    title = title or f"Pipeline schedule: {_TITLES[schedule]}"
-    return _TimelineChart(title=title, subtitle=subtitle, width=width, line=line)
+    return _TimelineChart(title or f"Pipeline schedule: {_TITLES[schedule]}", subtitle, width, line)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _MemoryTimeline(Figure):
     line: Timeline
     activations: float
@@ -220,16 +219,9 @@ def memory_timeline(
     below = _bytes(state, "state")
     peaks = [below + kept * line.peak_held(device) for device in range(stages)]
     fullest = f"stage {peaks.index(max(peaks))} is fullest with {amount(max(peaks), 'B')}"
-    return _MemoryTimeline(
-        title=title or f"Memory over a step: {_TITLES[schedule]}",
-        subtitle=f"{stages} stages, {micro_batches} micro-batches; {fullest}.",
-        width=width,
-        line=line,
-        activations=kept,
-        state=below,
-        capacity=limit,
-        peaks=peaks,
-    )
+    title = title or f"Memory over a step: {_TITLES[schedule]}"
+    subtitle = f"{stages} stages, {micro_batches} micro-batches; {fullest}."
+    return _MemoryTimeline(title, subtitle, width, line, kept, below, limit, peaks)
 
 
 def _bytes(value: Any, what: str, *, zero: bool = True) -> float:
