@@ -72,11 +72,9 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     if known.get("MLSYSIM_CACHE"):
         return Path(known["MLSYSIM_CACHE"])
     if sys.platform == "win32" and known.get("LOCALAPPDATA"):
-        return Path(known["LOCALAPPDATA"]) / "mlsysim" / "cache"
-    if known.get("XDG_CACHE_HOME"):
-        return Path(known["XDG_CACHE_HOME"]) / "mlsysim"
-    home = Path.home()
-    return home / "Library" / "Caches" / "mlsysim" if sys.platform == "darwin" else home / ".cache" / "mlsysim"
+        return Path(known["LOCALAPPDATA"], "mlsysim", "cache")
+    usual = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    return Path(known.get("XDG_CACHE_HOME") or usual, "mlsysim")
 
 
 def fetch(pin: Pin, cache: Path | None = None) -> bytes:
@@ -139,9 +137,7 @@ def _download(address: str) -> bytes:
         account = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", "Basic " + base64.b64encode(account.encode()).decode())
     context = ssl.create_default_context(cafile=os.environ.get("PIP_CERT") or None)
-    tries_left = TRIES
-    while True:
-        tries_left -= 1
+    for tries_left in reversed(range(TRIES)):
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=context) as response:
                 body: bytes = response.read()
@@ -149,6 +145,7 @@ def _download(address: str) -> bytes:
         except OSError as error:
             if not tries_left or (isinstance(error, urllib.error.HTTPError) and error.code < 500):
                 raise
+    raise AssertionError("unreachable")
 
 
 def _without_password(address: str) -> str:

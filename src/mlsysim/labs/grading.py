@@ -32,20 +32,12 @@ _SLIPS = (
     (2.0, "check what you count twice, or only once"),
 )
 _DIMENSIONS = {
-    "[time]": "a time",
-    "[information]": "an amount of data",
-    "[information] / [time]": "a rate of data",
-    "[operation]": "a number of operations",
-    "[operation] / [time]": "a rate of operations",
-    "[operation] / [information]": "an arithmetic intensity",
-    "[currency]": "an amount of money",
-    "[carbon]": "an amount of carbon",
-    "1 / [time]": "a rate",
-    "dimensionless": "a plain number",
-    "[length] ** 2 * [mass] / [time] ** 2": "an energy",
-    "[length] ** 2 * [mass] / [time] ** 3": "a power",
-    "[length] ** 3": "a volume",
-}
+    "dimensionless": "a plain number", "[time]": "a time", "1 / [time]": "a rate", "[currency]": "an amount of money",
+    "[information]": "an amount of data", "[information] / [time]": "a rate of data", "[length] ** 3": "a volume",
+    "[operation]": "a number of operations", "[operation] / [time]": "a rate of operations",
+    "[operation] / [information]": "an arithmetic intensity", "[carbon]": "an amount of carbon",
+    "[length] ** 2 * [mass] / [time] ** 2": "an energy", "[length] ** 2 * [mass] / [time] ** 3": "a power",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -161,14 +153,13 @@ def compare_prediction(scope: Scope, question: Question, text: str) -> str:
     given, right = read_answer(question, text), right_answer(scope, question)
     if question.is_choice:
         words = {option.value: option.text for option in question.options}
-        if given == right:
-            return f"You predicted “{words[given]}”, and so it is."
-        return f"You predicted “{words[given]}”; it is “{words[right]}”."
-    said, is_ = shown(given, question.unit), shown(right, question.unit)
-    if given.magnitude * right.magnitude <= 0:
-        return f"You predicted {said}; the engine says {is_}."
+        return f"You predicted “{words[given]}”" + (
+            ", and so it is." if given == right else f"; it is “{words[right]}”."
+        )
+    said = f"You predicted {shown(given, question.unit)}; the engine says {shown(right, question.unit)}"
     ratio = given.magnitude / right.magnitude
+    if ratio <= 0:
+        return f"{said}."
     if abs(ratio - 1) <= max(question.tolerance, 0.1):
-        return f"You predicted {said}; the engine says {is_}: close."
-    factor = max(ratio, 1 / ratio)
-    return f"You predicted {said}; the engine says {is_}: too {'high' if ratio > 1 else 'low'} by a factor of {factor:.3g}."
+        return f"{said}: close."
+    return f"{said}: too {'high' if ratio > 1 else 'low'} by a factor of {max(ratio, 1 / ratio):.3g}."

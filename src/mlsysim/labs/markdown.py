@@ -56,11 +56,7 @@ def _list(lines: list[str]) -> str:
 
 
 def _table(lines: list[str]) -> str:
-    rows = [
-        [_inline(cell.strip()) for cell in line.strip().strip("|").split("|")]
-        for line in lines
-        if not _RULE.match(line)
-    ]
+    rows = [[_inline(cell.strip()) for cell in line.strip().strip("|").split("|")] for line in (lines[0], *lines[2:])]
     head = "".join(f'<th scope="col">{cell}</th>' for cell in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[1:])
     return f'<div class="scrolls"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

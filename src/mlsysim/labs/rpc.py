@@ -22,12 +22,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 def offer(function: Offered) -> Offered:
     """Let pages call this function by its name. Its arguments and its value must be what JSON can carry."""
-    name = function.__name__
-    other = _FUNCTIONS.get(name)
-    if other is not None and other.__module__ != function.__module__:
-        raise ValueError(
-            f"{name!r} is offered by {other.__module__} already, so {function.__module__} cannot offer it."
-        )
+    name, room = function.__name__, function.__module__
+    other = _FUNCTIONS.setdefault(name, function).__module__
+    if other != room:
+        raise ValueError(f"{name!r} is offered by {other} already, so {room} cannot offer it.")
     _FUNCTIONS[name] = function
     return function
 
@@ -49,9 +47,9 @@ def call(name: str, arguments: str = "{}") -> str:
 
 
 def _run(name: str, arguments: str) -> Any:
-    function = _FUNCTIONS.get(name)
-    if function is None:
+    if name not in _FUNCTIONS:
         raise unknown_name("function", name, _FUNCTIONS)
+    function = _FUNCTIONS[name]
     try:
         given = json.loads(arguments)
     except json.JSONDecodeError as error:

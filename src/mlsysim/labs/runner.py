@@ -52,11 +52,9 @@ def lab_open(name: str, student: str = "") -> dict[str, Any]:
 
 
 def _question(scope: Scope, question: Question) -> dict[str, Any]:
-    return {
-        **question.model_dump(include={"id", "stage", "unit", "points"}),
-        "text": to_html(scope.text(question.text)),
-        "options": [{"value": option.value, "text": scope.text(option.text)} for option in question.options],
-    }
+    told = question.model_dump(include={"id", "stage", "unit", "points"})
+    options = [{"value": option.value, "text": scope.text(option.text)} for option in question.options]
+    return {**told, "text": to_html(scope.text(question.text)), "options": options}
 
 
 @offer
@@ -96,8 +94,7 @@ def lab_compute(
 @offer
 def lab_answer(name: str, question: str, answer: str, student: str = "") -> dict[str, Any]:
     """The grade of one answer."""
-    of = lab(name)
-    asked = of.question(question)
+    asked = lab(name).question(question)
     if not asked.is_graded:
         raise InputError(f"{question!r} is a prediction, which is not graded.")
     given = grade(_own(name, student), asked, answer)

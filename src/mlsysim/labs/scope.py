@@ -137,11 +137,11 @@ class Scope:
             return {key: self._filled(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self._filled(item) for item in value]
-        if isinstance(value, str):
-            if value.startswith("="):
-                return self.evaluate(value[1:])
-            return PLACEHOLDER.sub(lambda found: str(self.evaluate(found[1])), value)
-        return value
+        if not isinstance(value, str):
+            return value
+        if value.startswith("="):
+            return self.evaluate(value[1:])
+        return PLACEHOLDER.sub(lambda found: str(self.evaluate(found[1])), value)
 
     def _least(self, computed: Compute) -> int:
         """By halving, since what holds stays true: the least whole number for which it does."""
@@ -192,7 +192,6 @@ def shown(value: Any, unit: str) -> str:
     if not isinstance(made, Quantity):
         return str(made)
     number = float(made.magnitude)
-    digits = f"{number:,.0f}" if number == round(number) or abs(number) >= 1e4 else f"{number:,.4g}"
-    if abs(number) >= 1e9:
-        digits = f"{number:.4g}"
-    return f"{digits} {_SYMBOLS.get(unit, unit)}".strip()
+    whole = number == round(number) or abs(number) >= 1e4
+    form = ".4g" if abs(number) >= 1e9 else ",.0f" if whole else ",.4g"
+    return f"{number:{form}} {_SYMBOLS.get(unit, unit)}".strip()

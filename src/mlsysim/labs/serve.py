@@ -21,15 +21,10 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
     # Fixed here because the tables of the operating system differ.
     extensions_map = {  # noqa: RUF012
-        ".css": "text/css; charset=utf-8",
-        ".html": "text/html; charset=utf-8",
-        ".js": "text/javascript; charset=utf-8",
-        ".json": "application/json",
-        ".svg": "image/svg+xml",
-        ".txt": "text/plain; charset=utf-8",
-        ".wasm": "application/wasm",
-        "": "application/octet-stream",
-    }
+        ".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+        ".txt": "text/plain; charset=utf-8", ".json": "application/json", ".svg": "image/svg+xml",
+        ".wasm": "application/wasm", "": "application/octet-stream",
+    }  # fmt: skip
 
     def list_directory(self, path: Any) -> BytesIO | None:
         self.send_error(HTTPStatus.NOT_FOUND, "There is no such page")
@@ -60,7 +55,7 @@ def site_server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
 def in_background(server: ThreadingHTTPServer) -> Iterator[str]:
     """Answer requests in a thread while the block runs; its value is the address."""
     with server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}/"

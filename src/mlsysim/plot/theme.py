@@ -6,12 +6,14 @@ contrast of at least 3 to 1 on its background (WCAG 2.2, 1.4.11), and 4.5 to 1 w
 Nothing is told by colour alone: fills carry a hatch each, lines a dash, points a shape, and all a label.
 
 Dark applies where the reader asks for it (``prefers-color-scheme``); an ancestor with ``data-theme="light"`` or ``"dark"``
-has the last word. Print is light. A page can set ``--figure-background`` to its own.
+has the last word. Print is light. A page can set ``--figure-background`` to its own. The rules are in ``figure.css``.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from importlib.resources import files
+from string import Template
 
 SERIES = 8
 RAMP = 7
@@ -41,10 +43,6 @@ HATCHES = (
     '<path d="M0 4H8M4 0V8" class="hatch"/>',
 )
 
-_DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 2", "6 2 1 2 1 2")
-
-FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,'Liberation Sans',sans-serif"
-
 
 def _variables(colours: dict[str, str]) -> str:
     own = {**colours, "bg": f"var(--figure-background,{colours['bg']})"}
@@ -54,36 +52,5 @@ def _variables(colours: dict[str, str]) -> str:
 @cache
 def stylesheet() -> str:
     """The style of every chart. It is the same for all, so that several on one page do not disturb each other."""
-    light, dark = _variables(LIGHT), _variables(DARK)
-    rules = [
-        f".mlp{light}",
-        f"@media (prefers-color-scheme:dark){{.mlp{dark}}}",
-        f"[data-theme=light] .mlp,.mlp[data-theme=light]{light}",
-        f"[data-theme=dark] .mlp,.mlp[data-theme=dark]{dark}",
-        f"@media print{{.mlp,[data-theme] .mlp,.mlp[data-theme]{light}}}",
-        f".mlp text{{font-family:{FONT};font-variant-numeric:tabular-nums}}",
-        ".mlp .bg{fill:var(--mlp-bg)}",
-        *(f".mlp text.{name}{{fill:var(--mlp-{name})}}" for name in ("ink", "muted", "on", "bad")),
-        ".mlp .grid{stroke:var(--mlp-grid);stroke-width:1}",
-        ".mlp .axis{stroke:var(--mlp-axis);stroke-width:1}",
-        ".mlp .zero{stroke:var(--mlp-ink);stroke-width:1.25}",
-        ".mlp .limit{stroke:var(--mlp-bad);stroke-width:2;stroke-dasharray:6 3;fill:none}",
-        ".mlp .leader{stroke:var(--mlp-muted);stroke-width:.75;fill:none}",
-        ".mlp .faint{fill:var(--mlp-faint)}",
-        ".mlp .void{fill:var(--mlp-faint);stroke:var(--mlp-axis);stroke-width:1;stroke-dasharray:3 2}",
-        ".mlp .inkfill{fill:var(--mlp-ink)}",
-        ".mlp .hatch{stroke:var(--mlp-bg);stroke-width:1;stroke-opacity:.45;fill:none}",
-        ".mlp .dot{fill:var(--mlp-bg);fill-opacity:.5}",
-        ".mlp .edge{stroke:var(--mlp-bg);stroke-width:1}",
-        ".mlp .mark{stroke:var(--mlp-ink);stroke-width:2;fill:none}",
-        *(f".mlp .f{k}{{fill:var(--mlp-{k})}}" for k in range(SERIES)),
-        *(
-            f".mlp .l{k}{{stroke:var(--mlp-{k});stroke-width:2;fill:none;stroke-linejoin:round;stroke-dasharray:{_DASHES[k]}}}"
-            for k in range(SERIES)
-        ),
-        *(f".mlp .q{k}{{fill:var(--mlp-q{k})}}" for k in range(RAMP)),
-        ".mlp .halo{paint-order:stroke;stroke:var(--mlp-bg);stroke-width:3px;stroke-linejoin:round}",
-        ".mlp .wash{fill-opacity:.22}",
-        ".mlp .ceiling{stroke-width:1.25;stroke-dasharray:3 3;stroke-opacity:.8}",
-    ]
-    return "".join(rules)
+    rules = files("mlsysim.plot").joinpath("figure.css").read_text(encoding="utf-8").replace("\n", "")
+    return Template(rules).substitute(light=_variables(LIGHT), dark=_variables(DARK))

@@ -43,20 +43,15 @@ class _Grid(Figure):
     y_title: str
     cells: list[list[_Cell]]
 
-    def paint_key(self, d: Drawing, y: float) -> float:
-        raise NotImplementedError
-
-    def colour_bar(self, ax: Any, numbers: list[list[float]]) -> None:
-        raise NotImplementedError
-
     def flat(self) -> list[_Cell]:
         return [cell for row in self.cells for cell in row]
 
     def void_entry(self) -> list[KeyEntry]:
         return [KeyEntry(_VOID, 0, "void")] if any(cell.fill == "void" for cell in self.flat()) else []
 
-    def body(self, d: Drawing, y: float) -> float:
-        y = axis_title(d, self.paint_key(d, y) + 2, self.y_title, "")
+    def grid(self, d: Drawing, y: float) -> float:
+        """The cells with their names below and beside them; returns where they end."""
+        y = axis_title(d, y + 2, self.y_title, "")
         margin = min(max(measure(row, SMALL) for row in self.rows), d.width * 0.3)
         left, right = PAD + margin + 8, d.width - PAD
         across = (right - left) / len(self.columns)
@@ -89,11 +84,12 @@ class _Grid(Figure):
             room = min(every * across - 6, 2 * (d.width - 4 - middle), 2 * (middle - 4))
             d.text(middle, bottom + 15, self.columns[c], SMALL, "muted", anchor="middle", room=room)
 
-    def axes(self, ax: Any) -> None:
-        self.colour_bar(ax, [[cell.value for cell in row] for row in self.cells])
+    def image(self, ax: Any, **colours: Any) -> Any:
         ax.set_xticks(range(len(self.columns)), self.columns)
         ax.set_yticks(range(len(self.rows)), self.rows)
         ax.set(xlabel=self.x_title, ylabel=self.y_title)
+        numbers = [[cell.value for cell in row] for row in self.cells]
+        return ax.imshow(numbers, origin="lower", aspect="auto", **colours)
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +117,7 @@ class _HeatMap(_Grid):
             f"({len(self.rows)} rows): lowest {low.whole} at {lowest}; highest {high.whole} at {highest}."
         )
 
-    def paint_key(self, d: Drawing, y: float) -> float:
+    def body(self, d: Drawing, y: float) -> float:
         low, high = (cell.whole for cell, _ in self._ends())
         d.text(PAD, y + BODY, with_unit(self.value_title, self.symbol), SMALL, room=d.width - 2 * PAD)
         y += 18
@@ -130,11 +126,10 @@ class _HeatMap(_Grid):
         for shade in range(RAMP):
             d.rect(x + shade * step, y, step, 12, f"q{shade} edge")
         d.text(x + RAMP * step + 6, y + 10, high, SMALL, "muted")
-        return key(d, y + 22, self.void_entry())
+        return self.grid(d, key(d, y + 22, self.void_entry()))
 
-    def colour_bar(self, ax: Any, numbers: list[list[float]]) -> None:
-        image = ax.imshow(numbers, origin="lower", aspect="auto", cmap="Blues")
-        ax.figure.colorbar(image, label=with_unit(self.value_title, self.unit))
+    def axes(self, ax: Any) -> None:
+        ax.figure.colorbar(self.image(ax, cmap="Blues"), label=with_unit(self.value_title, self.unit))
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,13 +143,12 @@ class _RegimeMap(_Grid):
         missing = f", {_VOID} in {cells.count(None)}" if None in cells else ""
         return f"Regime map of {len(cells)} cells over {self.x_title} and {self.y_title}: {counted}{missing}."
 
-    def paint_key(self, d: Drawing, y: float) -> float:
-        return key(
-            d, y, [KeyEntry(f"{_letter(k)}: {name}", k) for k, name in enumerate(self.names)] + self.void_entry()
-        )
+    def body(self, d: Drawing, y: float) -> float:
+        entries = [KeyEntry(f"{_letter(k)}: {name}", k) for k, name in enumerate(self.names)]
+        return self.grid(d, key(d, y, entries + self.void_entry()))
 
-    def colour_bar(self, ax: Any, numbers: list[list[float]]) -> None:
-        image = ax.imshow(numbers, origin="lower", aspect="auto", cmap="tab10", vmin=-0.5, vmax=9.5)
+    def axes(self, ax: Any) -> None:
+        image = self.image(ax, cmap="tab10", vmin=-0.5, vmax=9.5)
         bar = ax.figure.colorbar(image, ticks=list(range(len(self.names))))
         bar.ax.set_yticklabels(self.names)
         bar.ax.set_ylim(-0.5, len(self.names) - 0.5)

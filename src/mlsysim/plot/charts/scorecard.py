@@ -121,8 +121,12 @@ def scorecard(
     """Rows (wall number, share of its limit or None, text), or the evaluation of a scenario; ``binding`` is a wall number."""
     if isinstance(rows, SystemEvaluation):
         title = title or f"{clean(rows.scenario_name)}: {'all levels pass' if rows.passed_all else 'fails'}"
-        subtitle = subtitle or _summary(rows)
-        binding = binding if binding is not None else _binding(rows)
+        failed = next((level for level in rows.levels if not level.passed), None)
+        summary = (failed or rows.performance).summary
+        subtitle = subtitle or summary
+        # The first wall that the sentence of the deciding level names.
+        if binding is None and (named := re.search(r"\bWall (\d+)\b", summary)):
+            binding = int(named[1])
         rows = _of_evaluation(rows)
     cards = {card.number: card for card in walls()}
     known: dict[int, tuple[float | None, str]] = {}
@@ -153,17 +157,6 @@ def plot_evaluation_scorecard(evaluation: SystemEvaluation, **options: Any) -> F
     if not isinstance(evaluation, SystemEvaluation):
         raise InputError(f"A scorecard is drawn of what Scenario.evaluate() returns, got {type(evaluation).__name__}.")
     return scorecard(evaluation, **options)
-
-
-def _summary(evaluation: SystemEvaluation) -> str:
-    failed = next((level for level in evaluation.levels if not level.passed), None)
-    return (failed or evaluation.performance).summary
-
-
-def _binding(evaluation: SystemEvaluation) -> int | None:
-    """The first wall that the sentence of the deciding level names."""
-    found = re.search(r"\bWall (\d+)\b", _summary(evaluation))
-    return int(found[1]) if found else None
 
 
 def _of_evaluation(evaluation: SystemEvaluation) -> list[tuple[int, float | None, str]]:
