@@ -199,6 +199,8 @@ def _interleaved(device: int, stages: int, micro_batches: int, chunks: int) -> O
             f"{stages} stages.",
             field="micro_batches",
         )
+    if chunks == 1:  # this order would only run further ahead
+        return _one_forward_one_backward(device, stages, micro_batches, chunks)
     forward, backward = [], []
     for first in range(0, micro_batches, stages):
         for chunk in range(chunks):
