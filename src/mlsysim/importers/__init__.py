@@ -1,4 +1,22 @@
 """Readers of what others write: model configurations, checkpoints' headers, operator graphs and traces.
 
-Nothing that is read is executed or unpickled, and every reader bounds what it loads (``limits.py``).
+Nothing that is read is executed or unpickled, and every reader bounds what it loads (``limits.py``). What others call things
+stands in ``names.toml``, what families of decoders leave unsaid in ``families.toml``.
 """
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """One of the tables beside this file."""
+    return tomllib.loads(files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def named(section: str, name: str) -> frozenset[str]:
+    """A set of names of ``names.toml``."""
+    return frozenset(table("names")[section][name])

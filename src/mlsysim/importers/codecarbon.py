@@ -24,6 +24,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.importers import named
 from mlsysim.importers.boards import board_named
 from mlsysim.importers.limits import existing, read_text
 from mlsysim.infra.registry import Grids
@@ -37,14 +38,6 @@ _LARGEST = 50_000_000
 _MOST_ROWS = 100_000
 _SECONDS_PER_HOUR = 3600.0
 _NEEDED = ("duration", "emissions", "energy_consumed")
-_COLUMNS = (
-    "duration", "emissions", "emissions_rate", "cpu_power", "gpu_power", "ram_power", "cpu_energy", "gpu_energy",
-    "ram_energy", "energy_consumed", "water_consumed", "cpu_count", "gpu_count", "longitude", "latitude",
-    "ram_total_size", "cpu_utilization_percent", "gpu_utilization_percent", "ram_utilization_percent", "ram_used_gb",
-    "pue", "wue", "timestamp", "project_name", "run_id", "experiment_id", "country_name", "country_iso_code", "region",
-    "cloud_provider", "cloud_region", "os", "python_version", "codecarbon_version", "cpu_model", "gpu_model",
-    "tracking_mode", "on_cloud", "",
-)  # fmt: skip
 _PARTS = ("cpu", "gpu", "ram")
 _MEASURED_GRIDS = {"USA": "US_2024", "POL": "Poland_2024"}
 """Countries whose plain name means a figure of the documents rather than the measured average."""
@@ -147,7 +140,7 @@ def read_emissions(
         name=place.name,
         rows=rows,
         utilisation=float(utilisation),
-        unread=tuple(column for column in columns if column not in _COLUMNS),
+        unread=tuple(column for column in columns if column and column not in named("codecarbon", "columns")),
         warnings=(f"{flagged} of {len(rows)} rows have something that cannot be right.",) if flagged else (),
     )
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from mlsysim.errors import InputError
-from mlsysim.importers.families import FAMILIES, Family
+from mlsysim.importers import table
 from mlsysim.importers.fields import Config, Keys
 from mlsysim.importers.layer_kinds import feed_forward, mixers
 from mlsysim.models.hybrid import BlockKind, HybridWorkload
@@ -22,32 +22,51 @@ from mlsysim.models.recurrent import LinearAttention, Mamba
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-WIDTH = ("hidden_size", "n_embd", "d_model", "model_dim")
-HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-FFN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dense_intermediate_size", "dim_feedforward")
-VOCABULARY = ("vocab_size", "padded_vocab_size")
-CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx", "max_sequence_length")
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts")
-PER_TOKEN = (
-    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_top_k", "moe_topk",
-    "moe_k",
-)  # fmt: skip
-EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size")
-SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
-SHARED_WIDTH = (
-    "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
-    "share_expert_dim",
-)  # fmt: skip
-_INDEXER: dict[str, Keys] = {
-    "topk": "index_topk", "index_heads": "index_n_heads", "index_head_dim": "index_head_dim",
-}  # fmt: skip
+KEYS: dict[str, tuple[str, ...]] = {field: tuple(keys) for field, keys in table("names")["keys"].items()}
+LAYERS, WIDTH, HEADS, FFN, VOCABULARY = (KEYS[field] for field in ("layers", "width", "heads", "ffn", "vocabulary"))
+_INDEXER: dict[str, Keys] = {"topk": "index_topk", "index_heads": "index_n_heads", "index_head_dim": "index_head_dim"}
 _LINEAR: dict[str, Keys] = {
     "key_heads": "linear_num_key_heads", "value_heads": "linear_num_value_heads",
     "key_head_dim": "linear_key_head_dim", "value_head_dim": "linear_value_head_dim",
     "conv_kernel": ("linear_conv_kernel_dim", 4),
 }  # fmt: skip
-WINDOW = ("attention_chunk_size", "sliding_window", "sliding_window_size", "window_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a model type does not write into its configuration, unless given as Llama has it: gated feed-forward layers, two RMS
+    norms in each layer, no biases, embeddings not tied. Where a configuration says something itself, that holds.
+    ``qk_norm``: norms of queries and keys over a head or over all heads together.
+    """
+
+    label: str
+    gated: bool = True
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norms: int = 2
+    tied: bool = False
+    learned_positions: bool = False
+    position_offset: int = 0
+    qk_norm: Literal["", "head", "full"] = ""
+    head_dim: int | None = None
+    ffn_ratio: int | None = None
+    embedding_norm: bool = False
+    full_every: int = 0
+    bias_key_covers_output: bool = True
+    shared_gate: bool = False
+    sinks: bool = False
+    router_bias: bool = False
+    needs_window_flag: bool = False
+
+
+FAMILIES: dict[str, Family] = {
+    kind: Family(**{key: value for key, value in row.items() if key != "types"})
+    for row in table("families")["family"]
+    for kind in row["types"]
+}
 
 
 @dataclass
@@ -83,7 +102,7 @@ def decoder(config: Config, model_type: str, name: str, warnings: list[str], tie
         "gated_ffn": family.gated,
         "norm": family.norm,
         "norms_per_layer": _norms(config, family),
-        "max_context": config.optional(*CONTEXT),
+        "max_context": config.optional(*KEYS["context"]),
     }
     if family.learned_positions:
         fields["position_embeddings"] = (fields["max_context"] or 0) + family.position_offset
@@ -175,7 +194,7 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
 
 def _window(config: Config, family: Family, context: int | None) -> int | None:
     chosen = config.flag("use_sliding_window", default=not family.needs_window_flag)
-    window = config.optional(*WINDOW, least=0)
+    window = config.optional(*KEYS["window"], least=0)
     if not chosen or not window or (context is not None and window >= context and not family.full_every):
         return None
     return window
@@ -218,7 +237,9 @@ def _feed_forward(config: Config, model_type: str, draft: Draft) -> None:
     family, hidden = draft.family, draft.fields["hidden_dim"]
     inner = config.section("ffn_config") if family.label == "DBRX" else None
     source = inner if inner is not None else config
-    experts = source.integer(*EXPERTS, default=0, least=0) if config.flag("enable_moe_block", default=True) else 0
+    experts = (
+        source.integer(*KEYS["experts"], default=0, least=0) if config.flag("enable_moe_block", default=True) else 0
+    )
     # Llama 4 and MiniMax-M3 call the experts' width 'intermediate_size' and give the dense layers' a name of its own.
     names = ("intermediate_size_mlp", "dense_intermediate_size", *FFN) if experts > 1 else FFN
     width = source.optional(*names)
@@ -244,13 +265,13 @@ def _feed_forward(config: Config, model_type: str, draft: Draft) -> None:
 def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None:
     family, fields = draft.family, draft.fields
     draft.feed_forward = feed_forward(config, fields["layers"])
-    per_token = source.integer(*PER_TOKEN, default=2 if family.label in ("Mixtral", "Phi-3.5-MoE") else None)
+    per_token = source.integer(*KEYS["per_token"], default=2 if family.label in ("Mixtral", "Phi-3.5-MoE") else None)
     if per_token > experts:
         raise InputError(f"{per_token} experts for each token of {experts} is impossible.")
-    width = source.optional(*EXPERT_WIDTH) or source.integer(*FFN)
+    width = source.optional(*KEYS["expert_width"]) or source.integer(*FFN)
     fields |= {"experts": experts, "active_experts_per_token": per_token, "expert_ffn_dim": width}
-    shared_width = config.optional(*SHARED_WIDTH, least=0)
-    shared = config.integer(*SHARED, default=1 if shared_width or family.label == "Llama 4" else 0, least=0)
+    shared_width = config.optional(*KEYS["shared_width"], least=0)
+    shared = config.integer(*KEYS["shared"], default=1 if shared_width or family.label == "Llama 4" else 0, least=0)
     if family.label == "Gemma 4":
         # A dense layer beside the experts serves every token, which is what a shared expert does.
         shared, shared_width = 1, config.integer("intermediate_size")

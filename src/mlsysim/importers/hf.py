@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import DataWarning, InputError
-from mlsysim.importers.decoder import HEADS, LAYERS, WIDTH, decoder, finish
+from mlsysim.importers import table
+from mlsysim.importers.decoder import FAMILIES, HEADS, LAYERS, WIDTH, decoder, finish
 from mlsysim.importers.encoder import ENCODERS
-from mlsysim.importers.families import DEFAULTS, FAMILIES
 from mlsysim.importers.fields import Config
 from mlsysim.importers.hybrid import HYBRIDS
 from mlsysim.importers.limits import check_bounds, load_json
@@ -126,7 +126,8 @@ def _language(
 
 
 def _fill(part: Config, model_type: str, notes: list[str]) -> None:
-    filled = part.fill(DEFAULTS.get(model_type, {}))
+    """Parts of a nested configuration are written as differences from the values of their classes."""
+    filled = part.fill(table("families")["defaults"].get(model_type, {}))
     if filled:
         notes.append(f"The defaults of {model_type!r} are taken for {', '.join(filled)}.")
 

@@ -7,15 +7,10 @@
 from __future__ import annotations
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.importers import table
 from mlsysim.importers.fields import Config
 
-_NAMES = {
-    "full_attention": "attention", "attention": "attention", "global": "attention", "global_attention": "attention",
-    "sliding_attention": "window", "sliding": "window", "sliding_window": "window", "local": "window",
-    "local_attention": "window", "chunked_attention": "window", "linear_attention": "linear",
-    "gated_deltanet": "linear", "mamba": "mamba", "mamba2": "mamba", "recurrent": "recurrent", "conv": "convolution",
-    "hybrid": "hybrid",
-}  # fmt: skip
+_NAMES = {name: kind for kind, names in table("names")["layers"].items() for name in names}
 _KNOWN = ("attention", "window", "linear", "mamba")
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.importers import named
 from mlsysim.importers.counting import Call, Shape, elements, moved, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing
 from mlsysim.importers.onnx_calls import VIEWS, calls_of, fuse_attention
@@ -32,7 +33,6 @@ _DEEPEST = 16
 _DTYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16", 3: "int8", 2: "uint8", 21: "uint4", 22: "int4"}
 _FLOATS = {1, 10, 11, 16, 17, 18, 19, 20, 23}
 _NARROW = {2, 3, 21, 22}
-_OF_QUANTISED = ("DequantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul", "MatMulNBits")
 _CONTROL = ("If", "Loop", "Scan")
 _GENERIC = re.compile(r"main_?graph|torch[-_]?jit[-_]?export|graph\w*|model", re.IGNORECASE)
 _DEFAULTS = ((r"seq|len|token|time|frames|words", 128), (r"height|width|image|size", 224))
@@ -274,7 +274,7 @@ def _new_parameters(origin: str, node: Node, reading: _Reading) -> float:
     if node.op == "MatMulNBits" and origin == node.inputs[1]:
         k, n = (node.attributes.get(key) for key in ("K", "N"))
         return float(k * n) if isinstance(k, int) and isinstance(n, int) and 0 < k * n < 1e15 else 0.0
-    narrow = tensor.dtype in _NARROW and (node.op in _OF_QUANTISED or origin not in node.inputs)
+    narrow = tensor.dtype in _NARROW and (node.op in named("onnx", "quantised") or origin not in node.inputs)
     return elements(tensor.dims) if tensor.dtype in _FLOATS or narrow else 0.0
 
 

@@ -5,16 +5,12 @@ softmax, a second product.
 from __future__ import annotations
 
 from mlsysim.errors import InputError
-from mlsysim.importers import counting
+from mlsysim.importers import counting, named
 from mlsysim.importers.counting import Call, Shape, attention, elements, product, turned
 from mlsysim.importers.onnx_shapes import Applied, gemm_factors
 from mlsysim.importers.onnx_wire import Node
 
-VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size", "Constant"))
-"""Operators that leave the data where it is (dropout is off in inference)."""
-
-_BEFORE = frozenset(("Add", "Sub", "Mul", "Div", "Where", "Cast", "Identity", "Reshape"))
-_AFTER = frozenset(("Cast", "Identity", "Dropout", "Where", "IsNaN", "Reshape"))
+VIEWS, _BEFORE, _AFTER = (named("onnx", place) for place in ("views", "before_softmax", "after_softmax"))
 _PRODUCTS = ("MatMul", "FusedMatMul")
 _FAR = 8
 """Operators between a product and its softmax."""

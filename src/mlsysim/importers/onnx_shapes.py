@@ -13,28 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlsysim.errors import InputError
+from mlsysim.importers import named
 from mlsysim.importers.counting import Shape, broadcast, einsum_shapes, elements, matrices, turned
 from mlsysim.importers.onnx_wire import Node
 
-SAME = frozenset([
-    "Abs", "Acos", "Asin", "Atan", "BatchNormalization", "Bernoulli", "BiasGelu", "BitShift", "BitwiseNot", "Cast",
-    "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh", "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp",
-    "FastGelu", "Floor", "Gelu", "GroupNorm", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
-    "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax",
-    "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Not", "PRelu", "QuantizeLinear", "QuickGelu",
-    "RMSNormalization", "RandomNormalLike", "RandomUniformLike", "Reciprocal", "Relu", "ReverseSequence",
-    "RotaryEmbedding", "Round", "ScatterElements", "ScatterND", "Selu", "Shrink", "Sigmoid", "Sign",
-    "SimplifiedLayerNormalization", "Sin", "Sinh", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
-    "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "TensorScatter", "ThresholdedRelu", "Trilu",
-])  # fmt: skip
-BINARY = frozenset([
-    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
-    "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
-])  # fmt: skip
-REDUCED = frozenset([
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare", "ArgMax", "ArgMin",
-])  # fmt: skip
+SAME, BINARY, REDUCED = (named("onnx", kind) for kind in ("same", "binary", "reduced"))
 
 
 @dataclass(frozen=True, slots=True)

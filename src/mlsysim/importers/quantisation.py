@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.importers import table
 from mlsysim.importers.fields import LARGEST, Config
 from mlsysim.units.fields import Record
 
@@ -22,14 +23,10 @@ class Quantisation(Record):
     group_size: int | None = None
 
 
-_ALGORITHMS = {
-    "FP8": ("fp8", "fp8"), "FP8_PER_CHANNEL_PER_TOKEN": ("fp8", "fp8"), "FP8_PB_WO": ("fp8", None),
-    "FP8_BLOCK_SCALES": ("fp8", "fp8"), "MXFP8": ("fp8", "fp8"), "NVFP4": ("nvfp4", "nvfp4"),
-    "NVFP4_AWQ": ("nvfp4", "nvfp4"), "W4A8_NVFP4_FP8": ("nvfp4", "fp8"), "W4A16": ("int4", None),
-    "W4A16_AWQ": ("int4", None), "W4A16_GPTQ": ("int4", None), "W4A16_MXFP4": ("mxfp4", None),
-    "W4A8_MXFP4_FP8": ("mxfp4", "fp8"), "W4A8_AWQ": ("int4", "fp8"), "W8A16": ("int8", None),
-    "INT8_SQ": ("int8", "int8"), "W8A8_SQ_PER_CHANNEL": ("int8", "int8"),
-}  # fmt: skip
+def _precisions(algorithm: str) -> tuple[str | None, str | None]:
+    """Of weights and activations, by ModelOpt's name of the algorithm."""
+    weights, activations = table("names")["modelopt"].get(algorithm.upper(), ("", ""))
+    return weights or None, activations or None
 
 
 def of_config(config: Config) -> Quantisation | None:
@@ -72,7 +69,7 @@ def of_modelopt(config: Config) -> Quantisation | None:
 
 
 def _modelopt(table: Config, method: str, algorithm: str) -> Quantisation:
-    weights, activations = _ALGORITHMS.get(algorithm.upper(), (None, None))
+    weights, activations = _precisions(algorithm)
     if algorithm.upper() == "MIXED_PRECISION":
         weights = _mixed(table.raw("quantized_layers")) or "mixed"
     cache = _scheme(table.raw("kv_cache_quant_algo")) or _scheme(table.raw("kv_cache_scheme"))
@@ -88,11 +85,7 @@ def _mixed(layers: Any) -> str | None:
     """The precisions that occur, such as ``fp8 and nvfp4``."""
     if not isinstance(layers, dict):
         return None
-    found = {
-        _ALGORITHMS.get(str(layer.get("quant_algo")).upper(), (None, None))[0]
-        for layer in layers.values()
-        if isinstance(layer, dict)
-    }
+    found = {_precisions(str(layer.get("quant_algo")))[0] for layer in layers.values() if isinstance(layer, dict)}
     return " and ".join(sorted(filter(None, found))) or None
 
 

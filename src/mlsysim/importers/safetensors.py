@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.importers import table
 from mlsysim.importers.fields import Config
 from mlsysim.importers.limits import load_json, read_bounded, size_in_words
 
@@ -26,16 +27,8 @@ LARGEST_INDEX = 200_000_000
 _MOST_FILES = 5_000
 _MOST_ELEMENTS = 10**18
 
-# Bits of each stored element.
-_BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I16": 16, "U16": 16, "F16": 16,
-    "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64, "C64": 64, "F6_E2M3": 6,
-    "F6_E3M2": 6, "F4": 4,
-}  # fmt: skip
-_BESIDE = (
-    "scale", "scales", "scale_inv", "scale_2", "zeros", "zero_point", "g_idx", "weight_shape", "absmax", "quant_map",
-    "quant_state.bitsandbytes__nf4", "quant_state.bitsandbytes__fp4", "SCB", "weight_format",
-)  # fmt: skip
+_BITS: dict[str, int] = table("names")["safetensors"]["bits"]
+_BESIDE = tuple(table("names")["safetensors"]["beside"])
 _PACKED_WORDS = ("qweight", "weight_packed")
 
 

@@ -17,34 +17,15 @@ from importlib import import_module as _load
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers import counting
+from mlsysim.importers import counting, named
 from mlsysim.importers.counting import Call, elements, product, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing, load_json, read_bounded
 from mlsysim.importers.report import ImportReport
 from mlsysim.importers.torch_programs import GraphNode, Program, graph_text, program_in_json, program_in_memory
 
-_VIEWS = frozenset([
-    "alias", "detach", "dropout", "expand", "expand_as", "feature_dropout", "flatten", "lift_fresh_copy", "narrow",
-    "permute", "select", "slice", "split", "split_with_sizes", "chunk", "squeeze", "t", "transpose", "unflatten",
-    "unsqueeze", "unbind", "view", "view_as", "reshape", "_unsafe_view", "numpy_T", "mT", "swapaxes", "swapdims",
-    "movedim", "contiguous", "sym_size", "sym_stride", "sym_numel", "_assert_async", "_assert_tensor_metadata",
-    "alias_copy", "native_dropout", "unfold", "diagonal", "as_strided", "real", "imag", "to",
-])  # fmt: skip
-"""Operators that leave data where it is, in inference; ``to`` and ``contiguous`` mostly do."""
-
-_MADE = frozenset([
-    "arange", "zeros", "ones", "full", "empty", "eye", "scalar_tensor", "linspace", "zeros_like", "ones_like",
-    "full_like", "empty_like",
-])  # fmt: skip
-_CONVOLUTIONS = frozenset([
-    "conv1d", "conv2d", "conv3d", "convolution", "_convolution", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "cudnn_convolution", "mkldnn_convolution",
-])  # fmt: skip
-_ATTENTIONS = frozenset([
-    "scaled_dot_product_attention", "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-])  # fmt: skip
+_VIEWS, _MADE, _CONVOLUTIONS, _ATTENTIONS = (
+    named("torch", kind) for kind in ("views", "made", "convolutions", "attentions")
+)
 _PRODUCTS = {
     **dict.fromkeys(("mm", "matmul", "bmm", "dot", "mv", "_scaled_mm", "_int_mm"), (0, 1)),
     **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), (1, 2)),

@@ -7,39 +7,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from mlsysim.importers import named, table
 from mlsysim.importers.counting import Shape, turned
 
 COMPUTE = ("gemm", "conv", "attention")
 """Kinds that a chip's arithmetic may bound; the others move bytes."""
 COMMUNICATION = "collective"
 
-_RULES: tuple[tuple[str, str], ...] = (
-    ("collective", r"nccl|rccl|oneccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|c10d::|symm_mem"),
-    ("copy to or from host", r"memcpy (htod|dtoh|htoh)|memcpyhtod|memcpydtoh"),
-    ("copy", r"^memcpy|^memset|copybuffer|fillbuffer"),
-    ("optimizer", r"multi_tensor_apply|_foreach_|fused_?adam|adamw?_|\blamb_|\bsgd_"),
-    ("attention", r"flash|fmha|sdpa|attention|mha_|_attn|paged|compute_dot_do_o|convert_dq"),
-    ("softmax", r"softmax|nll_loss|cross_entropy|logsumexp"),
-    ("norm", r"layer_?norm|rms_?norm|batch_?norm|group_?norm|gammabeta|welford|bn_(fw|bw)|_norm_"),
-    ("conv", r"conv|winograd|implicit_gemm|fprop|dgrad|wgrad|im2col|nhwc"),
-    ("gemm", r"gemm|nvjet|cutlass|cublas|matmul|wgmma|cijk_|splitk|triton_(mm|bmm|tem)|\b(add)?mm\b|\bbmm\b|\blinear\b|dot_kernel|^dot|marlin|machete"),
-    ("embedding", r"embedding|index|gather|scatter"),
-    ("reduction", r"reduce|triton_(red|per)|cumsum|scan|topk|sort|argmax|mean|\bsum\b"),
-    ("elementwise", r"elementwise|vectorized|unrolled|triton_poi|functor|copy|fill|cat_|catarray|transpose|permute|dropout|gelu|silu|relu|add|mul|sub|div|fusion|pointwise|where|clamp|rotary|rope|cast|\bto\b"),
-)  # fmt: skip
-_COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _RULES)
-
-_TYPES: dict[str, tuple[str | None, int]] = {
-    "c10::bfloat16": ("bf16", 2), "bfloat16": ("bf16", 2), "c10::half": ("fp16", 2), "half": ("fp16", 2),
-    "float": ("fp32", 4), "float32": ("fp32", 4), "double": ("fp64", 8), "c10::float8_e4m3fn": ("fp8", 1),
-    "c10::float8_e5m2": ("fp8", 1), "signed char": ("int8", 1), "char": ("int8", 1), "long int": (None, 8),
-    "long": (None, 8), "int": (None, 4), "unsigned char": (None, 1), "bool": (None, 1), "short": (None, 2),
-}  # fmt: skip
-"""Format of products and bytes of an element, by the name of a type."""
-_REDUCED = frozenset([
-    "sum", "mean", "amax", "amin", "max", "min", "norm", "var", "std", "argmax", "argmin", "any", "all", "prod",
-    "logsumexp",
-])  # fmt: skip
+_COMPILED = tuple((kind, re.compile(rule, re.IGNORECASE)) for kind, rule in table("names")["kernels"].items())
+_TYPES: dict[str, list[Any]] = table("names")["types"]
+_NO_TYPE = ["", None]
 _FACTORS = {
     **dict.fromkeys(("mm", "bmm", "matmul", "_scaled_mm", "linear"), (0, 1)),
     **dict.fromkeys(("addmm", "baddbmm", "_addmm_activation"), (1, 2)),
@@ -59,10 +36,10 @@ def kind_of(name: str) -> str:
 def precision_of(types: Sequence[Any], name: str) -> str | None:
     """The number format of a product, from the types of its inputs; single precision through tensor cores is tf32."""
     for text in types:
-        found, _ = _TYPES.get(str(text).lower(), (None, 0))
+        found: str = _TYPES.get(str(text).lower(), _NO_TYPE)[0]
         if found == "fp32" and re.search(r"tf32|s1688|tensorop_s", name, re.IGNORECASE):
             return "tf32"
-        if found is not None:
+        if found:
             return found
     return None
 
@@ -78,7 +55,7 @@ def work_of(
     shapes = [_shape(item) for item in dims]
     name = op.removeprefix("aten::").rstrip("_")
     flops, result = _operations(name, [shape for shape in shapes if shape], concrete)
-    sizes = [_TYPES.get(str(text).lower(), (None, None))[1] for text in types]
+    sizes = [_TYPES.get(str(text).lower(), _NO_TYPE)[1] for text in types]
     known = zip(shapes, (*sizes, *[None] * len(shapes)), strict=False)
     present = [(math.prod(shape), size) for shape, size in known if shape]
     counts = [count * size for count, size in present if size is not None]
@@ -87,7 +64,7 @@ def work_of(
     if name in ("copy", "_to_copy") and len(present) > 1:
         return flops, float(sum(counts))
     written = result * (present[0][1] or 0) if result is not None else max(counts)
-    return flops, float(sum(counts) + (0.0 if name in _REDUCED else written))
+    return flops, float(sum(counts) + (0.0 if name in named("profiler", "reductions") else written))
 
 
 def _shape(item: Any) -> Shape | None:
