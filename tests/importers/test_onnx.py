@@ -16,8 +16,7 @@ from mlsysim.importers import onnx as reader
 from mlsysim.importers.detect import read_any
 from mlsysim.importers.model import import_model, read_model
 from mlsysim.importers.onnx import read_onnx
-from mlsysim.importers.onnx_wire import read_onnx_file
-from mlsysim.importers.protobuf import Source
+from mlsysim.importers.onnx_wire import Source, read_onnx_file
 
 # --- a writer of the wire format --------------------------------------------------------------------------------------
 

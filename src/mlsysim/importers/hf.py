@@ -9,14 +9,13 @@ from typing import Any
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.importers import table
 from mlsysim.importers.decoder import FAMILIES, HEADS, LAYERS, WIDTH, decoder, finish
-from mlsysim.importers.encoder import ENCODERS
 from mlsysim.importers.fields import Config
 from mlsysim.importers.hybrid import HYBRIDS
 from mlsysim.importers.limits import check_bounds, load_json
+from mlsysim.importers.networks import NETWORKS
 from mlsysim.importers.quantisation import Quantisation, of_config, of_modelopt
 from mlsysim.importers.report import ImportReport
 from mlsysim.importers.towers import tower_parameters
-from mlsysim.importers.vision import VISION
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 
@@ -105,10 +104,8 @@ def _read(config: Config, text: Config | None, name: str, notes: list[str]) -> t
     model_type = config.text("model_type")
     if model_type in _UNSUPPORTED:
         raise InputError(f"{model_type!r} is {_UNSUPPORTED[model_type]}, for which there is no workload type.")
-    if model_type in VISION:
-        return VISION[model_type](config, model_type, name, notes)
-    if model_type in ENCODERS:
-        return ENCODERS[model_type](config, model_type, name, notes)
+    if model_type in NETWORKS:
+        return NETWORKS[model_type](config, model_type, name, notes)
     if text is None and not config.has(*_VISION):
         return _language(config, model_type, name, notes, None)
     return _vision_language(config, text, model_type, name, notes)
