@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers import table
@@ -32,40 +33,10 @@ _LINEAR: dict[str, Keys] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What a model type does not write into its configuration, unless given as Llama has it: gated feed-forward layers, two RMS
-    norms in each layer, no biases, embeddings not tied. Where a configuration says something itself, that holds.
-    ``qk_norm``: norms of queries and keys over a head or over all heads together.
-    """
-
-    label: str
-    gated: bool = True
-    qkv_bias: bool = False
-    output_bias: bool = False
-    mlp_bias: bool = False
-    head_bias: bool = False
-    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    norms: int = 2
-    tied: bool = False
-    learned_positions: bool = False
-    position_offset: int = 0
-    qk_norm: Literal["", "head", "full"] = ""
-    head_dim: int | None = None
-    ffn_ratio: int | None = None
-    embedding_norm: bool = False
-    full_every: int = 0
-    bias_key_covers_output: bool = True
-    shared_gate: bool = False
-    sinks: bool = False
-    router_bias: bool = False
-    needs_window_flag: bool = False
-
-
-FAMILIES: dict[str, Family] = {
-    kind: Family(**{key: value for key, value in row.items() if key != "types"})
-    for row in table("families")["family"]
-    for kind in row["types"]
+Family = SimpleNamespace
+"""A row of ``families.toml``: what a model type does not write into its configuration."""
+FAMILIES = {
+    kind: Family(**{**table("families")["base"], **row}) for row in table("families")["family"] for kind in row["types"]
 }
 
 
@@ -84,7 +55,8 @@ def decoder(config: Config, model_type: str, name: str, warnings: list[str], tie
     """The draft of a decoder; an unknown model type is taken for a Llama-like one, and a warning says so."""
     family = FAMILIES.get(model_type)
     if family is None:
-        family = Family("generic decoder", qk_norm="head" if config.flag("use_qk_norm", default=False) else "")
+        norm = "head" if config.flag("use_qk_norm", default=False) else ""
+        family = Family(**{**table("families")["base"], "label": "generic decoder", "qk_norm": norm})
         warnings.append(
             f"The model type {model_type!r} is not known: it was read as a generic decoder with gated feed-forward layers "
             "and two norms in each layer, so compare the parameter count with the published one."
@@ -174,7 +146,7 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
         return
     fields["kv_heads"] = _key_value_heads(config, family, heads)
     head_dim = config.optional("head_dim", "kv_channels", "attention_head_dim", "d_kv") or family.head_dim
-    if head_dim is None and hidden < heads:
+    if not head_dim and hidden < heads:
         raise InputError(f"{heads:,} attention heads are more than the width of {hidden:,}.")
     fields["head_dim"] = head_dim or hidden // heads
     if config.has("compress_ratios"):
