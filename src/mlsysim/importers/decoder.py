@@ -15,7 +15,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers import table
-from mlsysim.importers.fields import Config, Keys
+from mlsysim.importers.fields import KEYS, Config
 from mlsysim.importers.layer_kinds import feed_forward, mixers
 from mlsysim.models.hybrid import BlockKind, HybridWorkload
 from mlsysim.models.latent_attention import CSA, MLA, SparseIndexer
@@ -23,15 +23,7 @@ from mlsysim.models.recurrent import LinearAttention, Mamba
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
-KEYS: dict[str, tuple[str, ...]] = {field: tuple(keys) for field, keys in table("names")["keys"].items()}
 LAYERS, WIDTH, HEADS, FFN, VOCABULARY = (KEYS[field] for field in ("layers", "width", "heads", "ffn", "vocabulary"))
-_INDEXER: dict[str, Keys] = {"topk": "index_topk", "index_heads": "index_n_heads", "index_head_dim": "index_head_dim"}
-_LINEAR: dict[str, Keys] = {
-    "key_heads": "linear_num_key_heads", "value_heads": "linear_num_value_heads",
-    "key_head_dim": "linear_key_head_dim", "value_head_dim": "linear_value_head_dim",
-    "conv_kernel": ("linear_conv_kernel_dim", 4),
-}  # fmt: skip
-
 
 Family = SimpleNamespace
 """A row of ``families.toml``: what a model type does not write into its configuration."""
@@ -138,11 +130,10 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
     layers, hidden, heads = fields["layers"], fields["hidden_dim"], config.integer(*HEADS)
     fields["heads"] = heads
     if config.has("kv_lora_rank"):
-        latent = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-        fields["mla"] = MLA(**config.sizes(q_lora_rank=("q_lora_rank", None), **{key: key for key in latent}))
+        fields["mla"] = MLA(**config.sizes("mla"))
         config.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
         if config.has("index_topk"):
-            fields["sparse_attention"] = SparseIndexer(**config.sizes(**_INDEXER))
+            fields["sparse_attention"] = SparseIndexer(**config.sizes("indexer"))
         return
     fields["kv_heads"] = _key_value_heads(config, family, heads)
     head_dim = config.optional("head_dim", "kv_channels", "attention_head_dim", "d_kv") or family.head_dim
@@ -159,7 +150,7 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
     if "window" in draft.mixers:
         fields["window"] = window
     if "linear" in draft.mixers:
-        fields["linear_attention"] = LinearAttention(**config.sizes(**_LINEAR))
+        fields["linear_attention"] = LinearAttention(**config.sizes("linear"))
     if "mamba" in draft.mixers:
         fields["mamba"] = mamba_block(config, 1 if model_type == "jamba" else 2)
 
@@ -177,29 +168,21 @@ def _compressed(config: Config, layers: int) -> CSA:
     if len(ratios) < layers:
         raise InputError(f"The key 'compress_ratios' has {len(ratios)} entries for {layers} layers.")
     counts = sorted(Counter(ratios).items())
-    ranks = {"q_lora_rank": "q_lora_rank", "o_lora_rank": "o_lora_rank", "o_groups": "o_groups"}
-    return CSA(
-        compress_ratios=tuple(ratio for ratio, _ in counts),
-        compress_counts=tuple(count for _, count in counts),
-        **config.sizes(**ranks, window="sliding_window", **_INDEXER),
-    )
+    kinds: tuple[tuple[int, ...], ...] = tuple(zip(*counts, strict=True))
+    sizes = config.sizes("csa") | config.sizes("indexer")
+    return CSA(compress_ratios=kinds[0], compress_counts=kinds[1], **sizes)
 
 
 def mamba_block(config: Config, version: int) -> Mamba:
     """Sizes of a Mamba block under the names of Mamba, Jamba, Bamba, Granite and Nemotron."""
-    state = config.integer("ssm_state_size", "state_size", "mamba_d_state", default=16 if version == 1 else 128)
-    expand = config.number("mamba_expand", "expand", default=2.0)
-    sizes = config.sizes(conv_kernel=("mamba_d_conv", "conv_kernel", "conv_kernel_size", 4)) | {"version": version}
+    sizes = config.sizes("mamba" if version == 1 else "mamba2")
+    sizes |= {"version": version, "expand": config.number("mamba_expand", "expand", default=2.0)}
     if version == 1:
         rank = ("mamba_dt_rank", "time_step_rank")
         sizes["dt_rank"] = None if config.raw(*rank) in (None, "auto") else config.integer(*rank)
-    else:
-        sizes |= config.sizes(
-            groups=("mamba_n_groups", "n_groups", 1), heads=("mamba_n_heads", "mamba_num_heads", None)
-        )
-        if config.raw("mamba_d_head") != "auto":
-            sizes["head_dim"] = config.integer("mamba_d_head", "mamba_head_dim", default=64)
-    return Mamba(state_size=state, expand=expand, **sizes)
+    elif config.raw("mamba_d_head") != "auto":
+        sizes["head_dim"] = config.integer("mamba_d_head", "mamba_head_dim", default=64)
+    return Mamba(**sizes)
 
 
 # --- feed-forward layers ----------------------------------------------------------------------------------------------

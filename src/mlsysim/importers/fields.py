@@ -7,11 +7,13 @@ what remains.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.importers import table
 
 LARGEST = 1_000_000_000
 """No dimension of a network is larger: vocabularies are below 10 million, widths below 10 million."""
@@ -19,7 +21,8 @@ LARGEST = 1_000_000_000
 _LONGEST_LIST = 20_000
 """No network has more layers, so no list with an entry for each layer is longer."""
 
-Keys = str | tuple[str | int | None, ...]
+KEYS: dict[str, tuple[str, ...]] = {field: tuple(keys) for field, keys in table("names")["keys"].items()}
+"""What families call the same thing."""
 
 
 def _is_number(value: Any) -> bool:
@@ -93,20 +96,14 @@ class Config:
         """A whole number, or None where the key is absent or null."""
         return None if self._find(names)[1] is None else self.integer(*names, least=least)
 
-    def sizes(self, **fields: Keys) -> dict[str, Any]:
-        """Whole numbers by the field that each fills, from a key or the first of several.
-
-        A number behind the keys is the default; None there leaves the field open.
-        """
+    def sizes(self, row: str) -> dict[str, Any]:
+        """The whole numbers of a row of sizes in ``names.toml``, by the field of a workload that each fills."""
         found: dict[str, Any] = {}
-        for field, keys in fields.items():
-            names = tuple(key for key in ((keys,) if isinstance(keys, str) else keys) if isinstance(key, str))
-            last = keys[-1]
-            found[field] = (
-                self.optional(*names)
-                if last is None
-                else self.integer(*names, default=last if isinstance(last, int) else None)
-            )
+        for field, keys in table("names")["sizes"][row].items():
+            parts = [KEYS[key[1:]] if key.startswith("$") else (key,) for key in keys if isinstance(key, str)]
+            names, last = tuple(itertools.chain(*parts)), keys[-1]
+            default = None if isinstance(last, str) else last
+            found[field] = self.optional(*names) if last is False else self.integer(*names, default=default)
         return found
 
     def number(self, *names: str, default: float) -> float:

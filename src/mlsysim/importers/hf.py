@@ -21,15 +21,6 @@ from mlsysim.models.transformer import TransformerWorkload
 
 _TEXT = ("text_config", "llm_config", "language_config", "llm", "thinker_config")
 _VISION = ("vision_config", "vision_tower_config", "visual")
-_UNSUPPORTED = {
-    "rwkv": "a recurrent network of its own kind",
-    "rwkv5": "a recurrent network of its own kind",
-    "rwkv6": "a recurrent network of its own kind",
-    "zamba": "a network whose attention layers share one set of weights",
-    "zamba2": "a network whose attention layers share sets of weights",
-    "albert": "a network whose layers share one set of weights",
-    "lfm2": "a network with gated convolutions between attention layers",
-}
 
 
 def import_config(data: Mapping[str, Any] | str | bytes, name: str | None = None) -> Workload:
@@ -102,8 +93,9 @@ def _language_section(config: Config) -> Config | None:
 
 def _read(config: Config, text: Config | None, name: str, notes: list[str]) -> tuple[Workload, str]:
     model_type = config.text("model_type")
-    if model_type in _UNSUPPORTED:
-        raise InputError(f"{model_type!r} is {_UNSUPPORTED[model_type]}, for which there is no workload type.")
+    unsupported = table("names")["unsupported"].get(model_type)
+    if unsupported:
+        raise InputError(f"{model_type!r} is {unsupported}, for which there is no workload type.")
     if model_type in NETWORKS:
         return NETWORKS[model_type](config, model_type, name, notes)
     if text is None and not config.has(*_VISION):

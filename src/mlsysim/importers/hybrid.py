@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.decoder import HEADS, LAYERS, VOCABULARY, WIDTH, blocks_of, decoder, finish, mamba_block
+from mlsysim.importers.decoder import HEADS, LAYERS, blocks_of, decoder, finish, mamba_block
 from mlsysim.importers.fields import Config
 from mlsysim.models.hybrid import HybridWorkload, SSMWorkload
 from mlsysim.models.recurrent import LinearAttention
@@ -48,10 +48,12 @@ def settle(workload: TransformerWorkload, parameters: float) -> TransformerWorkl
 
 
 def _common(config: Config, name: str, tied: bool) -> dict[str, Any]:
-    sizes = config.sizes(hidden_dim=WIDTH, vocab_size=VOCABULARY)
-    tied = config.flag("tie_word_embeddings", "tie_embeddings", default=tied)
-    context = config.optional("max_position_embeddings", "seq_length")
-    return {"name": name, **sizes, "tied_embeddings": tied, "max_context": context}
+    sizes = config.sizes("common")
+    return {
+        "name": name,
+        **sizes,
+        "tied_embeddings": config.flag("tie_word_embeddings", "tie_embeddings", default=tied),
+    }
 
 
 def mamba(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -63,7 +65,7 @@ def mamba(config: Config, model_type: str, name: str, warnings: list[str]) -> Re
     fields["vocab_size"] = -(-fields["vocab_size"] // multiple) * multiple
     spec = mamba_block(config, version)
     if version == 2 and config.has("num_heads"):
-        spec = spec.model_copy(update=config.sizes(heads="num_heads", head_dim=("head_dim", 64)))
+        spec = spec.model_copy(update=config.sizes("mamba_heads"))
     layers = config.integer(*LAYERS)
     label = "Falcon-Mamba" if model_type == "falcon_mamba" else f"Mamba{'-2' if version == 2 else ''}"
     return SSMWorkload(layers=layers, mamba=spec, norms_per_layer=1, **fields), label
@@ -81,21 +83,13 @@ def nemotron_h(config: Config, model_type: str, name: str, warnings: list[str]) 
     if odd is not None:
         raise InputError(f"A layer of kind {odd[:40]!r} is not known; known are mamba, attention, mlp and moe.")
     config.ignore("num_hidden_layers")
-    fields = _common(config, name, tied=False)
-    head_dim = ("head_dim", "attention_head_dim")
-    fields |= config.sizes(heads=HEADS, kv_heads="num_key_value_heads", head_dim=head_dim)
+    fields = _common(config, name, tied=False) | config.sizes("nemotron_h")
     if "mamba" in kinds:
         fields["mamba"] = mamba_block(config, 2)
     if "mlp" in kinds:
         fields["ffn_dim"] = config.integer("intermediate_size")
     if "moe" in kinds:
-        fields |= config.sizes(
-            experts="n_routed_experts",
-            active_experts_per_token="num_experts_per_tok",
-            expert_ffn_dim="moe_intermediate_size",
-            shared_expert_ffn_dim=("moe_shared_expert_intermediate_size", None),
-            expert_latent_dim=("moe_latent_size", None),
-        )
+        fields |= config.sizes("nemotron_moe")
         fields["shared_experts"] = config.integer("n_shared_experts", default=0, least=0)
     if config.integer("num_nextn_predict_layers", default=0, least=0):
         warnings.append("The layers that predict further tokens (MTP) are not counted.")

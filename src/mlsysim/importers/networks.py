@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.decoder import HEADS, LAYERS, VOCABULARY, WIDTH
+from mlsysim.importers.decoder import HEADS, LAYERS, WIDTH
 from mlsysim.importers.fields import Config
 from mlsysim.models.base import Workload
 from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
@@ -27,14 +27,7 @@ _LABELS = {
 
 def _encoder(config: Config, name: str, **own: Any) -> TransformerWorkload:
     """An encoder with the dimensions of the configuration and what its family adds."""
-    dimensions = config.sizes(
-        layers=LAYERS,
-        hidden_dim=(*WIDTH, "dim"),
-        heads=HEADS,
-        ffn_dim=("intermediate_size", "hidden_dim"),
-        vocab_size=VOCABULARY,
-    )
-    return TransformerWorkload(name=name, structure="encoder", **dimensions, **own)
+    return TransformerWorkload(name=name, structure="encoder", **config.sizes("encoder"), **own)
 
 
 def bert(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -85,7 +78,7 @@ def modern_bert(config: Config, model_type: str, name: str, warnings: list[str])
     layers = config.integer(*LAYERS)
     every = config.integer("global_attn_every_n_layers", default=3)
     full = -(-layers // every)  # the first layer is one of them
-    own = config.sizes(window=("local_attention", 128), max_context=("max_position_embeddings", None))
+    own = config.sizes("modernbert")
     extra = float(config.integer(*WIDTH))
     workload = _encoder(config, name, tied_embeddings=True, global_every=layers // full, extra_parameters=extra, **own)
     return workload, "ModernBERT"
@@ -93,27 +86,18 @@ def modern_bert(config: Config, model_type: str, name: str, warnings: list[str])
 
 def t5(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """T5, mT5, Flan and UL2: no biases, relative positions in the first layer of each half."""
-    layers = config.integer("num_layers", "num_hidden_layers")
-    heads = config.integer(*HEADS)
+    sizes = config.sizes("t5")
     projection = config.text("feed_forward_proj", default="relu")
     buckets = config.integer("relative_attention_num_buckets", default=32)
-    sizes = config.sizes(
-        layers=("num_decoder_layers", layers),
-        hidden_dim=("d_model", "hidden_size"),
-        head_dim=("d_kv", 64),
-        ffn_dim=("d_ff", "intermediate_size"),
-        vocab_size=VOCABULARY,
-        max_context=("n_positions", 512),
-    )
-    tables = layers + sizes["layers"] if model_type == "umt5" else 2
+    layers = config.integer("num_decoder_layers", default=sizes["encoder_layers"])
+    tables = layers + sizes["encoder_layers"] if model_type == "umt5" else 2
     workload = TransformerWorkload(
         name=name,
         structure="encoder-decoder",
-        encoder_layers=layers,
-        heads=heads,
+        layers=layers,
         gated_ffn=projection.startswith("gated"),
         tied_embeddings=config.flag("tie_word_embeddings", default=model_type == "t5"),
-        extra_parameters=float(tables * buckets * heads),
+        extra_parameters=float(tables * buckets * sizes["heads"]),
         **sizes,
     )
     return workload, "mT5" if model_type != "t5" else "T5"
@@ -121,43 +105,22 @@ def t5(config: Config, model_type: str, name: str, warnings: list[str]) -> Readi
 
 def bart(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """BART, mBART, Pegasus and Marian: biases throughout, positions in both halves."""
-    sizes = config.sizes(
-        hidden_dim=("d_model", "hidden_size"), heads="decoder_attention_heads", ffn_dim="decoder_ffn_dim"
-    )
+    sizes = config.sizes("bart")
     hidden, width = sizes["hidden_dim"], sizes["ffn_dim"]
     if config.integer("encoder_ffn_dim", default=width) != width:
         raise InputError("An encoder and a decoder with feed-forward layers of different widths have no workload type.")
     config.ignore("encoder_attention_heads", "num_hidden_layers")
-    positions = config.integer("max_position_embeddings", default=1024)
-    table = positions + 2 if model_type in ("bart", "mbart", "plbart") else 0
-    sizes |= config.sizes(encoder_layers="encoder_layers", layers="decoder_layers", vocab_size=VOCABULARY)
-    workload = TransformerWorkload(
-        name=name,
-        structure="encoder-decoder",
-        **sizes,
-        **_CLASSIC,
-        position_embeddings=table,
-        max_context=positions,
-        # The encoder's own positions; mBART has a norm behind each embedding beside the one at each end.
-        extra_parameters=float(table * hidden + (4 * hidden if model_type == "mbart" else 0)),
-    )
+    table = sizes["max_context"] + 2 if model_type in ("bart", "mbart", "plbart") else 0
+    # The encoder's own positions; mBART has a norm behind each embedding beside the one at each end.
+    sizes |= {"position_embeddings": table, "extra_parameters": float(table * hidden)}
+    sizes["extra_parameters"] += 4 * hidden if model_type == "mbart" else 0
+    workload = TransformerWorkload(name=name, structure="encoder-decoder", **sizes, **_CLASSIC)
     return workload, _LABELS.get(model_type, "BART")
 
 
 def whisper(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """Whisper: keys without bias, the encoder's positions kept as a table of the checkpoint."""
-    sizes = config.sizes(
-        hidden_dim="d_model",
-        heads="decoder_attention_heads",
-        encoder_layers="encoder_layers",
-        layers="decoder_layers",
-        encoder_positions=("max_source_positions", 1500),
-        ffn_dim="decoder_ffn_dim",
-        vocab_size=VOCABULARY,
-        position_embeddings=("max_target_positions", 448),
-        max_context=("max_target_positions", 448),
-        mel_bins=("num_mel_bins", 80),
-    )
+    sizes = config.sizes("whisper")
     config.ignore("encoder_attention_heads", "encoder_ffn_dim", "num_hidden_layers")
     keys_without_bias = sizes["encoder_layers"] + 2 * sizes["layers"]
     extra = float((sizes["encoder_positions"] - keys_without_bias) * sizes["hidden_dim"])
@@ -183,12 +146,8 @@ def _image_size(config: Config) -> int:
 
 
 def _tower(config: Config, name: str, extra: float, classes: int, **own: Any) -> VisionTransformerWorkload:
-    sizes = config.sizes(
-        layers=("num_hidden_layers", 12), hidden_dim=("hidden_size", 768), heads=("num_attention_heads", 12)
-    )
+    sizes = config.sizes("vit") | {"image_size": _image_size(config)}
     sizes["ffn_dim"] = own.pop("ffn_dim", None) or config.integer("intermediate_size", default=3072)
-    sizes["image_size"] = _image_size(config)
-    sizes |= config.sizes(patch_size=("patch_size", 16), channels=("num_channels", 3))
     return VisionTransformerWorkload(name=name, classes=classes, extra_parameters=extra, **sizes, **own)
 
 
@@ -232,15 +191,8 @@ def twin_towers(config: Config, model_type: str, name: str, warnings: list[str])
     clip = model_type == "clip"
     tower, label = clip_tower(image, model_type, f"{name} image tower", warnings)
     assert isinstance(tower, VisionTransformerWorkload)
-    hidden = text.integer("hidden_size", default=512 if clip else 768)
-    context = text.integer("max_position_embeddings", default=77 if clip else 64)
-    sizes = text.sizes(
-        layers=("num_hidden_layers", 12),
-        heads=("num_attention_heads", 8 if clip else 12),
-        ffn_dim=("intermediate_size", 2048 if clip else 3072),
-        vocab_size=("vocab_size", 49408 if clip else 32000),
-    )
-    sizes |= {"hidden_dim": hidden, "position_embeddings": context, "max_context": context}
+    sizes = text.sizes(f"{model_type}_text")
+    hidden = sizes["hidden_dim"]
     language = TransformerWorkload(name=f"{name} text tower", structure="encoder", **sizes, **_CLASSIC)
     if clip:
         projector = config.integer("projection_dim", default=512) * (tower.hidden_dim + hidden) + 1

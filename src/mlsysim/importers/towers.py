@@ -30,11 +30,11 @@ def tower_parameters(vision: Config, outer: Config, hidden: int, kind: str, warn
 
 
 def _tower(
-    e: int, layers: int, ffn: int, patch: int, channels: int = 3, positions: int = 0, frames: int = 1,
+    width: int, layers: int, ffn: int, patch: int, channels: int = 3, positions: int = 0, frames: int = 1,
     *, gated: bool = False, bias: bool = True, layer_norm: bool = True, patch_bias: bool = True,
 ) -> float:  # fmt: skip
-    """A transformer of width ``e`` over patches."""
-    matrices = 3 if gated else 2
+    """A transformer over patches."""
+    e, matrices = width, 3 if gated else 2
     block = 4 * e * e + matrices * e * ffn + 2 * (2 * e if layer_norm else e)
     block += 4 * e + (matrices - 1) * ffn + e if bias else 0
     patches = channels * frames * patch**2 * e + (e if patch_bias else 0)
@@ -43,12 +43,10 @@ def _tower(
 
 def _plain(vision: Config, *, patch_bias: bool = True) -> tuple[float, int, int]:
     """Parameters, width and layers of a tower with a position for each patch."""
-    patch = vision.integer("patch_size", default=14)
-    width = vision.integer("hidden_size", "embed_dim", "width")
-    layers = vision.integer("num_hidden_layers", "depth", "layers")
-    ffn, channels = vision.integer("intermediate_size"), vision.integer("num_channels", "in_channels", default=3)
-    side = vision.integer("image_size", "force_image_size", default=224) // patch
-    return _tower(width, layers, ffn, patch, channels, min(side, 100_000) ** 2, patch_bias=patch_bias), width, layers
+    sizes = vision.sizes("tower")
+    side = vision.integer("image_size", "force_image_size", default=224) // sizes["patch"]
+    tower = _tower(**sizes, positions=min(side, 100_000) ** 2, patch_bias=patch_bias)
+    return tower, sizes["width"], sizes["layers"]
 
 
 def _two_layers(width: int, hidden: int) -> int:
@@ -58,10 +56,7 @@ def _two_layers(width: int, hidden: int) -> int:
 def _qwen(vision: Config, hidden: int, kind: str) -> float:
     """Patches of two frames; a merger folds 2 x 2 patches into one token, Qwen3's also taps layers in between."""
     merge = vision.integer("spatial_merge_size", default=2) ** 2
-    frames = vision.integer("temporal_patch_size", default=2)
-    patch = vision.integer("patch_size", "spatial_patch_size", default=14)
-    layers = vision.integer("depth")
-    channels = vision.integer("in_channels", "in_chans", default=3)
+    sizes = vision.sizes("qwen")
     second, gated, positions = kind == "qwen2_vl", kind == "qwen2_5_vl", 0
     if second:
         width = vision.integer("embed_dim")
@@ -72,7 +67,7 @@ def _qwen(vision: Config, hidden: int, kind: str) -> float:
         positions = 0 if gated else vision.integer("num_position_embeddings", default=0, least=0)
         ffn = vision.integer("intermediate_size")
     style = {"gated": gated, "layer_norm": not gated, "patch_bias": not (second or gated)}
-    tower = _tower(width, layers, ffn, patch, channels, positions, frames, **style)
+    tower = _tower(width=width, ffn=ffn, positions=positions, **sizes, **style)
     folded = merge * width
     merger = folded * folded + folded + folded * out + out
     taps = len(vision.sequence("deepstack_visual_indexes") or [])
@@ -80,11 +75,9 @@ def _qwen(vision: Config, hidden: int, kind: str) -> float:
 
 
 def _moonvit(vision: Config, hidden: int) -> float:
-    width = vision.integer("vt_hidden_size", "hidden_size")
+    sizes = vision.sizes("moonvit")
     grid = vision.integer("init_pos_emb_height", default=64) * vision.integer("init_pos_emb_width", default=64)
-    layers = vision.integer("vt_num_hidden_layers", "num_hidden_layers")
-    ffn = vision.integer("vt_intermediate_size", "intermediate_size")
-    tower = _tower(width, layers, ffn, vision.integer("patch_size", default=14), positions=grid)
+    tower, width = _tower(**sizes, positions=grid), sizes["width"]
     folded = 4 * width
     return tower + 2 * width + folded * folded + folded + folded * hidden + hidden + 2 * width
 
@@ -107,10 +100,9 @@ def _gemma3(vision: Config, outer: Config, hidden: int) -> float:
 
 def _gemma4(vision: Config, outer: Config, hidden: int) -> float:
     """Four norms and norms of queries and keys in each layer; two tables of positions, one for each axis."""
-    width, layers = vision.integer("hidden_size"), vision.integer("num_hidden_layers")
-    ffn, patch = vision.integer("intermediate_size"), vision.integer("patch_size", default=16)
-    positions = 2 * vision.integer("position_embedding_size", default=10240)
-    tower = _tower(width, layers, ffn, patch, positions=positions, **_GATED)
+    sizes = vision.sizes("pixtral")
+    width, layers = sizes["width"], sizes["layers"]
+    tower = _tower(**sizes, positions=2 * vision.integer("position_embedding_size", default=10240), **_GATED)
     head = vision.integer("head_dim", default=width // vision.integer("num_attention_heads", default=16))
     return tower + layers * (2 * width + 2 * head) + width * hidden + 2 * width
 
@@ -125,9 +117,8 @@ def _llama4(vision: Config, outer: Config, hidden: int) -> float:
 
 
 def _pixtral_tower(vision: Config) -> float:
-    width, layers = vision.integer("hidden_size"), vision.integer("num_hidden_layers")
-    ffn, patch = vision.integer("intermediate_size"), vision.integer("patch_size", default=16)
-    return _tower(width, layers, ffn, patch, **_GATED) + width
+    sizes = vision.sizes("pixtral")
+    return _tower(**sizes, **_GATED) + sizes["width"]
 
 
 def _mistral3(vision: Config, outer: Config, hidden: int) -> float:
