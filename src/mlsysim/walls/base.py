@@ -3,6 +3,8 @@
 A resolver declares its inputs as data (:class:`Input`: meaning, unit, range, default). ``solve`` reads them, refuses
 what is out of range with one sentence, notes every default that it used, and hands plain numbers in the declared units to
 ``_solve``, which answers with ``Result.of``. Resolvers keep no state: the same input gives the same output.
+
+What a wall is written with is imported from here, its result and units from :mod:`mlsysim.walls.result`.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from mlsysim.cases.assumptions import DEFAULT, Assumption, Assumptions
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.uncertain import Uncertain
 from mlsysim.vocabulary import same_as
-from mlsysim.walls.explanation import Equation
-from mlsysim.walls.inputs import Input, Inputs, input_schema, read_input
+from mlsysim.walls.binding import Binding, wall_says
+from mlsysim.walls.explanation import Equation, written
+from mlsysim.walls.inputs import CALIBRATED, Input, Inputs, declared, input_schema, read_input
 from mlsysim.walls.result import Result
+
+__all__ = ["CALIBRATED", "Assumptions", "Binding", "Inputs", "Resolver", "declared", "wall_says", "written"]
 
 R = TypeVar("R", bound=Result)
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.losslaw import (
     LAWS,
     compute_optimal_parameters,
@@ -33,10 +32,7 @@ from mlsysim.cases.losslaw import (
 from mlsysim.errors import InputError, UnitError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Amount, Result, Work
 from mlsysim.zoo.constants import constant
 

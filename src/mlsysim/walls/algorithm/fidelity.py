@@ -25,15 +25,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from mlsysim.cases.accuracy import accuracy_change
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.compression import BASELINES, Form, Pass, kept_bits, passes, weights_size
 from mlsysim.errors import InputError
 from mlsysim.models.footprint import inference_bytes
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Amount, Memory, Result, Time
 
 CARDS = """

@@ -21,14 +21,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import build_replica, language_model
 from mlsysim.cases.reasoning import Query, query_cost, query_energy
 from mlsysim.units.registry import conversion_factor, quantity, to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.result import Energy, Result, Time
 from mlsysim.zoo.constants import constant

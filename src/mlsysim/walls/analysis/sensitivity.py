@@ -17,13 +17,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
-from mlsysim.walls.explanation import written
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.result import Result, Time
 from mlsysim.walls.varied import multiplied

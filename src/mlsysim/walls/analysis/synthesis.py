@@ -15,17 +15,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.one_pass import asked_pass
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.footprint import inference_bytes, training_state
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.result import Intensity, Memory, MemoryRate, Result, Time, Work, WorkRate
 
 CARDS = """

@@ -18,13 +18,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.feeding import Path, pipeline_utilization
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Amount, Result
 
 CARDS = """

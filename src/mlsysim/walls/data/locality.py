@@ -28,14 +28,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.physics.topology import DIMENSIONS, DRAGONFLIES, SPELLINGS, TITLES, TREES, bisection_bandwidth, worst_cut
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import MemoryRate, Result
 
 CARDS = """

@@ -22,14 +22,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.feeding import Fed, preparing_time, worker_rate
 from mlsysim.errors import InputError, UnitError
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Rate, Result, Time
 
 CARDS = """

@@ -23,7 +23,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
 from mlsysim.cases.joules import at_utilisation
 from mlsysim.cases.layout import Layout, plan_layout
@@ -43,11 +43,10 @@ from mlsysim.units.fields import Words
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.vocabulary import Setting, listed, worded
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, too_full
-from mlsysim.walls.explanation import Equation, written
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
+from mlsysim.walls.binding import too_full
+from mlsysim.walls.explanation import Equation
 from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, schedule_given, trainer_of
-from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
 

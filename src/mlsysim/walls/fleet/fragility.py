@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.goodput import (
     Goodput,
     Saving,
@@ -36,10 +36,7 @@ from mlsysim.cases.goodput import (
 )
 from mlsysim.cases.run_inputs import node_parts
 from mlsysim.units.registry import conversion_factor
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Amount, Result, Time
 
 CARDS = """

@@ -8,17 +8,13 @@ tokens, and routing that prefers experts of the same node.
 
 from __future__ import annotations
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.train import moe_fraction
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import experts_hit
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.network import datasheet_network
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.result import Memory, Result, Time
 
 

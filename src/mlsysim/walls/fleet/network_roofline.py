@@ -10,16 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.one_pass import device_of
 from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, node_time
 from mlsysim.timing.network import datasheet_network
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.node.performance import PerformanceProfile
 
 

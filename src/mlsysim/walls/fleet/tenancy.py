@@ -19,13 +19,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.physics.queueing import erlang_c, little_queue, load, load_for_wait, mean_wait, servers_for_wait
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Result
 
 CARDS = """

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.deployment import language_model
 from mlsysim.cases.phases import Decoder
@@ -33,10 +32,7 @@ from mlsysim.timing.operator_times import untagged
 from mlsysim.units.fields import Words
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
+from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.node.engine_inputs import deployment_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
 

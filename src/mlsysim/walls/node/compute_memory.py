@@ -22,7 +22,6 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.one_pass import (
     Device,
     Pass,
@@ -39,10 +38,8 @@ from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import NAMES, Binding, too_full
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
+from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
+from mlsysim.walls.binding import NAMES, too_full
 from mlsysim.walls.node.performance import PerformanceProfile
 
 CARDS = """

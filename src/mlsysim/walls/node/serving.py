@@ -30,7 +30,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from mlsysim.cases.algebra import ledger_of
-from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
 from mlsysim.cases.phases import Decoder, prefill_parts
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
@@ -38,10 +38,8 @@ from mlsysim.cases.serve import Engines, Replicated, Served, batch_times, serve
 from mlsysim.cases.traffic import Traffic
 from mlsysim.units.fields import Words
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import NAMES, Binding, LazyBinding, lead, too_full
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
+from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
+from mlsysim.walls.binding import NAMES, LazyBinding, lead, too_full
 from mlsysim.walls.node.engine_inputs import LOAD, check_serving, chunks_of, deployment_of, traffic_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
 

@@ -18,15 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.serve import service_time
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 from mlsysim.walls.result import Rate, Result, Time
 

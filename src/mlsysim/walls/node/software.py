@@ -18,16 +18,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.efficiency import blended_efficiency, efficiency_class, roofline_limited
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Result, WorkRate
 
 CARDS = """

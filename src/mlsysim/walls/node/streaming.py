@@ -20,17 +20,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import language_model
 from mlsysim.cases.streaming import Streamed, balanced_tokens, bytes_each
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.registry import to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Memory, MemoryRate, Rate, Result, Time
 from mlsysim.zoo.constants import constant
 

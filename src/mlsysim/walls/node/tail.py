@@ -21,13 +21,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import little_queue, load
 from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Result, Time
 
 CARDS = """

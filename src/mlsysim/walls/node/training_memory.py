@@ -7,7 +7,6 @@ allocator fragmentation (2 to 10 %) and the framework's own context (about 1 GB)
 
 from __future__ import annotations
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
@@ -15,10 +14,7 @@ from mlsysim.cases.training_memory import training_remedies
 from mlsysim.models.footprint import training_state
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.result import Memory, Result
 
 

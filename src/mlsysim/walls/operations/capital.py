@@ -20,7 +20,7 @@ from __future__ import annotations
 import warnings
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.money import Bill, Prices, Rent, accelerator_hour_cost, purchase_price, useful_work_cost
 from mlsysim.cases.run import Run, Spent, per_million, run_work, spent_by
 from mlsysim.cases.run_inputs import (
@@ -34,10 +34,7 @@ from mlsysim.cases.run_inputs import (
 )
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.operations.sustainability import EnergyKwh
 from mlsysim.walls.result import Result
 

@@ -19,15 +19,12 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from mlsysim.cases.assumptions import CHIP, Assumptions
+from mlsysim.cases.assumptions import CHIP
 from mlsysim.cases.checkpoint import Checkpoint, checkpoint_size, saved_bytes, stall_share
 from mlsysim.errors import InputError
 from mlsysim.physics.training_memory import OPTIMIZERS
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Memory, MemoryRate, Result, Time
 
 CARDS = """

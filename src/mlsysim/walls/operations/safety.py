@@ -21,13 +21,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import log, maximum, sqrt
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Result, Time
 from mlsysim.zoo.constants import constant
 

@@ -21,15 +21,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from mlsysim.cases.assumptions import CHIP, INFERRED, Assumptions
+from mlsysim.cases.assumptions import CHIP, INFERRED
 from mlsysim.cases.footprint import Footprint, Site, embodied_share
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import device_draw, host_draw, site_of
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.base import Resolver
-from mlsysim.walls.binding import Binding, wall_says
-from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Inputs, declared
+from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Amount, Power, Result
 from mlsysim.zoo.constants import constant
 
