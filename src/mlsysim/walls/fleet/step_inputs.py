@@ -6,6 +6,7 @@ with that origin; what the caller gives holds at either fidelity.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions, shown
@@ -44,39 +45,26 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     if calibrated and trained_by_runtime(x.model, chip):
         software = _of_network(x, net, assumed)
     elif calibrated:
-        shape = training_shape(x.model, x.target_share)
-        found = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap)
-        name = stack_name(x)
-        chosen = stack(name)
-        software = Software(shape, found, chosen)
-        assumed.say("stack", name, SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
+        found, chosen = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap), stack(stack_name(x))
+        software = Software(training_shape(x.model, x.target_share), found, chosen)
+        assumed.say("stack", stack_name(x), SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
         if not found.measured:
             text = f"{chip.name} has no measured training constants; those of its class are used"
             assumed.say("extrapolating", True, CHIP, text)
     else:
         assumed.pop("stack", None)
-        for name in _OF_SOFTWARE:
+        for name in ("stack", "power_cap"):
             if name in assumed.given and getattr(x, name) is not None:
                 _no_effect(x, name, "a first-order step is one operator at one efficiency", assumed)
         for name, plain in _OF_OPERATORS.items():
             assumed.pop(name, None)
             if getattr(x, name) != plain:
-                raise InputError(
-                    f"{name} needs efficiency='calibrated': a first-order step is one operator.", field=name
-                )
-    return Trainer(
-        device=Device(
-            peak=peak,
-            efficiency=1.0 if software is not None else x.efficiency,
-            bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
-        ),
-        net=net,
-        capacity=to_si(chip.memory.capacity, "byte"),
-        host_link=None
-        if isinstance(x.optimizer_offload, (int, float)) and not x.optimizer_offload
-        else host_link(chip),
-        software=software,
-    )
+                why = "a first-order step is one operator"
+                raise InputError(f"{name} needs efficiency='calibrated': {why}.", field=name)
+    device = Device(peak, x.efficiency if software is None else 1.0, to_si(chip.memory.bandwidth, "byte/s"))
+    resident = isinstance(x.optimizer_offload, (int, float)) and not x.optimizer_offload
+    link = None if resident else host_link(chip)
+    return Trainer(device, net, to_si(chip.memory.capacity, "byte"), link, software)
 
 
 def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftware:
@@ -89,10 +77,6 @@ def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftw
     software = NetworkSoftware.of(x.model, x.fleet.node.accelerator, x.stack, ring)
     assumed.say("stack", software.runtime.name, SOFTWARE, f"{software.runtime.name}: {software.runtime.title}")
     return software
-
-
-_OF_SOFTWARE = ("stack", "power_cap")
-"""Inputs that say what a measured rate belongs to."""
 
 
 def _no_effect(x: Any, name: str, why: str, assumed: Assumptions) -> None:
@@ -131,10 +115,31 @@ def schedule_given(x: Any) -> str | None:
 
 
 def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
-    """What is trained, and under which rules."""
+    """What is trained, and under which rules: the caller's, and the stack's where the caller says nothing."""
     software = trainer.software.stack if isinstance(trainer.software, Software) else None
-    settings = _first_order(x, trainer) if software is None else _of_stack(x, software, assumed)
-    zero, parallel, overlap, deduplicated = settings
+    own = {} if software is None else _habits(software)
+    for name, value in own.items():
+        if name in assumed.given:
+            own[name] = getattr(x, name)
+        elif software is not None:
+            assumed.say(name, value, SOFTWARE, f"{shown(value)} (stack {software.name})")
+    x = x.but(**own)
+    synchronised = x.overlap_comm or isinstance(trainer.software, NetworkSoftware)
+    overlap = Overlap(
+        tensor=x.overlap_tp,
+        expert=x.overlap_ep,
+        context=x.overlap_cp,
+        pipeline=x.overlap_pp,
+        data=x.overlap_efficiency if synchronised else 0.0,
+    )
+    if software is not None:
+        off = "overlap_comm" in assumed.given and not x.overlap_comm
+        overlap = replace(
+            overlap,
+            context_room=x.overlap_cp,
+            data_room=1.0 if "overlap_efficiency" in assumed.given else 1 - software.kappa,
+            gathers=0.0 if off else x.overlap_efficiency,
+        )
     mode = x.activation_recomputation
     return Job(
         model=x.model,
@@ -142,41 +147,27 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         seq_len=1 if x.model.fixed_shape else x.seq_len,
         recompute=mode,
         again=again(mode, x.recomputed or ("attention" if software is None else software.selective)),
-        zero=zero,
+        zero=x.zero_stage,
         accumulation=x.gradient_accumulation_steps,
         optimizer=x.optimizer,
         offload=x.optimizer_offload,
         lora_rank=x.lora_rank if x.is_lora else None,
-        sequence_parallel=parallel,
+        sequence_parallel=x.sequence_parallel,
         overlap=overlap,
         straggler=x.straggler_factor,
         imbalance=x.moe_routing_imbalance_factor,
         headroom=x.memory_headroom,
         keeps=TEXTBOOK if software is None else software.keeps,
         fp8_attention=x.fp8_attention,
-        deduplicated=deduplicated,
+        deduplicated=bool(x.deduplicated_exchange),
         predicted_tokens=x.predicted_tokens,
     )
 
 
-def _first_order(x: Any, trainer: Trainer) -> tuple[Any, bool, Overlap, bool]:
-    overlap = Overlap(
-        tensor=x.overlap_tp,
-        expert=x.overlap_ep,
-        context=x.overlap_cp,
-        pipeline=x.overlap_pp,
-        data=x.overlap_efficiency if x.overlap_comm or trainer.software is not None else 0.0,
-    )
-    return x.zero_stage, x.sequence_parallel, overlap, bool(x.deduplicated_exchange)
-
-
-def _of_stack(x: Any, software: Stack, assumed: Assumptions) -> tuple[Any, bool, Overlap, bool]:
-    """The caller's settings, and the stack's where the caller says nothing.
-
-    Two activities at once slow each other: a share kappa of the shorter is not hidden.
-    """
+def _habits(software: Stack) -> dict[str, Any]:
+    """A stack's own settings. Two activities at once slow each other: a share kappa of the shorter is not hidden."""
     hides = 1 - software.kappa
-    own: dict[str, Any] = {
+    return {
         "zero_stage": software.zero,
         "sequence_parallel": software.sequence_parallel,
         "overlap_comm": software.data_overlap,
@@ -187,20 +178,3 @@ def _of_stack(x: Any, software: Stack, assumed: Assumptions) -> tuple[Any, bool,
         "overlap_pp": 1 - software.send_exposed,
         "deduplicated_exchange": True,
     }
-    chosen = {name: getattr(x, name) if name in assumed.given else value for name, value in own.items()}
-    for name, value in chosen.items():
-        if name not in assumed.given:
-            assumed.say(name, value, SOFTWARE, f"{shown(value)} (stack {software.name})")
-    data = chosen["overlap_efficiency"] if chosen["overlap_comm"] else 0.0
-    off = "overlap_comm" in assumed.given and not chosen["overlap_comm"]
-    overlap = Overlap(
-        tensor=chosen["overlap_tp"],
-        expert=chosen["overlap_ep"],
-        context=chosen["overlap_cp"],
-        context_room=chosen["overlap_cp"],
-        pipeline=chosen["overlap_pp"],
-        data=data,
-        data_room=1.0 if "overlap_efficiency" in assumed.given else hides,
-        gathers=0.0 if off else chosen["overlap_efficiency"],
-    )
-    return chosen["zero_stage"], chosen["sequence_parallel"], overlap, bool(chosen["deduplicated_exchange"])
