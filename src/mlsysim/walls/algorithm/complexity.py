@@ -118,11 +118,8 @@ class ScalingModel(Resolver[ScalingResult]):
             assumed["extrapolation"] = "; ".join(outside)
         relative = ratio / best_ratio
         near = 0.99 < relative < 1.01
-        words = (
-            f": {budget:.3g} operations train {parameters / 1e9:.4g} B parameters on "
-            f"{tokens / 1e9:.4g} B tokens ({ratio:.3g} a parameter); the compute optimum is {best / 1e9:.4g} B "
-            f"parameters at {best_ratio:.3g}."
-        )
+        trained = f"{parameters / 1e9:.4g} B parameters on {tokens / 1e9:.4g} B tokens ({ratio:.3g} a parameter)"
+        optimum = f"the compute optimum is {best / 1e9:.4g} B parameters at {best_ratio:.3g}"
         life = None
         if x.inference_tokens is not None:
             serving = to_si(constant("inference_flops_per_parameter_token").quantity, "flop")
@@ -131,7 +128,7 @@ class ScalingModel(Resolver[ScalingResult]):
             assumed,
             law,
             life,
-            binding=wall_says(11, relative, words),
+            binding=wall_says(11, relative, f": {budget:.3g} operations train {trained}; {optimum}."),
             optimal_parameters=parameters,
             optimal_tokens=tokens,
             compute_budget_flops=budget,

@@ -104,19 +104,12 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
             assumed.pop("branching", None)
         model = language_model(x.model, "InferenceScalingModel")
         names = ("precision", "cache_precision", "efficiency", "bandwidth_efficiency", "fabric")
-        options = {name: getattr(x, name) for name in names}
-        replica = build_replica(model, x.hardware, assumed, tp=x.tp_size, pp=x.pp_size, ep=x.ep_size, **options)
-        detail = ServingModel().solve(
-            model,
-            x.hardware,
-            x.context_length,
-            x.batch_size * width,
-            output_len=depth * x.tokens_per_step,
-            tp_size=x.tp_size,
-            pp_size=x.pp_size,
-            ep_size=x.ep_size,
-            **options,
-        )
+        options, degrees = {name: getattr(x, name) for name in names}, ("tp", "pp", "ep")
+        split = {degree: getattr(x, f"{degree}_size") for degree in degrees}
+        replica = build_replica(model, x.hardware, assumed, **split, **options)
+        options |= {f"{degree}_size": split[degree] for degree in degrees}
+        sizes = x.context_length, x.batch_size * width
+        detail = ServingModel().solve(model, x.hardware, *sizes, output_len=depth * x.tokens_per_step, **options)
         itl = to_si(detail.itl, "s")
         query = Query(replica, x.batch_size, x.context_length, x.tokens_per_step, width, depth, itl)
         total, devices = query.total_reasoning_time, query.devices

@@ -13,7 +13,7 @@ When the model does not fit, capacity binds whatever the elasticities of the spi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -92,36 +92,35 @@ class SensitivitySolver(Resolver[SensitivityResult]):
         """Differentiate the chosen output."""
         if (x.hardware is None) == (x.fleet is None):
             raise InputError("SensitivitySolver needs 'hardware' or 'fleet', and not both.")
-        evaluate = _on_fleet(x) if x.fleet is not None else _on_chip(x, assumed)
-        baseline = evaluate({})
-        base_value = _value(baseline, x)
+        baseline = _solved(x)
+        for name in ("phase", "context", "seq_len"):
+            if x.fleet is None and name in baseline.assumptions:
+                assumed[name] = baseline.assumptions[name]
+        base = _value(baseline, x)
         above, below, response = {}, {}, {}
         for name in _parameters(x):
-            above[name], below[name] = (_slope(evaluate, x, name, base_value, 1 + step) for step in (_STEP, -_STEP))
-            response[name] = _value(evaluate({name: 1 + x.perturbation_pct / 100}), x) / base_value - 1
-        chip_latency = baseline.step_latency_total if x.fleet is not None else baseline.latency
+            above[name], below[name] = (_slope(x, name, base, 1 + step) for step in (_STEP, -_STEP))
+            response[name] = _value(_solved(x, name, 1 + x.perturbation_pct / 100), x) / base - 1
+        latency = baseline.step_latency_total if x.fleet is not None else baseline.latency
         feasible = bool(baseline.feasible)
         # A parameter binds where less of it hurts; at a kink more of it need not help.
         strongest = max(below, key=lambda name: (abs(below[name]), name in _MAIN))
         binding = strongest if feasible else "memory_capacity"
+        sentence = f"The model does not fit, so memory_capacity binds until it does: {baseline.binding.sentence}"
         if feasible:
-            sentence = (
-                f"{binding} binds: one per cent less of it changes {x.output} by {-below[binding]:+.2f} per cent."
-            )
-        else:
-            sentence = f"The model does not fit, so memory_capacity binds until it does: {baseline.binding.sentence}"
-        rest = {name: value for name, value in above.items() if name not in _MAIN}
+            less = f"one per cent less of it changes {x.output} by {-below[binding]:+.2f} per cent"
+            sentence = f"{binding} binds: {less}."
         return SensitivityResult.of(
             assumed,
             x,
             feasible=feasible,
             binding=Binding(21, "Sensitivity", abs(below.get(binding, 0.0)), sentence),
             sensitivities={name: above[name] for name in _MAIN},
-            all_sensitivities=rest,
+            all_sensitivities={name: value for name, value in above.items() if name not in _MAIN},
             from_below=below,
             response=response,
             binding_constraint=binding,
-            baseline_latency=chip_latency.magnitude,
+            baseline_latency=latency.magnitude,
         )
 
 
@@ -144,37 +143,24 @@ def _value(outcome: Any, x: Any) -> float:
     return float(value.magnitude)
 
 
-def _slope(evaluate: Callable[[dict[str, float]], Any], x: Any, name: str, base: float, factor: float) -> float:
+def _slope(x: Any, name: str, base: float, factor: float) -> float:
     if name == "efficiency" and x.efficiency * factor > 1:
         factor = 1 / factor
-    slope = math.log(_value(evaluate({name: factor}), x) / base) / math.log(factor)
+    slope = math.log(_value(_solved(x, name, factor), x) / base) / math.log(factor)
     return round(slope, 5) + 0.0
 
 
-def _on_chip(x: Any, assumed: Assumptions) -> Callable[[dict[str, float]], Any]:
-    given = {name: getattr(x, name) for name in ("model", "batch_size", "precision", "seq_len", "phase", "is_training")}
-
-    def evaluate(factors: dict[str, float]) -> Any:
-        efficiency = x.efficiency * factors.get("efficiency", 1.0)
-        outcome = SingleNodeModel().solve(hardware=scaled(x.hardware, factors), efficiency=efficiency, **given)
-        for name in ("phase", "context", "seq_len"):
-            if name in outcome.assumptions:
-                assumed[name] = outcome.assumptions[name]
-        return outcome
-
-    return evaluate
-
-
-def _on_fleet(x: Any) -> Callable[[dict[str, float]], Any]:
-    options: dict[str, Any] = {"batch_size": x.batch_size, "precision": x.precision, **(x.layout or {})}
-    if x.seq_len is not None:
-        options["seq_len"] = x.seq_len
-
-    def evaluate(factors: dict[str, float]) -> Any:
-        efficiency = x.efficiency * factors.get("efficiency", 1.0)
-        return DistributedModel().solve(x.model, scaled(x.fleet, factors, _FLEET), efficiency=efficiency, **options)
-
-    return evaluate
+def _solved(x: Any, name: str = "", factor: float = 1.0) -> Any:
+    """The pass or the step, with a parameter of the chip or of the fleet multiplied."""
+    given = {"batch_size": x.batch_size, "precision": x.precision}
+    given["efficiency"] = x.efficiency * factor if name == "efficiency" else x.efficiency
+    if x.fleet is not None:
+        options = (x.layout or {}) | ({} if x.seq_len is None else {"seq_len": x.seq_len})
+        fleet = scaled(x.fleet, {name: factor}, _FLEET)
+        return DistributedModel().solve(x.model, fleet, **{**given, **options})
+    chip = scaled(x.hardware, {name: factor})
+    asked = {"seq_len": x.seq_len, "phase": x.phase, "is_training": x.is_training}
+    return SingleNodeModel().solve(x.model, chip, **given, **asked)
 
 
 def scaled(entry: Any, factors: dict[str, float], paths: Mapping[str, str] = MappingProxyType(_CHIP)) -> Any:

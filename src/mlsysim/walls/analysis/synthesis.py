@@ -92,9 +92,8 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         """Invert the roofline."""
         given = [name for name in ("target_latency", "target_throughput", "deadline") if getattr(x, name) is not None]
         if len(given) != 1:
-            raise InputError(
-                "SynthesisSolver needs exactly one of 'target_latency', 'target_throughput' and 'deadline'."
-            )
+            names = "'target_latency', 'target_throughput' and 'deadline'"
+            raise InputError(f"SynthesisSolver needs exactly one of {names}.")
         if x.deadline is not None and x.training_tokens is None:
             raise InputError("A deadline needs 'training_tokens'.", field="training_tokens")
         if x.deadline is not None:
@@ -111,9 +110,8 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         if phase == "training":
             memory = training_state(model, x.batch_size, new or 1, x.precision).total
         else:
-            memory = inference_bytes(
-                model, x.batch_size, (context or 0) + (new or 0) if context else 0, x.precision, None
-            )
+            tokens = context + (new or 0) if context else 0
+            memory = inference_bytes(model, x.batch_size, tokens, x.precision, None)
         bandwidth, rate = required_bandwidth(moved, target), required_rate(flops, target, x.efficiency)
         sentence = f"At least {bandwidth / 1e12:.3g} TB/s, {rate / 1e12:.3g} TFLOP/s and {memory / 1e9:.4g} GB."
         counts = {}

@@ -26,7 +26,7 @@ adversarial traffic loses another half), cabling that leaves switch ports empty.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.physics.topology import DIMENSIONS, DRAGONFLIES, SPELLINGS, TITLES, TREES, bisection_bandwidth, worst_cut
@@ -48,9 +48,9 @@ class TopologyResult(Result):
 
     effective_bw: MemoryRate
     bisection_bw: MemoryRate
-    bisection_bw_fraction: float
+    bisection_bw_fraction: Annotated[float, "share"]
     uniform_traffic_fraction: float
-    hops_avg: float
+    hops_avg: Annotated[float, "hops"]
     topology: str
     num_nodes: int
 
@@ -136,9 +136,7 @@ class TopologyModel(Resolver[TopologyResult]):
             binding=wall_says(10, 1 / share, words),
             effective_bw=link * share,
             bisection_bw=quantity(whole, "GB/s"),
-            bisection_bw_fraction=share,
             uniform_traffic_fraction=min(1.0, 2 * share),
-            hops_avg=cut.hops,
             topology=kind,
             shown={
                 "link": to_si(link, "byte/s"),

@@ -20,19 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.deployment import language_model
 from mlsysim.cases.phases import Decoder
-from mlsysim.cases.serve import Engines, Replicated, serve
+from mlsysim.cases.serve import Engines, Replicated, Served, serve
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.errors import InputError
 from mlsysim.timing.operator_times import untagged
 from mlsysim.units.fields import Words
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil
-from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
+from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.node.engine_inputs import deployment_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
 
@@ -67,8 +67,8 @@ class BatchingResult(Result):
     memory_for_cache: Memory
     bottleneck: str
     remedies: tuple[Words, ...] = ()
-    tpot: Time = None
-    ttft_at_concurrency: Time = None
+    tpot: Annotated[Time, "seen.tpot"] = None
+    ttft_at_concurrency: Annotated[Time, "seen.ttft"] = None
     output_tokens_per_sec: Rate = None
 
 
@@ -90,7 +90,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     equations = written(r"""
         max_active_requests: N = floor((memory - weights - reserve) / KV of one request), on the fullest device
             N = \left\lfloor \frac{M - |W| - R}{KV_{\mathrm{paged}}} \right\rfloor
-            memory = capacity in byte, weights = weights in byte, reserve = reserve in byte, KV of one request = request in byte
+            memory = room.capacity in byte, weights = room.weights in byte, reserve = reserve in byte, KV of one request = request in byte
         memory_fragmentation_pct: fragmentation = 1 - S / (ceil(S / p) p)
             f = 1 - \frac{S}{\lceil S / p \rceil\, p}
             S = tokens, p = page
@@ -111,11 +111,8 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         """Fill the memory beside the weights with paged caches and decode with as many requests."""
         model = language_model(x.model, "ContinuousBatchingModel")
         if not model.has_dimensions:
-            raise InputError(
-                f"ContinuousBatchingModel needs the size of the cache, and {model.name} states no layers, hidden_dim and "
-                "heads.",
-                field="model",
-            )
+            words = f"needs the size of the cache, and {model.name} states no layers, hidden_dim and heads"
+            raise InputError(f"ContinuousBatchingModel {words}.", field="model")
         if x.efficiency != CALIBRATED:
             assumed.pop("engine", None)
             if x.concurrency is not None or x.output_len is not None:
@@ -144,6 +141,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         throughput, static_throughput = max(active, 1) / itl, static / token(static) if static else 0.0
         found = () if fits else deployment.remedies(Traffic(held, 0), 0, 1)
         exact, paged = replica.cache(x.seq_len), replica.cache(held)
+        seen = _loop(machine, x, assumed)
         return BatchingResult.of(
             assumed,
             feasible=fits,
@@ -163,10 +161,10 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             memory_for_cache=max(room.capacity - room.fixed, 0.0) * replica.devices,
             bottleneck=parts.bound,
             remedies=found,
-            **_loop(machine, x, assumed),
+            output_tokens_per_sec=None if seen is None else seen.requests * x.output_len,
             shown={
-                "capacity": room.capacity,
-                "weights": room.weights,
+                "seen": seen,
+                "room": room,
                 "reserve": room.reserve + room.workspace,
                 "request": room.each,
                 "tokens": x.seq_len,
@@ -184,10 +182,8 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         if x.max_seq_len is None:
             return used / (1 - x.static_waste_fraction), x.static_waste_fraction
         if x.max_seq_len < x.seq_len:
-            raise InputError(
-                f"max_seq_len={x.max_seq_len} is shorter than the {x.seq_len} tokens that a request holds.",
-                field="max_seq_len",
-            )
+            words = f"is shorter than the {x.seq_len} tokens that a request holds"
+            raise InputError(f"max_seq_len={x.max_seq_len} {words}.", field="max_seq_len")
         assumed.pop("static_waste_fraction", None)
         reserved = each(x.max_seq_len)
         return reserved, 1 - used / reserved
@@ -195,34 +191,24 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
     @staticmethod
     def _binding(x: Any, memory: DeviceMemory, limit: int, parts: Any, found: tuple[str, ...]) -> Binding:
         if limit < 1:
-            needed = memory.used(1)
-            sentence = (
-                f"Wall 2 (Memory): {x.model.name} with one request of {x.seq_len} tokens needs {needed / 1e9:.1f} GB on "
-                f"each {x.hardware.name}, which has {memory.capacity / 1e9:.1f} GB; {found[0]}."
-            )
-            return Binding(2, "Memory", needed / memory.capacity, sentence)
+            needed, asked = memory.used(1), f"{x.model.name} with one request of {x.seq_len} tokens needs"
+            there = f"{needed / 1e9:.1f} GB on each {x.hardware.name}, which has {memory.capacity / 1e9:.1f} GB"
+            return wall_says(2, needed / memory.capacity, f": {asked} {there}; {found[0]}.")
         if limit < x.max_batch_size:
-            sentence = f"Wall 5 (Batching) binds: caches leave room for {limit} of {x.max_batch_size} requests."
-            return Binding(5, "Batching", x.max_batch_size / limit, sentence)
+            said = f" binds: caches leave room for {limit} of {x.max_batch_size} requests."
+            return wall_says(5, x.max_batch_size / limit, said)
         number = {"Compute": 1, "Memory": 2, "Communication": 14}[parts.bound]
         _, second, longest = sorted((parts.compute, parts.memory, parts.communication))
-        sentence = (
-            f"Wall {number} ({parts.bound}) binds decode: it takes {longest / second:.3g} times as long as the next; "
-            f"memory would hold {limit / x.max_batch_size:.3g} times as many requests."
-        )
-        return Binding(number, parts.bound, longest / second, sentence)
+        more = f"memory would hold {limit / x.max_batch_size:.3g} times as many requests"
+        said = f" binds decode: it takes {longest / second:.3g} times as long as the next; {more}."
+        return wall_says(number, longest / second, said)
 
 
-def _loop(machine: Replicated | Engines, x: Any, assumed: dict[str, str]) -> dict[str, Any]:
-    """Result fields of clients in a closed loop, where they were asked for."""
+def _loop(machine: Replicated | Engines, x: Any, assumed: dict[str, str]) -> Served | None:
+    """What clients in a closed loop see, where they were asked for."""
     if x.concurrency is None:
-        return {}
+        return None
     if x.output_len is None:
         raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
     assumed["clients"] = f"{CLIENT_ROUNDS} requests each, prompts of seq_len tokens"
-    seen = serve(machine, Traffic(float(x.seq_len), float(x.output_len), concurrency=float(x.concurrency)))
-    return {
-        "tpot": seen.tpot,
-        "ttft_at_concurrency": seen.ttft,
-        "output_tokens_per_sec": seen.requests * x.output_len,
-    }
+    return serve(machine, Traffic(float(x.seq_len), float(x.output_len), concurrency=float(x.concurrency)))

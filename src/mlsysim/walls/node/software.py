@@ -145,11 +145,9 @@ def _blended(x: Any, shown: dict[str, Any]) -> tuple[tuple[float, ...], tuple[st
     """Low, typical and high efficiency of a whole transformer layer, their sources, and what FlashAttention gains."""
     model = x.model
     if not isinstance(model, TransformerWorkload) or not model.has_dimensions or model.structure == "encoder-decoder":
-        raise InputError(
-            f"workload_type='transformer' needs a transformer of one stack with layers, hidden_dim and heads, and "
-            f"{model.name} is none; name a class of work such as 'ffn'.",
-            field="workload_type",
-        )
+        needs = "needs a transformer of one stack with layers, hidden_dim and heads"
+        words = f"{needs}, and {model.name} is none; name a class of work such as 'ffn'"
+        raise InputError(f"workload_type='transformer' {words}.", field="workload_type")
     attention = model.totals.attention_operations("prefill", x.seq_len, 0)
     products = model.demand("prefill", seq_len=x.seq_len, precision=x.precision).flops - attention
     matrix, plain, fused = (efficiency_class(name) for name in ("ffn", "attention", "flash_attention"))

@@ -18,7 +18,7 @@ cache from SRAM (2 us for 40 GB at 21 PB/s), the host's own limit on reading wei
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 from mlsysim.cases.deployment import language_model
 from mlsysim.cases.streaming import Streamed, balanced_tokens, bytes_each
@@ -43,7 +43,7 @@ class WeightStreamingResult(Result):
     ``wafer_memory_utilization`` is caches and activations over the memory that is not reserved.
     """
 
-    throughput_tokens_per_sec: Rate
+    throughput_tokens_per_sec: Annotated[Rate, "rate"]
     bottleneck: str
     layer_compute_time: Time
     layer_injection_time: Time
@@ -133,7 +133,6 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             x,
             feasible=needed is None or needed <= available,
             binding=_binding(x, found, needed, available, largest),
-            throughput_tokens_per_sec=found.rate,
             optimal_batch_size=math.ceil(tokens / new),
             optimal_tokens=tokens,
             max_batch_size=largest,

@@ -7,6 +7,8 @@ allocator fragmentation (2 to 10 %) and the framework's own context (about 1 GB)
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
@@ -14,21 +16,21 @@ from mlsysim.cases.training_memory import training_remedies
 from mlsysim.models.footprint import training_state
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
-from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
+from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Memory, Result
 
 
 class TrainingMemoryResult(Result):
     """Bytes on the fullest device."""
 
-    total_memory: Memory
+    total_memory: Annotated[Memory, "total"]
     available_memory: Memory
     memory_utilization: float
     weights: Memory
     gradients: Memory
-    optimizer_state: Memory
+    optimizer_state: Annotated[Memory, "optimizer"]
     activations: Memory
-    communication_buffers: Memory
+    communication_buffers: Annotated[Memory, "buffers"]
     precision: str
     optimizer: str
     activation_checkpointing: str
@@ -100,20 +102,16 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
             "communication buffers": state.buffers,
         }
         largest = max(items, key=lambda name: items[name])
-        sentence = f"Wall 2 (Memory): {bytes_text(state.total)} of {bytes_text(capacity)}, most of it {largest}" + (
-            "." if fits else f"; {self._remedy(x, capacity)}."
-        )
+        remedy = "" if fits else f"; {self._remedy(x, capacity)}"
+        words = f": {bytes_text(state.total)} of {bytes_text(capacity)}, most of it {largest}{remedy}."
         return TrainingMemoryResult.of(
             assumed,
             state,
             x,
             feasible=fits,
-            binding=Binding(2, "Memory", state.total / capacity, sentence),
-            total_memory=state.total,
+            binding=wall_says(2, state.total / capacity, words),
             available_memory=capacity,
             memory_utilization=state.total / capacity,
-            optimizer_state=state.optimizer,
-            communication_buffers=state.buffers,
             optimizer=str(x.optimizer),
             parallelism={"tp": x.tp_size, "pp": x.pp_size, "dp": x.dp_size, "ep": x.ep_size},
             case=lambda: Ledger(0.0, (), tuple(Held(name, size) for name, size in items.items()), capacity),

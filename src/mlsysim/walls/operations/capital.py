@@ -52,16 +52,16 @@ _HOUR = conversion_factor("h", "s")
 class EconomicsResult(Result):
     """What a run costs. Prices are plain US dollars; what is not known or was not asked is None."""
 
-    capex_usd: Annotated[float, "bill.hardware"]
+    capex_usd: Annotated[float, "spent.bill.hardware"]
     purchase_price_usd: Annotated[float, "prices.purchase"]
-    opex_energy_usd: Annotated[float, "bill.energy"]
-    opex_maintenance_usd: Annotated[float, "bill.maintenance"]
-    total_opex_usd: Annotated[float, "bill.operation"]
-    tco_usd: Annotated[float, "bill.total"]
-    it_energy_kwh: Annotated[EnergyKwh, "taken.computing"]
-    total_energy_kwh: Annotated[EnergyKwh, "taken.energy"]
-    carbon_footprint_kg: Annotated[float | None, "taken.carbon"]
-    water_usage_liters: Annotated[float | None, "taken.water"]
+    opex_energy_usd: Annotated[float, "spent.bill.energy"]
+    opex_maintenance_usd: Annotated[float, "spent.bill.maintenance"]
+    total_opex_usd: Annotated[float, "spent.bill.operation"]
+    tco_usd: Annotated[float, "spent.bill.total"]
+    it_energy_kwh: Annotated[EnergyKwh, "spent.footprint.computing"]
+    total_energy_kwh: Annotated[EnergyKwh, "spent.footprint.energy"]
+    carbon_footprint_kg: Annotated[float | None, "spent.footprint.carbon"]
+    water_usage_liters: Annotated[float | None, "spent.footprint.water"]
     pue: float
     region_name: Annotated[str, "site.name"]
     kwh_price_usd: Annotated[float, "prices.electricity"]
@@ -143,15 +143,11 @@ class EconomicsModel(Resolver[EconomicsResult]):
             return spent_by(Run(hours, devices, device, fleet.count, host), site, prices)
 
         spent = at(x.mfu * x.utilization, assumed)
-        taken, bill = spent.footprint, spent.bill
+        bill = spent.bill
         assert bill is not None
         if x.duration_days / _DAYS_PER_YEAR > x.amortization_years:
-            warnings.warn(
-                f"{x.duration_days:,.0f} days are longer than the {x.amortization_years:g} years of amortization; the share "
-                "of the purchase is capped at its price.",
-                DataWarning,
-                stacklevel=4,
-            )
+            longer = f"{x.duration_days:,.0f} days are longer than the {x.amortization_years:g} years of amortization"
+            warnings.warn(f"{longer}; the share of the purchase is capped at its price.", DataWarning, stacklevel=4)
             words = "capped at the purchase price: the run outlasts the amortization"
             assumed.say("capex", bill.hardware, INFERRED, words)
         hourly = accelerator_hour_cost(bill.total, devices, hours, x.utilization)
@@ -170,8 +166,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
             cost_per_million_tokens_usd=_per_million(x, bill.total, hours),
             cloud_price_per_hour_usd=rate,
             shown={
-                "bill": bill,
-                "taken": taken,
+                "spent": spent,
                 "site": site,
                 "prices": prices,
                 "rent": rent,
@@ -186,9 +181,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
 def _per_million(x: Any, total: float, hours: float) -> float | None:
     if x.tokens is not None and x.throughput is not None:
         raise InputError("EconomicsModel takes tokens or throughput, not both.", field="tokens")
-    tokens = x.tokens
-    if x.throughput is not None:
-        tokens = run_work(hours * _HOUR, x.throughput, 1.0, x.utilization)
+    tokens = x.tokens if x.throughput is None else run_work(hours * _HOUR, x.throughput, 1.0, x.utilization)
     return None if tokens is None else float(per_million(total, tokens))
 
 

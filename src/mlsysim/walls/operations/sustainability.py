@@ -45,10 +45,10 @@ EnergyKwh = Annotated[Any, Amount("kWh")]
 class SustainabilityResult(Result):
     """Energy, carbon and water of a run. What is not known is None."""
 
-    it_energy_kwh: Annotated[EnergyKwh, "taken.computing"]
-    total_energy_kwh: Annotated[EnergyKwh, "taken.energy"]
-    carbon_footprint_kg: Annotated[float | None, "taken.carbon"]
-    water_usage_liters: Annotated[float | None, "taken.water"]
+    it_energy_kwh: Annotated[EnergyKwh, "spent.footprint.computing"]
+    total_energy_kwh: Annotated[EnergyKwh, "spent.footprint.energy"]
+    carbon_footprint_kg: Annotated[float | None, "spent.footprint.carbon"]
+    water_usage_liters: Annotated[float | None, "spent.footprint.water"]
     pue: Annotated[float, "site.pue"]
     region_name: Annotated[str, "site.name"]
     power: Annotated[Annotated[Any, Amount("kW")], "spent.power"]
@@ -118,11 +118,12 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         embodied = x.embodied_carbon_per_device
         if embodied is None:
             embodied = chip.embodied_carbon_kg
-            unknown = f"unknown: none is published for {chip.name}"
-            words = unknown if embodied is None else f"{embodied:g} kgCO2e ({chip.name})"
-            assumed.say("embodied_carbon_per_device", embodied, CHIP, words)
-            if embodied is None:
+            words = f"unknown: none is published for {chip.name}"
+            if embodied is not None:
+                words = f"{embodied:g} kgCO2e ({chip.name})"
+            else:
                 assumed.pop("lifetime_years", None)
+            assumed.say("embodied_carbon_per_device", embodied, CHIP, words)
         purchase = None if embodied is None else embodied * fleet.total_accelerators
         share = None if purchase is None else embodied_share(purchase, years, x.lifetime_years)
         return SustainabilityResult.of(
@@ -133,7 +134,6 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
             embodied_carbon_purchase_kg=purchase,
             total_carbon_kg=None if taken.carbon is None or share is None else taken.carbon + share,
             shown={
-                "taken": taken,
                 "site": site,
                 "spent": spent,
                 "devices": fleet.total_accelerators,
