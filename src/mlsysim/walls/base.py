@@ -25,6 +25,7 @@ __all__ = ["CALIBRATED", "Assumptions", "Binding", "Inputs", "Resolver", "declar
 
 R = TypeVar("R", bound=Result)
 
+_EMPTY: Any = inspect.Parameter.empty
 _OF_UNCERTAINTY = frozenset(("uncertain", "samples", "seed"))
 """What ``solve`` takes beside the declared inputs; see :mod:`mlsysim.walls.uncertainty`."""
 
@@ -71,10 +72,9 @@ class Resolver(Generic[R]):
             for name, spec in cls.inputs.items()
             if not spec.required
         }
-        parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-        for name, spec in cls.inputs.items():
-            default = inspect.Parameter.empty if spec.required else spec.default
-            parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
+        defaults = {name: _EMPTY if spec.required else spec.default for name, spec in cls.inputs.items()}
+        named = {"self": _EMPTY, **defaults}.items()
+        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=d) for n, d in named]
 
         def solve(self: Any, *args: Any, **given: Any) -> Any:
             return self._run(args, given)
@@ -118,10 +118,8 @@ class Resolver(Generic[R]):
             spec = inputs.get(name)
             if spec is None:
                 raise unknown_name(f"input of {cls.__name__}.solve", name, inputs)
-            if value is None and not spec.required and spec.default is None:
-                values[name] = None
-            else:
-                values[name] = read_input(cls.__name__, name, spec, value)
+            absent = value is None and spec.default is None
+            values[name] = None if absent else read_input(cls.__name__, name, spec, value)
         for name, default in cls._defaults.items():
             if name not in values:
                 values[name] = default.value
@@ -129,8 +127,7 @@ class Resolver(Generic[R]):
                     assumed.take(default)
         for name in cls.requires:
             if name not in values:
-                spec = inputs[name]
-                raise InputError(f"{cls.__name__}.solve needs {name!r}: {spec.meaning}.", field=name)
+                raise InputError(f"{cls.__name__}.solve needs {name!r}: {inputs[name].meaning}.", field=name)
         outcome = self._solve(Inputs(values), assumed)
         facts = outcome._facts
         facts.equations, facts.resolver, facts.assumed = cls.equations, cls.__name__, assumed

@@ -113,10 +113,9 @@ def walls_for_resolver(name: str) -> tuple[Wall, ...]:
 def walls_in_domain(domain: Domain | str) -> tuple[Wall, ...]:
     """The walls of one domain."""
     name = domain.name if isinstance(domain, Domain) else domain
-    names = {d.name.lower(): d for d in DOMAINS}
-    if str(name).lower() not in names:
-        raise unknown_name("domain", name, [d.name for d in DOMAINS])
-    return tuple(card for card in walls() if card.domain is names[str(name).lower()])
+    if str(name).lower() not in (each.name.lower() for each in DOMAINS):
+        raise unknown_name("domain", name, [each.name for each in DOMAINS])
+    return tuple(card for card in walls() if card.domain.name.lower() == str(name).lower())
 
 
 def taxonomy() -> dict[str, list[Wall]]:

@@ -33,7 +33,6 @@ from mlsysim.zoo.constants import Constant, constant
 REQUIRED: Any = object()
 """Default of an input that must be given."""
 
-
 _INTERVAL = re.compile(r"(whole )?([\[(])(\S+), (\S+)[\])](?: ([^,]+))?(?:, plain(.*))?")
 
 
@@ -77,28 +76,21 @@ class Input:
         >>> Input.of("replicas", "whole [1, 1e7]", 1).range_text
         'a whole number of at least 1 and at most 1e+07'
         """
-        if not isinstance(of, str):
-            return cls(meaning, "choice", choices=of, default=default, example=example, assumed=assumed)
-        found = _INTERVAL.fullmatch(of)
+        found = _INTERVAL.fullmatch(of) if isinstance(of, str) else None
         if found is None:
-            kind, _, unit = of.partition(" ")
-            return cls(meaning, kind, unit, default=default, example=example, assumed=assumed)
+            kind, _, unit = of.partition(" ") if isinstance(of, str) else ("choice", "", "")
+            choices = () if isinstance(of, str) else of
+            return cls(meaning, kind, unit, choices=choices, default=default, example=example, assumed=assumed)
         whole, end, low, high, unit, plain = found.groups()
         if isinstance(default, Constant):
             assumed = str(default.value) if unit else assumed
             default = to_si(default.quantity, unit) if unit else default.number
+        least, most = None if low == "-inf" else float(low), None if high == "inf" else float(high)
+        default = int(default) if whole and isinstance(default, float) else default
+        plain = None if plain is None else plain.strip() or unit
+        kind = "quantity" if unit else "number"
         return cls(
-            meaning,
-            "quantity" if unit else "number",
-            unit or "",
-            low=None if low == "-inf" else float(low),
-            high=None if high == "inf" else float(high),
-            low_open=end == "(",
-            whole=bool(whole),
-            default=int(default) if whole and isinstance(default, float) else default,
-            example=example,
-            assumed=assumed,
-            plain_unit=None if plain is None else plain.strip() or unit,
+            meaning, kind, unit or "", least, most, end == "(", bool(whole), (), default, example, assumed, plain
         )
 
     @property
@@ -119,13 +111,9 @@ class Input:
     @property
     def range_text(self) -> str:
         """The permitted range in words."""
-        what = (
-            "a whole number"
-            if self.whole
-            else "a number"
-            if self.kind in ("number", "efficiency")
-            else f"a quantity in {self.unit}"
-        )
+        what = "a whole number" if self.whole else "a number"
+        if not self.whole and self.kind not in ("number", "efficiency"):
+            what = f"a quantity in {self.unit}"
         parts = []
         if self.low is not None:
             parts.append(f"{'above' if self.low_open else 'of at least'} {self.low:g}")
@@ -261,16 +249,12 @@ def input_schema(spec: Input) -> dict[str, Any]:
 
 def read_input(resolver: str, name: str, spec: Input, value: Any) -> Any:
     """One checked input: numbers in the declared unit, zoo names resolved."""
-    kind = spec.kind
-    if kind == "number":
-        if type(value) is int or type(value) is float:
-            number: float = value
-        else:
-            number = _number(resolver, name, spec, value)
-        return _in_range(resolver, name, spec, number)
-    if kind == "quantity":
+    if spec.kind == "number":
+        plain = type(value) is int or type(value) is float
+        return _in_range(resolver, name, spec, value if plain else _number(resolver, name, spec, value))
+    if spec.kind == "quantity":
         return _in_range(resolver, name, spec, _magnitude(resolver, name, spec, value))
-    return _READERS[kind](resolver, name, spec, value)
+    return _READERS[spec.kind](resolver, name, spec, value)
 
 
 _BEYOND = 1e40
@@ -285,13 +269,9 @@ def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
     low, high = spec.low, spec.high
     if high is None and _BEYOND < abs(number) < math.inf:
         raise InputError(f"The {name!r} input of {resolver} is {number:g}, beyond anything physical.", field=name)
-    fits = (
-        math.isfinite(number)
-        and (low is None or number > low or (number == low and not spec.low_open))
-        and (high is None or number <= high)
-        and (not spec.whole or number == int(number))
-    )
-    if fits:
+    above = low is None or number > low or (number == low and not spec.low_open)
+    below = math.isfinite(number) and (high is None or number <= high)
+    if above and below and (not spec.whole or number == int(number)):
         return int(number) if spec.whole else number
     raise _refused(resolver, name, spec.range_text, f"{number:g}")
 

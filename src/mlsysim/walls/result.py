@@ -68,7 +68,6 @@ Energy = Annotated[Any, Amount("J")]
 Power = Annotated[Any, Amount("W")]
 Number = Annotated[Any, Amount("")]
 
-
 Packer = Callable[[Any], Any]
 
 
@@ -193,18 +192,10 @@ class Result(BaseModel):
         facts.found = found
         if shown is not None:
             facts.shown = shown
-        entries = {
-            name: v
-            for each in found
-            if isinstance(each, Inputs)
-            for name, v in vars(each).items()
-            if hasattr(v, "metadata")
-        }
-        if entries or cited:
-            facts.sources = {
-                name: entry if isinstance(entry, str) else cite(entry.metadata)
-                for name, entry in {**entries, **(cited or {})}.items()
-            }
+        inputs = next((vars(each) for each in found if isinstance(each, Inputs)), {})
+        entries = {name: entry for name, entry in inputs.items() if hasattr(entry, "metadata")} | dict(cited or {})
+        for name, entry in entries.items():
+            facts.sources[name] = entry if isinstance(entry, str) else cite(entry.metadata)
         if case is not None:
             facts.case = case
             if outcome.binding is None:
@@ -262,12 +253,9 @@ class Result(BaseModel):
         return render(self, style)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            shown = _shown(value.sentence if isinstance(value, Binding) else value)
-            rows.append(f"<tr><th>{html.escape(name)}</th><td>{html.escape(shown)}</td></tr>")
-        return f"<table><caption>{html.escape(self._facts.resolver or type(self).__name__)}</caption>{''.join(rows)}</table>"
+        cells = ((html.escape(name), html.escape(_shown(getattr(self, name)))) for name in type(self).model_fields)
+        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in cells)
+        return f"<table><caption>{html.escape(self._facts.resolver or type(self).__name__)}</caption>{rows}</table>"
 
 
 def _read_binding(outcome: Result, noun: str) -> Binding:
@@ -288,6 +276,6 @@ def _finite(value: Any) -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, Quantity):
         return f"{value.magnitude:,.6g} {format_unit(value.units)}".strip()
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return str(value)
+    if isinstance(value, Binding):
+        return value.sentence
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
