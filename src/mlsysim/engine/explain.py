@@ -6,7 +6,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.units.registry import DimensionalityError, Quantity, format_unit
-from mlsysim.walls.result import Result
+from mlsysim.walls.result import Result, as_plain
 
 _NOTABLE = 0.005
 
@@ -29,20 +29,15 @@ class Difference:
                 continue
             old, new = getattr(before, name), getattr(after, name)
             factor = _factor(old, new)
-            if factor is not None and abs(factor - 1) > _NOTABLE:
+            if old != new if factor is None else abs(factor - 1) > _NOTABLE:
                 self.changes[name] = (old, new, factor)
-            elif factor is None and old != new:
-                self.changes[name] = (old, new, None)
 
     def __str__(self) -> str:
         lines = []
         for name, (old, new, factor) in self.changes.items():
             times = f" ({factor:.3g} x)" if factor is not None else ""
             lines.append(f"{name}: {_show(old)} -> {_show(new)}{times}")
-        if not lines:
-            lines.append("Nothing changes.")
-        lines.append(self.reason)
-        return "\n".join(lines)
+        return "\n".join([*(lines or ["Nothing changes."]), self.reason])
 
     @property
     def reason(self) -> str:
@@ -55,11 +50,8 @@ class Difference:
         return f"The binding wall moves from {old.name} to {new.name}: {new.sentence}"
 
     def to_dict(self) -> dict[str, Any]:
-        from mlsysim.walls.result import as_plain
-
-        changes = {
-            n: {"before": as_plain(a), "after": as_plain(b), "factor": f} for n, (a, b, f) in self.changes.items()
-        }
+        found = self.changes.items()
+        changes = {n: {"before": as_plain(a), "after": as_plain(b), "factor": f} for n, (a, b, f) in found}
         return {"changes": changes, "reason": self.reason}
 
 
@@ -85,10 +77,8 @@ def _factor(old: Any, new: Any) -> float | None:
             return float((new / old).to("").magnitude) if old.magnitude else None
         except (DimensionalityError, ZeroDivisionError):
             return None
-    numbers = (int, float)
-    if isinstance(old, numbers) and isinstance(new, numbers) and not isinstance(old, bool) and old:
-        return float(new / old)
-    return None
+    plain = isinstance(old, (int, float)) and isinstance(new, (int, float)) and not isinstance(old, bool)
+    return float(new / old) if plain and old else None
 
 
 def _show(value: Any) -> str:

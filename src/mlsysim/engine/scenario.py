@@ -11,6 +11,7 @@ names the wall, what it needs, and the cheapest change.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -18,10 +19,12 @@ from pydantic import Field, field_validator
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.footprint import footprint
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout, choose_micro_batches, divisors
 from mlsysim.cases.run import run_work
 from mlsysim.cases.run_inputs import LOCAL, checkpoint_seconds, run_days, site_of
+from mlsysim.cases.training_memory import MODES, on_device, training_held
 from mlsysim.engine.evaluation import LEVELS, Collector, EvaluationLevel, SystemEvaluation
-from mlsysim.engine.layouts import first_fitting_layout
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -40,6 +43,7 @@ from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
+from mlsysim.zoo.constants import constant
 from mlsysim.zoo.registry import Registry
 
 
@@ -252,6 +256,32 @@ class Scenario(Record):
 def _add(assumed: dict[str, str], more: dict[str, str]) -> None:
     """What is assumed beside what is said already."""
     assumed.update({name: text for name, text in more.items() if name not in assumed})
+
+
+def first_fitting_layout(
+    model: Workload, fleet: Fleet, batch: int, seq_len: int, precision: str
+) -> dict[str, Any] | None:
+    """Keyword arguments for DistributedModel of the first layout that fits, as simple as possible and as split as necessary.
+
+    Tensor parallelism stays inside the node. Degrees grow in the order in which they cost least: tensors up to a node, then
+    ZeRO 1, recomputation, stages. The ParallelismOptimizer finds the best layout; this finds the first that fits, or None.
+    """
+    accelerators = fleet.total_accelerators
+    capacity = to_si(fleet.node.accelerator.memory.capacity, "byte")
+    headroom = constant("allocator_overhead_fraction").number
+    heads, layers = getattr(model, "heads", None) or 1, getattr(model, "layers", None) or 1
+    tps = [t for t in divisors(fleet.node.accelerators_per_node) if heads % t == 0]
+    pps = [p for p in divisors(accelerators) if p <= layers]
+    for pp, mode, zero, tp in product(pps, MODES, range(4), tps):
+        dp = accelerators // (tp * pp)
+        if accelerators % (tp * pp) or batch % dp:
+            continue
+        count = choose_micro_batches(batch // dp, pp) if pp > 1 else batch // dp
+        job = Job(model, precision, seq_len, recompute=mode, zero=zero, headroom=headroom)
+        if on_device(training_held(job, Layout(dp, tp, pp, 1, 1, count, batch // dp))) <= capacity:
+            degrees = {"tp_size": tp, "pp_size": pp, "zero_stage": zero}
+            return {**degrees, "activation_recomputation": mode, "microbatch_count": count}
+    return None
 
 
 def _named(key: str, table: dict[str, Any]) -> Scenario:
