@@ -28,6 +28,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.joules import at_utilisation
 from mlsysim.cases.layout import Layout, plan_layout
 from mlsysim.cases.ledger import Held
+from mlsysim.cases.one_pass import Timed
 from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.cases.schedule import schedule_of
 from mlsysim.cases.train import Step, first_order_amounts
@@ -91,33 +92,28 @@ class DistributedResult(Result):
         """What one device computes in a step, without communication."""
         ledger, c = self.ledger, self._facts.context
         assert ledger is not None
-        compute = to_si(self.compute_latency, "s")
-        seconds = {
-            wall: sum(p.exposed + p.hidden for p in ledger.parts if p.wall == wall and p.resource) for wall in (1, 2, 3)
-        }
+        compute, parts = to_si(self.compute_latency, "s"), [part for part in ledger.parts if part.resource]
+        arithmetic, memory, launches = (
+            sum(part.exposed + part.hidden for part in parts if part.wall == wall) for wall in (1, 2, 3)
+        )
+        held = to_si(self.memory_per_accelerator, "byte"), to_si(self.memory_capacity, "byte")
+        times = compute, arithmetic, memory, launches
+        timed = Timed(*times, *held, ledger.binding_wall, lambda: ledger, None)
         moved, flops = ledger.total("moved") or c["device_bytes"], c["device_flops"]
-        profile = PerformanceProfile.of(
+        return PerformanceProfile.of(
             self._facts.assumed,
             feasible=self.feasible,
             binding=self.binding,
-            latency=compute,
-            latency_compute=seconds[1],
-            latency_memory=seconds[2],
-            latency_overhead=seconds[3],
             throughput=c["local_batch"] / compute,
-            bottleneck="Compute" if self.feasible and seconds[1] >= seconds[2] else "Memory",
+            bottleneck="Compute" if self.feasible and arithmetic >= memory else "Memory",
             arithmetic_intensity=flops / moved,
-            energy=None,
-            memory_footprint=self.memory_per_accelerator,
-            memory_capacity=self.memory_capacity,
             peak_flops_actual=flops / compute,
             peak_bw_actual=c["bandwidth"],
             mfu=c["model_flops"] / self.accelerators / (compute * c["peak"]),
             hfu=flops / (compute * c["peak"]),
             phase="training",
-            shown={"samples": c["local_batch"]},
+            shown={"timed": timed, "samples": c["local_batch"]},
         )
-        return profile
 
     @property
     def accelerators(self) -> int:

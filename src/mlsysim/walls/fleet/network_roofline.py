@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
-from mlsysim.cases.one_pass import device_of
+from mlsysim.cases.one_pass import Timed, device_of
 from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, node_time
@@ -60,32 +60,28 @@ class NetworkRooflineModel(Resolver[PerformanceProfile]):
                 a.tag("dispatch", 3, "host", "T = T_dispatch", device.dispatch),
             )
 
+        times, room = (latency, arithmetic, network, device.dispatch), device.capacity
+        timed = Timed(*times, work.total, room, wall, lambda: ledger_of(case, held, room), None)
         return PerformanceProfile.of(
             assumed,
-            feasible=work.total <= device.capacity,
+            feasible=timed.fits,
             binding=wall_says(wall, margin, f" binds: it takes {lead}."),
-            latency=latency,
-            latency_compute=arithmetic,
-            latency_memory=network,
-            latency_overhead=device.dispatch,
             throughput=x.batch_size * ranks / latency,
             bottleneck=bound,
             arithmetic_intensity=work.flops / gradient,
-            energy=None,
-            memory_footprint=work.total,
-            memory_capacity=device.capacity,
             peak_flops_actual=device.peak * x.efficiency,
             peak_bw_actual=gradient / network if network > 0 else 0.0,
             mfu=work.flops / (latency * device.peak),
             hfu=work.hardware_flops / (latency * device.peak),
             phase="training",
             shown={
-                "flops": work.hardware_flops,
+                "timed": timed,
                 "device": device,
+                "flops": work.hardware_flops,
                 "bytes": gradient,
                 "ranks": ranks,
                 "samples": x.batch_size,
             },
             cited={"model": model, "hardware": fleet.node.accelerator},
-            case=lambda: ledger_of(case, held, device.capacity),
+            case=timed.case,
         )
