@@ -114,16 +114,9 @@ class TopologyModel(Resolver[TopologyResult]):
                 assumed["groups"] = "many"
             elif x.groups > nodes:
                 raise InputError(f"TopologyModel: {x.groups} groups are more than the {nodes} nodes.", field="groups")
-        cut = worst_cut(
-            kind,
-            nodes,
-            over,
-            ports=x.ports_per_node,
-            radix=x.switch_radix,
-            groups=x.groups,
-            global_links=x.global_links_per_node,
-            rings=_rings(x, DIMENSIONS[kind], assumed) if kind in DIMENSIONS and nodes > 1 else (),
-        )
+        rings = _rings(x, DIMENSIONS[kind], assumed) if kind in DIMENSIONS and nodes > 1 else ()
+        sizes = {"ports": x.ports_per_node, "radix": x.switch_radix, "groups": x.groups, "rings": rings}
+        cut = worst_cut(kind, nodes, over, global_links=x.global_links_per_node, **sizes)
         name, share = f"the {TITLES[kind]} of {nodes} nodes", cut.share
         words = f": across the worst cut, {name} leaves each node {share:.3g} of its link."
         if share >= 1:

@@ -214,21 +214,10 @@ class DistributedModel(Resolver[DistributedResult]):
         model, fleet = x.model, x.fleet
         if model.fixed_shape:
             assumed.pop("seq_len", None)
-        layout = plan_layout(
-            model,
-            fleet.total_accelerators,
-            x.batch_size,
-            1 if model.fixed_shape else x.seq_len,
-            tp=x.tp_size,
-            pp=x.pp_size,
-            ep=x.ep_size,
-            cp=x.cp_size,
-            virtual_stages=x.v_stages,
-            micro_batches=x.microbatch_count,
-            schedule=schedule_given(x),
-            group=x.microbatch_group_size,
-            assumed=assumed,
-        )
+        length = 1 if model.fixed_shape else x.seq_len
+        degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size, "cp": x.cp_size, "virtual_stages": x.v_stages}
+        cut = {"micro_batches": x.microbatch_count, "schedule": schedule_given(x), "group": x.microbatch_group_size}
+        layout = plan_layout(model, fleet.total_accelerators, x.batch_size, length, assumed=assumed, **degrees, **cut)
         trainer = trainer_of(x, assumed).congested(x.congestion_factor)
         if x.schedule is None:
             assumed.say("schedule", schedule_of(layout), INFERRED)

@@ -35,7 +35,6 @@ LOAD = """
 
 _DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
 _CALIBRATED_ONLY = tuple(name for name in declared(LOAD) if name not in (*_DECODE_LAYOUT, "redundant_experts"))
-_DRAFT_ONLY = ("draft_acceptance_rate", "num_speculative_tokens")
 
 
 def chunks_of(x: Inputs, new: int) -> int:
@@ -55,25 +54,19 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
     if x.mtp_tokens and x.draft_model is not None:
         raise InputError("mtp_tokens and draft_model cannot be given together.", field="mtp_tokens")
     if x.cached_prefix_len > x.seq_len:
-        raise InputError(
-            worded(Setting("cached_prefix_len", x.cached_prefix_len), f" exceeds the prompt of {x.seq_len} tokens."),
-            field="cached_prefix_len",
-        )
+        given = Setting("cached_prefix_len", x.cached_prefix_len)
+        raise InputError(worded(given, f" exceeds the prompt of {x.seq_len} tokens."), field="cached_prefix_len")
     if x.cached_prefix_len == x.seq_len:
         assumed["prefill"] = "the last token of a wholly cached prompt is computed again, for its logits"
     chunks = chunks_of(x, max(x.seq_len - x.cached_prefix_len, 1))
     if chunks > MAX_CHUNKS:
-        raise InputError(
-            worded(
-                Setting("prefill_chunk_tokens", x.prefill_chunk_tokens),
-                f" would cut the prompt into {chunks:,} passes; at most {MAX_CHUNKS:,} are evaluated, so use at least "
-                f"{math.ceil(x.seq_len / MAX_CHUNKS)}.",
-            ),
-            field="prefill_chunk_tokens",
-        )
+        least = f"at most {MAX_CHUNKS:,} are evaluated, so use at least {math.ceil(x.seq_len / MAX_CHUNKS)}"
+        given = Setting("prefill_chunk_tokens", x.prefill_chunk_tokens)
+        words = worded(given, f" would cut the prompt into {chunks:,} passes; {least}.")
+        raise InputError(words, field="prefill_chunk_tokens")
     if x.draft_model is None:
-        for name in _DRAFT_ONLY:
-            assumed.pop(name, None)
+        assumed.pop("draft_acceptance_rate", None)
+        assumed.pop("num_speculative_tokens", None)
     if calibrated:
         assumed["parts"] = "compute, memory and communication are bounds at the datasheet's rates"
     else:
@@ -94,27 +87,14 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
 
 def deployment_of(x: Inputs, resolver: str) -> Deployment:
     """The deployment that the inputs of a serving wall describe."""
-    decode, draft = getattr(x, "decode_hardware", None), getattr(x, "draft_model", None)
-    calibrated = x.efficiency == CALIBRATED
-    return Deployment(
-        language_model(x.model, resolver),
-        x.hardware,
-        x.precision,
-        x.cache_precision,
-        x.tp_size,
-        x.pp_size,
-        x.ep_size,
-        decode,
-        None if draft is None else language_model(draft, resolver),
-        x.fabric,
-        x.engine if calibrated else None,
-        1.0 if calibrated else x.efficiency,
-        x.bandwidth_efficiency,
-        x.memory_fraction,
-        getattr(x, "redundant_experts", None) or 0,
-        getattr(x, "decode_tp_size", None),
-        getattr(x, "decode_ep_size", None),
-    )
+    draft = getattr(x, "draft_model", None)
+    model, draft = language_model(x.model, resolver), None if draft is None else language_model(draft, resolver)
+    engine, efficiency = (x.engine, 1.0) if x.efficiency == CALIBRATED else (None, x.efficiency)
+    split = x.precision, x.cache_precision, x.tp_size, x.pp_size, x.ep_size
+    rates = engine, efficiency, x.bandwidth_efficiency, x.memory_fraction
+    apart = getattr(x, "decode_tp_size", None), getattr(x, "decode_ep_size", None)
+    pools = getattr(x, "decode_hardware", None), draft, x.fabric
+    return Deployment(model, x.hardware, *split, *pools, *rates, getattr(x, "redundant_experts", None) or 0, *apart)
 
 
 def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:
@@ -157,10 +137,9 @@ def _habits(x: Inputs, assumed: Assumptions) -> Habits:
         server=not x.offline,
     )
     if x.concurrency is not None:
-        short, rounds = found.shortest, found.rounds
-        lengths = (
-            "all of the stated length" if short == 1 else f"between {short:g} times the stated length and all of it"
-        )
+        short, rounds, lengths = found.shortest, found.rounds, "all of the stated length"
+        if short != 1:
+            lengths = f"between {short:g} times the stated length and all of it"
         how = "at random times" if found.random else f"{rounds} {'requests' if rounds > 1 else 'request'} each"
         assumed["clients"] = f"{how}, prompts and answers {lengths}"
         if x.draft_model is not None:

@@ -77,21 +77,11 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> TrainingMemoryResult:
         """Add up what one device keeps."""
-        state = training_state(
-            x.model,
-            x.batch_size,
-            x.seq_len,
-            x.precision,
-            optimizer=x.optimizer,
-            recompute=x.activation_checkpointing,
-            zero_stage=x.zero_stage,
-            dp=x.dp_size,
-            tp=x.tp_size,
-            pp=x.pp_size,
-            ep=x.ep_size,
-            buffer_fraction=x.communication_buffer_fraction,
-            trainable_fraction=x.trainable_fraction,
-        )
+        degrees = {"tp": x.tp_size, "pp": x.pp_size, "dp": x.dp_size, "ep": x.ep_size}
+        rules = {"optimizer": x.optimizer, "recompute": x.activation_checkpointing, "zero_stage": x.zero_stage}
+        buffers, trained = x.communication_buffer_fraction, x.trainable_fraction
+        shares = {"buffer_fraction": buffers, "trainable_fraction": trained}
+        state = training_state(x.model, x.batch_size, x.seq_len, x.precision, **degrees, **rules, **shares)
         capacity = to_si(x.hardware.memory.capacity, "byte")
         fits = state.total <= capacity
         items = {
@@ -113,6 +103,6 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
             available_memory=capacity,
             memory_utilization=state.total / capacity,
             optimizer=str(x.optimizer),
-            parallelism={"tp": x.tp_size, "pp": x.pp_size, "dp": x.dp_size, "ep": x.ep_size},
+            parallelism=degrees,
             case=lambda: Ledger(0.0, (), tuple(Held(name, size) for name, size in items.items()), capacity),
         )
