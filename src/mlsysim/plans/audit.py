@@ -24,13 +24,15 @@ from mlsysim.walls.result import as_plain
 _TOKEN_BYTES = 4
 _TUTORIAL_RATE = "8 MB/s"
 
-AUDITED = Plan(
-    name="Llama-70B on 512 H100 in Quebec",
-    task="training",
-    workload={"model": "Llama3_70B", "batch_size": 2048, "seq_len": 2048, "precision": "fp16"},  # type: ignore[arg-type]
-    hardware={"on": "512xH100"},  # type: ignore[arg-type]
-    parallelism={"tp": 8, "zero": 1, "micro_batch": 1},  # type: ignore[arg-type]
-    ops={"region": "Quebec", "duration": "30 day"},  # type: ignore[arg-type]
+AUDITED = Plan.model_validate(
+    {
+        "name": "Llama-70B on 512 H100 in Quebec",
+        "task": "training",
+        "workload": {"model": "Llama3_70B", "batch_size": 2048, "seq_len": 2048, "precision": "fp16"},
+        "hardware": {"on": "512xH100"},
+        "parallelism": {"tp": 8, "zero": 1, "micro_batch": 1},
+        "ops": {"region": "Quebec", "duration": "30 day"},
+    }
 )
 """The tutorial's run, with the optimizer's state sharded so that it fits."""
 

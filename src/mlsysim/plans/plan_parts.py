@@ -12,17 +12,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part
-from mlsysim.units.fields import (
-    Bandwidth,
-    ByteRate,
-    Bytes,
-    Dollars,
-    EnergyPrice,
-    FlopRate,
-    HourlyPrice,
-    QuantityField,
-    Watts,
-)
+from mlsysim.units import fields as of
+from mlsysim.units.fields import QuantityField
 
 _MOST = 10**9
 _TEXT = 400
@@ -55,6 +46,10 @@ Amount = Annotated[
 Long = Annotated[Any, QuantityField("s", "30 day")]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
 Recomputed = Literal["attention", "light", "up", "moe", "half", "attention+light", "attention+light+moe"]
+Int = int | None
+Real = float | None
+Text = str | None
+Flag = bool | None
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Written = Annotated[str, Field(min_length=1, max_length=80)]
 
@@ -87,14 +82,14 @@ class DimensionsPart(Part):
     """Dimensions of the model that are other than the zoo's, or all of those of a model that the zoo does not have."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "workload.dimensions.")
-    layers: int | None = _within(1, 10**5, "transformer layers")
-    hidden_dim: int | None = _within(1, 10**7, "width of the residual stream")
-    ffn_dim: int | None = _within(1, 10**8, "width of the feed-forward network")
-    heads: int | None = _within(1, 10**5, "attention heads")
-    kv_heads: int | None = _within(1, 10**5, "heads of keys and values")
-    vocab_size: int | None = _within(1, 10**8, "entries of the vocabulary")
-    gated_ffn: bool | None = _open("the feed-forward network has a gate (three matrices)")
-    parameters: float | None = _above_0(1e15, "parameters in all, where no width of the feed-forward network is given")
+    layers: Int = _within(1, 10**5, "transformer layers")
+    hidden_dim: Int = _within(1, 10**7, "width of the residual stream")
+    ffn_dim: Int = _within(1, 10**8, "width of the feed-forward network")
+    heads: Int = _within(1, 10**5, "attention heads")
+    kv_heads: Int = _within(1, 10**5, "heads of keys and values")
+    vocab_size: Int = _within(1, 10**8, "entries of the vocabulary")
+    gated_ffn: Flag = _open("the feed-forward network has a gate (three matrices)")
+    parameters: Real = _above_0(1e15, "parameters in all, where no width of the feed-forward network is given")
 
 
 class WorkloadPart(Part):
@@ -102,20 +97,18 @@ class WorkloadPart(Part):
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "workload.")
     model: str = Field(min_length=1, max_length=_TEXT, description="a name of the zoo, or a path to a model file")
-    batch_size: int | None = _within(1, _MOST, "sequences or samples of a step or pass")
-    seq_len: int | None = _within(1, 10**8, "tokens of a sequence")
-    image_size: int | None = _within(1, 10**5, "pixels of an image's side, where the network takes more than one")
-    precision: str | None = _text(40, "number format, such as bf16 or fp8")
-    steps: int | None = _within(1, 10**4, "denoising steps of an image, where they are not the model's own")
-    random_arrivals: bool | None = _open("samples of one pass come at random and may not wait long (tensorrt)")
-    measured_rate: float | None = _above_0(1e12, "samples a second as measured; the energy of a pass is of this rate")
+    batch_size: Int = _within(1, _MOST, "sequences or samples of a step or pass")
+    seq_len: Int = _within(1, 10**8, "tokens of a sequence")
+    image_size: Int = _within(1, 10**5, "pixels of an image's side, where the network takes more than one")
+    precision: Text = _text(40, "number format, such as bf16 or fp8")
+    steps: Int = _within(1, 10**4, "denoising steps of an image, where they are not the model's own")
+    random_arrivals: Flag = _open("samples of one pass come at random and may not wait long (tensorrt)")
+    measured_rate: Real = _above_0(1e12, "samples a second as measured; the energy of a pass is of this rate")
     tokens: Amount | None = _open("tokens to train on, such as 15e12 or 15T")
-    optimizer: str | None = _text(40, "such as adam, sgd or muon")
-    lora_rank: int | None = _within(1, 4096, "train adapters of this rank")
-    predicted_tokens: int | None = _within(
-        0, 16, "tokens beyond the next that modules of their own predict in training"
-    )
-    target_share: float | None = _above_0(1000, "tokens of the decoder over those of the encoder")
+    optimizer: Text = _text(40, "such as adam, sgd or muon")
+    lora_rank: Int = _within(1, 4096, "train adapters of this rank")
+    predicted_tokens: Int = _within(0, 16, "tokens beyond the next that modules of their own predict in training")
+    target_share: Real = _above_0(1000, "tokens of the decoder over those of the encoder")
     dimensions: DimensionsPart | None = _open("dimensions other than the zoo's")
     phase: Literal["prefill", "decode", "inference", "generate"] | None = _open(
         "of one pass of a language model; generate: all denoising steps of an image"
@@ -128,29 +121,29 @@ class ChipPart(Part):
     """Figures of the accelerator that are other than the zoo's: a hypothetical chip."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.chip.")
-    peak_flops: FlopRate | None = _open("dense peak of the chip's headline format; its other formats scale alike")
-    memory_bandwidth: ByteRate | None = _open("of the accelerator's memory")
-    memory_capacity: Bytes | None = _open("of the accelerator's memory")
-    link_bandwidth: ByteRate | None = _open("of the link in the node, both directions")
-    fabric_bandwidth: Bandwidth | None = _open("of one port of the network")
-    tdp: Watts | None = _open("power at full load")
-    price: Dollars | None = _open("of one accelerator")
+    peak_flops: of.FlopRate | None = _open("dense peak of the chip's headline format; its other formats scale alike")
+    memory_bandwidth: of.ByteRate | None = _open("of the accelerator's memory")
+    memory_capacity: of.Bytes | None = _open("of the accelerator's memory")
+    link_bandwidth: of.ByteRate | None = _open("of the link in the node, both directions")
+    fabric_bandwidth: of.Bandwidth | None = _open("of one port of the network")
+    tdp: of.Watts | None = _open("power at full load")
+    price: of.Dollars | None = _open("of one accelerator")
 
 
 class HardwarePart(Part):
     """What it runs on. ``on`` says it in one string; or a chip or node by name with a number of nodes or accelerators."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.")
-    on: str | None = _text(_TEXT, "such as 512xH100 or 64xDGX_H100@NDR")
-    name: str | None = _text(_TEXT, "a chip, a node or a cluster of the zoo")
-    nodes: int | None = _within(1, 10**7, "how many of it, beside name")
-    accelerators: int | None = _within(1, 10**8, "how many of it, beside name")
-    fabric: str | None = _text(_TEXT, "network between nodes, such as NDR")
+    on: Text = _text(_TEXT, "such as 512xH100 or 64xDGX_H100@NDR")
+    name: Text = _text(_TEXT, "a chip, a node or a cluster of the zoo")
+    nodes: Int = _within(1, 10**7, "how many of it, beside name")
+    accelerators: Int = _within(1, 10**8, "how many of it, beside name")
+    fabric: Text = _text(_TEXT, "network between nodes, such as NDR")
     efficiency: float | Literal["calibrated"] | None = _open("a fraction of peak (first order) or 'calibrated'")
-    stack: str | None = _text(
+    stack: Text = _text(
         40, "training software, or the runtime of a pass (compiled, eager, tensorrt ...), of calibrated times"
     )
-    power_cap: Watts | None = _open("power limit of each accelerator")
+    power_cap: of.Watts | None = _open("power limit of each accelerator")
     chip: ChipPart | None = _open("figures other than the zoo's")
 
     @field_validator("efficiency", mode="before")
@@ -178,31 +171,29 @@ class ParallelismPart(Part):
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "parallelism.")
     mode: Literal["auto", "given"] | None = _open("auto: search the layout; so it is where nothing else is given")
-    tp: int | None = _within(1, 65536, "tensor-parallel degree")
-    pp: int | None = _within(1, 4096, "pipeline stages")
-    dp: int | None = _within(1, 10**7, "data-parallel degree; must agree with the rest")
-    ep: int | None = _within(1, 65536, "expert-parallel degree")
-    cp: int | None = _within(1, 4096, "context-parallel degree")
-    ring: int | None = _within(1, 1024, "accelerators of a denoiser that pass keys around; the rest swap heads")
-    virtual_stages: int | None = _within(1, 128, "pipeline chunks of a device")
-    schedule: str | None = _text(40, "pipeline schedule, such as 1f1b")
-    micro_batch: int | None = _within(1, _MOST, "sequences of a micro-batch")
-    micro_batches: int | None = _within(1, _MOST, "micro-batches of a step and replica, instead of their size")
-    micro_batch_group: int | None = _within(
-        1, _MOST, "micro-batches that interleaving takes through a chunk before the next"
-    )
-    zero: int | None = _within(0, 3, "ZeRO stage")
+    tp: Int = _within(1, 65536, "tensor-parallel degree")
+    pp: Int = _within(1, 4096, "pipeline stages")
+    dp: Int = _within(1, 10**7, "data-parallel degree; must agree with the rest")
+    ep: Int = _within(1, 65536, "expert-parallel degree")
+    cp: Int = _within(1, 4096, "context-parallel degree")
+    ring: Int = _within(1, 1024, "accelerators of a denoiser that pass keys around; the rest swap heads")
+    virtual_stages: Int = _within(1, 128, "pipeline chunks of a device")
+    schedule: Text = _text(40, "pipeline schedule, such as 1f1b")
+    micro_batch: Int = _within(1, _MOST, "sequences of a micro-batch")
+    micro_batches: Int = _within(1, _MOST, "micro-batches of a step and replica, instead of their size")
+    micro_batch_group: Int = _within(1, _MOST, "micro-batches that interleaving takes through a chunk before the next")
+    zero: Int = _within(0, 3, "ZeRO stage")
     recompute: Literal["none", "selective", "full"] | None = _open(
         "activations that are computed again instead of kept"
     )
     recomputed: Recomputed | None = _open("what selective recomputation computes again; the stack's habit")
-    offload: float | None = _within(0, 1, "share of the optimizer's state that rests in the host's memory")
-    sequence_parallel: bool | None = _open("split norms over the tensor group")
-    fp8_attention: bool | None = _open("attention in fp8")
-    deduplicated_exchange: bool | None = _open("send a token once to each node that has experts for it")
-    overlap_tp: float | None = _within(0, 1, "share of tensor-parallel communication that hides; the stack's")
-    overlap_ep: float | None = _within(0, 1, "share of the experts' exchange that hides; the stack's")
-    overlap: bool | None = _open("hide gradient synchronisation behind the backward pass")
+    offload: Real = _within(0, 1, "share of the optimizer's state that rests in the host's memory")
+    sequence_parallel: Flag = _open("split norms over the tensor group")
+    fp8_attention: Flag = _open("attention in fp8")
+    deduplicated_exchange: Flag = _open("send a token once to each node that has experts for it")
+    overlap_tp: Real = _within(0, 1, "share of tensor-parallel communication that hides; the stack's")
+    overlap_ep: Real = _within(0, 1, "share of the experts' exchange that hides; the stack's")
+    overlap: Flag = _open("hide gradient synchronisation behind the backward pass")
 
     @property
     def automatic(self) -> bool:
@@ -216,40 +207,36 @@ class ServingPart(Part):
     """Traffic, engine and limits."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "serving.")
-    prompt_tokens: int | None = _within(1, 10**8, "mean tokens of a prompt (ISL)")
-    output_tokens: int | None = _within(1, 10**8, "mean tokens of an answer (OSL)")
-    concurrency: int | None = _within(1, 10**6, "requests in flight, over all replicas")
-    qps: float | None = _above_0(1e9, "requests a second")
-    replicas: int | None = _within(1, 10**7, "copies of the model")
-    engine: str | None = _text(40, "such as vLLM, SGLang or TRT-LLM")
-    cache_precision: str | None = _text(40, "number format of the caches")
-    chunk_tokens: int | None = _within(1, 10**8, "tokens of a prefill chunk")
-    cached_prefix: int | None = _within(0, 10**8, "tokens of the prompt in the cache")
-    draft_model: str | None = _text(_TEXT, "for speculative decoding")
-    draft_tokens: int | None = _within(
-        1, 64, "tokens drafted at a time, by the model's own heads without a draft_model"
-    )
-    acceptance: float | None = _within(0, 1, "share of draft tokens that are accepted")
-    decode_on: str | None = _text(_TEXT, "decode pool (disaggregation): a fleet, or a chip, as many as for prefill")
-    redundant_experts: int | None = _within(1, 10**5, "experts held twice, so that the expert-parallel degree divides")
-    decode_tp: int | None = _within(1, 65536, "tensor-parallel degree of the decode pool")
-    decode_ep: int | None = _within(1, 65536, "expert-parallel degree of the decode pool")
-    decode_replicas: int | None = _within(1, 10**7, "replicas of the decode pool")
-    network: Bandwidth | None = _open("between prefill and decode")
-    memory_fraction: float | None = _above_0(1, "share of each accelerator's memory that the engine may use")
-    requests: int | None = _within(1, 10**9, "requests that are sent in all; as many as concurrency: one batch")
-    range_ratio: float | None = _within(
+    prompt_tokens: Int = _within(1, 10**8, "mean tokens of a prompt (ISL)")
+    output_tokens: Int = _within(1, 10**8, "mean tokens of an answer (OSL)")
+    concurrency: Int = _within(1, 10**6, "requests in flight, over all replicas")
+    qps: Real = _above_0(1e9, "requests a second")
+    replicas: Int = _within(1, 10**7, "copies of the model")
+    engine: Text = _text(40, "such as vLLM, SGLang or TRT-LLM")
+    cache_precision: Text = _text(40, "number format of the caches")
+    chunk_tokens: Int = _within(1, 10**8, "tokens of a prefill chunk")
+    cached_prefix: Int = _within(0, 10**8, "tokens of the prompt in the cache")
+    draft_model: Text = _text(_TEXT, "for speculative decoding")
+    draft_tokens: Int = _within(1, 64, "tokens drafted at a time, by the model's own heads without a draft_model")
+    acceptance: Real = _within(0, 1, "share of draft tokens that are accepted")
+    decode_on: Text = _text(_TEXT, "decode pool (disaggregation): a fleet, or a chip, as many as for prefill")
+    redundant_experts: Int = _within(1, 10**5, "experts held twice, so that the expert-parallel degree divides")
+    decode_tp: Int = _within(1, 65536, "tensor-parallel degree of the decode pool")
+    decode_ep: Int = _within(1, 65536, "expert-parallel degree of the decode pool")
+    decode_replicas: Int = _within(1, 10**7, "replicas of the decode pool")
+    network: of.Bandwidth | None = _open("between prefill and decode")
+    memory_fraction: Real = _above_0(1, "share of each accelerator's memory that the engine may use")
+    requests: Int = _within(1, 10**9, "requests that are sent in all; as many as concurrency: one batch")
+    range_ratio: Real = _within(
         0, 1, "lengths are spread evenly from this share of prompt_tokens and output_tokens up to all of them"
     )
-    max_num_seqs: int | None = _within(1, 10**6, "most requests that a replica answers at a time")
-    poll_steps: int | None = _within(1, 10**4, "steps between two looks for new requests")
-    wait_steps: int | None = _within(0, 10**4, "steps that the engine waits for prompts to gather")
-    warm_up: bool | None = _open("false: the first requests meet a cold engine")
-    offline: bool | None = _open("true: the engine itself is asked, without a server in front")
-    output_rate: float | None = _above_0(
-        1e12, "output tokens a second as measured; power, energy and costs are of this rate"
-    )
-    host_bound: bool | None = _open("true: accelerators wait for inputs that the host prepares, such as video")
+    max_num_seqs: Int = _within(1, 10**6, "most requests that a replica answers at a time")
+    poll_steps: Int = _within(1, 10**4, "steps between two looks for new requests")
+    wait_steps: Int = _within(0, 10**4, "steps that the engine waits for prompts to gather")
+    warm_up: Flag = _open("false: the first requests meet a cold engine")
+    offline: Flag = _open("true: the engine itself is asked, without a server in front")
+    output_rate: Real = _above_0(1e12, "output tokens a second as measured; power, energy and costs are of this rate")
+    host_bound: Flag = _open("true: accelerators wait for inputs that the host prepares, such as video")
     ttft: Short | None = _open("limit on the time to the first token")
     tpot: Short | None = _open("limit on the time of each further token")
     latency: Short | None = _open("limit on the mean time of a whole request")
@@ -261,13 +248,13 @@ class OpsPart(Part):
     """Where, how long, for how much."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "ops.")
-    region: str | None = _text(_TEXT, "a grid of the zoo")
+    region: Text = _text(_TEXT, "a grid of the zoo")
     duration: Long | None = _open("how long the run or the service lasts")
-    duration_days: float | None = _above_0(1e6, "the same, as a number of days")
+    duration_days: Real = _above_0(1e6, "the same, as a number of days")
     deadline: Long | None = _open("limit on the time of a training run")
-    budget: Dollars | None = _open("limit on the cost of owning, or else of renting")
-    electricity: EnergyPrice | None = _open("price; that of the region where left out")
-    cloud_price: HourlyPrice | None = _open("rent of one accelerator for an hour")
+    budget: of.Dollars | None = _open("limit on the cost of owning, or else of renting")
+    electricity: of.EnergyPrice | None = _open("price; that of the region where left out")
+    cloud_price: of.HourlyPrice | None = _open("rent of one accelerator for an hour")
     checkpoint_time: Short | None = _open(
         "that the run stands still to write one; that of writing the state where left out"
     )
