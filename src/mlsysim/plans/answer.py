@@ -130,22 +130,21 @@ class Answer(Record):
     carbon_parts: tuple[Part, ...] = Field(default=(), description="carbon of running and of making, kgCO2e")
     plan: Plan
 
-    _ledger: Ledger | None = PrivateAttr(default=None)
-    _of_main: Ledger | None = PrivateAttr(default=None)
+    _ledgers: tuple[Ledger | None, Ledger | None] = PrivateAttr(default=(None, None))
 
     @property
     def ledger(self) -> Ledger | None:
         """The parts of the time and the bytes held that the answer is read off; None where groups are put together."""
-        return self._ledger
+        return self._ledgers[0]
 
     @property
     def ledger_of_main(self) -> Ledger | None:
         """The ledger of the time that decides the main metric: the whole one, unless that is a part of it."""
-        return self._of_main if self._of_main is not None else self._ledger
+        return self._ledgers[1] or self._ledgers[0]
 
     def read_off(self, ledger: Ledger | None, of_main: Ledger | None = None) -> Answer:
         """The answer, with the ledger that it was read off."""
-        self._ledger, self._of_main = ledger, of_main
+        self._ledgers = (ledger, of_main)
         return self
 
     def in_words(self, write: Write) -> Answer:
@@ -166,9 +165,8 @@ class Answer(Record):
         for metric in self.metrics:
             if name in (metric.name, metric.path, *kinds()[metric.name].aliases):
                 return metric
-        raise unknown_name(
-            "metric of this answer", name, [m.path for m in self.metrics] + [m.name for m in self.metrics]
-        )
+        names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
+        raise unknown_name("metric of this answer", name, names)
 
     @property
     def held(self) -> dict[str, Metric]:
@@ -184,11 +182,8 @@ class Answer(Record):
         """What the metrics of each level answer; of what does not fit as if it did, or with the rest streamed where it is."""
         streamed = any(part.label == STREAMED for part in self.time_parts)
         if_fitted = "" if self.feasible else f", {'streaming the rest' if streamed else 'if it fitted'}"
-        return {
-            "feasibility": "Does it fit",
-            "performance": f"How fast{if_fitted}",
-            "macro": f"What it costs{if_fitted}",
-        }
+        fast, costs = f"How fast{if_fitted}", f"What it costs{if_fitted}"
+        return {"feasibility": "Does it fit", "performance": fast, "macro": costs}
 
     @property
     def passed(self) -> bool:

@@ -45,44 +45,32 @@ def settled(answer: Answer) -> Plan:
         traffic: dict[str, Any] = {"replicas": layout["replicas"]}
         if plan.serving is None or plan.serving.qps is None:
             traffic["concurrency"] = layout["concurrency"]
-        return plan.replacing(
-            parallelism={"mode": "given", **{name: layout[name] for name in ("tp", "pp", "ep")}},
-            serving=traffic,
-            task="serving",
-        )
+        split = {"mode": "given", **{name: layout[name] for name in ("tp", "pp", "ep")}}
+        return plan.replacing(parallelism=split, serving=traffic, task="serving")
     return plan
 
 
 def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
     """The least effort that betters the answer's main metric, or makes it fit."""
-    base = score(answer)
-    cost = _cost(answer)
-    broken = {(check.metric, check.limit) for check in answer.checks if not check.passed}
-    wrong = not answer.feasible or bool(broken)
+    base, cost = score(answer), _cost(answer)
+    wrong = not answer.passed
     for group in _MAKERS[answer.task](settled(answer), answer):
         best: Change | None = None
-        gained = 0.0
+        gained = 0.0 if wrong else _WORTH_IT
         for words, plan in group:
             try:
                 tried = evaluate(plan)
-                failing = {(check.metric, check.limit) for check in demands(tried) if not check.passed}
+                kept = tried.feasible and all(check.passed for check in demands(tried))
             except InputError:
-                continue
-            if not tried.feasible or (failing - broken if answer.feasible else failing) or (wrong and failing):
                 continue
             factor = score(tried) / base if base > 0 else 1.0
             gain = factor if wrong else factor - 1
-            if gain > max(gained, 0.0 if wrong else _WORTH_IT):
-                gained = gain
-                spent = _cost(tried)
+            if kept and gain > gained:
+                gained, spent = gain, _cost(tried)
                 ratio = spent / cost if spent is not None and cost else None
-                best = Change(
-                    sentence=_sentence(answer, words, factor, ratio),
-                    metric=answer.main,
-                    factor=factor if answer.main not in LOWER_IS_BETTER else 1 / factor,
-                    cost_factor=ratio,
-                    plan=plan,
-                )
+                told = 1 / factor if answer.main in LOWER_IS_BETTER else factor
+                sentence = _sentence(answer, words, factor, ratio)
+                best = Change(sentence=sentence, metric=answer.main, factor=told, cost_factor=ratio, plan=plan)
         if best is not None:
             return best
     return None

@@ -66,15 +66,15 @@ def _fullest(answers: list[Answer]) -> Answer:
     return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
 
 
-def _sums(groups: Named) -> tuple[list[Metric], dict[str, Together]]:
-    """Costs of the groups together, and the equations of these sums."""
+def _sums(groups: Named, names: Iterable[str]) -> tuple[list[Metric], dict[str, Together]]:
+    """Metrics that all groups have together, with their intervals where all have one, and the equations of these sums."""
     metrics, equations = [], {}
-    for name in _SUMMED:
-        held = [(group, m) for group, answer in groups for m in answer.metrics if m.name == name]
+    for name in names:
+        held = [(group, answer.held[name]) for group, answer in groups if name in answer.held]
         if len(held) == len(groups):
-            first, *others = (m.value for _, m in held)
-            total = sum(others, start=first)
-            metrics.append(held[0][1].model_copy(update={"value": total, "low": None, "high": None}))
+            sides = {side: [getattr(m, side) for _, m in held] for side in ("value", "low", "high")}
+            sums = {side: None if None in each else sum(each[1:], start=each[0]) for side, each in sides.items()}
+            metrics.append(held[0][1].model_copy(update=sums))
             equations[name] = summed({group: m.amount for group, m in held})
     return metrics, equations
 
@@ -120,35 +120,20 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     free = {"qps": None, "concurrency": None, "replicas": None}
     answers = [evaluate_serving(_on_group(plan, text, serving=free)) for text in texts]
     if traffic is not None and (traffic.qps is not None or traffic.concurrency is not None):
+        qps, clients = traffic.qps, traffic.concurrency or 1
         rates = [to_si(answer.value("requests_per_second"), "1/s") for answer in answers]
-        answers = []
-        for text, rate in zip(texts, rates, strict=True):
-            share = rate / sum(rates)
-            load = (
-                {"qps": traffic.qps * share}
-                if traffic.qps is not None
-                else {"concurrency": max(1, round((traffic.concurrency or 1) * share))}
-            )
-            answers.append(evaluate_serving(_on_group(plan, text, serving={**load, "replicas": None})))
+        shares = [rate / sum(rates) for rate in rates]
+        loads = [{"qps": qps * s} if qps is not None else {"concurrency": max(1, round(clients * s))} for s in shares]
+        plans = [_on_group(plan, t, serving={**load, "replicas": None}) for t, load in zip(texts, loads, strict=True)]
+        answers = [evaluate_serving(each) for each in plans]
     groups = list(zip([fleet.name for fleet in find_fleets(plan.hardware).fleets], answers, strict=True))
     slowest, slow = max(groups, key=lambda each: to_si(each[1].value("tpot"), "s"))
     full = _fullest(answers)
     kept = [(full, "memory"), (full, "memory_capacity"), (slow, "ttft"), (slow, "tpot"), (slow, "latency")]
-    costs, together = _sums(groups)
-    rates_of_all = []
-    for name in ("tokens_per_second", "requests_per_second"):
-        held = [answer.metric(name) for answer in answers]
-        sides = {
-            side: quantity(sum(to_si(getattr(each, side), "1/s") for each in held), "1/s")
-            for side in ("value", "low", "high")
-            if all(getattr(each, side) is not None for each in held)
-        }
-        rates_of_all.append(slow.metric(name).model_copy(update={"low": None, "high": None, **sides}))
-        together[name] = summed({group: answer.metric(name).amount for group, answer in groups})
-    made = sum(to_si(a.value("tokens_per_second"), "1/s") for a in answers) * 86400.0 * (plan.ops.days or 1.0)
-    values = {m.name: m.value for m in costs}
+    of_groups, together = _sums(groups, ("tokens_per_second", "requests_per_second", *_SUMMED))
+    values = {m.name: m.value for m in of_groups}
+    made = to_si(values["tokens_per_second"], "1/s") * 86400.0 * (plan.ops.days or 1.0)
     cost = values.get("tco", values.get("rent"))
-    of_groups = [*rates_of_all, *costs]
     if cost is not None and made:
         of_groups.append(metric("usd_per_mtoken", cost / made * 1e6, "serving"))
     routed = ", ".join(
@@ -246,23 +231,17 @@ def _balanced(groups: Groups, total: int, evaluated: Callable[[int, int], Answer
 
 def _split(total: int, weights: list[float], counts: list[int]) -> list[int]:
     """Whole shares of a batch, multiples of each group's accelerators where the batch is large enough, that add up to it."""
-    scale = sum(weights)
-    shares = [
-        max(count, round(total * weight / scale / count) * count) for weight, count in zip(weights, counts, strict=True)
-    ]
+    scale, parts = sum(weights), list(zip(weights, counts, strict=True))
+    shares = [max(count, round(total * weight / scale / count) * count) for weight, count in parts]
     shares[-1] = total - sum(shares[:-1])
     if shares[-1] < 1 or (shares[-1] < counts[-1] and total >= sum(counts)):
         # Rounding took too much: give every group its least, and the rest by speed.
         left = total - sum(counts)
-        shares = [
-            count + int(left * weight / scale / count) * count for weight, count in zip(weights, counts, strict=True)
-        ]
+        shares = [count + int(left * weight / scale / count) * count for weight, count in parts]
         shares[-1] = total - sum(shares[:-1])
     if shares[-1] < 1:
-        raise InputError(
-            f"A batch of {total:,} is too small for groups of {' + '.join(map(str, counts))} accelerators.",
-            field="batch_size",
-        )
+        groups = " + ".join(map(str, counts))
+        raise InputError(f"A batch of {total:,} is too small for groups of {groups} accelerators.", field="batch_size")
     return shares
 
 
@@ -291,7 +270,7 @@ def _joint_training(
     days = days if days is not None else run_days()
     # A group that is left out is paid for as the rest.
     costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
-    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)])
+    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], _SUMMED)
     full = _fullest(active)
     useful, possible = _joint_work(groups, joint, plan)
     values = {
@@ -313,12 +292,9 @@ def _joint_training(
         f"{fleets[place]} takes {many(share, 'sequence')} in {answer.metric('latency').text}"
         for place, share, answer in joint.groups
     )
-    idle = [name for place, name in enumerate(fleets) if place not in [each[0] for each in joint.groups]]
-    verdict = [f"Load is balanced by speed: {shared}."]
-    if idle:
-        verdict = [
-            f"{' and '.join(idle)} would slow the others down, so nothing is given to it; its cost is not counted."
-        ]
+    idle = " and ".join(name for place, name in enumerate(fleets) if place not in [each[0] for each in joint.groups])
+    slower = f"{idle} would slow the others down, so nothing is given to it; its cost is not counted."
+    verdict = [slower if idle else f"Load is balanced by speed: {shared}."]
     if wanted is not None and goodput > 0:
         verdict.append(f"{count_text(wanted)} tokens take {made['run_time'].text} (goodput {made['goodput'].text}).")
     facts = {
@@ -335,8 +311,8 @@ def _joint_training(
     if plan.ops.mtbf is None:
         each = {name: answer.metric("mtbf").text for name, answer in named}
         together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
-    binding = next((answer.binding for answer in active if not answer.feasible), None)
-    binding = binding or binding_of(ledger, "step", kept)
+    unfit = (answer.binding for answer in active if not answer.feasible)
+    binding = next(unfit, None) or binding_of(ledger, "step", kept)
     answer = _joined(
         plan,
         slow,

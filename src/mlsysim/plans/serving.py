@@ -54,9 +54,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     if sheet.plan.parallelism.tp is None and tried > 1:
         sheet.assumed["layout"] = f"TP {served.tp}, the best of {tried} tried"
     if server.part.concurrency is None:
-        sheet.assumed["concurrency"] = f"{served.clients:,} requests in flight" + (
-            f", what {server.part.qps:g} requests a second need" if server.part.qps is not None else ""
-        )
+        why = f", what {server.part.qps:g} requests a second need" if server.part.qps is not None else ""
+        sheet.assumed["concurrency"] = f"{served.clients:,} requests in flight{why}"
     split = {name: getattr(served, name) for name in ("tp", "pp", "ep", "replicas")}
     sheet.shown["layout"] = split | {"concurrency": served.clients}
     ledger = sheet.read(served.ledger)
@@ -105,12 +104,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
 
 def _facts(sheet: Sheet, served: Served) -> None:
     """What equations of metrics show beside other metrics, and the parts of the first and of a further token."""
-    server, part, tokens, fullest = (
-        served.server,
-        served.server.part,
-        served.mean_output,
-        served.result.named("fullest"),
-    )
+    server, tokens, fullest = served.server, served.mean_output, served.result.named("fullest")
+    part = server.part
     sheet.facts |= {
         "memory_stated": fullest.memory.capacity,
         "memory_offered": offered_memory(fullest) if server.calibrated else None,
@@ -144,18 +139,14 @@ def _bands(served: Served) -> dict[str, Any]:
     which requests are answered, what both ends of them give."""
     found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests"))
     result = served.result
-    for name, base, band in (
-        ("ttft", result.ttft, result.ttft_interval),
-        ("tpot", result.itl, result.itl_interval),
-    ):
+    alone = ("ttft", result.ttft, result.ttft_interval), ("tpot", result.itl, result.itl_interval)
+    for name, base, band in alone:
         if band is not None and to_si(base, "s") > 0:
             scale = getattr(served, name) / to_si(base, "s")
             found[name] = tuple(quantity(to_si(side, "s") * scale, "s").to("ms") for side in band)
     if found["ttft"] and found["tpot"]:
-        ends = [
-            to_si(a, "s") + (served.mean_output - 1) * to_si(b, "s")
-            for a, b in zip(found["ttft"], found["tpot"], strict=True)
-        ]
+        both = zip(found["ttft"], found["tpot"], strict=True)
+        ends = [to_si(first, "s") + (served.mean_output - 1) * to_si(further, "s") for first, further in both]
         found["latency"] = tuple(quantity(end, "s") for end in ends)
         slower = [end / served.latency for end in reversed(ends)]
         found["requests"] = tuple(quantity(served.delivered(factor), "1/s") for factor in slower)
@@ -229,15 +220,10 @@ def _binding(served: Served) -> Limit:
     if not served.result.feasible:
         return too_full(served.result.binding)
     if wanted is not None and not served.carries:
-        need = served.replicas * wanted / served.requests
-        return Limit(
-            wall=7,
-            name="Tail Latency",
-            margin=wanted / served.requests,
-            limit="qps",
-            sentence=f"Wall 7 (Tail Latency): {many(served.replicas, 'replica')} answer at most {served.requests:.3g} requests a second "
-            f"and {wanted:g} come; about {max(served.replicas + 1, math.ceil(need)):,} replicas are needed.",
-        )
+        need = max(served.replicas + 1, math.ceil(served.replicas * wanted / served.requests))
+        words = f"{many(served.replicas, 'replica')} answer at most {served.requests:.3g} requests a second and {wanted:g} come"
+        sentence = f"Wall 7 (Tail Latency): {words}; about {need:,} replicas are needed."
+        return Limit(wall=7, name=NAMES[7], margin=wanted / served.requests, limit="qps", sentence=sentence)
     missed = [(name, value / limit) for name, value, limit in served.limits if value > limit]
     if not missed:
         return binding_of(served.ledger, _REQUEST)
@@ -245,14 +231,9 @@ def _binding(served: Served) -> Limit:
     words, phase, noun = _LIMITED[name]
     ledger = served.ledger if phase is None else of_phase(served.ledger, phase)
     wall = ledger.binding_wall
-    return Limit(
-        wall=wall,
-        name=NAMES[wall],
-        margin=factor,
-        limit=name,
-        sentence=f"The limit on {words} stops it: {factor:.3g} times as long; wall {wall} ({NAMES[wall]}) has "
-        f"{share_text(ledger, wall, noun)}.",
-    )
+    share = f"wall {wall} ({NAMES[wall]}) has {share_text(ledger, wall, noun)}"
+    sentence = f"The limit on {words} stops it: {factor:.3g} times as long; {share}."
+    return Limit(wall=wall, name=NAMES[wall], margin=factor, limit=name, sentence=sentence)
 
 
 _LIMITED: dict[str, tuple[str, str | None, str]] = {

@@ -26,13 +26,13 @@ _TAKEN = {
 }
 """Metrics as fields of the results of both walls, and the units that they are added in."""
 _COST_PARTS = {
-    "Hardware, its share of the lifetime": "capex_usd",
-    "Electricity": "opex_energy_usd",
-    "Maintenance": "opex_maintenance_usd",
+    "capex_usd": "Hardware, its share of the lifetime",
+    "opex_energy_usd": "Electricity",
+    "opex_maintenance_usd": "Maintenance",
 }
 _CARBON_PARTS = {
-    "Electricity of the run": "carbon_footprint_kg",
-    "Making of the chips, their share": "embodied_carbon_kg",
+    "carbon_footprint_kg": "Electricity of the run",
+    "embodied_carbon_kg": "Making of the chips, their share",
 }
 
 
@@ -128,7 +128,7 @@ def _score(sheet: Sheet, spent: dict[str, Any], region: Any) -> None:
 
 def _parts(named: dict[str, str], results: list[Any], wall: int) -> tuple[Part, ...]:
     """Parts of all fleets; nothing where one is not known."""
-    sums = {label: _sum([getattr(each, field) for each in results]) for label, field in named.items()}
+    sums = {label: _sum([getattr(each, field) for each in results]) for field, label in named.items()}
     if not results or None in sums.values():
         return ()
     return tuple(Part(label=label, value=value, wall=wall) for label, value in sums.items())
