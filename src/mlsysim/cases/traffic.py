@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from mlsysim.cases.cache import DeviceMemory
-from mlsysim.units.ops import ceil, maximum, minimum
+from mlsysim.units.ops import ceil, maximum, minimum, taken
 
 CLIENT_ROUNDS = 10
 """Requests of each client, as benchmarks have them."""
@@ -115,8 +115,3 @@ class Traffic:
     def take(self, index: Any) -> Traffic:
         """The traffic of some of many points."""
         return Traffic(**{field.name: taken(getattr(self, field.name), index) for field in fields(self)})
-
-
-def taken(value: Any, index: Any) -> Any:
-    """A number that all points share, or those of some of them."""
-    return value.take(index) if hasattr(value, "take") else value

@@ -13,7 +13,7 @@ no gradient of weights, which leaves two. Recomputed operations count for the ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.models.ffn import experts_hit
 from mlsysim.physics.memory import causal_pairs
@@ -37,8 +37,7 @@ class Demand:
         return self.weight_bytes + self.activation_bytes + self.cache_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionKind:
+class AttentionKind(NamedTuple):
     """Layers of one kind of attention: operations per query-key pair, summed over layers, and the window."""
 
     operations_per_pair: float
@@ -46,8 +45,7 @@ class AttentionKind:
     causal: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StackTotals:
+class StackTotals(NamedTuple):
     """What first-order demand needs to know of a network of tokens."""
 
     parameters: float

@@ -36,8 +36,7 @@ def split(count: Any, degree: int, what: str) -> float:
     return count // degree
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """A product of every token with ``groups`` matrices of n x k.
 
     ``keys`` of n belong to ``heads`` keys and values; along k there are as many parts that stay whole.
@@ -78,8 +77,7 @@ class Product:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(NamedTuple):
     """Attention of ``heads`` heads over a window, over keys that are folded by ``ratio`` or those of an encoder, causal or not.
 
     A key leaves ``cached`` elements for each of ``kv_heads``. ``picked`` keys are chosen by an indexer, which a training step does not
@@ -204,8 +202,7 @@ class Scan:
         return [convolution, scan]
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(NamedTuple):
     """What lies between products: elements read and written for each token, split over tensors."""
 
     name: str
@@ -217,8 +214,7 @@ class Between:
         return [elementwise(self.name, self.layer, p, self.read / p.shard.tp, self.written / p.shard.tp)]
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(NamedTuple):
     """The sum over the tensor-parallel group of one activation of ``width``; nothing on one device."""
 
     name: str

@@ -7,7 +7,7 @@ plain number, taken from the workload once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -101,10 +101,10 @@ def _products(kinds: Sequence[Any]) -> tuple[Product, ...]:
         if not isinstance(kind, Product) or not kind.trained:
             continue
         if kind.source:
-            kind = replace(found[-1], n=found.pop().n + kind.n)
+            kind = found[-1]._replace(n=found.pop().n + kind.n)
         elif kind.groups > 1:
-            kind = replace(kind, k=kind.k * kind.groups, groups=1.0, split="k")
-        found.append(replace(kind, split="") if kind.by_tokens else kind)
+            kind = kind._replace(k=kind.k * kind.groups, groups=1.0, split="k")
+        found.append(kind._replace(split="") if kind.by_tokens else kind)
     return tuple(found)
 
 
@@ -113,7 +113,7 @@ def _kind(block: Block, hidden: float, rotary: bool, tokens: float, causal: bool
     kinds = [kind for part in parts for kind in part.template()]
     # A training step attends to all keys, whatever an indexer would pick of them.
     cores = tuple(
-        replace(core, window=UNBOUNDED if core.picked else core.window, causal=core.causal and causal)
+        core._replace(window=UNBOUNDED if core.picked else core.window, causal=core.causal and causal)
         for core in kinds
         if isinstance(core, Core) and core.trained
     )

@@ -17,7 +17,6 @@ import numpy as np
 from mlsysim.cases.deployment import Deployment, check_degrees, language_model
 from mlsysim.cases.replica import Replica
 from mlsysim.cases.serve import Engines, Replicated
-from mlsysim.cases.traffic import taken
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
@@ -28,6 +27,7 @@ from mlsysim.search.costs import lowest_rents
 from mlsysim.search.serving_inputs import DEPLOYMENT, INPUTS, NONE
 from mlsysim.search.tables import Table
 from mlsysim.timing.network import Hierarchical
+from mlsysim.units.ops import taken
 from mlsysim.units.registry import to_si
 from mlsysim.walls.inputs import read_input
 

@@ -227,6 +227,8 @@ def _evaluate_together(
         for split in groups:
             degrees = [split.tp], [split.pp], [split.dp], [split.cp]
             stages = [v for name, v in split.pipelines if name == schedule]
+            if not stages:
+                continue
             axes = (*degrees, split.eps, stages, split.counts(schedule), split.zeros, *choices)
             blocks.append(np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(names), -1).astype(np.int64))
         rows = dict(zip(names, np.concatenate(blocks, axis=1), strict=True)) if blocks else {}

@@ -28,7 +28,6 @@ from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
-from mlsysim.cases.traffic import taken
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.cases.training_memory import on_device, on_host, training_held
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
@@ -48,7 +47,7 @@ from mlsysim.search.training_inputs import (
     with_fidelity,
 )
 from mlsysim.timing.stacks import default_stack
-from mlsysim.units.ops import where
+from mlsysim.units.ops import taken, where
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input

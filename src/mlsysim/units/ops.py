@@ -14,7 +14,7 @@ from typing import Any
 
 from mlsysim.units.registry import Quantity
 
-__all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "where"]
+__all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "taken", "where"]
 
 _SCALARS = (float, int)
 
@@ -114,3 +114,8 @@ def power(x: Any, exponent: Any) -> Any:
         x, exponent = _dimensionless(x), _dimensionless(exponent)
     result = x**exponent
     return math.nan if isinstance(result, complex) else result
+
+
+def taken(value: Any, index: Any) -> Any:
+    """Of an array the elements at some places; a number that all share stays."""
+    return value.take(index) if hasattr(value, "take") else value

@@ -91,7 +91,6 @@ def _load() -> Registry:
     definitions = files("mlsysim.units").joinpath("units.txt").read_text(encoding="utf-8")
     registry = Registry(None, cache_folder=None)
     registry.load_definitions(definitions.splitlines())
-    registry._build_cache()
     registry._ready = True
     return registry
 
