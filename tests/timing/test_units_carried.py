@@ -16,7 +16,7 @@ import pytest
 
 from mlsysim.hardware import arithmetic
 from mlsysim.hardware.registry import Hardware
-from mlsysim.models import ffn, passes, template
+from mlsysim.models import passes, template
 from mlsysim.models.graph import Operator
 from mlsysim.models.inventory import CLASSES, inventory_of
 from mlsysim.models.registry import Models
@@ -210,7 +210,7 @@ def test_a_step_of_an_engine_carries_its_units(
     monkeypatch.setattr(engine_step, "to_si", kept)
     monkeypatch.setattr(engine_step, "profile", lambda chip, software: fresh(own))
     monkeypatch.setattr(engine_step, "engine_network", lambda chip, scale: carried_network(engine_network(chip, scale)))
-    for module in (template, passes, ffn, engine_step):
+    for module in (template, passes, engine_step):
         monkeypatch.setattr(module, "MULTIPLY_ADD", Q_(2.0, "flop"))
     monkeypatch.setattr(engine_step, "bytes_per_element", lambda name: Q_(formats.BYTES_PER_ELEMENT[name], "byte"))
     step = EngineStep(Deployment(Models.get(model), device, timed, **layout))
