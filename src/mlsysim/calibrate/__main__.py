@@ -7,6 +7,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+from mlsysim.calibrate.fitting import line
 from mlsysim.calibrate.refit import refit, render
 
 SHIPPED = Path(str(files("mlsysim.data"))) / "profiles" / "measured.toml"
@@ -23,11 +24,8 @@ def main(arguments: list[str]) -> int:
         return 2
     profiles, errors = refit(options.folder)
     options.out.write_text(render(profiles), encoding="utf-8")
-    for name, figures in sorted(errors.items()):
-        print(
-            f"{name:44s} median {figures['median']:5.1f} %  p90 {figures['p90']:5.1f} %  "
-            f"bias {figures['bias']:+5.1f} %  n {figures['points']:.0f}"
-        )
+    for name, found in sorted(errors.items()):
+        print(f"{name:44s} {line(found)}")
     print(f"wrote {options.out}")
     return 0
 

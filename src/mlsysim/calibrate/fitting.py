@@ -55,8 +55,8 @@ def summary(errors: Any) -> dict[str, float]:
 
 
 def line(errors: Any) -> str:
-    """Median, 90th percentile and bias in per cent, and the number of values, as text."""
-    found = summary(errors)
+    """Median, 90th percentile and bias in per cent, and the number of values, as text; of errors or of their summary."""
+    found = errors if isinstance(errors, dict) else summary(errors)
     return f"{found['median']:5.1f} / {found['p90']:5.1f} / {found['bias']:+5.1f}  n={found['points']}"
 
 

@@ -11,18 +11,16 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import numpy as np
-
-from mlsysim.calibrate.fitting import summary
+from mlsysim.calibrate.fitting import line
 from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows
 from mlsysim.calibrate.operators import CHIPS
 from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables import operators as public
-from mlsysim.calibrate.user import zoo_folder
+from mlsysim.calibrate.user import user_profile
 from mlsysim.hardware.registry import Hardware
 from mlsysim.timing.profile import profile
 
@@ -36,36 +34,25 @@ def left_out(folder: Path | None) -> Iterator[tuple[str, str, Prediction]]:
         chip = CHIPS[row["gpu"]]
         for other in STAND_INS[chip]:
             shares = profile(Hardware.get(other)).model_copy(update={"basis": "generation"})
-            try:
-                for p in public.predict_with(row, Hardware.get(chip), shares):
-                    yield chip, other, p
-            except (Skipped, Excluded):
-                continue
+            with suppress(Skipped, Excluded):
+                yield from ((chip, other, p) for p in public.predict_with(row, Hardware.get(chip), shares))
     for other in STAND_INS["H200"]:
-        with TemporaryDirectory() as zoo, zoo_folder(zoo):
-            # A user's profile takes the place of the shipped one, so that public answers are those of the stand-in.
-            (Path(zoo) / "profiles").mkdir()
-            (Path(zoo) / "profiles" / "stand_in.toml").write_text(f'[H200]\nlike = "{other}"\nbasis = "generation"\n')
-            for table in OWN_TABLES:
-                for row in own_rows(table):
-                    try:
-                        yield from (("H200", other, p) for p in TABLES["silicon"].predict(row))
-                    except (Skipped, Excluded):
-                        continue
+        # A user's profile takes the place of the shipped one, so that public answers are those of the stand-in.
+        with user_profile(f'[H200]\nlike = "{other}"\nbasis = "generation"\n'):
+            for row in (row for table in OWN_TABLES for row in own_rows(table)):
+                with suppress(Skipped, Excluded):
+                    yield from (("H200", other, p) for p in TABLES["silicon"].predict(row))
 
 
-def report(folder: Path | None) -> dict[tuple[str, str, str], dict[str, float]]:
-    """Errors in per cent by chip, stand-in and kind of work."""
+def report(folder: Path | None) -> dict[tuple[str, str, str], list[float]]:
+    """Errors by chip, stand-in and kind of work."""
     errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for chip, other, p in left_out(folder):
         if not p.regime.startswith("memory"):
             errors[chip, other, p.regime].append(p.error)
-    return {key: summary(np.array(values)) for key, values in errors.items()}
+    return errors
 
 
 if __name__ == "__main__":
-    for (chip, other, regime), figures in sorted(report(Path(sys.argv[1]) if sys.argv[1:] else None).items()):
-        print(
-            f"{chip} with constants of {other}, {regime:24s} median {figures['median']:5.1f} %  "
-            f"p90 {figures['p90']:5.1f} %  bias {figures['bias']:+5.1f} %  n {figures['points']:.0f}"
-        )
+    for (chip, other, regime), found in sorted(report(Path(sys.argv[1]) if sys.argv[1:] else None).items()):
+        print(f"{chip} with constants of {other}, {regime:24s} {line(found)}")

@@ -2,16 +2,18 @@
 
 ``build(model, device, dtype)`` makes a decoder or encoder with grouped-query attention, RMS or layer norm, gated or plain
 feed-forward layers, or a vision transformer, from the dimensions of its entry. Projections of queries, keys and values are one
-product, and so are the two halves of a gated layer, as the lowered graph has them.
+product, and so are the two halves of a gated layer, as the lowered graph has them. ``run_rows`` runs a network that is given by layer rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mlsysim.calibrate.attention_kernel import Attend, decode_attention, fastest, prefill_attention
 from mlsysim.calibrate.device import Device
 from mlsysim.errors import InputError
+from mlsysim.models.layers import Layer
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
@@ -35,23 +37,21 @@ def refuse(model: Any) -> None:
 
 def build(model: Any, device: Device, dtype: Any, length: int) -> Any:
     """The network, on the device, in evaluation mode."""
-    refuse(model)
-    torch = device.torch
-    with torch.device(device.kind):
+    with device.torch.device(device.kind):
         if isinstance(model, VisionTransformerWorkload):
-            network: Any = ImageEncoder(model, device, dtype)
-        else:
-            network = Decoder(model, device, dtype, length)
-    return network
+            return ImageEncoder(model, device, dtype)
+        return Decoder(model, device, dtype, length)
 
 
-class _Weights:
-    """Parameters by name, made as the dtype asks, without the cost of a careful initialisation."""
+class _Network:
+    """Parameters made as the dtype asks, without the cost of a careful initialisation, and attention by the fastest kernel."""
 
-    def __init__(self, device: Device, dtype: Any) -> None:
-        self.device = device
-        self.torch = device.torch
-        self.dtype = dtype
+    attend: Attend
+    kernel = ""
+
+    def __init__(self, model: Any, device: Device, dtype: Any) -> None:
+        self.model, self.device, self.torch, self.dtype = model, device, device.torch, dtype
+        self.functional = device.torch.nn.functional
         self.parameters: list[Any] = []
 
     def matrix(self, rows: int, columns: int) -> Any:
@@ -67,34 +67,40 @@ class _Weights:
     def linear(self, inputs: int, outputs: int, bias: bool) -> tuple[Any, Any]:
         return self.matrix(outputs, inputs), self.vector(outputs) if bias else None
 
+    def norm(self) -> Callable[[Any], Any]:
+        """The model's norm, with weights of its own."""
+        hidden = self.model.hidden_dim
+        scale = self.vector(hidden, 1.0)
+        if self.model.norm != "layernorm":
+            return lambda x: self.functional.rms_norm(x, (hidden,), scale)
+        shift = self.vector(hidden)
+        return lambda x: self.functional.layer_norm(x, (hidden,), scale, shift)
+
+    def random(self, *shape: int) -> Any:
+        return self.torch.empty(*shape, dtype=self.dtype, device=self.device.kind).normal_()
+
+    def choose(self, forms: dict[str, Attend], q: Any, k: Any, v: Any, phase: str) -> None:
+        """Take the fastest form of attention on these inputs."""
+        self.kernel, self.attend = fastest(self.device, forms, q, k, v, backward=phase == "train")
+
 
 class _Block:
     """Norm, attention, norm, feed-forward layer, with residuals."""
 
-    def __init__(self, weights: _Weights, model: Any, head_dim: int, kv_heads: int, qkv_bias: bool, width: int) -> None:
-        hidden = model.hidden_dim
-        self.functional = weights.torch.nn.functional
-        self.hidden, self.heads, self.kv_heads, self.head_dim = hidden, model.heads, kv_heads, head_dim
-        self.layernorm = model.norm == "layernorm"
-        self.gated = model.gated_ffn
-        self.norms = [
-            (weights.vector(hidden, 1.0), weights.vector(hidden) if self.layernorm else None) for _ in range(2)
-        ]
-        self.qkv = weights.linear(hidden, (model.heads + 2 * kv_heads) * head_dim, qkv_bias)
-        self.out = weights.linear(model.heads * head_dim, hidden, model.bias)
-        self.up = weights.linear(hidden, (2 if self.gated else 1) * width, model.bias)
-        self.down = weights.linear(width, hidden, model.bias)
-
-    def norm(self, x: Any, place: int) -> Any:
-        scale, shift = self.norms[place]
-        if self.layernorm:
-            return self.functional.layer_norm(x, (self.hidden,), scale, shift)
-        return self.functional.rms_norm(x, (self.hidden,), scale)
+    def __init__(self, network: _Network, head_dim: int, kv_heads: int, qkv_bias: bool, width: int) -> None:
+        model = network.model
+        hidden, self.functional, self.gated = model.hidden_dim, network.functional, model.gated_ffn
+        self.heads, self.kv_heads, self.head_dim = model.heads, kv_heads, head_dim
+        self.norms = [network.norm() for _ in range(2)]
+        self.qkv = network.linear(hidden, (model.heads + 2 * kv_heads) * head_dim, qkv_bias)
+        self.out = network.linear(model.heads * head_dim, hidden, model.bias)
+        self.up = network.linear(hidden, (2 if self.gated else 1) * width, model.bias)
+        self.down = network.linear(width, hidden, model.bias)
 
     def __call__(self, x: Any, rope: Any, attend: Attend, cache: Any, position: int) -> Any:
         functional = self.functional
         batch, length, _ = x.shape
-        qkv = functional.linear(self.norm(x, 0), *self.qkv).view(batch, length, -1, self.head_dim)
+        qkv = functional.linear(self.norms[0](x), *self.qkv).view(batch, length, -1, self.head_dim)
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         if rope is not None:
             qk = rotate(qk, rope)
@@ -107,7 +113,7 @@ class _Block:
             k, v = keys, values
         mixed = attend(q, k, v).transpose(1, 2).reshape(batch, length, -1)
         x = x + functional.linear(mixed, *self.out)
-        inner = functional.linear(self.norm(x, 1), *self.up)
+        inner = functional.linear(self.norms[1](x), *self.up)
         if self.gated:
             gate, value = inner.chunk(2, dim=-1)
             inner = functional.silu(gate) * value
@@ -122,71 +128,52 @@ def rotate(x: Any, rope: Any) -> Any:
     return (x * cosine).addcmul_(x.roll(x.shape[-1] // 2, -1), sine)
 
 
-class Decoder:
+class Decoder(_Network):
     """A language model: tokens in, logits of the last token (or all) out."""
 
     def __init__(self, model: Any, device: Device, dtype: Any, length: int) -> None:
-        torch = device.torch
-        self.device, self.model, self.torch = device, model, torch
-        weights = _Weights(device, dtype)
+        super().__init__(model, device, dtype)
         self.head_dim, self.kv_heads = model.effective_head_dim, model.effective_kv_heads
         self.causal = model.structure == "decoder"
-        self.embedding = weights.matrix(model.vocab_size, model.hidden_dim)
-        self.positions = (
-            weights.matrix(max(model.position_embeddings, length + 1), model.hidden_dim)
-            if model.position_embeddings
-            else None
-        )
-        qkv_bias = model.bias or model.qkv_bias
-        width = model.effective_ffn_dim
-        self.blocks = [
-            _Block(weights, model, self.head_dim, self.kv_heads, qkv_bias, width) for _ in range(model.layers)
-        ]
-        self.final = (weights.vector(model.hidden_dim, 1.0), weights.vector(model.hidden_dim))
-        self.head = None
+        self.embedding, self.positions, self.rope = self.matrix(model.vocab_size, model.hidden_dim), None, None
+        if model.position_embeddings:
+            self.positions = self.matrix(max(model.position_embeddings, length + 1), model.hidden_dim)
+        else:
+            self.rope = self._rope(length + 1)
+        sizes = (self.head_dim, self.kv_heads, model.bias or model.qkv_bias, model.effective_ffn_dim)
+        self.blocks = [_Block(self, *sizes) for _ in range(model.layers)]
+        self.final, self.head = self.norm(), None
         if self.causal:
-            self.head = self.embedding if model.tied_embeddings else weights.matrix(model.vocab_size, model.hidden_dim)
-        self.parameters = weights.parameters
-        self.rope = None if self.positions is not None else self._rope(length + 1, dtype)
-        self.dtype = dtype
-        self.attend: Attend | None = None
-        self.kernel = ""
+            self.head = self.embedding if model.tied_embeddings else self.matrix(model.vocab_size, model.hidden_dim)
 
-    def _rope(self, length: int, dtype: Any) -> tuple[Any, Any]:
+    def _rope(self, length: int) -> tuple[Any, Any]:
         torch, half = self.torch, self.head_dim // 2
         angle = torch.outer(torch.arange(length).float(), 10_000.0 ** (-torch.arange(half).float() / half))
         cosine, sine = torch.cos(angle), torch.sin(angle)
         doubled = torch.cat([cosine, cosine], -1), torch.cat([-sine, sine], -1)
-        return tuple(table[None, :, None, :].to(dtype) for table in doubled)
+        return tuple(table[None, :, None, :].to(self.dtype) for table in doubled)
 
     def tune(self, batch: int, length: int, phase: str) -> None:
         """Pick the attention kernel for these sizes, on inputs that lie in memory as the network's do."""
-        heads, kv_heads = self.model.heads, self.kv_heads
+        heads, kv_heads, size = self.model.heads, self.kv_heads, self.head_dim
         if phase == "decode":
-            q = self._like((batch, heads, 1, self.head_dim))
-            k, v = (self._like((batch, kv_heads, length, self.head_dim)) for _ in range(2))
-            forms = decode_attention(self.device, heads // kv_heads)
-        else:
-            qk = self._like((batch, length, heads + kv_heads, self.head_dim)).transpose(1, 2)
-            q, k = qk.split([heads, kv_heads], dim=1)
-            v = self._like((batch, length, heads + 2 * kv_heads, self.head_dim)).transpose(1, 2)[:, -kv_heads:]
-            forms = prefill_attention(self.device, self.causal, heads != kv_heads)
-        self.kernel, self.attend = fastest(self.device, forms, q, k, v, backward=phase == "train")
+            q, (k, v) = self.random(batch, heads, 1, size), self.cache(batch, length)
+            return self.choose(decode_attention(self.device, heads // kv_heads), q, k, v, phase)
+        q, k = self.random(batch, length, heads + kv_heads, size).transpose(1, 2).split([heads, kv_heads], dim=1)
+        v = self.random(batch, length, heads + 2 * kv_heads, size).transpose(1, 2)[:, -kv_heads:]
+        return self.choose(prefill_attention(self.device, self.causal, heads != kv_heads), q, k, v, phase)
 
-    def _like(self, shape: tuple[int, ...]) -> Any:
-        return self.torch.empty(*shape, dtype=self.dtype, device=self.device.kind).normal_()
+    def cache(self, batch: int, length: int) -> tuple[Any, Any]:
+        shape = (batch, self.kv_heads, length, self.head_dim)
+        return self.random(*shape), self.random(*shape)
 
     def caches(self, batch: int, length: int) -> list[tuple[Any, Any]]:
         """Filled caches of so many tokens, one of them still to be written."""
-        shape = (batch, self.kv_heads, length, self.head_dim)
-        return [(self._like(shape), self._like(shape)) for _ in self.blocks]
+        return [self.cache(batch, length) for _ in self.blocks]
 
     def forward(self, tokens: Any, caches: Any = None, position: int = 0, every_token: bool = False) -> Any:
-        functional = self.torch.nn.functional
-        assert self.attend is not None
-        length = tokens.shape[1]
-        x = functional.embedding(tokens, self.embedding)
-        rope = None
+        length, rope = tokens.shape[1], None
+        x = self.functional.embedding(tokens, self.embedding)
         if self.positions is not None:
             x = x + self.positions[position : position + length]
         elif self.rope is not None:
@@ -195,44 +182,29 @@ class Decoder:
             x = block(x, rope, self.attend, caches[place] if caches is not None else None, position)
         if self.head is None:
             return x
-        scale, shift = self.final
-        hidden = self.model.hidden_dim
-        if self.model.norm == "layernorm":
-            x = functional.layer_norm(x, (hidden,), scale, shift)
-        else:
-            x = functional.rms_norm(x, (hidden,), scale)
-        return functional.linear(x if every_token else x[:, -1:], self.head)
+        x = self.final(x)
+        return self.functional.linear(x if every_token else x[:, -1:], self.head)
 
 
-class ImageEncoder:
+class ImageEncoder(_Network):
     """A vision transformer: images in, class scores out."""
 
     def __init__(self, model: VisionTransformerWorkload, device: Device, dtype: Any) -> None:
-        self.device, self.model, self.torch, self.dtype = device, model, device.torch, dtype
-        weights = _Weights(device, dtype)
-        patch = model.channels * model.patch_size**2
-        self.head_dim = model.hidden_dim // model.heads
-        self.patch = weights.linear(patch, model.hidden_dim, model.bias)
-        self.positions = weights.matrix(model.tokens_per_image, model.hidden_dim)
-        self.token = weights.matrix(1, model.hidden_dim) if model.class_token else None
-        self.blocks = [
-            _Block(weights, model, self.head_dim, model.heads, model.bias, model.ffn_dim) for _ in range(model.layers)
-        ]
-        self.head = weights.linear(model.hidden_dim, model.classes, model.bias) if model.classes else None
-        self.parameters = weights.parameters
-        self.attend: Attend | None = None
-        self.kernel = ""
+        super().__init__(model, device, dtype)
+        hidden, self.head_dim = model.hidden_dim, model.hidden_dim // model.heads
+        self.patch = self.linear(model.channels * model.patch_size**2, hidden, model.bias)
+        self.positions = self.matrix(model.tokens_per_image, hidden)
+        self.token = self.matrix(1, hidden) if model.class_token else None
+        sizes = (self.head_dim, model.heads, model.bias, model.ffn_dim)
+        self.blocks = [_Block(self, *sizes) for _ in range(model.layers)]
+        self.head = self.linear(hidden, model.classes, model.bias) if model.classes else None
 
     def tune(self, batch: int, length: int, phase: str) -> None:
-        shape = (batch, self.model.tokens_per_image, 3 * self.model.heads, self.head_dim)
-        qkv = self.torch.empty(*shape, dtype=self.dtype, device=self.device.kind).normal_().transpose(1, 2)
-        forms = prefill_attention(self.device, False, False)
-        q, k, v = qkv.chunk(3, dim=1)
-        self.kernel, self.attend = fastest(self.device, forms, q, k, v, backward=phase == "train")
+        qkv = self.random(batch, self.model.tokens_per_image, 3 * self.model.heads, self.head_dim).transpose(1, 2)
+        self.choose(prefill_attention(self.device, False, False), *qkv.chunk(3, dim=1), phase)
 
     def forward(self, images: Any) -> Any:
-        functional, model = self.torch.nn.functional, self.model
-        assert self.attend is not None
+        functional, model = self.functional, self.model
         batch, size = images.shape[0], model.patch_size
         side = model.image_size // size
         patches = images[:, :, : side * size, : side * size].unfold(2, size, size).unfold(3, size, size)
@@ -244,3 +216,62 @@ class ImageEncoder:
         for block in self.blocks:
             x = block(x, None, self.attend, None, 0)
         return functional.linear(x[:, 0], *self.head) if self.head is not None else x
+
+
+# --- layer rows -------------------------------------------------------------------------------------------------------
+
+
+def run_rows(model: CNNWorkload, device: Device, dtype: Any, batch: int) -> Callable[[], Any]:
+    """A function that runs every layer as often as it occurs, each on a random input of its own size.
+
+    What a real network does between its layers (sums of branches, reshapes) is not run, and neither is it in the lowered graph.
+    """
+    calls = [(_layer(layer, model.name, device, dtype, batch), layer.count) for layer in model.network]
+
+    def work() -> None:
+        for call, count in calls:
+            for _ in range(count):
+                call()
+
+    return work
+
+
+def _layer(layer: Layer, name: str, device: Device, dtype: Any, batch: int) -> Callable[[], Any]:
+    torch, functional = device.torch, device.torch.nn.functional
+
+    def random(*shape: int) -> Any:
+        made = torch.randn(*shape, device=device.kind).to(dtype) * 0.05
+        return made.contiguous(memory_format=torch.channels_last) if made.dim() == 4 else made
+
+    kernel, stride = layer.kernel, layer.stride
+    height, width = layer.height * stride, layer.width * stride
+    if layer.kind in ("conv", "dwconv"):
+        depthwise = layer.kind == "dwconv"
+        channels = layer.outputs if depthwise else layer.inputs
+        groups = layer.outputs if depthwise else layer.groups
+        x = random(batch, channels, height, width)
+        weight = random(layer.outputs, channels // groups, *kernel)
+        scale, shift = random(layer.outputs), random(layer.outputs)
+        mean, spread = torch.zeros_like(scale), torch.ones_like(scale)
+        padding = (kernel[0] // 2, kernel[1] // 2)
+
+        def convolve() -> Any:
+            y = functional.conv2d(x, weight, None, stride, padding, 1, groups)
+            if layer.norm:
+                y = functional.relu_(functional.batch_norm(y, mean, spread, scale, shift))
+            return y
+
+        return convolve
+    if layer.kind == "linear":
+        x, weight = random(batch * layer.positions, layer.inputs), random(layer.outputs, layer.inputs)
+        return lambda: functional.linear(x, weight)
+    if layer.kind == "attn":
+        q = random(batch, layer.heads, layer.height, layer.outputs)
+        k = random(batch, layer.heads, layer.width, layer.outputs)
+        return lambda: functional.scaled_dot_product_attention(q, k, k)
+    if layer.kind in ("norm", "pool", "upsample"):
+        x = random(batch, layer.outputs, height, width)
+        if layer.kind == "pool":
+            return lambda: functional.max_pool2d(x, kernel, stride, (kernel[0] // 2, kernel[1] // 2))
+        return lambda: functional.relu(x)
+    raise InputError(f"verify does not run the {layer.kind!r} layers of {name}.")

@@ -13,13 +13,12 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.measure import measure
 from mlsysim.calibrate.samples import read_samples, with_layers, write_samples
-from mlsysim.calibrate.user import calibrate, zoo_folder
+from mlsysim.calibrate.user import calibrate, user_profile
 from mlsysim.calibrate.verify import predict, verify
 from mlsysim.calibrate.write import profile_toml
 from mlsysim.models.registry import Models
@@ -93,25 +92,22 @@ def _cases(
             print(f"{label}: {reason}", flush=True)
             yield {**case, "skipped": reason}
             continue
-        model = Models.get(case["model"])
+        model, node, fuse = Models.get(case["model"]), device.chip(chip), case.get("fuse", False)
         model = with_layers(model, result.layers) if result.layers and not hasattr(model, "rows") else model
-        node = device.chip(chip)
-        asked = (model, result.phase, result.batch, result.seq_len or 0, result.precision, node, result.graph)
-        with TemporaryDirectory() as zoo, zoo_folder(zoo):
-            (Path(zoo) / "profiles").mkdir()
-            own = fitted.model_copy(update={"name": node.metadata.key})
-            (Path(zoo) / "profiles" / "fitted.toml").write_text(profile_toml(own), encoding="utf-8")
-            refitted = predict(*asked, case.get("fuse", False))
+        asked = (model, result.phase, result.batch, result.seq_len or 0, result.precision, node, result.graph, fuse)
+        with user_profile(profile_toml(fitted.model_copy(update={"name": node.metadata.key}))):
+            refitted = predict(*asked)
+        seconds = refitted["predicted_s"]
         answer = {
             **result.to_dict(),
-            "fused": case.get("fuse", False),
-            "fitted_s": refitted.seconds,
-            "fitted_error_pct": 100 * (refitted.seconds / result.measured_s - 1),
-            "fitted_parts": refitted.parts,
+            "fused": fuse,
+            "fitted_s": seconds,
+            "fitted_error_pct": 100 * (seconds / result.measured_s - 1),
+            "fitted_parts": refitted["parts"],
         }
         print(
             f"{label}: measured {1e3 * result.measured_s:.4g} ms, predicted {1e3 * result.predicted_s:.4g} ms "
-            f"({result.error_pct:+.1f} %), fitted {1e3 * refitted.seconds:.4g} ms ({answer['fitted_error_pct']:+.1f} %), "
+            f"({result.error_pct:+.1f} %), fitted {1e3 * seconds:.4g} ms ({answer['fitted_error_pct']:+.1f} %), "
             f"{'graph' if result.graph else 'eager'}, {result.attention}",
             flush=True,
         )

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.movable import Adjusted, changed, constants_of
 from mlsysim.calibrate.samples import FEWEST, Sample
 from mlsysim.errors import InputError
@@ -65,48 +68,38 @@ class Calibration:
     @property
     def before_pct(self) -> float:
         """Median absolute error of the prior, in per cent."""
-        return _median_error(self.before)
+        return _sizes(self.before)["median_ape"]
 
     @property
     def after_pct(self) -> float:
         """The same where each row is predicted from the others."""
-        return _median_error(self.after)
+        return _sizes(self.after)["median_ape"]
 
     @property
     def before_mean_pct(self) -> float:
-        return _mean_error(self.before)
+        return _sizes(self.before)["mape"]
 
     @property
     def after_mean_pct(self) -> float:
-        return _mean_error(self.after)
+        return _sizes(self.after)["mape"]
 
     @property
     def improves(self) -> bool:
         """Whether unseen rows are predicted better than by the prior."""
-        return bool(self.adjusted) and _log_error(self.after) < _log_error(self.before)
+        return bool(self.adjusted) and float(np.abs(self.after).mean()) < float(np.abs(self.before).mean())
 
     def to_dict(self) -> dict[str, Any]:
         """The calibration as JSON has it."""
         return {
             "name": self.name,
-            "chip": self.chip.metadata.key or self.chip.name,
+            "chip": key_of(self.chip),
             "prior": {"profile": self.prior.name, "basis": self.prior.basis},
             "rows": self.rows,
-            "before": {"median_ape": self.before_pct, "mape": self.before_mean_pct},
-            "after_leave_one_out": {"median_ape": self.after_pct, "mape": self.after_mean_pct},
-            "in_sample": {"median_ape": _median_error(self.fitted), "mape": _mean_error(self.fitted)},
+            "before": _sizes(self.before),
+            "after_leave_one_out": _sizes(self.after),
+            "in_sample": _sizes(self.fitted),
             "improves": self.improves,
-            "adjusted": [
-                {
-                    "constant": a.path,
-                    "before": a.before,
-                    "after": a.after,
-                    "unit": a.unit,
-                    "learned": a.learned,
-                    "at_limit": a.at_limit,
-                }
-                for a in self.adjusted
-            ],
+            "adjusted": [{"constant" if k == "path" else k: v for k, v in asdict(a).items()} for a in self.adjusted],
             "kept": list(self.kept),
             "notes": list(self.notes),
             "measurements": [
@@ -121,35 +114,31 @@ class Calibration:
         }
 
 
-def _median_error(errors: Sequence[float]) -> float:
-    return float(np.median([100 * abs(math.expm1(e)) for e in errors]))
-
-
-def _mean_error(errors: Sequence[float]) -> float:
-    return float(np.mean([100 * abs(math.expm1(e)) for e in errors]))
-
-
-def _log_error(errors: Sequence[float]) -> float:
-    return float(np.mean([abs(e) for e in errors]))
+def _sizes(errors: Sequence[float]) -> dict[str, float]:
+    """Median and mean of the absolute errors in per cent, of logarithms."""
+    sizes = [100 * abs(math.expm1(e)) for e in errors]
+    return {"median_ape": float(np.median(sizes)), "mape": float(np.mean(sizes))}
 
 
 @contextmanager
-def zoo_folder(path: str = "") -> Any:
-    """Within it the user's folder is another, or none."""
-    folder = os.environ.get("MLSYSIM_ZOO")
-    os.environ["MLSYSIM_ZOO"] = path
-    try:
-        yield
-    finally:
-        if folder is None:
+def user_profile(text: str = "") -> Iterator[None]:
+    """Within it the user's zoo holds this profile alone; without text there is none."""
+    before = os.environ.get("MLSYSIM_ZOO")
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "profiles").mkdir()
+        (Path(folder) / "profiles" / "own.toml").write_text(text, encoding="utf-8")
+        os.environ["MLSYSIM_ZOO"] = folder if text else ""
+        try:
+            yield
+        finally:
             del os.environ["MLSYSIM_ZOO"]
-        else:
-            os.environ["MLSYSIM_ZOO"] = folder
+            if before is not None:
+                os.environ["MLSYSIM_ZOO"] = before
 
 
 def shipped_profile(chip: HardwareNode) -> Profile:
     """The profile of a chip or of its class as shipped, so that a second fit does not start from the first."""
-    with zoo_folder():
+    with user_profile():
         return profile(chip)
 
 
@@ -157,30 +146,35 @@ def calibrate(samples: Sequence[Sample], chip: HardwareNode, name: str | None = 
     """Fit a chip's profile to measurements."""
     if len(samples) < FEWEST:
         raise InputError(f"a calibration takes at least {FEWEST} measurements, got {len(samples)}.")
-    key = chip.metadata.key or chip.name
+    key = key_of(chip)
     prior = _with_precisions(shipped_profile(chip), samples)
     name = name or f"My_{key}"
     if not name.isidentifier():
         raise InputError(f"the name {name!r} must be a Python identifier, such as My_{key}.")
     problem = _Problem(samples, chip, prior)
     before = problem.errors(np.zeros(len(problem.constants)))
-    everything = tuple(range(len(samples)))
+    everything = range(len(samples))
     chosen, x, scatter = problem.fit(everything)
     after = []
     for left_out in everything:
-        rest = tuple(j for j in everything if j != left_out)
-        _, other, _ = problem.fit(rest)
+        _, other, _ = problem.fit([j for j in everything if j != left_out])
         after.append(problem.error(left_out, other))
     fitted = problem.errors(x)
     adjusted = problem.adjusted(chosen, x, scatter)
-    notes = problem.notes(chosen, x, fitted, scatter)
-    moved = {a.path for a in adjusted}
-    kept = tuple(c.path for c in problem.constants if c.path not in moved)
-    result = problem.profile(x).model_copy(update={"name": name, "basis": "measured"})
     return Calibration(
-        chip, name, prior, result, len(samples), adjusted, kept, tuple(before), tuple(after), tuple(fitted),
-        tuple(samples), notes,
-    )  # fmt: skip
+        chip=chip,
+        name=name,
+        prior=prior,
+        profile=problem.profile(x).model_copy(update={"name": name, "basis": "measured"}),
+        rows=len(samples),
+        adjusted=adjusted,
+        kept=tuple(c.path for i, c in enumerate(problem.constants) if i not in chosen),
+        before=tuple(before),
+        after=tuple(after),
+        fitted=tuple(fitted),
+        samples=tuple(samples),
+        notes=problem.notes(chosen, x, fitted, scatter),
+    )
 
 
 def _with_precisions(prior: Profile, samples: Sequence[Sample]) -> Profile:
@@ -204,7 +198,7 @@ class _Problem:
         self.constants = constants_of(prior)
         self.spread = np.array([c.spread for c in self.constants])
         self.expected = constant("calibration_scatter").number
-        self._touched: dict[int, list[int]] = {}
+        self._touched: dict[int, set[int]] = {}
         self._known: dict[tuple[int, bytes], float] = {}
 
     def profile(self, x: np.ndarray) -> Profile:
@@ -232,29 +226,25 @@ class _Problem:
         """Change of each row's error with each constant, by central differences."""
         result = np.zeros((len(rows), len(columns)))
         for place, i in enumerate(columns):
-            ends = []
             for sign in (1.0, -1.0):
                 shifted = x.copy()
                 shifted[i] += sign * _NUDGE
                 made = self.profile(shifted)
-                ends.append([self.error(j, shifted, made) if self.depends(j, i) else 0.0 for j in rows])
-            result[:, place] = (np.array(ends[0]) - np.array(ends[1])) / (2 * _NUDGE)
-        return result
+                end = [self.error(j, shifted, made) if self.depends(j, i) else 0.0 for j in rows]
+                result[:, place] += sign * np.array(end)
+        return result / (2 * _NUDGE)
 
     def depends(self, j: int, i: int) -> bool:
         """Whether a row's time has anything to do with a constant: whether doubling or halving it shows."""
         if j not in self._touched:
             base = np.zeros(len(self.constants))
             at_prior = self.error(j, base)
-            touched = []
-            for column in range(len(self.constants)):
-                for sign in (1.0, -1.0):
-                    shifted = base.copy()
-                    shifted[column] = sign * math.log(2)
-                    if self.error(j, shifted) != at_prior:
-                        touched.append(column)
-                        break
-            self._touched[j] = touched
+            unit = np.eye(len(base)) * math.log(2)
+            self._touched[j] = {
+                column
+                for column in range(len(base))
+                if any(self.error(j, sign * unit[column]) != at_prior for sign in (1.0, -1.0))
+            }
         return i in self._touched[j]
 
     def choose(self, x: np.ndarray, rows: Sequence[int], have: Sequence[int] = ()) -> list[int]:
@@ -362,13 +352,10 @@ class _Problem:
 
     def notes(self, chosen: list[int], x: np.ndarray, fitted: np.ndarray, scatter: float) -> tuple[str, ...]:
         """What could not be fitted, in sentences."""
-        silent: list[str] = []
-        confounded: list[str] = []
-        for i, c in enumerate(self.constants):
-            if i in chosen:
-                continue
-            shown = any(self.depends(j, i) for j in range(len(self.samples)))
-            (confounded if shown else silent).append(c.path)
+        left = [i for i in range(len(self.constants)) if i not in chosen]
+        shown = {i for i in left if any(self.depends(j, i) for j in range(len(self.samples)))}
+        silent = [self.constants[i].path for i in left if i not in shown]
+        confounded = [self.constants[i].path for i in left if i in shown]
         notes = []
         if silent:
             notes.append(f"no row depends on {', '.join(self._short(silent))}: kept as they were.")

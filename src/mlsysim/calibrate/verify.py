@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.device import Device
-from mlsysim.calibrate.network import build, refuse
-from mlsysim.calibrate.rows import run_rows
+from mlsysim.calibrate.network import build, refuse, run_rows
 from mlsysim.calibrate.samples import with_layers
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.registry import Models
@@ -97,7 +97,7 @@ def verify(
         raise InputError(f"{workload.name} does not decode; use prefill (its forward pass) or train.")
     if phase == "train":
         _refuse_training(workload, fuse)
-    if batch < 1 or (seq_len is not None and seq_len < 1):
+    if batch < 1 or (seq_len or 1) < 1:
         raise InputError("the batch and the sequence length must be at least 1.")
     if vision and seq_len is not None:
         raise InputError(f"{workload.name} has images of a fixed size and takes no sequence length.")
@@ -109,13 +109,15 @@ def verify(
     gc.collect()
     device.release()
     whole = getattr(workload, "layers", None)
-    if not isinstance(workload, CNNWorkload):
-        workload = _shortened(workload, layers, device, phase, batch, length, precision)
+    if isinstance(workload, CNNWorkload):
+        if layers is not None:
+            raise InputError(f"{workload.name} is given by its layer rows and cannot be shortened.")
     elif layers is not None:
-        raise InputError(f"{workload.name} is given by its layer rows and cannot be shortened.")
+        workload = with_layers(workload, layers)
+    else:
+        workload = _shortened(workload, device, phase, batch, length, precision)
     measured, graph, kernel = _measure(workload, phase, batch, length, precision, device, fuse, seconds)
     constants = profile(node)
-    answer = predict(workload, phase, batch, length, precision, node, graph, fuse)
     return Verification(
         model=workload.name,
         phase=phase,
@@ -125,17 +127,13 @@ def verify(
         of_layers=whole,
         precision=precision,
         device=device.name,
-        chip=node.metadata.key or node.name,
+        chip=key_of(node),
         profile=constants.name,
         basis=constants.basis,
         measured_s=measured,
-        predicted_s=answer.seconds,
-        low_s=answer.low,
-        high_s=answer.high,
-        extrapolating=answer.extrapolating,
         graph=graph,
         attention=kernel,
-        parts=answer.parts,
+        **predict(workload, phase, batch, length, precision, node, graph, fuse),
     )
 
 
@@ -149,20 +147,9 @@ def _refuse_training(workload: Any, fuse: bool) -> None:
         raise InputError("verify compiles prefill and decode only, not training steps.")
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """The answer to a pass: seconds, their interval, and by part."""
-
-    seconds: float
-    low: float
-    high: float
-    extrapolating: bool
-    parts: dict[str, float]
-
-
 def predict(
     workload: Any, phase: str, batch: int, length: int, precision: str, chip: Any, graph: bool, fuse: bool
-) -> Predicted:
+) -> dict[str, Any]:
     """What the resolvers say of a pass or a step of one device, under the software that runs here."""
     if phase == "train" and not workload.fixed_shape:
         # Parameters, gradients and moments are in the network's own precision.
@@ -173,38 +160,38 @@ def predict(
             workload, fleet, batch, precision, "calibrated", seq_len=length, stack=stack, sequence_parallel=False
         )
         return _read(step, step.step_interval)
-    options: dict[str, Any] = {} if workload.fixed_shape else {"seq_len": length - (phase == "decode"), "phase": phase}
     if phase == "train":
-        options = {"is_training": True}
+        options: dict[str, Any] = {"is_training": True}
     elif workload.fixed_shape:
-        options["runtime"] = "compiled" if fuse else "graph" if graph else "eager_nhwc"
-    elif fuse:
-        options["runtime"] = "engine" if graph else "torch_compiled"
+        options = {"runtime": "compiled" if fuse else "graph" if graph else "eager_nhwc"}
     else:
-        options["runtime"] = "torch_graph" if graph else "torch"
+        runtime = _RUNTIMES[fuse][graph]
+        options = {"runtime": runtime, "seq_len": length - (phase == "decode"), "phase": phase}
     found = SingleNodeModel().solve(workload, chip, batch, precision, "calibrated", **options)
     return _read(found, found.interval)
 
 
-def _read(result: Any, band: Any) -> Predicted:
+_RUNTIMES = {False: ("torch", "torch_graph"), True: ("torch_compiled", "engine")}
+"""Software of language models by whether operators are fused: launched one by one, and captured in a graph."""
+
+
+def _read(result: Any, band: Any) -> dict[str, Any]:
+    """Seconds of an answer, their interval, and by part."""
     parts: dict[str, float] = {}
     for part in result.ledger.parts:
         if part.exposed:
             parts[part.name] = parts.get(part.name, 0.0) + float(part.exposed)
     low, high = (to_si(end, "s") for end in band)
     unknown = str(result.assumptions.get("interval", "")).startswith("extrapolating")
-    return Predicted(float(result.ledger.seconds), low, high, unknown, parts)
+    seconds = float(result.ledger.seconds)
+    return {"predicted_s": seconds, "low_s": low, "high_s": high, "extrapolating": unknown, "parts": parts}
 
 
-def _shortened(
-    workload: Any, layers: int | None, device: Device, phase: str, batch: int, length: int, precision: str
-) -> Any:
-    """As many layers as asked for, or as many as memory takes (two on a CPU)."""
-    if layers is not None:
-        return with_layers(workload, layers)
+def _shortened(workload: Any, device: Device, *sizes: Any) -> Any:
+    """As many layers as memory takes (two on a CPU)."""
     wanted = workload.layers if device.gpu else min(_CPU_LAYERS, workload.layers)
     available = _SHARE_OF_MEMORY * device.memory
-    while wanted > 1 and _needed(with_layers(workload, wanted), phase, batch, length, precision) > available:
+    while wanted > 1 and _needed(with_layers(workload, wanted), *sizes) > available:
         wanted -= 1
     return with_layers(workload, wanted)
 
@@ -228,27 +215,21 @@ def _measure(
     torch = device.torch
     dtype = getattr(torch, _TORCH_TYPES[precision])
     torch.manual_seed(0)
-    graph, kernel = phase != "train", ""
+    kernel, training = "", phase == "train"
     try:
-        if isinstance(workload, CNNWorkload):
-            with torch.no_grad():
+        with torch.set_grad_enabled(training):
+            if isinstance(workload, CNNWorkload):
                 work = run_rows(workload, device, dtype, batch)
-                measured, graph = device.time(work, seconds)
-        else:
-            network = build(workload, device, dtype, length)
-            network.tune(batch, length, phase)
-            kernel = network.kernel
-            work = _work(network, phase, batch, length, device)
-            if fuse:
-                work = torch.compile(work, dynamic=False)
-            if phase == "train":
-                measured, graph = device.time(work, seconds, graph=False)
             else:
-                with torch.no_grad():
-                    measured, graph = device.time(work, seconds)
+                network = build(workload, device, dtype, length)
+                network.tune(batch, length, phase)
+                kernel = network.kernel
+                work = _work(network, phase, batch, length, device)
+                if fuse:
+                    work = torch.compile(work, dynamic=False)
+            return *device.time(work, seconds, graph=not training), kernel
     except torch.OutOfMemoryError:
         raise InputError(f"{workload.name} does not fit here with these sizes; take fewer --layers.") from None
-    return measured, graph, kernel
 
 
 def _work(network: Any, phase: str, batch: int, length: int, device: Device) -> Callable[[], Any]:
