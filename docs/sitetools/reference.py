@@ -115,7 +115,7 @@ _MODULES = (
         "Scores against tables of measurements, fits of your own chip, predictions beside measurements.",
         (
             "mlsysim.calibrate.validate",
-            "mlsysim.calibrate.prediction",
+            "mlsysim.calibrate.questions",
             "mlsysim.calibrate.user",
             "mlsysim.calibrate.measure",
             "mlsysim.calibrate.verify",

@@ -14,7 +14,7 @@ from statistics import median
 import pytest
 
 from mlsysim.calibrate.measurements import OWN_TABLES
-from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 
 

@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlsysim.calibrate.measurements import own_rows
-from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import PART, Question, predicted, whole_nodes
+from mlsysim.calibrate.questions import PART, Excluded, Question, Skipped, predicted, whole_nodes
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cli.main import app
 from mlsysim.errors import MLSysError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.serving_runs import plan_of
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.training import COLUMNS, plan_of
 from mlsysim.calibrate.training_rows import Run, read_precision

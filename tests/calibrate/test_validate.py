@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlsysim.calibrate import intervals, validate
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Table
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, Table
 from mlsysim.errors import InputError
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlsysim.calibrate.fitting import evaluate_sum, fit_sum
-from mlsysim.calibrate.prediction import Excluded, Skipped
+from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 
 BLANK = dict.fromkeys(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.prediction import Skipped
+from mlsysim.calibrate.questions import Skipped
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode

@@ -20,6 +20,9 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 
 _REPETITIONS = (3, 40)
+_TYPES = {
+    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
+}  # fmt: skip
 _BOARD = re.compile(r"^(NVIDIA|AMD|Intel|Tesla|GeForce|Virtualized)\s+", re.IGNORECASE)
 _CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|@.*$|\b\d+-Core\b|\bProcessor\b|\bwith .*$", re.IGNORECASE)
 
@@ -73,23 +76,22 @@ class Device:
 
     def chip(self, name: str | None = None) -> HardwareNode:
         """The zoo's entry: by the name given, else by what the machine calls itself."""
-        found: HardwareNode | None
-        if name:
-            found = Hardware.get(name)
-            assert found is not None
-            return found
         own = self.name
         short = _BOARD.sub("", own)
-        for candidate in (own, short, _BOARD.sub("", short)):
-            found = Hardware.get(candidate, None)
-            if found is not None:
-                return found
+        tries = (Hardware.get(each, None) for each in (own, short, _BOARD.sub("", short)))
+        found: HardwareNode | None = Hardware.get(name) if name else next(filter(None, tries), None)
+        if found is not None:
+            return found
         family = "gpu" if self.gpu else "cpu"
         known = ", ".join(h.metadata.key or h.name for h in Hardware.list(family=family)[:12])
         raise UnknownNameError(
             f"This machine calls its {family.upper()} {own!r}, which the zoo does not know; name one with --chip (such as {known}).",
             name=own,
         )
+
+    def dtype(self, precision: str) -> Any:
+        """PyTorch's type of a number format."""
+        return getattr(self.torch, _TYPES[precision])
 
     def synchronise(self) -> None:
         if self.gpu:
@@ -147,11 +149,6 @@ class Device:
         graph.replay()
         self.synchronise()
         return graph
-
-
-def here(kind: str | None = None) -> Device:
-    """The machine at hand."""
-    return Device(kind)
 
 
 def cpu_name() -> str:

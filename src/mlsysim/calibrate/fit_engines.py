@@ -17,7 +17,7 @@ import numpy as np
 
 from mlsysim.calibrate.fitting import Sums, left_out, line
 from mlsysim.calibrate.measurements import table_rows
-from mlsysim.calibrate.prediction import Skipped
+from mlsysim.calibrate.questions import Skipped
 from mlsysim.calibrate.tables.vision import board_of, runtime_of, task_inventory
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware

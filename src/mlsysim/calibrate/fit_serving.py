@@ -20,8 +20,7 @@ import numpy as np
 
 from mlsysim.calibrate.fitting import descend, left_out, line
 from mlsysim.calibrate.measurements import table_rows
-from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import predicted
+from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.timing.engines import Engine, engine, trying

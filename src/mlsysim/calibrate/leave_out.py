@@ -17,7 +17,7 @@ from pathlib import Path
 from mlsysim.calibrate.fitting import line
 from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows
 from mlsysim.calibrate.operators import CHIPS
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables import operators as public
 from mlsysim.calibrate.user import user_profile

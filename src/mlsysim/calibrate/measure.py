@@ -8,10 +8,11 @@ keeps to its time: sizes come in an order in which any beginning of it is useful
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from functools import partial
+from itertools import pairwise, zip_longest
+from typing import Any, NamedTuple
 
 from mlsysim.calibrate.attention_kernel import decode_attention, fastest, prefill_attention
 from mlsysim.calibrate.device import Device
@@ -24,8 +25,7 @@ _PER_ROW = 0.08
 """Seconds that a size is repeated for, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """Sizes of a suite. Products are (m, n, k); attention (batch, heads, key heads, head size, length)."""
 
     products: dict[str, tuple[tuple[int, int, int], ...]]
@@ -76,15 +76,6 @@ GRIDS = {
 }  # fmt: skip
 """The sizes of ``calibrate --measure``; "tiny" is for machines that are only to be tried."""
 
-_TORCH_TYPES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp8": "float8_e4m3fn",
-    "fp64": "float64",
-}
-
 
 @dataclass
 class Measured:
@@ -101,19 +92,15 @@ def measure(device: Device, seconds: float = 60.0, grid: str | Grid | None = Non
     if not 0 < seconds <= 3600:
         raise InputError(f"the time of a suite must be above 0 and at most 3600 seconds, got {seconds:g}.")
     sizes = GRIDS[grid] if isinstance(grid, str) else grid or GRIDS["gpu" if device.gpu else "cpu"]
-    torch = device.torch
-    result = Measured(device=device.name)
-    start = time.perf_counter()
-    late = 0
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for step in _interleaved(_Suite(device, sizes).steps()):
+    result, late, start = Measured(device=device.name), 0, time.perf_counter()
+    device.torch.manual_seed(0)
+    with device.torch.no_grad():
+        for row, call in _interleaved(_Suite(device, sizes).steps()):
             if len(result.rows) == MOST:
                 break
             if time.perf_counter() - start > seconds:
                 late += 1
                 continue
-            row, call = step
             try:
                 row["seconds"] = f"{call():.6g}"
                 result.rows.append(row)
@@ -133,60 +120,56 @@ Step = tuple[dict[str, Any], Callable[[], float]]
 
 def _interleaved(groups: list[list[Step]]) -> Iterator[Step]:
     """The first of each group, then the second of each: any beginning holds every kind."""
-    for place in range(max(map(len, groups))):
-        for group in groups:
-            if place < len(group):
-                yield group[place]
+    return (step for steps in zip_longest(*groups) for step in steps if step is not None)
 
 
 class _Suite:
     """The steps of a suite: each a row without its time, and a function that measures it."""
 
     def __init__(self, device: Device, sizes: Grid) -> None:
-        self.device = device
-        self.torch = device.torch
-        self.sizes = sizes
+        self.device, self.torch, self.sizes = device, device.torch, sizes
+        self.element = bytes_per_element(sizes.dtype)
+        self.mode = "graph" if device.gpu else "compiled"
 
     def steps(self) -> list[list[Step]]:
         sizes = self.sizes
-        groups: list[list[Step]] = [
-            [self._product(dtype, *shape) for shape in shapes] for dtype, shapes in sizes.products.items()
+        return [
+            *([self._product(dtype, *shape) for shape in shapes] for dtype, shapes in sizes.products.items()),
+            [self._attention("seq", *shape) for shape in sizes.attention],
+            [self._attention("context", *shape) for shape in sizes.decode],
+            [self._copy(count) for count in sizes.copies],
+            [self._elementwise(*shape) for shape in sizes.elementwise],
+            [self._launch(mode) for mode in (("graph", "eager") if self.device.gpu else ("eager",))],
+            [self._optimizer(max(sizes.copies) // 16)],
         ]
-        groups.append([self._attention(*shape) for shape in sizes.attention])
-        groups.append([self._decode(*shape) for shape in sizes.decode])
-        groups.append([self._copy(count) for count in sizes.copies])
-        groups.append([self._elementwise(*shape) for shape in sizes.elementwise])
-        groups.append([self._launch(mode) for mode in (("graph", "eager") if self.device.gpu else ("eager",))])
-        groups.append([self._optimizer(max(sizes.copies) // 16)])
-        return groups
 
-    def _random(self, *shape: int, dtype: str) -> Any:
-        data = self.torch.randn(*shape, device=self.device.kind)
-        return data.to(getattr(self.torch, _TORCH_TYPES[dtype]))
+    def _random(self, *shape: int, dtype: str | None = None) -> Any:
+        return self.torch.randn(*shape, device=self.device.kind).to(self.device.dtype(dtype or self.sizes.dtype))
 
     def _copies(self, size: float) -> int:
         """How many inputs of this size fill the cache a few times."""
         return int(min(max(3 * self.device.cache // size, 1), _MOST_COPIES))
 
     def _time(self, work: Callable[[], Any], calls: int, graph: bool = True) -> float:
-        seconds, _ = self.device.time(work, _PER_ROW, graph=graph, calls=calls)
-        return seconds
+        return self.device.time(work, _PER_ROW, graph=graph, calls=calls)[0]
+
+    def _each(self, work: Callable[..., Any], inputs: Sequence[tuple[Any, ...]]) -> float:
+        """Time of a kernel on one of several inputs."""
+        return self._time(lambda: [work(*each) for each in inputs], len(inputs))
 
     def _product(self, dtype: str, m: int, n: int, k: int) -> Step:
         def call() -> float:
-            torch = self.torch
-            copies = self._copies(n * k * bytes_per_element(dtype))
-            previous = torch.backends.cuda.matmul.allow_tf32
-            torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+            matmul = self.torch.backends.cuda.matmul
+            previous, matmul.allow_tf32 = matmul.allow_tf32, dtype == "tf32"
             try:
                 left = self._random(m, k, dtype=dtype)
-                weights = [self._random(n, k, dtype=dtype) for _ in range(copies)]
-                multiply = self._multiply(dtype)
-                return self._time(lambda: [multiply(left, weight) for weight in weights], copies)
+                copies = range(self._copies(n * k * bytes_per_element(dtype)))
+                weights = [(left, self._random(n, k, dtype=dtype)) for _ in copies]
+                return self._each(self._multiply(dtype), weights)
             finally:
-                torch.backends.cuda.matmul.allow_tf32 = previous
+                matmul.allow_tf32 = previous
 
-        return {"op": "gemm", "m": m, "n": n, "k": k, "dtype": dtype, "mode": self._mode}, call
+        return {"op": "gemm", "m": m, "n": n, "k": k, "dtype": dtype, "mode": self.mode}, call
 
     def _multiply(self, dtype: str) -> Callable[[Any, Any], Any]:
         torch = self.torch
@@ -199,102 +182,63 @@ class _Suite:
             left, weight.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
         )
 
-    @property
-    def _mode(self) -> str:
-        return "graph" if self.device.gpu else "compiled"
-
-    def _attention(self, batch: int, heads: int, kv_heads: int, size: int, length: int) -> Step:
-        dtype = self.sizes.dtype
+    def _attention(self, over: str, batch: int, heads: int, kv_heads: int, size: int, length: int) -> Step:
+        """Attention over a sequence ("seq"), or of one query on its cache ("context")."""
+        whole = over == "seq"
 
         def call() -> float:
-            q = self._random(batch, heads, length, size, dtype=dtype)
-            k, v = (self._random(batch, kv_heads, length, size, dtype=dtype) for _ in range(2))
-            forms = prefill_attention(self.device, True, heads != kv_heads)
-            _, attend = fastest(self.device, forms, q, k, v)
-            return self._time(lambda: [attend(q, k, v) for _ in range(4)], 4)
+            q = self._random(batch, heads, length if whole else 1, size)
+            copies = 1 if whole else self._copies(2 * batch * kv_heads * length * size * self.element)
+            caches = [tuple(self._random(batch, kv_heads, length, size) for _ in range(2)) for _ in range(copies)]
+            forms = decode_attention(self.device, heads // kv_heads)
+            if whole:
+                forms = prefill_attention(self.device, True, heads != kv_heads)
+            _, attend = fastest(self.device, forms, q, *caches[0])
+            return self._each(attend, [(q, k, v) for k, v in caches] * (4 if whole else 1))
 
-        return {"op": "attention", "seq": length, **self._heads(batch, heads, kv_heads, size)}, call
-
-    def _decode(self, batch: int, heads: int, kv_heads: int, size: int, length: int) -> Step:
-        dtype = self.sizes.dtype
-
-        def call() -> float:
-            q = self._random(batch, heads, 1, size, dtype=dtype)
-            cached = 2 * batch * kv_heads * length * size * bytes_per_element(dtype)
-            caches = [
-                tuple(self._random(batch, kv_heads, length, size, dtype=dtype) for _ in range(2))
-                for _ in range(self._copies(cached))
-            ]
-            _, attend = fastest(self.device, decode_attention(self.device, heads // kv_heads), q, *caches[0])
-            return self._time(lambda: [attend(q, k, v) for k, v in caches], len(caches))
-
-        return {"op": "decode_attention", "context": length, **self._heads(batch, heads, kv_heads, size)}, call
-
-    def _heads(self, batch: int, heads: int, kv_heads: int, size: int) -> dict[str, Any]:
-        return {
-            "batch": batch,
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "head_dim": size,
-            "dtype": self.sizes.dtype,
-            "mode": self._mode,
-        }
+        row = {"op": "attention" if whole else "decode_attention", over: length, "batch": batch, "heads": heads}
+        row |= {"kv_heads": kv_heads, "head_dim": size, "dtype": self.sizes.dtype, "mode": self.mode}
+        return row, call
 
     def _copy(self, count: int) -> Step:
         def call() -> float:
-            torch = self.torch
-            pairs = [
-                tuple(torch.ones(count // 4, device=self.device.kind) for _ in range(2))
-                for _ in range(self._copies(2 * count))
-            ]
+            ones = partial(self.torch.ones, count // 4, device=self.device.kind)
+            pairs = [(ones(), ones()) for _ in range(self._copies(2 * count))]
             # A kernel, not a copy engine: one pass that reads and writes.
-            return self._time(lambda: [torch.neg(here, out=there) for here, there in pairs], len(pairs))
+            return self._each(lambda here, there: self.torch.neg(here, out=there), pairs)
 
-        return {"op": "copy", "bytes": 2 * count, "mode": self._mode}, call
+        return {"op": "copy", "bytes": 2 * count, "mode": self.mode}, call
 
     def _elementwise(self, rows: int, width: int) -> Step:
         """A norm, an activation and a sum: bytes of all three, their mean time."""
-        dtype = self.sizes.dtype
-        element = bytes_per_element(dtype)
-        # Norm and activation read and write once, the sum reads twice: 7 passes in three operators.
-        moved = 7 * rows * width * element / 3
+        size = rows * width * self.element
 
         def call() -> float:
-            functional = self.torch.nn.functional
-            inputs = [self._random(rows, width, dtype=dtype) for _ in range(self._copies(rows * width * element) + 1)]
-            scale = self._random(width, dtype=dtype)
+            functional, scale = self.torch.nn.functional, self._random(width)
+            inputs = [self._random(rows, width) for _ in range(self._copies(size) + 1)]
 
-            def work() -> None:
-                for x, y in pairwise(inputs):
-                    functional.rms_norm(x, (width,), scale)
-                    functional.silu(x)
-                    self.torch.add(x, y)
+            def three(x: Any, y: Any) -> None:
+                functional.rms_norm(x, (width,), scale)
+                functional.silu(x)
+                self.torch.add(x, y)
 
-            return self._time(work, 3 * (len(inputs) - 1))
+            return self._each(three, list(pairwise(inputs))) / 3
 
-        return {"op": "elementwise", "bytes": f"{moved:.0f}", "mode": self._mode}, call
+        # Norm and activation read and write once, the sum reads twice: 7 passes in three operators.
+        return {"op": "elementwise", "bytes": f"{7 * size / 3:.0f}", "mode": self.mode}, call
 
     def _launch(self, mode: str) -> Step:
         def call() -> float:
-            x = self.torch.zeros(1, device=self.device.kind)
-            calls = 200
-
-            def work() -> None:
-                for _ in range(calls):
-                    x.add_(1.0)
-
-            return self._time(work, calls, graph=mode == "graph")
+            x, calls = self.torch.zeros(1, device=self.device.kind), 200
+            return self._time(lambda: [x.add_(1.0) for _ in range(calls)], calls, graph=mode == "graph")
 
         return {"op": "launch", "mode": mode}, call
 
     def _optimizer(self, count: int) -> Step:
-        element = bytes_per_element(self.sizes.dtype)
-
         def call() -> float:
-            parameter = self.torch.nn.Parameter(self._random(count, dtype=self.sizes.dtype))
-            parameter.grad = self._random(count, dtype=self.sizes.dtype)
-            optimizer = self.torch.optim.AdamW([parameter], fused=True)
-            return self._time(optimizer.step, 1, graph=False)
+            parameter = self.torch.nn.Parameter(self._random(count))
+            parameter.grad = self._random(count)
+            return self._time(self.torch.optim.AdamW([parameter], fused=True).step, 1, graph=False)
 
         # Parameter, gradient and two moments are read; parameter and moments written.
-        return {"op": "optimizer", "bytes": f"{7 * count * element:.0f}", "mode": "eager"}, call
+        return {"op": "optimizer", "bytes": f"{7 * count * self.element:.0f}", "mode": "eager"}, call

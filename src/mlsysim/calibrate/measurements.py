@@ -21,6 +21,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mlsysim.errors import InputError
+
 OWN_TABLES = ("micro", "llm", "train", "other", "extra")
 
 
@@ -37,6 +39,23 @@ def table_rows(path: Path) -> list[dict[str, str]]:
     """Rows of a CSV table."""
     with path.open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
+
+
+def given_table(path: Path, largest: int, remark: str = "") -> tuple[list[str], list[dict[str, str]]]:
+    """Header and rows of a user's CSV file; what is no table is refused."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file.")
+    if path.stat().st_size > largest:
+        raise InputError(f"{path} is larger than {largest:,} bytes{remark}.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream, skipinitialspace=True)
+            header = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = header
+            rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is not a CSV table: {error}.") from None
+    return header, rows
 
 
 def own_rows(table: str) -> list[dict[str, str]]:

@@ -2,7 +2,11 @@
 
     row -> Question -> TOML of its plan -> public answer -> Prediction
 
-A :class:`Table` reads rows of one kind into questions, or straight into predictions where there is no plan.
+A :class:`Table` reads rows of one kind: a module of ``mlsysim.calibrate.tables`` with ``COLUMNS``, the column names that identify the
+table, and ``read(row)``, which gives for each measured value of the row what to ask. Runs are plans; kernels, collectives and power have no
+plan and are predicted through the functions of ``timing`` that the cases call. It raises :class:`Skipped` when the row is a measurement that
+cannot be predicted (an unknown chip, a model without a public configuration, a missing setting), and :class:`Excluded` when it is not a
+measurement to be scored (a duplicate, a row marked unusable). The physics lives elsewhere; a reader only understands the row.
 
 The answer is that of the plan's own text, so that ``mlsysim eval`` of what ``validate --out`` writes gives the scored number: the
 metric ``asked`` in ``unit``, times ``factor``, which turns it into the row's unit (devices, milliseconds, per cent, the row's
@@ -12,11 +16,10 @@ convention of counting operations). The text says so in its ``description``. The
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from mlsysim.calibrate.prediction import Prediction, Skipped
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
@@ -25,10 +28,44 @@ from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import Quantity, quantity
+from mlsysim.zoo.intervals import interval
 
 PART = "part: "
 """Before the name of a part of the ledger, whose seconds on the critical path are asked."""
 _LARGEST_NODE = 256
+
+
+class Skipped(Exception):
+    """The row cannot be predicted; the message says why."""
+
+
+class Excluded(Exception):
+    """The row is not a measurement to be scored; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One predicted value beside the measured one, in the row's own unit.
+
+    ``regime`` names the kind of work whose residuals give the error bar (such as "training dense", "decode", "timm eager");
+    ``chip_measured`` says whether the chip has a profile of its own; ``inferred`` lists settings that the row did not give.
+    ``low`` and ``high`` are the answer's own interval and ``plan`` the TOML text whose answer it is, where there is one.
+    """
+
+    metric: str
+    measured: float
+    predicted: float
+    regime: str
+    chip_measured: bool
+    inferred: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    plan: str = ""
+
+    @property
+    def error(self) -> float:
+        """Signed relative error, predicted over measured minus one."""
+        return self.predicted / self.measured - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +153,20 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
     except MLSysError as error:
         raise Skipped(str(error)) from None
 
-    def plain(value: Any) -> float | None:
-        if value is None:
-            return None
+    def plain(value: Any) -> Any:
         number = value.to(question.unit).magnitude if isinstance(value, Quantity) else value
-        return float(number) * question.factor
+        return None if number is None else float(number) * question.factor
 
-    value = plain(found)
-    assert value is not None
     return Prediction(
-        metric=question.metric,
-        measured=question.measured,
-        predicted=value,
-        regime=question.regime,
-        chip_measured=question.chip_measured,
-        inferred=question.inferred,
-        low=plain(low),
-        high=plain(high),
-        plan=question.text(),
+        question.metric,
+        question.measured,
+        plain(found),
+        question.regime,
+        question.chip_measured,
+        question.inferred,
+        plain(low),
+        plain(high),
+        question.text(),
     )
 
 
@@ -153,5 +186,10 @@ class Table:
             raise Skipped(str(error)) from None
 
     def predict(self, row: Mapping[str, str]) -> list[Prediction]:
-        """A prediction for each measured value of a row."""
-        return [predicted(each) if isinstance(each, Question) else each for each in self.questions(row)]
+        """A prediction for each measured value of a row; one without a plan has the interval of its regime."""
+        return [predicted(each) if isinstance(each, Question) else _banded(each) for each in self.questions(row)]
+
+
+def _banded(found: Prediction) -> Prediction:
+    low, high = interval(found.regime, found.chip_measured).around(found.predicted)
+    return replace(found, low=low, high=high)

@@ -9,7 +9,6 @@ file, byte for byte.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from itertools import product
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from mlsysim.calibrate import operators as forms
 from mlsysim.calibrate.fitting import Fit, summary
 from mlsysim.calibrate.measurements import Measurement, operators, silicon
+from mlsysim.calibrate.write import table_lines
 
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
 _OWN = "H200"
@@ -196,30 +196,17 @@ def render(profiles: dict[str, Any]) -> str:
         "# Written by `python -m mlsysim.calibrate FOLDER`; what was not fitted stands in the other files of this folder.",
     ]
     for chip, profile in sorted(profiles.items()):
-        lines += ["", f"[{chip}]", f"source = [{_inline(OURS if chip == _OWN else PUBLIC)}, {_inline(KEPT)}]"]
-        if chip == _OWN:
-            lines.append("passes_measured = true")
-        _tables(lines, chip, profile)
+        head = {"source": [OURS, KEPT], "passes_measured": True} if chip == _OWN else {"source": [PUBLIC, KEPT]}
+        lines += table_lines(chip, head | _rounded(profile))
     return "\n".join(lines) + "\n"
 
 
-def _tables(lines: list[str], path: str, table: dict[str, Any]) -> None:
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    if plain and "." in path:
-        lines += ["", f"[{path}]", *(f"{key} = {_number(key, value)}" for key, value in plain.items())]
-    for key, value in sorted(table.items()):
-        if isinstance(value, dict):
-            _tables(lines, f"{path}.{key if key.isidentifier() else chr(34) + key + chr(34)}", value)
-
-
-def _number(key: str, value: float | int) -> str:
-    if isinstance(value, int):
-        return str(value)
-    if key in _TIMES:
-        return f'"{float(f"{value * 1e6:.4g}"):g} us"'
-    return repr(float(f"{value:.4g}"))
-
-
-def _inline(table: dict[str, Any]) -> str:
-    # A JSON string or list of strings is a TOML one.
-    return "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in table.items()) + "}"
+def _rounded(table: dict[str, Any]) -> dict[str, Any]:
+    """Numbers as they are written, then the tables inside by name."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, float):
+            found[key] = f"{float(f'{value * 1e6:.4g}'):g} us" if key in _TIMES else float(f"{value:.4g}")
+        elif not isinstance(value, dict):
+            found[key] = value
+    return found | {key: _rounded(value) for key, value in sorted(table.items()) if isinstance(value, dict)}

@@ -22,10 +22,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlsysim.calibrate.measurements import given_table
 from mlsysim.errors import InputError, MLSysError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -40,33 +41,12 @@ from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.units.registry import to_si
 
 FEWEST, MOST = 3, 50
-
 OPERATORS = ("gemm", "attention", "decode_attention", "copy", "elementwise", "optimizer", "launch")
-
 COLUMNS = (
-    "op",
-    "m",
-    "n",
-    "k",
-    "batch",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "seq",
-    "context",
-    "bytes",
-    "dtype",
-    "seconds",
+    *("op", "m", "n", "k", "batch", "heads", "kv_heads", "head_dim", "seq", "context", "bytes", "dtype", "seconds"),
     "mode",
 )
-
-_PHASES = {
-    "prefill": "prefill",
-    "decode": "decode",
-    "train": "training",
-    "training": "training",
-    "inference": "inference",
-}
+_PHASES = ("prefill", "decode", "train", "training", "inference")
 _MODES = {"graph": (True, True), "eager": (False, False), "compiled": (False, True)}
 _LARGEST_FILE = 1_000_000
 
@@ -82,7 +62,6 @@ class Sample:
     operators: tuple[Operator, ...] = ()
     special: str = ""
     moved: float = 0.0
-    row: dict[str, str] = field(default_factory=dict, compare=False)
 
     def predict(self, chip: HardwareNode, profile: Profile) -> float:
         """Seconds with these constants."""
@@ -98,24 +77,13 @@ class Sample:
 def read_samples(path: str | Path) -> list[Sample]:
     """The measurements of a CSV file; anything that cannot be used is refused with its line."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} is not a file.")
-    if path.stat().st_size > _LARGEST_FILE:
-        raise InputError(f"{path} is larger than {_LARGEST_FILE:,} bytes; a calibration takes {FEWEST} to {MOST} rows.")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True)
-            header = [name.strip() for name in reader.fieldnames or ()]
-            reader.fieldnames = header
-            rows = list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is not a CSV table: {error}.") from None
+    header, rows = given_table(path, _LARGEST_FILE, f"; a calibration takes {FEWEST} to {MOST} rows")
     if "seconds" not in header or not {"op", "model"} & set(header):
         shown = ", ".join(header[:8]) or "nothing"
         raise InputError(f"{path} needs a column 'seconds' and a column 'op' or 'model'; its header has {shown}.")
     samples = []
     for number, row in enumerate(rows, 2):
-        cells = {key: (value or "").strip() for key, value in row.items() if key is not None and isinstance(value, str)}
+        cells = {key: value.strip() for key, value in row.items()}
         if not any(cells.values()):
             continue
         try:
@@ -145,52 +113,38 @@ def _operator_sample(row: Mapping[str, str], seconds: float) -> Sample:
         raise unknown_name("operator", row["op"], OPERATORS, remedy=f"use one of {', '.join(OPERATORS)}.")
     graph, fused = _mode(row, "graph")
     how = Execution(graph=graph, fused=op == "copy" or (fused and op != "elementwise"), sustained=False)
-    kept = {key: value for key, value in row.items() if value}
     if op == "launch":
-        return Sample(f"launch ({'graph' if graph else 'eager'})", seconds, "bf16", how, special=op, row=kept)
+        return Sample(f"launch ({'graph' if graph else 'eager'})", seconds, "bf16", how, special=op)
     if op in ("copy", "elementwise", "optimizer"):
         moved = _number(row, "bytes")
         label = f"{op} {moved / 1e6:.4g} MB"
         if op == "optimizer":
-            return Sample(label, seconds, "bf16", how, special=op, moved=moved, row=kept)
+            return Sample(label, seconds, "bf16", how, special=op, moved=moved)
         operator = Operator(op, "elementwise", op, input_bytes=moved / 2, output_bytes=moved / 2)
-        return Sample(label, seconds, "bf16", how, (operator,), row=kept)
+        return Sample(label, seconds, "bf16", how, (operator,))
     precision = precision_name(_text(row, "dtype"))
     if op == "gemm":
         m, n, k = (_number(row, name) for name in "mnk")
-        operator = product(m, n, k, precision)
-        return Sample(f"gemm {m:g}x{n:g}x{k:g} {precision}", seconds, precision, how, (operator,), row=kept)
+        return Sample(f"gemm {m:g}x{n:g}x{k:g} {precision}", seconds, precision, how, (product(m, n, k, precision),))
     batch, heads, head_dim = (_number(row, name) for name in ("batch", "heads", "head_dim"))
     kv_heads = _number(row, "kv_heads") if row.get("kv_heads") else heads
-    if op == "attention":
-        length = _number(row, "seq")
-        p = Pass.of("prefill", batch, length, 0, precision, Sharding())
-    else:
-        length = _number(row, "context")
-        p = Pass.of("decode", batch, 1, length - 1, precision, Sharding())
+    length = _number(row, "seq" if op == "attention" else "context")
+    lengths = ("prefill", batch, length, 0) if op == "attention" else ("decode", batch, 1, length - 1)
     causal = (row.get("causal") or "yes").lower() not in ("no", "false", "0")
-    (operator,) = Core(heads, kv_heads, head_dim, head_dim, 2 * head_dim, causal=causal).operators(p, None)
+    core = Core(heads, kv_heads, head_dim, head_dim, 2 * head_dim, causal=causal)
+    operators = core.operators(Pass.of(*lengths, precision, Sharding()), None)
     label = f"{op} {batch:g}x{length:g} {heads:g}/{kv_heads:g} heads of {head_dim:g} {precision}"
-    return Sample(label, seconds, precision, how, (operator,), row=kept)
+    return Sample(label, seconds, precision, how, tuple(operators))
 
 
 def product(m: float, n: float, k: float, precision: str) -> Operator:
     """A matrix product alone: inputs narrower than 16 bits come converted, as a kernel benchmark has them."""
     p = Pass.of("prefill", 1, m, 0, precision, Sharding())
     narrow = p.weight < 2
-    written = m * n * (2.0 if narrow else p.activation)
-    return Operator(
-        "gemm",
-        "batched_gemm" if narrow else "gemm",
-        "gemm",
-        m=m,
-        n=n,
-        k=k,
-        flops=2 * m * n * k,
-        weight_bytes=n * k * p.weight,
-        input_bytes=m * k * p.activation,
-        output_bytes=written,
-    )
+    sizes = {"weight_bytes": n * k * p.weight, "input_bytes": m * k * p.activation}
+    sizes["output_bytes"] = m * n * (2.0 if narrow else p.activation)
+    kind = "batched_gemm" if narrow else "gemm"
+    return Operator("gemm", kind, "gemm", m=m, n=n, k=k, flops=2 * m * n * k, **sizes)
 
 
 def _pass_sample(row: Mapping[str, str], seconds: float) -> Sample:
@@ -198,8 +152,8 @@ def _pass_sample(row: Mapping[str, str], seconds: float) -> Sample:
     wanted = _text(row, "phase").lower()
     if wanted not in _PHASES:
         raise unknown_name("phase", wanted, _PHASES, remedy="use prefill, decode, training or inference.")
-    phase = _PHASES[wanted]
-    precision = precision_name(_text(row, "precision") if row.get("precision") else _text(row, "dtype"))
+    phase = "training" if wanted == "train" else wanted
+    precision = precision_name(_text(row, "precision" if row.get("precision") else "dtype"))
     batch = _number(row, "batch")
     if row.get("layers"):
         model = with_layers(model, int(_number(row, "layers")))
@@ -208,8 +162,7 @@ def _pass_sample(row: Mapping[str, str], seconds: float) -> Sample:
     operators = model.lower(phase, batch_size=batch, precision=precision, **sizes).operators
     how = Execution(graph=graph, fused=fused, sustained=True)
     label = f"{model.name} {phase} {batch:g}" + "".join(f"x{length}" for length in sizes.values())
-    kept = {key: value for key, value in row.items() if value}
-    return Sample(label, seconds, precision, how, tuple(operators), row=kept)
+    return Sample(label, seconds, precision, how, tuple(operators))
 
 
 def with_layers(model: Any, layers: int) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.cells import whole as whole_number
-from mlsysim.calibrate.prediction import Skipped
+from mlsysim.calibrate.questions import Skipped
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models

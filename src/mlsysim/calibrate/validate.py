@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Table
+from mlsysim.calibrate.measurements import given_table
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, Table
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.errors import InputError
-from mlsysim.zoo.intervals import interval
 
 _LARGEST_FILE = 200_000_000
 
@@ -32,8 +31,6 @@ class Scored:
     row: str
     source: str
     prediction: Prediction
-    low: float | None
-    high: float | None
 
     @property
     def ape(self) -> float:
@@ -42,9 +39,8 @@ class Scored:
     @property
     def inside(self) -> bool | None:
         """Whether the measured value lies in the interval; None where the answer states none."""
-        if self.low is None or self.high is None:
-            return None
-        return self.low <= self.prediction.measured <= self.high
+        p = self.prediction
+        return None if p.low is None or p.high is None else p.low <= p.measured <= p.high
 
 
 @dataclass
@@ -127,21 +123,6 @@ def table_of(header: Iterable[str], file: str) -> Table:
     raise InputError(f"{file}: no known table has the columns {shown} ...; known are {', '.join(TABLES)}.")
 
 
-def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Header and rows of a CSV file."""
-    if not path.is_file():
-        raise InputError(f"{path} is not a file.")
-    if path.stat().st_size > _LARGEST_FILE:
-        raise InputError(f"{path} is larger than {_LARGEST_FILE:,} bytes.")
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            reader = csv.DictReader(stream)
-            rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
-            return list(reader.fieldnames or []), rows
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is not a CSV table: {error}.") from None
-
-
 def validate(*paths: str | Path) -> list[FileReport]:
     """Score each file."""
     if not paths:
@@ -151,42 +132,27 @@ def validate(*paths: str | Path) -> list[FileReport]:
 
 def validate_file(path: Path) -> FileReport:
     """Score one file."""
-    header, rows = read_rows(path)
+    header, rows = given_table(path, _LARGEST_FILE)
     table = table_of(header, path.name)
     report = FileReport(file=str(path), table=table.name)
     for number, row in enumerate(rows, 2):
         key = row.get("id") or f"line {number}"
-        source = row.get("source") or row.get("section") or ""
-        _score_row(report, table, row, key, source)
+        try:
+            predictions = table.predict(row)
+            if not predictions:
+                raise Skipped("no measured value")
+        except Excluded:
+            report.excluded += 1
+            continue
+        except Skipped as reason:
+            report.skipped_reasons[str(reason)] += 1
+            report.not_predicted[key] = str(reason)
+        else:
+            report.predicted += 1
+            source = row.get("source") or row.get("section") or ""
+            report.scored += [Scored(key, source, prediction) for prediction in predictions]
+        report.rows += 1
     return report
-
-
-def _score_row(report: FileReport, table: Table, row: Mapping[str, str], key: str, source: str) -> None:
-    try:
-        predictions = table.predict(row)
-    except Excluded:
-        report.excluded += 1
-        return
-    except Skipped as reason:
-        _skip(report, key, str(reason))
-        return
-    report.rows += 1
-    if not predictions:
-        report.skipped_reasons["no measured value"] += 1
-        report.not_predicted[key] = "no measured value"
-        return
-    report.predicted += 1
-    for prediction in predictions:
-        low, high = prediction.low, prediction.high
-        if not prediction.plan:
-            low, high = interval(prediction.regime, prediction.chip_measured).around(prediction.predicted)
-        report.scored.append(Scored(key, source, prediction, low, high))
-
-
-def _skip(report: FileReport, key: str, reason: str) -> None:
-    report.rows += 1
-    report.skipped_reasons[reason] += 1
-    report.not_predicted[key] = reason
 
 
 COLUMNS = ("id", "metric", "measured", "predicted", "low", "high", "error", "plan")
@@ -200,5 +166,5 @@ def write_predictions(reports: Iterable[FileReport], path: Path) -> None:
         writer.writerow(COLUMNS)
         for scored in (s for report in reports for s in report.scored):
             p = scored.prediction
-            numbers = (p.measured, p.predicted, scored.low, scored.high, p.error)
+            numbers = (p.measured, p.predicted, p.low, p.high, p.error)
             writer.writerow([scored.row, p.metric, *("" if n is None else repr(n) for n in numbers), p.plan])

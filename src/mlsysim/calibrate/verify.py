@@ -29,7 +29,7 @@ from mlsysim.walls.node.compute_memory import SingleNodeModel
 
 PHASES = ("prefill", "decode", "train")
 
-_TORCH_TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_PRECISIONS = ("bf16", "fp16", "fp32")
 _SHARE_OF_MEMORY = 0.8
 _CPU_LAYERS = 2
 _MEASURE_SECONDS = 1.0
@@ -104,8 +104,8 @@ def verify(
     length = seq_len or (2048 if device.gpu else 64)
     node = device.chip(chip)
     precision = precision_name(precision or ("bf16" if device.gpu else "fp32"))
-    if precision not in _TORCH_TYPES:
-        raise InputError(f"verify runs in {', '.join(_TORCH_TYPES)}, not in {precision}.")
+    if precision not in _PRECISIONS:
+        raise InputError(f"verify runs in {', '.join(_PRECISIONS)}, not in {precision}.")
     gc.collect()
     device.release()
     whole = getattr(workload, "layers", None)
@@ -213,7 +213,7 @@ def _measure(
     workload: Any, phase: str, batch: int, length: int, precision: str, device: Device, fuse: bool, seconds: float
 ) -> tuple[float, bool, str]:
     torch = device.torch
-    dtype = getattr(torch, _TORCH_TYPES[precision])
+    dtype = device.dtype(precision)
     torch.manual_seed(0)
     kernel, training = "", phase == "train"
     try:

@@ -13,10 +13,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mlsysim.calibrate.cells import key_of
+from mlsysim.calibrate.movable import changed
 from mlsysim.calibrate.user import Calibration
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.timing import profile as profiles
+from mlsysim.timing.kernels import Profile
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 from mlsysim.zoo.provenance import Source
@@ -40,8 +43,7 @@ def write_profile(
     folder = Path(folder)
     day = checked or datetime.date.today().isoformat()
     source = Source(title=f"{result.rows} measurements: {origin}", url="", checked=day, kind="measured")
-    fitted = result.profile.model_copy(update={"source": (source,)})
-    fitted = _with_fit_errors(fitted, result)
+    fitted = _with_fit_errors(result.profile.model_copy(update={"source": (source,)}), result)
     chip_file = None
     try:
         target = folder / "profiles" / f"{result.name}.toml"
@@ -57,20 +59,10 @@ def write_profile(
     return target, chip_file
 
 
-def _with_fit_errors(fitted: Any, result: Calibration) -> Any:
+def _with_fit_errors(fitted: Profile, result: Calibration) -> Profile:
     """The profile with the error on unseen rows noted in each table that was moved."""
-    error = round(result.after_mean_pct, 2)
-    moved = {a.path.rpartition(".")[0] for a in result.adjusted}
-    update: dict[str, Any] = {
-        "gemm": {
-            name: table.model_copy(update={"fit_error_pct": error}) if f"gemm.{name}" in moved else table
-            for name, table in fitted.gemm.items()
-        }
-    }
-    for group in ("attention", "memory_bound"):
-        if group in moved:
-            update[group] = getattr(fitted, group).model_copy(update={"fit_error_pct": error})
-    return fitted.model_copy(update=update)
+    error = {"fit_error_pct": round(result.after_mean_pct, 2)}
+    return changed(fitted, {a.path.rpartition(".")[0]: error for a in result.adjusted})
 
 
 def _forget() -> None:
@@ -81,13 +73,10 @@ def _forget() -> None:
     Hardware._store._user_for = None
 
 
-def profile_toml(profile: Any) -> str:
+def profile_toml(profile: Profile) -> str:
     """A profile as the file that ``mlsysim.timing.profile`` reads."""
     fields = _plain(profile)
-    name = fields.pop("name")
-    lines = ["# Fitted by mlsysim calibrate."]
-    _table(lines, name, fields)
-    return "\n".join(lines) + "\n"
+    return "\n".join(["# Fitted by mlsysim calibrate.", *table_lines(fields.pop("name"), fields)[1:]]) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -102,14 +91,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _table(lines: list[str], path: str, fields: dict[str, Any]) -> None:
+def table_lines(path: str, fields: dict[str, Any]) -> list[str]:
+    """A table and those inside it as lines of TOML, with an empty one before each."""
     inner = {key: value for key, value in fields.items() if isinstance(value, dict)}
     plain = {key: value for key, value in fields.items() if key not in inner and value is not None}
-    if plain or not inner:
-        lines.append(f"\n[{path}]" if len(lines) > 1 else f"[{path}]")
-        lines += [f"{_key(key)} = {_cell(value)}" for key, value in plain.items()]
-    for key, value in inner.items():
-        _table(lines, f"{path}.{_key(key)}", value)
+    lines = ["", f"[{path}]"] if plain or not inner else []
+    lines += [f"{_key(key)} = {_cell(value)}" for key, value in plain.items()]
+    return lines + [line for key, value in inner.items() for line in table_lines(f"{path}.{_key(key)}", value)]
 
 
 def _key(name: str) -> str:
@@ -131,19 +119,14 @@ def _cell(value: Any) -> str:
 
 def _chip_toml(result: Calibration) -> str:
     """The chip's shipped entry under the profile's name."""
-    key = result.chip.metadata.key
-    piece = Hardware._store.shipped.get(key) if key else None
-    if piece is None or key is None:
+    key = key_of(result.chip)
+    piece = Hardware._store.shipped.get(key)
+    if piece is None:
         raise InputError(
             f"{result.chip.name} is not one of the shipped chips; call the profile {key!r} instead of {result.name!r}."
         )
     text = re.sub(rf"^(\[\[?\s*){re.escape(key)}(?=[.\]\s])", rf"\g<1>{result.name}", piece.text, flags=re.MULTILINE)
     text = re.sub(r"^aliases\s*=\s*\[.*?\][ \t]*(?:#.*)?\n", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"(\n\s*(#[^\n]*)?)*\Z", "\n", text)
-    return re.sub(
-        r'^name = "(.*)"$',
-        lambda found: f'name = "{found[1]}, calibrated as {result.name}"',
-        text,
-        count=1,
-        flags=re.MULTILINE,
-    )
+    name = rf'name = "\g<1>, calibrated as {result.name}"'
+    return re.sub(r'^name = "(.*)"$', name, text, count=1, flags=re.MULTILINE)

@@ -1,7 +1,7 @@
 """The tables that can be read: one line for each, known by its columns.
 
 ``read`` gives for a row what to ask (:class:`~mlsysim.calibrate.questions.Question`) or, for kernels, collectives and power, what the
-functions of ``timing`` say (:class:`~mlsysim.calibrate.prediction.Prediction`).
+functions of ``timing`` say (:class:`~mlsysim.calibrate.questions.Prediction`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.collectives import Measured, collective_constants, measured_network, wire_and_steps

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 
 COLUMNS = ("id", "source", "item", "hardware", "quantity", "metric", "value", "date")
 

@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any
 
 from mlsysim.calibrate.cells import experts_of, key_of
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, calibrated_plan, whole_nodes
+from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY

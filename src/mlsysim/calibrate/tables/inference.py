@@ -27,8 +27,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, model_of, number, whole
-from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import Question, calibrated_plan, whole_nodes
+from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate import operators as forms
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import EngineAttention, Profile

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlsysim.calibrate.operators import FORMATS, LIBRARY, PRODUCT, constants, library, product, speeds
-from mlsysim.calibrate.prediction import Excluded, Prediction, Skipped
-from mlsysim.calibrate.questions import Question, calibrated_plan
+from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models

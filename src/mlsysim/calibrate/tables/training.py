@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import key_of
-from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import Question, answer_to, calibrated_plan
+from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan
 from mlsysim.calibrate.training_rows import Run, cell
 from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.hardware.arithmetic import arithmetic_peak

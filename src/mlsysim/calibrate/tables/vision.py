@@ -19,8 +19,7 @@ from functools import cache
 from typing import Any
 
 from mlsysim.calibrate.cells import key_of, number
-from mlsysim.calibrate.prediction import Excluded, Skipped
-from mlsysim.calibrate.questions import Question, calibrated_plan, whole_nodes
+from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -43,16 +42,13 @@ MEASURED = (
 """Chips whose rows took part in a fit or a check of the constants."""
 
 _TIMM_NAMES = {
-    "resnet50v1.5": ("resnet50", 224),
-    "resnet50v1.5-mxnet": ("resnet50", 224),
-    "resnet50v1.5-tf": ("resnet50", 224),
+    **dict.fromkeys(("resnet", "resnet50v1.5", "resnet50v1.5-mxnet", "resnet50v1.5-tf"), ("resnet50", 224)),
     "resnext101-32x4d": ("resnext101_32x4d", 224),
     "se-resnext101-32x4d": ("seresnext101_32x4d", 224),
-    "efficientnet efficientnet-b0": ("efficientnet_b0", 224),
-    "efficientnet efficientnet-widese-b0": ("efficientnet_b0", 224),
-    "efficientnet efficientnet-b4": ("tf_efficientnet_b4", 380),
-    "efficientnet efficientnet-widese-b4": ("tf_efficientnet_b4", 380),
-    "resnet": ("resnet50", 224),
+    **dict.fromkeys(("efficientnet efficientnet-b0", "efficientnet efficientnet-widese-b0"), ("efficientnet_b0", 224)),
+    **dict.fromkeys(
+        ("efficientnet efficientnet-b4", "efficientnet efficientnet-widese-b4"), ("tf_efficientnet_b4", 380)
+    ),
 }
 _BATCH = 128
 _PRECISIONS = {"amp": "fp16", "mixed": "fp16", "bfloat16": "bf16"}
