@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Bounds, Columns, fit, left_out, line
+from mlsysim.calibrate.fitting import Columns, fit, left_out, line, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.collectives import KINDS
 from mlsysim.hardware.registry import Hardware
@@ -22,22 +22,7 @@ from mlsysim.physics.operators import link_time
 from mlsysim.timing.collectives import SWITCHED_RANKS, wire_and_steps
 from mlsysim.units.registry import to_si
 
-RING: Bounds = {
-    "step_share": (0.15, 0.02, 1.0),
-    "copy_share": (0.424, 0.01, 2.0),
-    "efficiency": (0.733, 0.2, 1.0),
-    "eager_share": (0.396, 0.05, 1.0),
-    "rendezvous": (2.175, 0.1, 10.0),
-    "in_switch_start": (15.0, 2.0, 60.0),
-    "in_switch_share": (0.573, 0.1, 1.0),
-}
-EXCHANGE: Bounds = {
-    "exchange_steps": (2.7, 0.1, 20.0),
-    "exchange_copy_share": (0.424, 0.01, 4.0),
-    "exchange_efficiency": (0.733, 0.2, 1.0),
-    "exchange_eager_share": (0.396, 0.05, 1.0),
-    "exchange_rendezvous": (2.175, 0.1, 10.0),
-}
+RING, EXCHANGE = table_of("ring"), table_of("exchange")
 SOURCES = "aiconfigurator-nccl-"
 _PROTOCOL = ("copy_share", "efficiency", "eager_share", "rendezvous")
 

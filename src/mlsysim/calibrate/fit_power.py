@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Bounds, Columns, fit, left_out, line
+from mlsysim.calibrate.fitting import Columns, fit, left_out, line, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.energy import IMAGES, PRECISIONS, SERVING, imaged, served
 from mlsysim.hardware.types import HardwareNode
@@ -25,14 +25,6 @@ from mlsysim.timing.power import Activity, energy_per_item, power_constants, ser
 from mlsysim.units.registry import to_si
 
 IDLE, CAP = 0.18, 0.975
-SERVING_BOUNDS: Bounds = {
-    "floor": (0.42, 0.05, 0.8),
-    "memory": (0.2, 0.001, 1.5),
-    "arithmetic": (1.0, 0.01, 3.0),
-    "waiting": (0.65, 0.1, 1.0),
-    "converting": (0.15, 0.001, 0.6),
-}
-DIFFUSION_BOUNDS: Bounds = {"floor": (0.6, 0.05, 0.9), "exponent": (0.6, 0.05, 2.0), "arithmetic": (0.7, 0.001, 3.0)}
 
 Of = Callable[[dict[str, str]], tuple[HardwareNode, Activity, float]]
 Form = Callable[..., Any]
@@ -85,11 +77,11 @@ def diffusion(c: Columns, **v: float) -> Any:
     return running_power(1.0, IDLE, v["floor"], c.busy, v["exponent"], 0.0, 0.0, v["arithmetic"], c.arithmetic, CAP)
 
 
-def report(name: str, rows: Columns, form: Form, bounds: Bounds) -> None:
+def report(name: str, rows: Columns, form: Form) -> None:
     """Fit a form and print its errors and constants."""
 
     def constants(c: Columns) -> dict[str, float]:
-        return fit(lambda **v: form(c, **v), bounds, c.share).values
+        return fit(lambda **v: form(c, **v), table_of(f"{name}_power"), c.share).values
 
     def errors(c: Columns, values: dict[str, float]) -> Any:
         return form(c, **values) / c.share - 1
@@ -120,8 +112,8 @@ def main(arguments: list[str]) -> None:
     """Fit and print."""
     table = table_rows(Path(arguments[0]) / "energy.csv")
     tokens, images = ([r for r in table if r["metric"] == metric] for metric in (SERVING, IMAGES))
-    report("serving", columns(tokens, token_activity), serving, SERVING_BOUNDS)
-    report("diffusion", columns(images, image_activity), diffusion, DIFFUSION_BOUNDS)
+    report("serving", columns(tokens, token_activity), serving)
+    report("diffusion", columns(images, image_activity), diffusion)
 
 
 if __name__ == "__main__":

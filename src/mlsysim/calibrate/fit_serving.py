@@ -18,26 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import descend, left_out, line
+from mlsysim.calibrate.fitting import descend, left_out, line, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.timing.engines import Engine, engine, trying
 
-_LEAST = {
-    "step": 2e-5,
-    "per_sequence": 1e-6,
-    "small_kernels": 0.5,
-    "expert_block": 4e-6,
-    "reduce_scale": 0.5,
-    "host_operator": 1e-6,
-    "prefill_step": 2e-4,
-    "front_end": 1e-3,
-    "cold_start": 0.5,
-    "hand_over": 5e-3,
-}
-"""Constants of an engine, and below what each is taken as none."""
+_LEAST = table_of("engine_least")
 _STEPS = ("step", "per_sequence", "small_kernels")
 _SERVING = (*_STEPS, "host_operator", "prefill_step", "front_end", "hand_over", "cold_start")
 _SATURATED: dict[str, tuple[str, ...]] = {"scenario": ("max-throughput offline",)}

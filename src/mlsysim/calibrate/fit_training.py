@@ -19,39 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import descend, line, summary
+from mlsysim.calibrate.fitting import descend, line, summary, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.timing import profile, stacks, training_chip
 
-FREE: dict[str, tuple[float, float, float]] = {
-    "classes.every.attention.flash1": (0.3, 1.0, 0.5),
-    "profile.every.gemm.every.quantise_share": (0.3, 0.9, 0.55),
-    "constants.block_scale_cost": (1.0, 3.5, 2.4),
-    "constants.permute_passes": (2.0, 8.0, 4.0),
-    "constants.moe_operations": (400.0, 1400.0, 1040.0),
-    "constants.expert_operations": (0.0, 60.0, 0.0),
-    "constants.expert_activation_bytes": (30.0, 200.0, 125.0),
-    "constants.ungated_activation_bytes": (20.0, 200.0, 125.0),
-    "constants.overlapped_exchange": (0.1, 1.0, 0.32),
-    "profile.every.scans.any.rate_share": (0.05, 0.8, 0.25),
-    "constants.scale_loss": (0.0, 0.02, 0.004),
-    "stacks.megatron21.elementwise_share": (0.4, 0.9, 0.8),
-    "stacks.neox22.elementwise_share": (0.3, 0.9, 0.62),
-    "stacks.bridge.tensor_exposed": (0.05, 1.0, 0.23),
-    "stacks.bridge.exchange_exposed": (0.1, 1.0, 0.55),
-    "stacks.bridge.kappa": (0.0, 0.6, 0.18),
-    "stacks.bridge-part.host": (0.2, 1.0, 0.63),
-    "stacks.bridge-graph.exchange_exposed": (0.0, 0.8, 0.32),
-    "stacks.bridge-graph.expert_fusion": (0.0, 1.0, 0.35),
-    "stacks.titan.context_loss": (0.0, 1.5, 0.0),
-    "profile.A100.gemm.every.sustained": (0.93, 1.0, 0.97),
-    "profile.GB200.gemm.every.sustained": (0.88, 0.98, 0.93),
-    "profile.GB300.gemm.every.sustained": (0.88, 0.98, 0.93),
-}
-"""Free constants: the range in which each is searched, and where the search starts (kernel tables, specification or guess)."""
+FREE: dict[str, tuple[float, float, float]] = table_of("training")
+"""Free constants: where the search starts, and the range in which each is searched."""
 
 _CUT = 0.3
 _KEY = (
@@ -133,7 +109,7 @@ def loss(rows: Sequence[Row]) -> float:
 
 def fit(rows: Sequence[Row], rounds: int = 3) -> None:
     """Coordinate search with shrinking steps; leaves the constants at the best values."""
-    values = {name: start for name, (_, _, start) in FREE.items()}
+    values = {name: start for name, (start, _, _) in FREE.items()}
     put(values)
     touched = {name: _touched(rows, name) for name in FREE}
 
@@ -144,7 +120,7 @@ def fit(rows: Sequence[Row], rounds: int = 3) -> None:
     for turn in range(rounds):
 
         def step(name: str, value: float, up: bool, share: float = 0.16 / 2**turn) -> float:
-            low, high, _ = FREE[name]
+            _, low, high = FREE[name]
             moved = min(max(value + (1.0 if up else -1.0) * share * (high - low), low), high)
             return moved if touched[name] else value
 
@@ -156,7 +132,7 @@ def _touched(rows: Sequence[Row], name: str) -> list[Row]:
     """Rows whose prediction moves with a constant."""
     before = logarithms(rows)
     old = get(name)
-    low, high, _ = FREE[name]
+    _, low, high = FREE[name]
     put({name: old + 0.07 * (high - low) if old < (low + high) / 2 else old - 0.07 * (high - low)})
     after = logarithms(rows)
     put({name: old})

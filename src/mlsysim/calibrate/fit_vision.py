@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Sums, fit_sum, line
+from mlsysim.calibrate.fitting import Sums, fit_sum, line, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.vision import runtime_of_row, settings_of
 from mlsysim.hardware.registry import Hardware
@@ -30,40 +30,14 @@ from mlsysim.timing.runtimes import runtime
 from mlsysim.timing.vision_time import CPU_TERMS, TERMS, cpu_features, gpu_features
 
 INTENSITIES = (0.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0)
-GPU_START = {
-    "conv_operations": 1.33,
-    "dense_operations": 1.33,
-    "attention_operations": 1.67,
-    "grouped_operations": 2.0,
-    "depthwise_operations": 16.7,
-    "conv_bytes": 1.2,
-    "pointwise_bytes": 1.2,
-    "gemm_bytes": 1.2,
-    "attention_bytes": 1.0,
-    "softmax_bytes": 0.7,
-    "depthwise_bytes": 1.5,
-    "grouped_bytes": 2.0,
-    "batch_norm_bytes": 0.8,
-    "relu_bytes": 0.8,
-    "activation_bytes": 0.8,
-    "elementwise_bytes": 1.2,
-    "layer_norm_bytes": 2.0,
-    "group_norm_bytes": 2.0,
-    "copy_bytes": 1.5,
-    "reduction_bytes": 1.0,
-    "weights": 2.0,
-    "kernels": 1.0,
-}
 TRAINING_SCALE = 3.5
-CPU_START = (2.0, 2.0, 2.5, 3.3, 3.3, 25.0, 2.5, 1.0, 1.0, 0.5, 1.0, 1.0, 15.0, 15.0, 5.0, 5.0)
-DIFFUSION_START = (1.0, 0.19, 67.0, 134.0, 67.0, 1.0, 0.7, 200.0, 2.0, 20.0, 200.0)
 SHARPNESS = 2.0
 
 
 def _stack_start(stack: str) -> list[float]:
     scale = TRAINING_SCALE if stack.startswith("train") else 1.0
     fixed = {"weights": 3.0, "kernels": 5.0} if stack.startswith("train") else {}
-    return [fixed.get(name, GPU_START[name] * scale) for name in TERMS]
+    return [fixed.get(name, start * scale) for name, start in table_of("vision_gpu").items()]
 
 
 def _counted(rows: list[dict[str, str]], family: str) -> list[tuple[dict[str, str], HardwareNode, Inventory]]:
@@ -134,11 +108,11 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
     y = np.array([1 / float(r["value"]) for r, _, _ in kept])
     keys = np.array([c.metadata.key for _, c, _ in kept])
     kinds = np.array([2 if t.endswith("_calls") else 0 if t.endswith("_operations") else 1 for t in CPU_TERMS])
-    chips = sorted(set(keys.tolist()))
+    chips, start = sorted(set(keys.tolist())), list(table_of("vision_cpu").values())
     scales = {chip: np.ones(3) for chip in chips}
 
     def scaled() -> Sums:
-        return Sums(np.array([scales[k][kinds] for k in keys]) * x, y, CPU_START)
+        return Sums(np.array([scales[k][kinds] for k in keys]) * x, y, start)
 
     for _ in range(12):
         coefficients = scaled().fitted()
@@ -151,7 +125,7 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
         scales = {chip: s / middle for chip, s in scales.items()}
     errors = scaled().errors(slice(None), coefficients)
     print(f"{'cpu':12s} in sample        {line(errors)}")
-    for chip, without in Sums(x, y, CPU_START).left_out(keys):
+    for chip, without in Sums(x, y, start).left_out(keys):
         print(f"{'':12s} {chip:16s} {line(errors[keys == chip])}")
         print(f"{'':12s} without it       {line(without)}")
     text = [_fitted("cpu", CPU_TERMS, coefficients, errors)]
@@ -174,7 +148,8 @@ def fit_diffusion(rows: list[dict[str, str]]) -> str:
         terms.append([found[name] for name in names])
     groups = [0] * len(DEVICE_TERMS) + [1] * len(HOST_TERMS)
     measured = np.array([float(row["value"]) for row in kept])
-    sums = Sums(np.array(terms), measured, DIFFUSION_START, 0.3, groups, SHARPNESS)
+    start = list(table_of("diffusion").values())
+    sums = Sums(np.array(terms), measured, start, 0.3, groups, SHARPNESS)
     coefficients = sums.fitted()
     errors = sums.errors(slice(None), coefficients)
     print(f"{'diffusion':12s} in sample        {line(errors)}")

@@ -21,11 +21,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mlsysim.calibrate.measurements import settings
+
 Bounds = dict[str, tuple[float, float, float]]
 """Positive constants: where the search starts, and the bounds it stays in."""
 
 _HUBER, _STEP, _LARGEST = 0.05, 1e-4, 0.7
 _KNEE, _ROUNDS = 0.04, 120
+
+
+def table_of(fit: str) -> dict[str, Any]:
+    """What a fit moves, by its name in ``data/fits.toml``."""
+    found: dict[str, Any] = settings("fits")[fit]
+    return found
 
 
 class Fit(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.calibrate.attention_kernel import decode_attention, fastest, prefill_attention
 from mlsysim.calibrate.device import Device
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.samples import MOST
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
@@ -36,44 +37,7 @@ class Grid(NamedTuple):
     dtype: str
 
 
-_WIDE, _SQUARE, _TALL = (28672, 4096), (4096, 4096), (4096, 14336)
-
-GRIDS = {
-    "gpu": Grid(
-        products={
-            "bf16": tuple(
-                (m, n, k) for m in (4096, 1, 64, 512, 16, 2048) for n, k in (_WIDE, _SQUARE, _TALL)
-            ),
-            "fp8": ((4096, *_WIDE), (1, *_WIDE), (64, *_TALL), (512, *_SQUARE), (2048, *_TALL), (16, *_SQUARE)),
-            "tf32": ((4096, *_SQUARE), (64, *_SQUARE)),
-            "fp32": ((2048, *_SQUARE),),
-        },
-        attention=((1, 32, 8, 128, 2048), (1, 32, 8, 128, 8192), (8, 32, 8, 128, 512), (1, 32, 8, 128, 512), (4, 32, 8, 128, 2048)),
-        decode=((16, 32, 8, 128, 4096), (1, 32, 8, 128, 2048), (64, 32, 8, 128, 2048), (1, 32, 8, 128, 32768), (64, 32, 8, 128, 8192)),
-        copies=(1 << 30, 1 << 22, 1 << 26),
-        elementwise=((16384, 4096), (64, 4096), (2048, 4096)),
-        dtype="bf16",
-    ),
-    "cpu": Grid(
-        products={
-            "fp32": ((512, 1024, 1024), (1, 4096, 4096), (64, 1024, 1024), (256, 2048, 2048), (16, 4096, 1024)),
-            "bf16": ((512, 1024, 1024), (1, 4096, 4096), (64, 2048, 2048)),
-        },
-        attention=((1, 16, 16, 64, 512), (1, 16, 16, 64, 1024), (4, 16, 16, 64, 256)),
-        decode=((1, 16, 16, 64, 4096), (8, 16, 16, 64, 2048)),
-        copies=(1 << 28, 1 << 26, 1 << 20),
-        elementwise=((8192, 1024), (64, 1024)),
-        dtype="fp32",
-    ),
-    "tiny": Grid(
-        products={"fp32": ((64, 128, 128), (1, 256, 256), (128, 256, 256))},
-        attention=((1, 4, 2, 32, 64),),
-        decode=((1, 4, 2, 32, 128),),
-        copies=(1 << 20, 1 << 16),
-        elementwise=((256, 128),),
-        dtype="fp32",
-    ),
-}  # fmt: skip
+GRIDS = {name: Grid(**grid) for name, grid in settings("suite")["grids"].items()}
 """The sizes of ``calibrate --measure``; "tiny" is for machines that are only to be tried."""
 
 

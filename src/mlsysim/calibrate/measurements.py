@@ -15,6 +15,7 @@ import csv
 import gzip
 import io
 import json
+import tomllib
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -24,6 +25,12 @@ from typing import Any, NamedTuple
 from mlsysim.errors import InputError
 
 OWN_TABLES = ("micro", "llm", "train", "other", "extra")
+
+
+@cache
+def settings(name: str) -> dict[str, Any]:
+    """A TOML file of this room's data."""
+    return tomllib.loads(files("mlsysim.calibrate").joinpath("data", f"{name}.toml").read_text(encoding="utf-8"))
 
 
 class Measurement(NamedTuple):

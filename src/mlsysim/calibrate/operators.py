@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Bounds, Fit, fit
+from mlsysim.calibrate.fitting import Fit, fit, table_of
 from mlsysim.calibrate.measurements import Measurement
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
@@ -59,6 +59,11 @@ FORMATS = {
 
 CACHE_FORMATS = {"bfloat16/kv-bfloat16": "bf16/bf16", "bfloat16/kv-fp8": "bf16/fp8", "fp8/kv-fp8": "fp8/fp8"}
 
+PRODUCT, CONVERSION, CONTEXT, HEADS, DECODE, REUSE, LIBRARY = (
+    table_of(name) for name in ("product", "conversion", "context", "heads", "decode", "reuse", "library")
+)
+"""What is fitted, with the bounds."""
+
 Form = Callable[..., Any]
 
 
@@ -85,16 +90,6 @@ def constants(kernel: Any, *names: str) -> dict[str, float]:
 
 
 # --- products -----------------------------------------------------------------------------------------------------
-
-PRODUCT: Bounds = {
-    "start": (4e-6, 1e-7, 1e-4),
-    "rate_share": (0.7, 0.1, 1.1),
-    "memory_share": (0.8, 0.1, 1.0),
-    "chain": (3e-6, 1e-8, 1e-3),
-    "growth": (0.8, 0.2, 1.5),
-    "corner": (4.0, 1.0, 12.0),
-}
-CONVERSION: Bounds = {"quantise_share": (0.5, 0.02, 1.0), "quantise_row": (300.0, 1.0, 3e4)}
 
 
 def product(chip: Any, form: Format, m: Any, n: Any, k: Any, converts: bool, count: int = 1) -> Form:
@@ -125,23 +120,6 @@ def fit_products(chip: str, form: Format, shapes: Any, times: Any, converts: boo
 
 
 # --- attention of serving engines ---------------------------------------------------------------------------------
-
-CONTEXT: Bounds = {
-    "start": (8e-6, 1e-7, 1e-3),
-    "ramp_tokens": (400.0, 0.1, 1e4),
-    "rate_share": (0.6, 0.1, 1.2),
-    "stream_share": (0.6, 0.02, 1.2),
-    "corner": (2.0, 1.0, 12.0),
-}
-HEADS: Bounds = {"head_exponent": (0.5, 0.01, 2.0)}
-DECODE: Bounds = {
-    "start": (8e-6, 1e-7, 1e-3),
-    "memory_share": (0.8, 0.02, 1.6),
-    "row_time": (1e-8, 1e-12, 1e-6),
-    "chain": (3e-6, 1e-7, 1e-3),
-    "growth": (0.5, 0.1, 1.0),
-}
-REUSE: Bounds = {"reuse": (0.1, 1e-4, 1.0)}
 
 
 def context(chip: Any, cache: float, batch: Any, length: Any, heads: Any, kv: Any, size: Any) -> Form:
@@ -192,13 +170,6 @@ def fit_decode(chip: str, cache: float, grouped: bool, shapes: Any, times: Any) 
 
 # --- our own measurements -----------------------------------------------------------------------------------------
 
-LIBRARY: Bounds = {
-    "start": (8e-6, 1e-6, 1e-4),
-    "ramp_tokens": (300.0, 1.0, 5e3),
-    "rate_share": (0.6, 0.1, 1.0),
-    "head_exponent": (0.5, 0.05, 1.0),
-}
-
 
 def library(chip: Any, batch: Any, length: Any, heads: Any, size: Any, causal: Any, of_best: float = 1.0) -> Form:
     """Attention of a library over sequences; ``of_best`` is its rate over that of the chip's best."""
@@ -239,8 +210,7 @@ def fit_library_decode(chip: str, rows: Iterable[Measurement]) -> Fit:
     def seconds(decode_start: float, decode_memory_share: float) -> Any:
         return memory_bound_time(moved, bandwidth, decode_memory_share, decode_start)
 
-    bounds = {"decode_start": (6e-6, 1e-7, 1e-4), "decode_memory_share": (0.9, 0.1, 1.0)}
-    return fit(seconds, bounds, list(best.values()))
+    return fit(seconds, table_of("library_decode"), list(best.values()))
 
 
 def fit_convolutions(chip: str, rows: Iterable[Measurement]) -> tuple[Fit, float]:
@@ -252,8 +222,7 @@ def fit_convolutions(chip: str, rows: Iterable[Measurement]) -> tuple[Fit, float
     def seconds(start: float, rate_share: float, memory_share: float) -> Any:
         return gemm_time(operations[dense], moved[dense], 0.0, rate_share * peak, bandwidth, memory_share, 1.0, start)
 
-    bounds = {"start": (5e-6, 1e-6, 1e-4), "rate_share": (0.7, 0.1, 1.0), "memory_share": (0.65, 0.1, 1.0)}
-    found = fit(seconds, bounds, times[dense])
+    found = fit(seconds, table_of("convolution"), times[dense])
     light = moved[~dense] / (times[~dense] - found.values["start"]) / bandwidth
     return found, float(np.median(light))
 
@@ -266,4 +235,4 @@ def fit_memory_bound(chip: str, rows: Iterable[Measurement], operator: str, mode
     def seconds(start: float, share: float) -> Any:
         return memory_bound_time(moved, bandwidth, share, start)
 
-    return fit(seconds, {"start": (2e-6, 1e-8, 1e-4), "share": (0.7, 0.02, 1.0)}, times)
+    return fit(seconds, table_of("memory_bound"), times)

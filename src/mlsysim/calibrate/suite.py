@@ -17,37 +17,14 @@ from typing import Any
 
 from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.measure import measure
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.samples import read_samples, with_layers, write_samples
 from mlsysim.calibrate.user import calibrate, user_profile
 from mlsysim.calibrate.verify import predict, verify
 from mlsysim.calibrate.write import profile_toml
 from mlsysim.models.registry import Models
 
-CASES: dict[str, tuple[dict[str, Any], ...]] = {
-    "full": (
-        {"model": "Llama3_8B", "phase": "prefill", "batch": 1, "seq_len": 2048},
-        {"model": "Llama3_8B", "phase": "decode", "batch": 1, "seq_len": 2048},
-        {"model": "Llama3_8B", "phase": "decode", "batch": 64, "seq_len": 2048},
-        {"model": "Llama3_8B", "phase": "train", "batch": 2, "seq_len": 2048, "layers": 8},
-        {"model": "Qwen2_5_7B", "phase": "prefill", "batch": 1, "seq_len": 2048},
-        {"model": "Qwen2_5_7B", "phase": "decode", "batch": 1, "seq_len": 2048},
-        {"model": "Qwen2_5_7B", "phase": "decode", "batch": 64, "seq_len": 2048},
-        {"model": "Qwen2_5_7B", "phase": "train", "batch": 2, "seq_len": 2048, "layers": 8},
-        {"model": "ViT_B_16", "phase": "prefill", "batch": 1},
-        {"model": "ViT_B_16", "phase": "prefill", "batch": 256},
-        {"model": "ViT_B_16", "phase": "train", "batch": 128},
-        {"model": "ResNet50", "phase": "prefill", "batch": 256},
-        {"model": "Llama3_2_1B", "phase": "decode", "batch": 1, "seq_len": 2048},
-        {"model": "Llama3_2_1B", "phase": "prefill", "batch": 1, "seq_len": 512},
-        {"model": "Llama3_8B", "phase": "prefill", "batch": 1, "seq_len": 8192},
-        {"model": "Llama3_8B", "phase": "decode", "batch": 1, "seq_len": 2048, "layers": 8, "fuse": True},
-        {"model": "Llama3_8B", "phase": "prefill", "batch": 1, "seq_len": 2048, "layers": 8, "fuse": True},
-    ),
-    "tiny": (
-        {"model": "GPT2", "phase": "prefill", "batch": 1, "seq_len": 16, "layers": 1},
-        {"model": "GPT2", "phase": "decode", "batch": 2, "seq_len": 16, "layers": 1},
-    ),
-}
+CASES: dict[str, list[dict[str, Any]]] = settings("suite")["cases"]
 
 
 def run(out: Path, chip: str | None = None, tiny: bool = False, limit: float = 330.0) -> list[dict[str, Any]]:
@@ -76,7 +53,7 @@ def run(out: Path, chip: str | None = None, tiny: bool = False, limit: float = 3
 
 
 def _cases(
-    cases: tuple[dict[str, Any], ...], device: Device, chip: str | None, fitted: Any, start: float, limit: float
+    cases: list[dict[str, Any]], device: Device, chip: str | None, fitted: Any, start: float, limit: float
 ) -> Iterator[dict[str, Any]]:
     for case in cases:
         label = " ".join(str(value) for value in case.values())
