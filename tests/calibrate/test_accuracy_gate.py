@@ -7,13 +7,19 @@ promises where they are met, and to what was reached where they are not.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+from collections import defaultdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from statistics import median
 
+import numpy as np
 import pytest
 
+from mlsysim.calibrate.questions import Prediction
 from mlsysim.calibrate.validate import FileReport, score, validate
 
 LIMITS = json.loads((Path(__file__).parent / "accuracy_limits.json").read_text())
@@ -44,18 +50,63 @@ def test_shipped_rows(table: str) -> None:
     check(str(SHIPPED), table, LIMITS["shipped"][table])
 
 
+# Median and 90th percentile that each regime must keep on the full tables, in per cent.
+REGIMES = {
+    "vision": {
+        "vision inference": (8, 28),
+        "vision training": (8.5, 26),
+        "vision cpu": (10.5, 32),
+        "diffusion": (10.5, 26),
+        # A batch of NVIDIA's configurations starts its kernels and reads its weights, which the fit of long runs did not count: 4.7 became 5.1.
+        "vision engine offline": (5.5, 20),
+        "microcontroller time": (9, 30),
+    },
+    "collectives": {"collective link domain": (8, 23)},
+    "energy": {"energy per token": (8.5, 27), "energy per image": (7, 18)},
+    "operators": {"kernel gemm": (8, math.inf), "kernel attention": (12, math.inf)},
+    "serving_runs": {"tpot_ms": (10, math.inf), "ttft_ms": (24, math.inf)},
+    "training": {
+        "steps": (5, 18),
+        "memory": (8, math.inf),
+    },  # memory: what dropout masks and gradients in fp32 are of it
+}
+POOLS = {"vision inference": ("compiled on", "eager_"), "vision training": ("train_",), "vision cpu": ("cpu on",)}
+"""Regimes of vision networks are those of a software on a chip; the limits hold for all chips together."""
+UNPUBLISHED = {"vision": {"3d-unet", "dlrm-v2"}}
+"""What a sample of these evaluates is stated nowhere; predicting them would need a factor for each."""
+
+
+def pooled(table: str, found: Prediction) -> str:
+    if table == "serving_runs":
+        return found.metric
+    if table == "training":
+        return "memory" if "memory" in found.metric else "steps"
+    kind = found.regime.removeprefix("vision ")
+    return next((pool for pool, starts in POOLS.items() if kind.startswith(starts)), found.regime)
+
+
 @pytest.mark.skipif(TRUTH is None, reason="MLSYSIM_TRUTH names no folder: the full tables are not scored")
 @pytest.mark.parametrize("table", sorted(LIMITS["full"]))
 def test_full_tables(table: str) -> None:
+    """One test for each table, since scoring one takes up to a minute."""
     check(str(TRUTH), table, LIMITS["full"][table])
-
-
-@pytest.mark.skipif(TRUTH is None, reason="MLSYSIM_TRUTH names no folder: coverage of the intervals is not checked")
-@pytest.mark.parametrize("table", sorted(LIMITS["full"]))
-def test_intervals_hold(table: str) -> None:
-    """Between 85 and 95 % of the measured values lie inside the stated interval."""
-    coverage = score(report(str(TRUTH), table).scored)["interval_coverage"]
-    assert 85 <= coverage <= 95
+    answer = report(str(TRUTH), table)
+    # Between 85 and 95 % of the measured values lie inside the stated interval.
+    assert 85 <= score(answer.scored)["interval_coverage"] <= 95
+    errors: dict[str, list[float]] = defaultdict(list)
+    for scored in answer.scored:
+        errors[pooled(table, scored.prediction)].append(scored.ape)
+    for regime, (middle, tail) in REGIMES.get(table, {}).items():
+        assert median(errors[regime]) < middle, regime
+        assert float(np.quantile(errors[regime], 0.9)) < tail, regime
+    if table == "operators":
+        assert len(errors["kernel gemm"]) > 4000 and len(errors["kernel attention"]) > 2500
+    if table == "training":
+        assert answer.skipped <= 0.05 * answer.predicted
+    if table in ("vision", "collectives", "energy"):
+        reasons = {r: n for r, n in answer.skipped_reasons.items() if "is not published" in r}
+        assert {re.findall("'(.*)'", reason)[0] for reason in reasons} == UNPUBLISHED.get(table, set())
+        assert answer.predicted > 0.97 * (answer.rows - sum(reasons.values()))
 
 
 def test_every_shipped_row_has_its_source() -> None:

@@ -1,14 +1,12 @@
-"""Readers of kernel tables: our H200 measurements whole, the public kernels where they are at hand."""
+"""Readers of kernel tables: our H200 measurements whole, and rows of the public kernels."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-import os
 from collections import defaultdict
 from importlib.resources import files
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -140,18 +138,3 @@ def test_silicon_rows_that_are_not_predicted(fields, outcome):
     line = {"config": "{}", "median": "1.0", "unit": "s", "reps": "1"} | fields
     with pytest.raises(outcome):
         TABLES["silicon"].predict(line)
-
-
-@pytest.mark.skipif("MLSYSIM_TRUTH" not in os.environ, reason="MLSYSIM_TRUTH names no folder of public tables")
-def test_the_public_kernels_are_met():
-    found = defaultdict(list)
-    path = next(Path(os.environ["MLSYSIM_TRUTH"]).rglob("operators.csv"))
-    with path.open(newline="", encoding="utf-8") as stream:
-        for line in csv.DictReader(stream):
-            try:
-                for p in TABLES["operators"].predict(line):
-                    found[p.regime].append(abs(p.error))
-            except Excluded:
-                continue
-    assert len(found["kernel gemm"]) > 4000 and median(found["kernel gemm"]) <= 0.08
-    assert len(found["kernel attention"]) > 2500 and median(found["kernel attention"]) <= 0.12

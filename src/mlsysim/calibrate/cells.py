@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
@@ -60,15 +61,12 @@ def experts_of(model: Any) -> int:
     return int(getattr(model, "experts", 1))
 
 
-_FORMATS = {"fp4": "nvfp4", "uint4": "int4", "int4-g32": "int4", "w4a16": "int4", "fp8": "fp8", "q8_0": "int8"}
-
-
 def format_of(name: str, model: str = "") -> str:
     """A number format; "fp4" is what the model is published in."""
     folded = name.lower()
     if folded == "fp4" and "gpt-oss" in model.lower():
         return "mxfp4"
     try:
-        return _FORMATS.get(folded) or precision_name(name)
+        return settings("rows")["formats"].get(folded) or precision_name(name)
     except MLSysError:
         raise Skipped(f"unknown precision: {name}") from None

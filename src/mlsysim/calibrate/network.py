@@ -201,7 +201,8 @@ class ImageEncoder(_Network):
 
     def tune(self, batch: int, length: int, phase: str) -> None:
         qkv = self.random(batch, self.model.tokens_per_image, 3 * self.model.heads, self.head_dim).transpose(1, 2)
-        self.choose(prefill_attention(self.device, False, False), *qkv.chunk(3, dim=1), phase)
+        q, k, v = qkv.chunk(3, dim=1)
+        self.choose(prefill_attention(self.device, False, False), q, k, v, phase)
 
     def forward(self, images: Any) -> Any:
         functional, model = self.functional, self.model

@@ -18,41 +18,12 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate import operators as forms
-from mlsysim.calibrate.fitting import Fit, summary
+from mlsysim.calibrate.fitting import Fit, summary, table_of
 from mlsysim.calibrate.measurements import Measurement, operators, silicon
 from mlsysim.calibrate.write import table_lines
 
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
 _OWN = "H200"
-_KERNELS = (
-    *("rms_norm_hf", "cast_bf16_f32", "softmax_vocab", "rms_norm", "add", "add_rms", "layer_norm", "swiglu", "gelu"),
-    *("rope", "embedding", "cross_entropy_fwd", "argmax_vocab"),
-)
-
-PUBLIC = {
-    "title": "aiconfigurator operator tables (NVIDIA ai-dynamo), a random sample of measured TensorRT-LLM kernels",
-    "url": "https://github.com/ai-dynamo/aiconfigurator",
-    "checked": "2026-11-15",
-    "kind": "measured",
-    "fields": ["products", "engines"],
-}
-OURS = {
-    "title": "Our own measurements on one H200 with PyTorch 2.11, in mlsysim.calibrate.measurements",
-    "url": "https://github.com/mlsysim/mlsysim",
-    "checked": "2026-11-15",
-    "kind": "measured",
-    "fields": ["products", "attention", "memory_bound", "convolution"],
-}
-KEPT = {
-    "title": "Constants that this fit leaves alone: roofs, attention of libraries, memory-bound operators, links, power",
-    "url": "https://github.com/ai-dynamo/aiconfigurator",
-    "checked": "2026-11-15",
-    "kind": "estimate",
-    "note": "estimate from a study of the same kernel tables and of our H200 runs; attention, memory-bound operators and "
-    "convolutions of H100 are those of H200, convolutions of A100 and B200 are guesses",
-}
-
-
 Profiles = dict[str, Any]
 Errors = dict[str, dict[str, float]]
 
@@ -164,7 +135,7 @@ def _backward(micro: tuple[Measurement, ...]) -> float:
 
 def _memory(own: dict[str, Any], micro: tuple[Measurement, ...], errors: Errors) -> None:
     kernels: dict[str, Any] = {}
-    for mode, name in product(("eager", "compile"), _KERNELS):
+    for mode, name in product(("eager", "compile"), table_of("memory_kernels")["names"]):
         if len(set(forms.timed(micro, "memop", "bytes", op=name, mode=mode)[:1].ravel())) >= 3:
             found = forms.fit_memory_bound(_OWN, micro, name, mode)
             kernels[f"{name}/{mode}"] = _entry(found, errors, f"{_OWN} {name}, {mode}")
@@ -196,7 +167,9 @@ def render(profiles: dict[str, Any]) -> str:
         "# Written by `python -m mlsysim.calibrate FOLDER`; what was not fitted stands in the other files of this folder.",
     ]
     for chip, profile in sorted(profiles.items()):
-        head = {"source": [OURS, KEPT], "passes_measured": True} if chip == _OWN else {"source": [PUBLIC, KEPT]}
+        source, own = table_of("source"), chip == _OWN
+        head: Profiles = {"source": [source["ours" if own else "public"], source["kept"]]}
+        head |= {"passes_measured": True} if own else {}
         lines += table_lines(chip, head | _rounded(profile))
     return "\n".join(lines) + "\n"
 

@@ -129,10 +129,10 @@ def _operator_sample(row: Mapping[str, str], seconds: float) -> Sample:
     batch, heads, head_dim = (_number(row, name) for name in ("batch", "heads", "head_dim"))
     kv_heads = _number(row, "kv_heads") if row.get("kv_heads") else heads
     length = _number(row, "seq" if op == "attention" else "context")
-    lengths = ("prefill", batch, length, 0) if op == "attention" else ("decode", batch, 1, length - 1)
+    phase, queries, past = ("prefill", length, 0.0) if op == "attention" else ("decode", 1.0, length - 1)
     causal = (row.get("causal") or "yes").lower() not in ("no", "false", "0")
     core = Core(heads, kv_heads, head_dim, head_dim, 2 * head_dim, causal=causal)
-    operators = core.operators(Pass.of(*lengths, precision, Sharding()), None)
+    operators = core.operators(Pass.of(phase, batch, queries, past, precision, Sharding()), None)
     label = f"{op} {batch:g}x{length:g} {heads:g}/{kv_heads:g} heads of {head_dim:g} {precision}"
     return Sample(label, seconds, precision, how, tuple(operators))
 
@@ -141,7 +141,7 @@ def product(m: float, n: float, k: float, precision: str) -> Operator:
     """A matrix product alone: inputs narrower than 16 bits come converted, as a kernel benchmark has them."""
     p = Pass.of("prefill", 1, m, 0, precision, Sharding())
     narrow = p.weight < 2
-    sizes = {"weight_bytes": n * k * p.weight, "input_bytes": m * k * p.activation}
+    sizes: Any = {"weight_bytes": n * k * p.weight, "input_bytes": m * k * p.activation}
     sizes["output_bytes"] = m * n * (2.0 if narrow else p.activation)
     kind = "batched_gemm" if narrow else "gemm"
     return Operator("gemm", kind, "gemm", m=m, n=n, k=k, flops=2 * m * n * k, **sizes)

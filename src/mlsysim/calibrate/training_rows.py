@@ -13,6 +13,7 @@ from typing import Any
 
 from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.cells import whole as whole_number
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -25,6 +26,7 @@ from mlsysim.timing.stacks import Recipe, Stack, nearest_stack, recipe, stack, s
 from mlsysim.timing.training_chip import constants
 from mlsysim.units.registry import to_si
 
+_WORDS = settings("rows")["training"]
 _GLOBAL_SEQUENCES = 2048
 _MICRO_TOKENS = 16384
 _STATE_SHARE = 0.55
@@ -173,35 +175,22 @@ def whole(row: Mapping[str, str], name: str) -> int | None:
 def read_precision(label: str) -> str:
     """The arithmetic behind a label such as amp_bf16, FP8-CS, MXFP8 or NVFP4; unknown labels are refused."""
     folded = re.sub(r"[^a-z0-9]", "", label.lower()).removeprefix("amp")
-    for prefix, name in _PRECISIONS.items():
+    for prefix, name in _WORDS["precisions"].items():
         if folded.startswith(prefix):
-            return name
+            return str(name)
     raise Skipped(f"the precision {label!r} is unknown" if label else "no precision is given")
-
-
-_PRECISIONS = {
-    **{name: name for name in ("mxfp8", "nvfp4", "fp8", "bf16", "fp16", "tf32", "fp32")},
-    **{"float8": "fp8", "bfloat16": "bf16", "float16": "fp16"},
-}
-_DIMENSIONS = {
-    "layers": "layers",
-    "hidden": "hidden_dim",
-    "heads": "heads",
-    "kv_heads": "kv_heads",
-    "vocab": "vocab_size",
-    "ffn": "ffn_dim",
-    "params": "parameters",
-}
 
 
 def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
     """The row's dimensions where they differ from the zoo's; all of them where the zoo does not have the model."""
-    given: dict[str, Any] = {field: value for name, field in _DIMENSIONS.items() if (value := whole(row, name))}
+    given: dict[str, Any] = {
+        field: value for name, field in _WORDS["dimensions"].items() if (value := whole(row, name))
+    }
     known: Any = Models.get(row["model"], None)
     if known is not None and not isinstance(known, TransformerWorkload):
         raise Skipped(f"{row['model']} is not a transformer")
     if known is None:
-        missing = [label for label in ("layers", "hidden", "heads") if _DIMENSIONS[label] not in given]
+        missing = [label for label in ("layers", "hidden", "heads") if _WORDS["dimensions"][label] not in given]
         if missing or ("ffn_dim" not in given and "parameters" not in given):
             raise Skipped(
                 f"the model {row['model']!r} is not in the zoo and its row lacks {', '.join(missing) or 'ffn'}"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -21,13 +22,7 @@ from mlsysim.units.registry import to_si
 
 COLUMNS = ("collective", "gpu", "n_gpus", "n_nodes", "interconnect", "message_bytes", "metric", "value")
 
-KINDS = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "send_recv": "send",
-}
+KINDS: dict[str, str] = settings("rows")["collectives"]["kinds"]
 _BRIDGE = 300e9
 _NETWORKS = {"vidur-network-a100_dgx": 8.4e9, "vidur-network-a100_pairwise_nvlink": 2.7e9}
 _ADAPTER = 50e9
@@ -37,14 +32,12 @@ _PAIR = 2
 
 def read(row: Mapping[str, str]) -> list[Prediction]:
     """The predicted value of a row, in the row's unit."""
-    return [_predict(row)]
-
-
-def _predict(row: Mapping[str, str]) -> Prediction:
     metric = row["metric"]
     if metric == "per_nic_bandwidth":
         rate = collective_constants()["fabric"]["share"] * _ADAPTER
-        return Prediction(metric, float(row["value"]), rate / 1e9, "collective network", True, ("400 Gbit/s adapter",))
+        return [
+            Prediction(metric, float(row["value"]), rate / 1e9, "collective network", True, ("400 Gbit/s adapter",))
+        ]
     if row["collective"] not in KINDS:
         raise Skipped("the row does not name its collective")
     kind, ranks = KINDS[row["collective"]], int(row["n_gpus"])
@@ -57,13 +50,13 @@ def _predict(row: Mapping[str, str]) -> Prediction:
         rings = {"switched": False} if bridged or row["source"].endswith("-ring") else {}
         net = measured_network(chip, ranks, link=_BRIDGE if bridged else None, **rings)
         seconds = _asked(net, kind, _LARGE, net.group(ranks))
-        return Prediction(metric, float(row["value"]), wire * _LARGE / seconds / 1e9, "collective link domain", True)
+        return [Prediction(metric, float(row["value"]), wire * _LARGE / seconds / 1e9, "collective link domain", True)]
     if metric != "latency":
         raise Skipped(f"the metric {metric!r} is not modelled")
     net, regime, inferred = _network(row, ranks, chip)
     seconds = _asked(net, kind, float(row["message_bytes"]), net.group(ranks))
     measured = chip.metadata.key in collective_constants()["start"]
-    return Prediction(metric, float(row["value"]), float(seconds) * 1e6, regime, measured, inferred)
+    return [Prediction(metric, float(row["value"]), float(seconds) * 1e6, regime, measured, inferred)]
 
 
 def _asked(net: Measured, kind: str, message: float, group: Group) -> Any:

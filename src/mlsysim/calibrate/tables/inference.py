@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, model_of, number, whole
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
@@ -38,41 +39,12 @@ COLUMNS = (
     *("model", "gpu", "precision_weights", "precision_kv", "isl", "osl", "batch_or_concurrency", "scenario", "metric"),
 )
 
-_ENGINES = (
-    ("trtllm-0.17", "TensorRT_LLM_Cpp_2025"),
-    ("trtllm-0.19", "TensorRT_LLM_2025"),
-    ("trtllm-0.2", "TensorRT_LLM_2025"),
-    ("trtllm-1", "TensorRT_LLM_2025"),
-    ("trtllm", "TensorRT_LLM_Cpp"),
-    ("gpt-fast", "gpt_fast"),
-    ("ml-energy", "vLLM_2025"),
-    ("llama.cpp", "llama_cpp"),
-    ("llamacpp", "llama_cpp"),
-    ("vllm", "vLLM"),
-    ("sglang", "SGLang"),
-    ("nemo-launcher", "TensorRT_LLM_Cpp"),
-)
+_WORDS = settings("rows")["inference"]
 _ONLINE_REQUESTS = 500
 _MOST_SEQUENCES = 2048
 _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
 _FIRST = re.compile(r"qps=(\S+)", re.IGNORECASE)
-
-_ASKED = {
-    "output_throughput": ("tokens_per_second", "1/s"),
-    "request_throughput": ("requests_per_second", "1/s"),
-    **dict.fromkeys(("ttft", "ttft_mean"), ("ttft", "ms")),
-    **dict.fromkeys(("itl_mean", "itl_median"), ("tpot", "ms")),
-    "e2e_latency": ("latency", "ms"),
-    **dict.fromkeys(("decode_tokens_per_s", "achieved_weight_bandwidth_per_gpu"), ("user_rate", "1/s")),
-}
-"""Metrics of the answer and their units by the row's metric."""
-_KINDS = {
-    **dict.fromkeys(("ttft", "prefill_tokens_per_s", "prompt_tokens_per_s"), "prefill"),
-    **dict.fromkeys(("itl_mean", "itl_median"), "decode"),
-    **dict.fromkeys(("decode_tokens_per_s", "achieved_weight_bandwidth_per_gpu"), "batch-1 decode"),
-}
-"""Kinds of work of a batch by what was measured; others are those of a static batch."""
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -87,12 +59,12 @@ def read(row: Mapping[str, str]) -> list[Question]:
     chip, model, metric, factor = chip_of(row["gpu"]), model_of(row["model"]), row["metric"], 1.0
     if row["scenario"].lower().startswith("mlperf"):
         plan, regime = _mlperf(row, chip, model, inferred)
-        asked, unit = _ASKED["output_throughput"]
+        asked, unit = _WORDS["asked"]["output_throughput"]
     else:
         plan, regime = _run(row, chip, model, inferred)
-        if metric not in _ASKED:
+        if metric not in _WORDS["asked"]:
             raise Skipped(f"the metric {metric!r} is not known")
-        asked, unit = _ASKED[metric]
+        asked, unit = _WORDS["asked"][metric]
         if metric == "output_throughput" and row.get("unit", "").lower().endswith("/gpu"):
             asked += "_per_device"
         elif metric == "decode_tokens_per_s":
@@ -164,7 +136,11 @@ def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[st
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": _MOST_SEQUENCES, "offline": True}
         return "saturated throughput", lengths | full
     batch = max(1, round(number(row, "batch_or_concurrency")))
-    return _KINDS.get(metric, "static batch"), lengths | {"concurrency": batch, "requests": batch, "offline": True}
+    return _WORDS["kinds"].get(metric, "static batch"), lengths | {
+        "concurrency": batch,
+        "requests": batch,
+        "offline": True,
+    }
 
 
 def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:
@@ -210,7 +186,7 @@ def _mlperf(
 
 def _engine(row: Mapping[str, str], inferred: list[str]) -> str:
     text = f"{row.get('source', '')} {row['scenario']}".lower()
-    for word, name in _ENGINES:
+    for word, name in _WORDS["engines"].items():
         if word in text:
             inferred.append(f"engine {name}")
             return engine(name).name

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.operators import FORMATS, LIBRARY, PRODUCT, constants, library, product, speeds
 from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan
 from mlsysim.hardware.registry import Hardware
@@ -27,42 +28,17 @@ from mlsysim.zoo.constants import constant
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
 
 _CHIP = "H200"
-_SERVED = {
-    "llama3-8b": "Llama3_8B",
-    "llama3.2-1b": "Llama3_2_1B",
-    "llama3.2-3b": "Llama3_2_3B",
-    "llama3-70b": "Llama3_70B",
-    "llama3-70b-20L": "Llama3_70B",
-}
-_TRAINED = {"1b": "Llama3_2_1B", "3b": "Llama3_2_3B", "8b-8L": "Llama3_8B", "8b": "Llama3_8B"}
-_VISION = {
-    "resnet50": "ResNet50",
-    "vit_b_16": "ViT_B_16",
-    "mobilenet_v3_large": "MobileNetV3_Large",
-    "efficientnet_b0": "EfficientNet_B0",
-}
-_SOFTWARE = {
-    "graph_fused": "engine",
-    "eager_fused": "engine_eager",
-    "graph_torch": "plain_graph",
-    "eager_torch": "plain",
-    "graph": "torch_graph",
-    "eager": "torch",
-}
-_WEIGHTS = {"bfloat16": "bf16", "float8_e4m3fn": "fp8"}
+_WORDS = settings("rows")["silicon"]
 _AUTOGRAD = 10
 """Host operators of one attention core, forward and backward, under autograd."""
-_ATTENTION = {"cudnn": "fused", "flash": "fa2"}
-_DERIVED = ("rate", "bw", "mfu", "img_per_s", "tokens_per_s", "byte_rate", "flops_rate", "time_per_call")
-_OBSERVED = ("info", "skip_mem", "oom", "sm_clock", "temp", "throttle_mask", "cuda_time", "mean_power_smi")
 
 
 def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     """The time or the bytes of the row's configuration: a plan for whole passes and steps, the chip's constants for kernels."""
     metric, section, shares = row["metric"], row["section"], profile(Hardware.get(_CHIP))
-    if metric in _DERIVED:
+    if metric in _WORDS["derived"]:
         raise Excluded(f"{metric} follows from the time of the same configuration")
-    if metric in _OBSERVED:
+    if metric in _WORDS["observed"]:
         raise Excluded(f"{metric} is an observation, not a quantity to predict")
     try:
         config = json.loads(row["config"])
@@ -110,7 +86,7 @@ def _ceiling(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile
 
 
 def _attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
-    kernel = _ATTENTION.get(c["backend"])
+    kernel = _WORDS["attention"].get(c["backend"])
     if kernel is None:
         raise Skipped(f"attention by {c['backend']!r} has no constants")
     best = shares.attention.kernel_rate(kernel)
@@ -152,7 +128,11 @@ def _memop(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) 
 
 
 def _served(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
-    name, weights, mode = _SERVED.get(c["model"]), _WEIGHTS.get(c["wdtype"]), _SOFTWARE.get(c["mode"])
+    name, weights, mode = (
+        _WORDS["served"].get(c["model"]),
+        _WORDS["weights"].get(c["wdtype"]),
+        _WORDS["software"].get(c["mode"]),
+    )
     if name is None or weights is None or mode is None:
         raise Skipped(f"the model {c['model']!r}, the format {c['wdtype']!r} or the mode {c['mode']!r} is not known")
     phase, length = ("decode", c["ctx"]) if "ctx" in c else ("prefill", c["S"])
@@ -164,11 +144,11 @@ def _served(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
 
 def _bert(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
     work = {"seq_len": c["N"], "batch_size": c["B"], "precision": "fp16"}
-    return _plan("inference", "BERT_Large", _SOFTWARE[c["mode"]], **work), "latency", f"encoder {c['mode']}"
+    return _plan("inference", "BERT_Large", _WORDS["software"][c["mode"]], **work), "latency", f"encoder {c['mode']}"
 
 
 def _network(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
-    name, training = _VISION.get(c["model"]), "amp" in c["mode"]
+    name, training = _WORDS["vision"].get(c["model"]), "amp" in c["mode"]
     if name is None or metric != "time":
         raise Skipped(f"{metric} of {c['model']!r} is not predicted")
     stack = "graph" if c["mode"] == "graph" else "eager_nhwc"
@@ -196,10 +176,10 @@ def _step(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
         raise Skipped(f"no stack is {c['mode']} and compiled")
     if metric not in _ASKED:
         raise Skipped(f"{metric} is no part of an answer")
-    if c["model"] not in _TRAINED:
+    if c["model"] not in _WORDS["trained"]:
         raise Skipped(f"the model {c['model']!r} is not known")
     work = {"batch_size": c["mb"], "seq_len": c["seq"], "precision": "bf16"}
-    plan = _plan("training", _TRAINED[c["model"]], stack, c["L"], c["recompute"], **work)
+    plan = _plan("training", _WORDS["trained"][c["model"]], stack, c["L"], c["recompute"], **work)
     return plan, *_ASKED[metric]
 
 

@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any
 
 from mlsysim.calibrate.cells import key_of, number
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
@@ -35,24 +36,8 @@ from mlsysim.units.registry import to_si
 
 COLUMNS = ("model", "task", "device", "img_size", "gmacs", "macts", "metric", "value")
 
-MEASURED = (
-    *("RTX_3090", "RTX_4090", "Core_i7_12700H", "Core_i9_10940X", "H100", "B200", "H200", "A100"),
-    *("V100_16GB", "V100_32GB", "T4"),
-)
-"""Chips whose rows took part in a fit or a check of the constants."""
-
-_TIMM_NAMES = {
-    **dict.fromkeys(("resnet", "resnet50v1.5", "resnet50v1.5-mxnet", "resnet50v1.5-tf"), ("resnet50", 224)),
-    "resnext101-32x4d": ("resnext101_32x4d", 224),
-    "se-resnext101-32x4d": ("seresnext101_32x4d", 224),
-    **dict.fromkeys(("efficientnet efficientnet-b0", "efficientnet efficientnet-widese-b0"), ("efficientnet_b0", 224)),
-    **dict.fromkeys(
-        ("efficientnet efficientnet-b4", "efficientnet efficientnet-widese-b4"), ("tf_efficientnet_b4", 380)
-    ),
-}
+_WORDS = settings("rows")["vision"]
 _BATCH = 128
-_PRECISIONS = {"amp": "fp16", "mixed": "fp16", "bfloat16": "bf16"}
-_COMPILERS = {"": "eager", "eager": "eager", "dynamo": "compiled", "inductor": "compiled"}
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -78,7 +63,7 @@ def _chip(row: Mapping[str, str]) -> HardwareNode:
 @cache
 def network_of(name: str, size: str) -> tuple[Workload, int | None]:
     """The network of a row, and its image size where it was counted at several."""
-    plain, pixels = _TIMM_NAMES.get(name, (name, int(size or 0)))
+    plain, pixels = _WORDS["networks"].get(name, (name, int(size or 0)))
     plain = plain.split(".")[0]
     sizes = counted_sizes().get(plain, ())
     if pixels in sizes:
@@ -94,10 +79,10 @@ def network_of(name: str, size: str) -> tuple[Workload, int | None]:
 def runtime_of_row(row: Mapping[str, str]) -> str:
     """The software that ran a network: of timm by its columns, of NVIDIA's examples by the model's name."""
     if row["source"].startswith("timm-"):
-        if row["compiler"] not in _COMPILERS or row["layout"] not in ("", "nchw", "nhwc"):
+        if row["compiler"] not in _WORDS["compilers"] or row["layout"] not in ("", "nchw", "nhwc"):
             raise Skipped(f"the compiler {row['compiler']!r} or the layout {row['layout']!r} is not known")
-        eager = _COMPILERS[row["compiler"]] == "eager"
-        return "eager_nhwc" if eager and row["layout"] == "nhwc" else _COMPILERS[row["compiler"]]
+        how = str(_WORDS["compilers"][row["compiler"]])
+        return "eager_nhwc" if how == "eager" and row["layout"] == "nhwc" else how
     if row["source"].startswith("mlperf-training") or row["model"].endswith("-mxnet"):
         return "dle_mxnet"
     return "dle_tensorflow" if row["model"].endswith("-tf") else "dle_pytorch"
@@ -141,11 +126,11 @@ def _framework(row: Mapping[str, str]) -> Question:
         parallelism={"tp": 1, "micro_batches": 1} if training else {},
         image_size=size,
         batch_size=batch,
-        precision=_PRECISIONS.get(precision, precision),
+        precision=_WORDS["precisions"].get(precision, precision),
     )
     asked = "tokens_per_second" if training else "throughput"
     regime = "vision mlperf training" if published else regime
-    known = key_of(chip) in MEASURED
+    known = key_of(chip) in _WORDS["measured"]
     return Question(row["metric"], number(row, "value"), plan, asked, "1/s", factor, regime, known, inferred)
 
 
@@ -231,7 +216,7 @@ def _diffusion(row: Mapping[str, str]) -> Question:
     steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
     over = ring if ring > 1 else None
     plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
-    known = key_of(chip) in MEASURED
+    known = key_of(chip) in _WORDS["measured"]
     return Question(row["metric"], number(row, "value"), plan, "latency", "s", 1.0, "diffusion", known)
 
 
@@ -269,17 +254,11 @@ def runtime_of(row: Mapping[str, str], target: Board) -> str:
     return "plumerai" if who == "plumerai" else "default"
 
 
-_OF_BOARDS = {
-    "inferences_per_s": ("throughput", "1/s", "microcontroller time"),
-    "energy_per_inference": ("energy_per_sample", "uJ", "microcontroller energy"),
-}
-
-
 def _microcontroller(row: Mapping[str, str]) -> Question:
     model, (target, peak) = Models.get(row["model"]), board_of(row)
-    if row["metric"] not in _OF_BOARDS:
+    if row["metric"] not in _WORDS["boards"]:
         raise Skipped(f"the metric {row['metric']!r} is not modelled")
-    asked, unit, regime = _OF_BOARDS[row["metric"]]
+    asked, unit, regime = _WORDS["boards"][row["metric"]]
     if asked == "energy_per_sample" and target.power is None:
         raise Skipped(f"no active power is known for {target.name}")
     precision = "fp32" if "_float" in row["device"] else "int8"
