@@ -13,34 +13,30 @@ import math
 import re
 import sys
 import tomllib
-from collections import defaultdict
 from pathlib import Path
 
-from mlsysim.calibrate.validate import FileReport, percentile, validate
+from mlsysim.calibrate.validate import FileReport, grouped, percentile, validate
 
 _FEWEST = 5
+Bands = dict[tuple[str, bool], tuple[float, float, int]]
 
 
-def bands(reports: list[FileReport]) -> dict[tuple[str, bool], tuple[float, float, int]]:
+def bands(reports: list[FileReport]) -> Bands:
     """Low and high factor and number of values, by regime and whether the chip was measured."""
-    residuals: dict[tuple[str, bool], list[float]] = defaultdict(list)
-    for report in reports:
-        for scored in report.scored:
-            p = scored.prediction
-            if p.measured > 0 and p.predicted > 0:
-                residuals[p.regime, p.chip_measured].append(math.log(p.measured / p.predicted))
     table = {}
-    for key, values in residuals.items():
-        if len(values) < _FEWEST:
-            continue
-        ordered = sorted(values)
-        widen = 1 + 2 / len(values)
-        low, high = percentile(ordered, 0.05) * widen, percentile(ordered, 0.95) * widen
-        table[key] = (math.exp(min(low, -0.005)), math.exp(max(high, 0.005)), len(values))
+    scored = [
+        s for report in reports for s in report.scored if s.prediction.measured > 0 and s.prediction.predicted > 0
+    ]
+    for key, group in grouped(scored, lambda s: (s.prediction.regime, s.prediction.chip_measured)):
+        if len(group) >= _FEWEST:
+            ordered = sorted(math.log(s.prediction.measured / s.prediction.predicted) for s in group)
+            widen = 1 + 2 / len(group)
+            low, high = percentile(ordered, 0.05) * widen, percentile(ordered, 0.95) * widen
+            table[key] = (math.exp(min(low, -0.005)), math.exp(max(high, 0.005)), len(group))
     return table
 
 
-def render(table: dict[tuple[str, bool], tuple[float, float, int]]) -> str:
+def render(table: Bands) -> str:
     """The bands as TOML."""
     lines = [
         "# Error bars by regime: 5th and 95th percentile of measured over predicted on the published rows of that kind.",
@@ -48,15 +44,8 @@ def render(table: dict[tuple[str, bool], tuple[float, float, int]]) -> str:
     ]
     for (regime, measured), (low, high, rows) in sorted(table.items()):
         key = re.sub(r"\W+", "_", regime) + ("" if measured else "_class")
-        lines += [
-            "",
-            f"[{key}]",
-            f'regime = "{regime}"',
-            f"chip_measured = {'true' if measured else 'false'}",
-            f"low = {low:.4f}",
-            f"high = {high:.4f}",
-            f"rows = {rows}",
-        ]
+        lines += ["", f"[{key}]", f'regime = "{regime}"', f"chip_measured = {str(measured).lower()}"]
+        lines += [f"low = {low:.4f}", f"high = {high:.4f}", f"rows = {rows}"]
     return "\n".join(lines) + "\n"
 
 
@@ -64,7 +53,7 @@ def main(arguments: list[str]) -> None:
     """Validate the tables and write their bands."""
     out, *tables = arguments
     path = Path(out)
-    kept: dict[tuple[str, bool], tuple[float, float, int]] = {}
+    kept: Bands = {}
     if path.exists():
         # Bands of chips left out of a fit are not in the tables; they stay.
         for entry in tomllib.loads(path.read_text(encoding="utf-8")).values():

@@ -8,10 +8,9 @@ The page has text of its own; what stands between the two marks is replaced.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from pathlib import Path
 
-from mlsysim.calibrate.validate import FileReport, Scored, score, validate
+from mlsysim.calibrate.validate import FileReport, Scored, grouped, score, validate
 
 BEGIN = "<!-- figures: written by mlsysim.calibrate.report -->"
 END = "<!-- end of figures -->"
@@ -23,12 +22,16 @@ _RULE = "|---|---|---|---|---|---|---|---|---|"
 def line(name: str, scored: list[Scored]) -> str:
     """One row of a table."""
     part = score(scored)
-    stated = part["interval_coverage"]
-    coverage = "" if stated is None else f"{stated:.0f}"
+    coverage = "" if part["interval_coverage"] is None else f"{part['interval_coverage']:.0f}"
     return (
         f"| {name} | {part['values']:,} | {part['median_ape']:.1f} | {part['mape']:.1f} | {part['p90_ape']:.1f} "
         f"| {part['within_10']:.0f} | {part['within_25']:.0f} | {part['bias']:+.1f} | {coverage} |"
     )
+
+
+def _regime(scored: Scored) -> str:
+    p = scored.prediction
+    return f"{p.metric}: {p.regime}{'' if p.chip_measured else ', chip known by class'}"
 
 
 def render(reports: list[FileReport]) -> str:
@@ -36,29 +39,20 @@ def render(reports: list[FileReport]) -> str:
     lines = ["All figures in per cent.", "", _HEADER.format("table"), _RULE]
     lines += [line(f"`{Path(r.file).name}`", r.scored) for r in reports if r.scored]
     for report in reports:
-        name = Path(report.file).name
-        lines += ["", f"### {name}", ""]
+        lines += ["", f"### {Path(report.file).name}", ""]
         lines.append(
             f"{report.rows:,} rows to be scored ({report.excluded:,} more are duplicates or marked unusable), "
             f"{report.predicted:,} predicted: {report.coverage:.1%}."
         )
         if report.skipped_reasons:
-            reasons = "; ".join(
-                f"{count} x {reason.rstrip('.')}" for reason, count in report.skipped_reasons.most_common(8)
-            )
-            lines.append(f"Not predicted: {reasons}.")
-        regimes: dict[str, list[Scored]] = defaultdict(list)
-        for scored in report.scored:
-            chip = "" if scored.prediction.chip_measured else ", chip known by class"
-            regimes[f"{scored.prediction.metric}: {scored.prediction.regime}{chip}"].append(scored)
+            most = [f"{n} x {reason.rstrip('.')}" for reason, n in report.skipped_reasons.most_common(8)]
+            lines.append(f"Not predicted: {'; '.join(most)}.")
         lines += ["", _HEADER.format("regime"), _RULE]
-        lines += [line(regime, values) for regime, values in sorted(regimes.items())]
-        sources: dict[str, list[Scored]] = defaultdict(list)
-        for scored in report.scored:
-            sources[scored.source].append(scored)
+        lines += [line(regime, values) for regime, values in grouped(report.scored, _regime)]
+        sources = grouped(report.scored, lambda scored: scored.source)
         if 1 < len(sources) <= 30:
             lines += ["", _HEADER.format("source"), _RULE]
-            lines += [line(source, values) for source, values in sorted(sources.items())]
+            lines += [line(source, values) for source, values in sources]
     return "\n".join(lines) + "\n"
 
 

@@ -38,8 +38,6 @@ from mlsysim.timing.profile import profile
 from mlsysim.units.registry import quantity
 from mlsysim.zoo.constants import constant
 
-__all__ = ["Adjusted", "Calibration", "calibrate", "shipped_profile"]
-
 _HUBER = 2.0
 _STEPS = 8
 _SMALLEST_STEP = 1e-3
@@ -173,17 +171,14 @@ def calibrate(samples: Sequence[Sample], chip: HardwareNode, name: str | None = 
         after=tuple(after),
         fitted=tuple(fitted),
         samples=tuple(samples),
-        notes=problem.notes(chosen, x, fitted, scatter),
+        notes=problem.notes(adjusted, fitted, scatter),
     )
 
 
 def _with_precisions(prior: Profile, samples: Sequence[Sample]) -> Profile:
     """The profile with a table of its own for each precision that the rows multiply in."""
-    wanted = {
-        compute_precision(s.precision)
-        for s in samples
-        if any(op.kind.endswith("gemm") or op.kind == "conv" for op in s.operators)
-    }
+    products = [s for s in samples if any(op.kind.endswith("gemm") or op.kind == "conv" for op in s.operators)]
+    wanted = {compute_precision(s.precision) for s in products}
     tables = {p: prior.gemm_for(p) for p in sorted(wanted) if p not in prior.gemm}
     return prior.model_copy(update={"gemm": {**prior.gemm, **tables}}) if tables else prior
 
@@ -192,9 +187,7 @@ class _Problem:
     """The rows, the constants that might explain them, and the fit."""
 
     def __init__(self, samples: Sequence[Sample], chip: HardwareNode, prior: Profile) -> None:
-        self.samples = samples
-        self.chip = chip
-        self.prior = prior
+        self.samples, self.chip, self.prior = samples, chip, prior
         self.constants = constants_of(prior)
         self.spread = np.array([c.spread for c in self.constants])
         self.expected = constant("calibration_scatter").number
@@ -253,8 +246,7 @@ class _Problem:
         columns = self.slopes(x, rows, candidates) * self.spread[candidates] / self.expected
         most = (len(rows) + 1) // 2
         chosen: list[int] = []
-        left = columns.copy()
-        waiting = [candidates.index(i) for i in have]
+        left, waiting = columns, [candidates.index(i) for i in have]
         while len(chosen) < most and left.size:
             told = (left**2).sum(axis=0)
             best = waiting.pop(0) if waiting else int(np.argmax(told))
@@ -272,9 +264,8 @@ class _Problem:
         A second round may choose more where the first ended, since a prior far off may take products for bound by arithmetic
         that are bound by memory.
         """
-        x = np.zeros(len(self.constants))
+        x, scatter = np.zeros(len(self.constants)), self.expected
         chosen: list[int] = []
-        scatter = self.expected
         for _ in range(2):
             choice = self.choose(x, rows, chosen)
             if choice == chosen:
@@ -285,74 +276,59 @@ class _Problem:
 
     def _descend(self, x: np.ndarray, chosen: list[int], rows: Sequence[int]) -> tuple[np.ndarray, float]:
         """Gauss-Newton steps: first with the expected scatter and all rows alike, then with the scatter that is left."""
-        scatter = self.expected
+        scatter, spread = self.expected, self.spread[chosen]
+
+        def cost(at: np.ndarray, robust: bool) -> float:
+            sizes = np.abs(self.errors(at, rows)) / scatter
+            misfit = sizes**2
+            if robust:
+                misfit = np.where(sizes <= _HUBER, misfit, 2 * _HUBER * sizes - _HUBER**2)
+            return float(misfit.sum() + _TAIL * np.log1p((at[chosen] / spread) ** 2 / _TAIL).sum())
+
         for robust in (False, True):
             for _ in range(_STEPS if chosen else 0):
                 errors = self.errors(x, rows)
-                scatter = self._scatter(errors) if robust else self.expected
-                weights = self._weights(errors, scatter) if robust else np.ones(len(errors))
+                weights = np.ones(len(errors))
+                if robust:
+                    scatter = max(self.expected, 1.4826 * float(np.median(np.abs(errors - np.median(errors)))))
+                    weights = np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(errors), 1e-12))
                 slopes = self.slopes(x, rows, chosen)
-                hold = self._hold(x, chosen)
+                # The prior holds a constant less where the rows have pulled it far off.
+                hold = 1 / (spread**2 * (1 + (x[chosen] / spread) ** 2 / _TAIL))
                 matrix = (slopes.T * weights) @ slopes / scatter**2 + np.diag(hold)
                 pull = -(slopes.T * weights) @ errors / scatter**2 - hold * x[chosen]
-                move = np.linalg.solve(matrix, pull)
-                reached = self._walk(x, chosen, move, rows, scatter, robust)
-                settled = float(np.abs(reached - x).max()) < _SMALLEST_STEP
-                x = reached
+                move, start = np.linalg.solve(matrix, pull), cost(x, robust)
+                # A step is halved until it helps; none is made where no part of it does.
+                for halving in range(6):
+                    trial = x.copy()
+                    trial[chosen] += move / 2**halving
+                    if cost(trial, robust) <= start:
+                        break
+                else:
+                    break
+                settled = float(np.abs(trial - x).max()) < _SMALLEST_STEP
+                x = trial
                 if settled:
                     break
         return x, scatter
 
-    def _hold(self, x: np.ndarray, chosen: list[int]) -> np.ndarray:
-        """How strongly the prior holds each constant: less where the rows have pulled it far off."""
-        spread = self.spread[chosen]
-        return 1 / (spread**2 * (1 + (x[chosen] / spread) ** 2 / _TAIL))
-
-    def _walk(
-        self, x: np.ndarray, chosen: list[int], move: np.ndarray, rows: Sequence[int], scatter: float, robust: bool
-    ) -> np.ndarray:
-        """A step, halved until it helps; none where no part of it does."""
-        start = self._cost(x, chosen, rows, scatter, robust)
-        for halving in range(6):
-            trial = x.copy()
-            trial[chosen] += move / 2**halving
-            if self._cost(trial, chosen, rows, scatter, robust) <= start:
-                return trial
-        return x
-
-    def _cost(self, x: np.ndarray, chosen: list[int], rows: Sequence[int], scatter: float, robust: bool) -> float:
-        errors = np.abs(self.errors(x, rows)) / scatter
-        misfit = errors**2
-        if robust:
-            misfit = np.where(errors <= _HUBER, misfit, 2 * _HUBER * errors - _HUBER**2)
-        distance = (x[chosen] / self.spread[chosen]) ** 2
-        return float(misfit.sum() + _TAIL * np.log1p(distance / _TAIL).sum())
-
-    def _scatter(self, errors: np.ndarray) -> float:
-        return max(self.expected, 1.4826 * float(np.median(np.abs(errors - np.median(errors)))))
-
-    def _weights(self, errors: np.ndarray, scatter: float) -> np.ndarray:
-        return np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(errors), 1e-12))
-
     def adjusted(self, chosen: list[int], x: np.ndarray, scatter: float) -> tuple[Adjusted, ...]:
         if not chosen:
             return ()
-        rows = range(len(self.samples))
-        slopes = self.slopes(x, rows, chosen)
+        slopes = self.slopes(x, range(len(self.samples)), chosen)
         matrix = slopes.T @ slopes / scatter**2 + np.diag(1 / self.spread[chosen] ** 2)
         remaining = np.diag(np.linalg.inv(matrix)) / self.spread[chosen] ** 2
         result = []
         for i, left in zip(chosen, remaining, strict=True):
             c = self.constants[i]
-            after = c.at(float(x[i]))
-            limit = after in (c.low, c.high)
-            unit = "s" if c.is_time else ""
-            result.append(Adjusted(c.path, c.value, after, unit, float(1 - math.sqrt(max(left, 0.0))), limit))
+            after, learned = c.at(float(x[i])), float(1 - math.sqrt(max(left, 0.0)))
+            result.append(Adjusted(c.path, c.value, after, "s" if c.is_time else "", learned, after in (c.low, c.high)))
         return tuple(result)
 
-    def notes(self, chosen: list[int], x: np.ndarray, fitted: np.ndarray, scatter: float) -> tuple[str, ...]:
+    def notes(self, adjusted: tuple[Adjusted, ...], fitted: np.ndarray, scatter: float) -> tuple[str, ...]:
         """What could not be fitted, in sentences."""
-        left = [i for i in range(len(self.constants)) if i not in chosen]
+        moved = {a.path for a in adjusted}
+        left = [i for i, c in enumerate(self.constants) if c.path not in moved]
         shown = {i for i in left if any(self.depends(j, i) for j in range(len(self.samples)))}
         silent = [self.constants[i].path for i in left if i not in shown]
         confounded = [self.constants[i].path for i in left if i in shown]
@@ -361,10 +337,9 @@ class _Problem:
             notes.append(f"no row depends on {', '.join(self._short(silent))}: kept as they were.")
         if confounded:
             notes.append(f"the rows do not tell {', '.join(confounded)} from the others: kept as they were.")
-        for i in chosen:
-            c = self.constants[i]
-            if c.at(float(x[i])) in (c.low, c.high):
-                notes.append(f"{c.path} ran into its limit of {c.at(float(x[i])):.4g}; is this the right chip?")
+        for a in adjusted:
+            if a.at_limit:
+                notes.append(f"{a.path} ran into its limit of {a.after:.4g}; is this the right chip?")
         stray = [(s.label, e) for s, e in zip(self.samples, fitted, strict=True) if abs(e) > _STRAY * scatter]
         stray.sort(key=lambda pair: -abs(pair[1]))
         if stray:
@@ -374,8 +349,6 @@ class _Problem:
 
     def _short(self, paths: list[str]) -> list[str]:
         """Paths, with a group named once where all of it is meant."""
-        groups: dict[str, list[str]] = {}
-        for c in self.constants:
-            groups.setdefault(c.group, []).append(c.path)
-        whole = [group for group, members in groups.items() if set(members) <= set(paths)]
+        groups = dict.fromkeys(c.group for c in self.constants)
+        whole = [g for g in groups if {c.path for c in self.constants if c.group == g} <= set(paths)]
         return whole + [path for path in paths if path.rpartition(".")[0] not in whole]

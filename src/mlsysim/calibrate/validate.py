@@ -10,8 +10,8 @@ error), and the share of values inside the stated interval; the same by source a
 from __future__ import annotations
 
 import csv
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,6 @@ class FileReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        sources = sorted({s.source for s in self.scored})
-        metrics = sorted({s.prediction.metric for s in self.scored})
         return {
             "file": self.file,
             "table": self.table,
@@ -79,9 +77,17 @@ class FileReport:
             "skipped_reasons": dict(self.skipped_reasons.most_common()),
             "not_predicted": self.not_predicted,
             **score(self.scored),
-            "by_source": {s: score([x for x in self.scored if x.source == s]) for s in sources},
-            "by_metric": {m: score([x for x in self.scored if x.prediction.metric == m]) for m in metrics},
+            "by_source": {name: score(part) for name, part in grouped(self.scored, lambda s: s.source)},
+            "by_metric": {name: score(part) for name, part in grouped(self.scored, lambda s: s.prediction.metric)},
         }
+
+
+def grouped(scored: Iterable[Scored], key: Callable[[Scored], Any]) -> list[tuple[Any, list[Scored]]]:
+    """Scored values by what they have in common, in order."""
+    found: dict[Any, list[Scored]] = defaultdict(list)
+    for each in scored:
+        found[key(each)].append(each)
+    return sorted(found.items())
 
 
 def score(scored: Iterable[Scored]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from mlsysim.calibrate.cells import key_of
@@ -32,7 +33,6 @@ PHASES = ("prefill", "decode", "train")
 _PRECISIONS = ("bf16", "fp16", "fp32")
 _SHARE_OF_MEMORY = 0.8
 _CPU_LAYERS = 2
-_MEASURE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def verify(
     chip: str | None = None,
     device: Device | None = None,
     fuse: bool = False,
-    seconds: float = _MEASURE_SECONDS,
+    seconds: float = 1.0,
 ) -> Verification:
     """Run one pass and predict it."""
     device = device or Device()
@@ -97,7 +97,7 @@ def verify(
         raise InputError(f"{workload.name} does not decode; use prefill (its forward pass) or train.")
     if phase == "train":
         _refuse_training(workload, fuse)
-    if batch < 1 or (seq_len or 1) < 1:
+    if batch < 1 or (seq_len is not None and seq_len < 1):
         raise InputError("the batch and the sequence length must be at least 1.")
     if vision and seq_len is not None:
         raise InputError(f"{workload.name} has images of a fixed size and takes no sequence length.")
@@ -212,10 +212,8 @@ def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) 
 def _measure(
     workload: Any, phase: str, batch: int, length: int, precision: str, device: Device, fuse: bool, seconds: float
 ) -> tuple[float, bool, str]:
-    torch = device.torch
-    dtype = device.dtype(precision)
+    torch, dtype, kernel, training = device.torch, device.dtype(precision), "", phase == "train"
     torch.manual_seed(0)
-    kernel, training = "", phase == "train"
     try:
         with torch.set_grad_enabled(training):
             if isinstance(workload, CNNWorkload):
@@ -234,23 +232,18 @@ def _measure(
 
 def _work(network: Any, phase: str, batch: int, length: int, device: Device) -> Callable[[], Any]:
     """One pass, on fixed inputs."""
-    torch, kind = device.torch, device.kind
-    vision = isinstance(network.model, VisionTransformerWorkload)
-    if vision:
-        side = network.model.image_size
-        images = torch.randn(batch, network.model.channels, side, side, device=kind).to(network.dtype)
-        forward: Callable[[], Any] = lambda: network.forward(images)  # noqa: E731
-        classes = network.model.classes or network.model.hidden_dim
-        labels = torch.randint(classes, (batch,), device=kind)
-    elif phase == "decode":
-        token = torch.randint(network.model.vocab_size, (batch, 1), device=kind)
-        caches = network.caches(batch, length)
+    torch, model = device.torch, network.model
+    random = partial(torch.randint, device=device.kind)
+    if phase == "decode":
+        token, caches = random(model.vocab_size, (batch, 1)), network.caches(batch, length)
         return lambda: network.forward(token, caches, length - 1)
+    if isinstance(model, VisionTransformerWorkload):
+        shape = (batch, model.channels, model.image_size, model.image_size)
+        forward = partial(network.forward, torch.randn(*shape, device=device.kind).to(network.dtype))
+        labels = random(model.classes or model.hidden_dim, (batch,))
     else:
-        tokens = torch.randint(network.model.vocab_size, (batch, length), device=kind)
-        every = phase == "train"
-        forward = lambda: network.forward(tokens, every_token=every)  # noqa: E731
-        labels = tokens.reshape(-1)
+        tokens = random(model.vocab_size, (batch, length))
+        forward, labels = partial(network.forward, tokens, every_token=phase == "train"), tokens.reshape(-1)
     if phase != "train":
         return forward
     for parameter in network.parameters:

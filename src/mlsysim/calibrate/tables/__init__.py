@@ -1,4 +1,4 @@
-"""The tables that can be read: one line for each, known by its columns.
+"""The tables that can be read, known by their columns.
 
 ``read`` gives for a row what to ask (:class:`~mlsysim.calibrate.questions.Question`) or, for kernels, collectives and power, what the
 functions of ``timing`` say (:class:`~mlsysim.calibrate.questions.Prediction`).
@@ -9,30 +9,24 @@ from __future__ import annotations
 from mlsysim.calibrate.questions import Table
 from mlsysim.calibrate.tables import (
     collectives,
-    cost,
     energy,
     inference,
     operators,
-    reliability,
     serving_runs,
     silicon,
     training,
+    unscored,
     vision,
 )
 
+_SCORED = (serving_runs, training, inference, vision, operators, collectives, energy)
 TABLES = {
-    name: Table(name, module.COLUMNS, module.read)
-    for name, module in {
-        "serving_runs": serving_runs,
-        "training": training,
-        "inference": inference,
-        "vision": vision,
-        "operators": operators,
-        "collectives": collectives,
-        "energy": energy,
-        "reliability": reliability,
-        "cost": cost,
-        "silicon": silicon,
-    }.items()
+    table.name: table
+    for table in (
+        *(Table(module.__name__.rpartition(".")[2], module.COLUMNS, module.read) for module in _SCORED),
+        Table("reliability", unscored.RELIABILITY, unscored.read_reliability),
+        Table("cost", unscored.COST, unscored.read_cost),
+        Table("silicon", silicon.COLUMNS, silicon.read),
+    )
 }
 """In the order in which a header is tried."""
