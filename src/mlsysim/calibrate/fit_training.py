@@ -146,22 +146,17 @@ def errors(rows: Sequence[Row]) -> Any:
 
 def write(values: Mapping[str, float], folder: Path) -> None:
     """Put values into the data files, in place."""
+    files = {"stacks": "software/stacks.toml", "classes": "profiles/classes.toml"}
     for path, value in values.items():
         kind, name, *rest = path.split(".")
-        file = folder / {"stacks": "software/stacks.toml", "classes": "profiles/classes.toml"}.get(
-            kind, "software/training.toml"
+        file = folder / files.get(kind, "software/training.toml")
+        header = (
+            name if kind in files else {"fit": kind, "profile": f"profile.training.{name}"}.get(kind, f"{kind}.{name}")
         )
-        headers = {
-            "fit": "[fit]",
-            "stacks": f"[{name}]",
-            "classes": f"[{name}]",
-            "profile": f"[profile.training.{name}]",
-        }
         key = name if kind == "fit" else rest[-1] if rest else "value"
         text = file.read_text(encoding="utf-8")
-        start = text.index(f"\n{headers.get(kind, f'[{kind}.{name}]')}\n") + 1
-        end = text.find("\n[", start)
-        end = len(text) if end < 0 else end
+        start = text.index(f"\n[{header}]\n") + 1
+        end = (text + "\n[").find("\n[", start)
         # A constant of a profile stands in the inline table of its group.
         before = re.escape(".".join(rest[:-1])) + r" = \{.*?\b" if kind in ("profile", "classes") else ""
         line = rf"(?m)^({before}){key} = [^,}}\n]*"
@@ -187,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.write:
         figures = summary(errors(rows))
         reached = {f"fit.{name}_pct": round(figures[key], 1) for name, key in _REACHED.items()}
-        write({**found, "fit.rows": figures["points"], **reached}, Path(training_chip.__file__).parents[2] / "data")
+        write({**found, "fit.rows": figures["points"], **reached}, Path(training_chip.__file__).parents[1] / "data")
     for label in ("chip", "model", "source") if options.leave_out else ():
         counts = Counter(getattr(row, label) for row in rows)
         for group in sorted(group for group, count in counts.items() if count >= 4):

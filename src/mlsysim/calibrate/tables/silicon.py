@@ -14,9 +14,9 @@ from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.operators import FORMATS, LIBRARY, PRODUCT, constants, library, product, speeds
 from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan
 from mlsysim.hardware.registry import Hardware
-from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.physics.operators import attention_decode_time, gemm_time, memory_bound_time
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.kernels import REACH, Profile
 from mlsysim.timing.profile import profile
@@ -26,6 +26,8 @@ from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
+
+Config = dict[str, Any]
 
 _CHIP = "H200"
 _WORDS = settings("rows")["silicon"]
@@ -49,90 +51,98 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     if section in _RUNS and (metric.startswith("time") or metric in _HELD):
         plan, asked, regime = _RUNS[section](config, metric)
         return [Question(name, measured, plan, asked, *_HELD.get(metric, ("s", 1.0)), regime, own)]
-    reader = _READERS.get(section)
-    if reader is None:
+    if section not in _KERNELS:
         raise Skipped(f"{section} rows have no prediction")
-    value, regime = reader(config, metric, Hardware.get(_CHIP), shares)
-    return [Prediction(name, measured, float(value), regime, own)]
+    kernel, regime = _KERNELS[section]
+    return [Prediction(name, measured, float(kernel(config, shares)), regime, own)]
 
 
 # --- kernels ------------------------------------------------------------------------------------------------------
 
 
-def _gemm(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
+def _gemm(c: Config, shares: Profile) -> Any:
     form = FORMATS.get(c.get("dtype", ""))
     if form is None:
         raise Skipped(f"the number format {c.get('dtype')!r} is not known")
     values = constants(shares.product_for(form.precision), *PRODUCT)
-    return product(chip, form, c["M"], c["N"], c["K"], False, c.get("B", 1))(**values), "kernel gemm"
+    return product(_CHIP, form, c["M"], c["N"], c["K"], False, c.get("B", 1))(**values)
 
 
-def _ceiling(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
+def _ceiling(c: Config, shares: Profile) -> Any:
     label = str(c["dtype"]).removesuffix("_fast")
     if label not in ("bf16", "fp16", "fp8", "tf32", "fp32"):
         raise Skipped(f"products in {c['dtype']} have no constants of their own")
     kernel = shares.product_for(label)
-    share = kernel.rate_share
-    if c["mode"] != "burst":
-        share *= kernel.sustained or 1.0
-    n = float(c["n"])
-    start, chain, _ = kernel.times
-    peak, bandwidth = speeds(chip, label)
-    width = 4.0 if label in ("tf32", "fp32") else 1.0 if label == "fp8" else 2.0
-    moved = 3 * width * n * n
-    walk = (start, n / REACH, chain)
-    seconds = gemm_time(2 * n**3, moved, 0.0, peak * share, bandwidth, kernel.memory_share, 1.0, *walk)
-    return seconds, "kernel gemm"
+    share = kernel.rate_share * (1.0 if c["mode"] == "burst" else kernel.kept)
+    n, (start, chain, _), (peak, bandwidth) = float(c["n"]), kernel.times, speeds(_CHIP, label)
+    moved, walk = 3 * bytes_per_element(label) * n * n, (start, n / REACH, chain)
+    return gemm_time(2 * n**3, moved, 0.0, peak * share, bandwidth, kernel.memory_share, 1.0, *walk)
 
 
-def _attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
+def _attention(c: Config, shares: Profile) -> Any:
     kernel = _WORDS["attention"].get(c["backend"])
     if kernel is None:
         raise Skipped(f"attention by {c['backend']!r} has no constants")
     best = shares.attention.kernel_rate(kernel)
-    seconds = library(chip, c["B"], c["S"], c["H"], c["D"], c["causal"], best)
-    return seconds(**constants(shares.attention, *LIBRARY)), "kernel attention"
+    seconds = library(_CHIP, c["B"], c["S"], c["H"], c["D"], c["causal"], best)
+    return seconds(**constants(shares.attention, *LIBRARY))
 
 
-def _attention_both(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
-    forward, regime = _attention(c, metric, chip, shares)
-    a = shares.attention
-    start = a.times[0]
-    device = forward + start + 2.5 * (forward - start) / a.backward_share
-    return max(device, _AUTOGRAD * (software("torch").host or 0.0)), regime
+def _attention_both(c: Config, shares: Profile) -> Any:
+    forward, start = _attention(c, shares), shares.attention.times[0]
+    device = forward + start + 2.5 * (forward - start) / shares.attention.backward_share
+    return max(device, _AUTOGRAD * (software("torch").host or 0.0))
 
 
-def _decode_attention(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
+def _decode_attention(c: Config, shares: Profile) -> Any:
     if not str(c["path"]).startswith("triton"):
         raise Skipped(f"decode attention by {c['path']!r} has no constants")
     moved = 4.0 * c["B"] * c["S"] * c["KV"] * c["D"]
     operations = 4.0 * c["B"] * c["S"] * c["H"] * c["D"]
     share, start = software("engine").cache_share or 1.0, shares.attention.times[1]
-    return attention_decode_time(moved, operations, *speeds(chip), share, start), "kernel attention"
+    return attention_decode_time(moved, operations, *speeds(_CHIP), share, start)
 
 
-def _memop(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
-    bound, (_, bandwidth) = shares.memory_bound, speeds(chip)
+def _memop(c: Config, shares: Profile) -> Any:
+    bound, (_, bandwidth) = shares.memory_bound, speeds(_CHIP)
     if c["op"] == "adamw":
         if c["mode"] != "fused":
             raise Skipped("an unfused optimizer has no constants")
         share = bound.optimizer_share if c["dtype"] == "float32" else bound.optimizer_share_16bit
-        return c["bytes"] / (share * bandwidth), "kernel memory"
+        return c["bytes"] / (share * bandwidth)
     known = bound.kernels.get(f"{c['op']}/{c['mode']}")
     if known is None:
         raise Skipped(f"{c['op']} in {c['mode']} mode has no constants of its own")
-    return memory_bound_time(c["bytes"], bandwidth, known.share, to_si(known.start, "s")), "kernel memory"
+    return memory_bound_time(c["bytes"], bandwidth, known.share, to_si(known.start, "s"))
+
+
+def _convolution(c: Config, shares: Profile) -> Any:
+    k, (peak, bandwidth) = shares.convolution, speeds(_CHIP, "fp16")
+    assert k is not None
+    if c["groups"] > 1:
+        return memory_bound_time(c["bytes"], bandwidth, k.depthwise_share, k.seconds)
+    rate = peak * k.rate_share
+    return gemm_time(c["flops"], c["bytes"], 0.0, rate, bandwidth, k.memory_share, 1.0, k.seconds)
+
+
+_KERNELS: dict[str, tuple[Callable[[Config, Profile], Any], str]] = {
+    **dict.fromkeys(("gemm", "gemm_random", "gemm_random2", "gemm_sweep", "bmm"), (_gemm, "kernel gemm")),
+    "gemm_ceiling": (_ceiling, "kernel gemm"),
+    "attn_fwd": (_attention, "kernel attention"),
+    "attn_fwdbwd": (_attention_both, "kernel attention"),
+    "attn_decode": (_decode_attention, "kernel attention"),
+    "memop": (_memop, "kernel memory"),
+    "conv": (_convolution, "kernel convolution"),
+}
+"""Sections of kernels: their seconds, and the kind of work."""
 
 
 # --- whole passes -------------------------------------------------------------------------------------------------
 
 
-def _served(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
-    name, weights, mode = (
-        _WORDS["served"].get(c["model"]),
-        _WORDS["weights"].get(c["wdtype"]),
-        _WORDS["software"].get(c["mode"]),
-    )
+def _served(c: Config, metric: str) -> tuple[Plan, str, str]:
+    name, weights = _WORDS["served"].get(c["model"]), _WORDS["weights"].get(c["wdtype"])
+    mode = _WORDS["software"].get(c["mode"])
     if name is None or weights is None or mode is None:
         raise Skipped(f"the model {c['model']!r}, the format {c['wdtype']!r} or the mode {c['mode']!r} is not known")
     phase, length = ("decode", c["ctx"]) if "ctx" in c else ("prefill", c["S"])
@@ -142,12 +152,12 @@ def _served(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
     return _plan("inference", name, mode, c["L"], **work), "latency", regime
 
 
-def _bert(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
+def _bert(c: Config, metric: str) -> tuple[Plan, str, str]:
     work = {"seq_len": c["N"], "batch_size": c["B"], "precision": "fp16"}
     return _plan("inference", "BERT_Large", _WORDS["software"][c["mode"]], **work), "latency", f"encoder {c['mode']}"
 
 
-def _network(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
+def _network(c: Config, metric: str) -> tuple[Plan, str, str]:
     name, training = _WORDS["vision"].get(c["model"]), "amp" in c["mode"]
     if name is None or metric != "time":
         raise Skipped(f"{metric} of {c['model']!r} is not predicted")
@@ -169,7 +179,7 @@ _HELD = {"mem_reserved": ("byte", 1.0), "mem_peak": ("byte", 1 / (1 + constant("
 """What the allocator took is the answer's memory; what tensors take at the peak is that without the reserve."""
 
 
-def _step(c: dict[str, Any], metric: str) -> tuple[Plan, str, str]:
+def _step(c: Config, metric: str) -> tuple[Plan, str, str]:
     """A step of one accelerator. Forward and backward are no parts of an answer, whose parts are kinds of work."""
     stack = _STACKS.get((c["mode"], bool(c["compile"])))
     if stack is None:
@@ -189,34 +199,10 @@ def _plan(task: str, model: str, stack: str, layers: int | None = None, again: s
     return calibrated_plan(task, model, f"1x{_CHIP}", stack=stack, parallelism=split, dimensions=own, **work)
 
 
-_RUNS: dict[str, Callable[[dict[str, Any], str], tuple[Plan, str, str]]] = {
-    "e2e_decode": _served,
-    "e2e_prefill": _served,
+_RUNS: dict[str, Callable[[Config, str], tuple[Plan, str, str]]] = {
+    **dict.fromkeys(("e2e_decode", "e2e_prefill"), _served),
     "train": _step,
-    "vision_inf": _network,
-    "vision_train": _network,
+    **dict.fromkeys(("vision_inf", "vision_train"), _network),
     "bert_large": _bert,
 }
 """Sections of whole passes and steps: the plan, what is asked of its answer, and the kind of work."""
-
-
-def _convolution(c: dict[str, Any], metric: str, chip: HardwareNode, shares: Profile) -> tuple[Any, str]:
-    k, (peak, bandwidth) = shares.convolution, speeds(chip, "fp16")
-    assert k is not None
-    if c["groups"] > 1:
-        return memory_bound_time(c["bytes"], bandwidth, k.depthwise_share, k.seconds), "kernel convolution"
-    rate = peak * k.rate_share
-    seconds = gemm_time(c["flops"], c["bytes"], 0.0, rate, bandwidth, k.memory_share, 1.0, k.seconds)
-    return seconds, "kernel convolution"
-
-
-_Reader = Callable[[dict[str, Any], str, HardwareNode, Profile], tuple[Any, str]]
-_READERS: dict[str, _Reader] = {
-    **dict.fromkeys(("gemm", "gemm_random", "gemm_random2", "gemm_sweep", "bmm"), _gemm),
-    "gemm_ceiling": _ceiling,
-    "attn_fwd": _attention,
-    "attn_fwdbwd": _attention_both,
-    "attn_decode": _decode_attention,
-    "memop": _memop,
-    "conv": _convolution,
-}
