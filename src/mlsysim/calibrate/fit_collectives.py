@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, fit, left_out, line, table_of
+from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.collectives import KINDS
 from mlsysim.hardware.registry import Hardware
@@ -80,18 +80,9 @@ def main(arguments: list[str]) -> None:
     """Fit and print."""
     table = table_rows(Path(arguments[0]) / "collectives.csv")
     rows = columns([r for r in table if r["source"].startswith(SOURCES) and Hardware.get(r["gpu"]).link is not None])
-    values = constants(rows)
-    found = errors(rows, values)
-    print("in sample           ", line(found))
+    values, found, _ = report("collectives", rows, constants, errors, "generation")
     for kind in sorted(set(rows.kind.tolist())):
         print(f"  {kind:18s}", line(found[rows.kind == kind]))
-    out = []
-    for generation, own in left_out(
-        rows.generation, lambda at: constants(rows.where(at)), lambda at, v: errors(rows.where(at), v)
-    ):
-        print(f"without {generation:12s}", line(own))
-        out.append(own)
-    print("one generation out  ", line(np.concatenate(out)))
     for key in sorted(set(rows.key.tolist())):
         inside = rows.key == key
         print(f'start of {key}: "{rows.start[inside][0] * 1e6:.2f} us"   {line(found[inside])}')

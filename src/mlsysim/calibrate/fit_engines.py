@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Sums, left_out, line
+from mlsysim.calibrate.fitting import Columns, report, sums
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.calibrate.tables.vision import board_of, runtime_of, task_inventory
@@ -43,28 +44,24 @@ def fit_tensorrt(rows: list[dict[str, str]]) -> None:
         chip = Hardware.get(row["device"])
         inventory, passes = task_inventory(row["model"])
         features = engine_features(inventory, chip)
-        terms = [passes * features[name] / clock_of(chip) for name in TERMS]
-        data[chip.generation or ""].append((chip.name, terms, float(row["n_devices"]) / float(row["value"])))
+        cost = [passes * features[name] / clock_of(chip) for name in TERMS]
+        data[chip.generation or ""].append((chip.name, cost, float(row["n_devices"]) / float(row["value"])))
     for generation, found in sorted(data.items()):
-        chips, x, y = (np.array(column) for column in zip(*found, strict=True))
-        sums = Sums(x, y, START, PULL)
-        values = sums.fitted()
-        shares = {n: round(float(v if n == "bytes" else 1 / v), 3) for n, v in zip(TERMS, values, strict=True)}
-        print(f"tensorrt {generation:14s}", line(sums.errors(slice(None), values)), shares)
-        out = [errors for _, errors in sums.left_out(chips)]
-        if out:
-            print("         one chip out  ", line(np.concatenate(out)))
+        chips, terms, times = (np.array(column) for column in zip(*found, strict=True))
+        rows_of = Columns(chip=chips, terms=terms, measured=times)
+        values, _, _ = report(f"tensorrt {generation}", rows_of, *sums(START, PULL), "chip")
+        print({n: round(float(v if n == "bytes" else 1 / v), 3) for n, v in zip(TERMS, values, strict=True)})
 
 
-def _additive(rows: list[Any]) -> tuple[dict[str, float], ...]:
+def rates(rows: Columns) -> tuple[dict[str, float], ...]:
     """Logarithms of core, shape and runtime by repeated medians; the shape "depthwise" and the runtime "default" are one."""
     tables: tuple[dict[str, float], ...] = tuple(defaultdict(float) for _ in range(3))
+    labels = (rows.core.tolist(), rows.shape.tolist(), rows.runtime.tolist())
     for _ in range(ROUNDS):
         for i, table in enumerate(tables):
-            for key in sorted({row[i] for row in rows}):
-                same = [row for row in rows if row[i] == key]
-                left = [row[3] - sum(t[row[j]] for j, t in enumerate(tables) if j != i) for row in same]
-                table[key] = float(np.median(left))
+            left = rows.rate - sum(np.array([tables[j][key] for key in labels[j]]) for j in range(3) if j != i)
+            for key in sorted(set(labels[i])):
+                table[key] = float(np.median(left[np.array(labels[i]) == key]))
         for table, anchor in ((tables[1], "depthwise"), (tables[2], "default")):
             shift = table.get(anchor, 0.0)
             for key in table:
@@ -74,35 +71,31 @@ def _additive(rows: list[Any]) -> tuple[dict[str, float], ...]:
     return tables
 
 
+def errors(rows: Columns, tables: tuple[dict[str, float], ...]) -> Any:
+    """Of the rows whose core is known."""
+    known = rows.where(np.array([core in tables[0] for core in rows.core.tolist()]))
+    found = [
+        [table.get(key, 0.0) for key in labels.tolist()]
+        for table, labels in zip(tables, (known.core, known.shape, known.runtime), strict=True)
+    ]
+    return np.expm1(np.sum(found, axis=0) - known.rate)
+
+
 def fit_microcontrollers(rows: list[dict[str, str]]) -> None:
     """Multiply-adds a cycle by core, shape and runtime."""
-    found: list[Any] = []
-    boards = []
+    found = []
     for row in rows:
         if row["metric"] != "inferences_per_s" or "_float" in row["device"]:
             continue
-        try:
+        with suppress(Skipped, MLSysError):
             (target, _), model = board_of(row), Models.get(row["model"])
-        except (Skipped, MLSysError):
-            continue
-        rate = model.flops_per_sample / 2 * float(row["value"]) / target.clock
-        found.append((target.core, shape_of(model), runtime_of(row, target), float(np.log(rate))))
-        boards.append(target.name)
-
-    def fitted(at: Any) -> tuple[dict[str, float], ...]:
-        return _additive([row for row, inside in zip(found, at, strict=True) if inside])
-
-    def errors(at: Any, tables: tuple[dict[str, float], ...]) -> list[float]:
-        """Of the rows whose core is known."""
-        known = [row for row, inside in zip(found, at, strict=True) if inside and row[0] in tables[0]]
-        return [float(np.expm1(sum(t.get(r[j], 0.0) for j, t in enumerate(tables)) - r[3])) for r in known]
-
-    everything = [True] * len(found)
-    tables = fitted(everything)
-    print("microcontrollers        ", line(errors(everything, tables)))
-    print("  one board out         ", line([e for _, out in left_out(boards, fitted, errors) for e in out]))
-    for label, table in zip(("cores", "shapes", "runtimes"), tables, strict=True):
-        print(f"  {label}", {key: round(float(np.exp(value)), 3) for key, value in table.items()})
+            rate = model.flops_per_sample / 2 * float(row["value"]) / target.clock
+            found.append((target.name, target.core, shape_of(model), runtime_of(row, target), float(np.log(rate))))
+    names = ("board", "core", "shape", "runtime", "rate")
+    table = Columns(**{name: np.array(column) for name, column in zip(names, zip(*found, strict=True), strict=True)})
+    tables, _, _ = report("microcontrollers", table, rates, errors, "board")
+    for label, values in zip(("cores", "shapes", "runtimes"), tables, strict=True):
+        print(f"  {label}", {key: round(float(np.exp(value)), 3) for key, value in values.items()})
 
 
 def main(arguments: list[str]) -> None:

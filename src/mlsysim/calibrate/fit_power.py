@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, fit, left_out, line, table_of
+from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.energy import IMAGES, PRECISIONS, SERVING, imaged, served
 from mlsysim.hardware.types import HardwareNode
@@ -77,8 +77,8 @@ def diffusion(c: Columns, **v: float) -> Any:
     return running_power(1.0, IDLE, v["floor"], c.busy, v["exponent"], 0.0, 0.0, v["arithmetic"], c.arithmetic, CAP)
 
 
-def report(name: str, rows: Columns, form: Form) -> None:
-    """Fit a form and print its errors and constants."""
+def fit_form(name: str, rows: Columns, form: Form) -> None:
+    """Fit a form with constants that all chips share, and with those of each."""
 
     def constants(c: Columns) -> dict[str, float]:
         return fit(lambda **v: form(c, **v), table_of(f"{name}_power"), c.share).values
@@ -86,25 +86,16 @@ def report(name: str, rows: Columns, form: Form) -> None:
     def errors(c: Columns, values: dict[str, float]) -> Any:
         return form(c, **values) / c.share - 1
 
-    def without(c: Columns, groups: Any) -> list[Any]:
-        left = left_out(groups, lambda at: constants(c.where(at)), lambda at, v: errors(c.where(at), v))
-        return [found for _, found in left]
-
-    def shown(values: dict[str, float]) -> dict[str, float]:
-        return {k: round(v, 3) for k, v in values.items()}
-
-    shared = constants(rows)
-    print(f"{name}: shared constants  ", line(errors(rows, shared)))
-    print("  default", shown(shared))
-    own, models = [], []
+    values, _, _ = report(f"{name}, default", rows, constants, errors, "chip")
+    print({k: round(v, 3) for k, v in values.items()})
+    own: list[Any] = []
+    models: list[Any] = []
     for chip in sorted(set(rows.chip.tolist())):
-        inside = rows.where(rows.chip == chip)
-        values = constants(inside)
-        own.append(errors(inside, values))
-        print(f"  {chip}", shown(values), line(own[-1]))
-        models += without(inside, inside.model)
+        values, found, out = report(f"{name}, {chip}", rows.where(rows.chip == chip), constants, errors, "model")
+        print({k: round(v, 3) for k, v in values.items()})
+        own.append(found)
+        models += out.values()
     print(f"{name}: constants by chip ", line(np.concatenate(own)))
-    print(f"{name}: one chip out      ", line(np.concatenate(without(rows, rows.chip))))
     print(f"{name}: one model out     ", line(np.concatenate(models)))
 
 
@@ -112,8 +103,8 @@ def main(arguments: list[str]) -> None:
     """Fit and print."""
     table = table_rows(Path(arguments[0]) / "energy.csv")
     tokens, images = ([r for r in table if r["metric"] == metric] for metric in (SERVING, IMAGES))
-    report("serving", columns(tokens, token_activity), serving)
-    report("diffusion", columns(images, image_activity), diffusion)
+    fit_form("serving", columns(tokens, token_activity), serving)
+    fit_form("diffusion", columns(images, image_activity), diffusion)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from itertools import compress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import descend, left_out, line, table_of
+from mlsysim.calibrate.fitting import Columns, descend, line, report, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
@@ -42,29 +42,24 @@ _TTFT_WEIGHT = 0.4
 _CAP = (0.25, 0.6)
 """Errors beyond these count no more: rows whose settings are not what they say would steer the fit."""
 
-Row = dict[str, str]
 
-
-def errors(rows: Sequence[Row], candidate: Engine) -> Any:
+def logarithms(rows: Columns, candidate: Engine) -> Any:
     """Logarithms of predicted over measured: a column for each metric of the rows (zero where there is one)."""
     found = []
-    for row in rows:
+    for row in rows.row:
         table = TABLES["serving_runs" if "tpot_ms" in row else "inference"]
-        try:
-            with trying(candidate):
-                values = [predicted(question, evaluate_plainly) for question in table.questions(row)]
-        except (Skipped, Excluded):
-            continue
-        found.append([*(math.log(v.predicted / v.measured) for v in values), 0.0][:2])
+        with suppress(Skipped, Excluded), trying(candidate):
+            values = [predicted(question, evaluate_plainly) for question in table.questions(row)]
+            found.append([*(math.log(v.predicted / v.measured) for v in values), 0.0][:2])
     return np.array(found).reshape(-1, 2)
 
 
-def _loss(rows: Sequence[Row], candidate: Engine) -> float:
-    e = np.minimum(np.abs(errors(rows, candidate)), _CAP)
+def _loss(rows: Columns, candidate: Engine) -> float:
+    e = np.minimum(np.abs(logarithms(rows, candidate)), _CAP)
     return float(np.mean(e[:, 0]) + _TTFT_WEIGHT * np.mean(e[:, 1])) if len(e) else 0.0
 
 
-def fit(rows: Sequence[Row], start: Engine, names: Sequence[str], passes: int = 3) -> Engine:
+def fit(rows: Columns, start: Engine, names: Sequence[str], passes: int = 3) -> Engine:
     """Coordinate descent from ``start``, by factors that shrink."""
     values = {name: getattr(start, name) for name in names}
     factor = 1.6
@@ -84,23 +79,16 @@ def shown(e: Any) -> str:
     return "   ".join(line(np.expm1(column)) for column in e.T if np.any(column))
 
 
-def report(name: str, rows: Sequence[Row], names: Sequence[str]) -> None:
-    """Fit an engine's constants to rows, and print them with their errors."""
+def fit_engine(name: str, rows: Columns, names: Sequence[str]) -> None:
+    """Fit an engine's constants to rows, and print them with their errors; what is left out is refitted from there."""
     start = engine(name)
     found = fit(rows, start, names)
-    print(f"[{name}]")
+    print(f"{name:24s} {'before':32s} {shown(logarithms(rows, start))}")
+    report(
+        name, rows, lambda c: found if c is rows else fit(c, found, names, 1), logarithms, "gpu", "model", text=shown
+    )
     for constant in names:
-        print(f"{constant} = {getattr(found, constant):.4g}")
-    print(f"# before     {shown(errors(rows, start))}")
-    print(f"# in sample  {shown(errors(rows, found))}")
-    for label, column in (("chip", "gpu"), ("model", "model")):
-        groups = left_out(
-            [row[column] for row in rows],
-            lambda at: fit(list(compress(rows, at)), found, names, 1),
-            lambda at, moved: errors(list(compress(rows, at)), moved),
-        )
-        out = [e for _, e in groups]
-        print(f"# {label + ' out':11s}{shown(np.concatenate(out)) if out else ''}", flush=True)
+        print(f"{constant} = {getattr(found, constant):.4g}", flush=True)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -113,7 +101,8 @@ def main(arguments: Sequence[str]) -> None:
         rows = [row for row in runs if engine(row["engine"]).name == name]
         if chosen:
             rows = [row for row in offline if all(row[key] in allowed for key, allowed in chosen.items())]
-        report(name, rows, names)
+        columns = {column: np.array([row[column] for row in rows]) for column in ("gpu", "model")}
+        fit_engine(name, Columns(row=np.array(rows), **columns), names)
 
 
 if __name__ == "__main__":

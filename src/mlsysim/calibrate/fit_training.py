@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import descend, line, summary, table_of
+from mlsysim.calibrate.fitting import Columns, descend, line, report, summary, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
@@ -30,6 +30,8 @@ FREE: dict[str, tuple[float, float, float]] = table_of("training")
 """Free constants: where the search starts, and the range in which each is searched."""
 
 _CUT = 0.3
+_GROUPS, _FEWEST = ("chip", "model", "source"), 4
+"""By what rows are left out; groups of fewer rows leave together."""
 _KEY = (
     *("model", "gpu", "n_gpus", "tp", "pp", "cp", "ep", "virtual_stages", "microbatch", "global_batch", "seq"),
     *("precision", "recompute"),
@@ -38,28 +40,23 @@ _REACHED = {"median_error": "median", "p90_error": "p90", "bias": "bias"}
 _TIMES = ("iteration_time", "step_time", "gpu_hours_per_trillion_tokens")
 
 
-class Row:
-    """A row of the table with what identifies it."""
-
-    def __init__(self, row: Mapping[str, str]) -> None:
-        (self.question,) = TABLES["training"].questions(row)
-        predicted(self.question)
-        self.measured = float(row["value"])
-        self.chip, self.model = row["gpu"], row["model"]
-        self.source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
-        self.setting = (*(row.get(name) for name in _KEY), self.source, row["notes"][:10])
-        self.weight = 1.0
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Time rows that can be predicted; those with the same settings share one vote."""
-    rows: list[Row] = []
-    for raw in table_rows(path):
+def read_rows(path: Path) -> Columns:
+    """Time rows that can be predicted; those with the same settings share one vote, and rare groups go by one name."""
+    found = []
+    for row in table_rows(path):
         with suppress(Skipped, Excluded):
-            rows += [Row(raw)] if "memory" not in raw["reported_metric"] else []
-    votes = Counter(row.setting for row in rows)
-    for row in rows:
-        row.weight = 1.0 / math.sqrt(votes[row.setting])
+            if "memory" not in row["reported_metric"]:
+                (question,) = TABLES["training"].questions(row)
+                predicted(question)
+                source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
+                setting = (*(row.get(name) for name in _KEY), source, row["notes"][:10])
+                found.append((question, setting, row["gpu"], row["model"], source))
+    questions, settings, *groups = zip(*found, strict=True)
+    votes = Counter(settings)
+    rows = Columns(question=np.array(questions), weight=np.array([1.0 / math.sqrt(votes[each]) for each in settings]))
+    for column, names in zip(_GROUPS, groups, strict=True):
+        counts = Counter(names)
+        setattr(rows, column, np.array([name if counts[name] >= _FEWEST else "others" for name in names]))
     return rows
 
 
@@ -91,56 +88,51 @@ def _place(path: str) -> tuple[dict[str, Any], str]:
     return table, rest[-1]
 
 
-def logarithms(rows: Sequence[Row]) -> list[float]:
+def logarithms(rows: Columns) -> Any:
     """Logarithm of predicted over measured speed, row by row."""
-    result = []
-    for row in rows:
-        prediction = predicted(row.question, evaluate_plainly)
-        ratio = math.log(prediction.predicted / row.measured)
-        result.append(-ratio if prediction.metric in _TIMES else ratio)
-    return result
+    found = [predicted(question, evaluate_plainly) for question in rows.question]
+    ratios = [math.log(p.predicted / p.measured) for p in found]
+    return np.array([-ratio if p.metric in _TIMES else ratio for p, ratio in zip(found, ratios, strict=True)])
 
 
-def loss(rows: Sequence[Row]) -> float:
+def loss(rows: Columns) -> float:
     """Weighted mean absolute logarithm, each cut."""
-    total = sum(row.weight * min(abs(value), _CUT) for row, value in zip(rows, logarithms(rows), strict=True))
-    return total / sum(row.weight for row in rows)
+    return float(np.sum(rows.weight * np.minimum(np.abs(logarithms(rows)), _CUT)) / np.sum(rows.weight))
 
 
-def fit(rows: Sequence[Row], rounds: int = 3) -> None:
-    """Coordinate search with shrinking steps; leaves the constants at the best values."""
+def fit(rows: Columns, rounds: int) -> dict[str, float]:
+    """Coordinate search with shrinking steps, always from the same start, so that nothing of other rows is left in it."""
     values = {name: start for name, (start, _, _) in FREE.items()}
     put(values)
     touched = {name: _touched(rows, name) for name in FREE}
 
     def tried(trial: dict[str, float], name: str) -> float:
         put(trial)
-        return loss(touched[name]) if touched[name] else 0.0
+        return loss(touched[name]) if len(touched[name].weight) else 0.0
 
     for turn in range(rounds):
 
         def step(name: str, value: float, up: bool, share: float = 0.16 / 2**turn) -> float:
             _, low, high = FREE[name]
             moved = min(max(value + (1.0 if up else -1.0) * share * (high - low), low), high)
-            return moved if touched[name] else value
+            return moved if len(touched[name].weight) else value
 
         values = descend(values, step, tried, 1e-6)
-    put(values)
+    return values
 
 
-def _touched(rows: Sequence[Row], name: str) -> list[Row]:
+def _touched(rows: Columns, name: str) -> Columns:
     """Rows whose prediction moves with a constant."""
-    before = logarithms(rows)
-    old = get(name)
-    _, low, high = FREE[name]
+    before, old, (_, low, high) = logarithms(rows), get(name), FREE[name]
     put({name: old + 0.07 * (high - low) if old < (low + high) / 2 else old - 0.07 * (high - low)})
     after = logarithms(rows)
     put({name: old})
-    return [row for row, a, b in zip(rows, before, after, strict=True) if abs(a - b) > 1e-4]
+    return rows.where(np.abs(before - after) > 1e-4)
 
 
-def errors(rows: Sequence[Row]) -> Any:
-    """Signed relative errors."""
+def errors(rows: Columns, values: Mapping[str, float]) -> Any:
+    """Signed relative errors under these constants, which stay."""
+    put(values)
     return np.expm1(logarithms(rows))
 
 
@@ -173,23 +165,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--leave-out", action="store_true", help="also refit without each chip, model and source")
     options = parser.parse_args(arguments)
     rows = read_rows(options.table)
-    print(f"{'before':40s} {line(errors(rows))}")
-    fit(rows, options.rounds)
-    print(f"{'in sample':40s} {line(errors(rows))}")
-    found = {name: get(name) for name in FREE}
+    print("before", line(errors(rows, {})))
+    groups = _GROUPS if options.leave_out else ()
+    found, own, _ = report("training", rows, lambda c: fit(c, options.rounds), errors, *groups)
     for name, value in found.items():
         print(f"  {name:44s} {value:.4g}")
     if options.write:
-        figures = summary(errors(rows))
+        figures = summary(own)
         reached = {f"fit.{name}_pct": round(figures[key], 1) for name, key in _REACHED.items()}
         write({**found, "fit.rows": figures["points"], **reached}, Path(training_chip.__file__).parents[1] / "data")
-    for label in ("chip", "model", "source") if options.leave_out else ():
-        counts = Counter(getattr(row, label) for row in rows)
-        for group in sorted(group for group, count in counts.items() if count >= 4):
-            # The search starts from the same values as the first, so that nothing of the group is left in them.
-            fit([row for row in rows if getattr(row, label) != group], options.rounds)
-            left = errors([row for row in rows if getattr(row, label) == group])
-            print(f"{f'without {label} {group}':40s} {line(left)}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Sums, fit_sum, line, table_of
+from mlsysim.calibrate.fitting import Columns, fit_sum, left_out, line, report, sums, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.vision import runtime_of_row, settings_of
 from mlsysim.hardware.registry import Hardware
@@ -68,34 +68,34 @@ def fit_gpu(rows: list[dict[str, str]]) -> str:
         stack = (software.training if row["task"] == "train" else software.inference) or ""
         data[stack].append((row, chip, inventory))
 
-    def sums(stack: str, intensity: float) -> Sums:
+    def table(stack: str, intensity: float) -> Columns:
         found = [gpu_features(i, c, float(r["batch"]), r["precision"], intensity) for r, c, i in data[stack]]
-        terms = np.array([[f[name] for name in TERMS] for f in found])
-        return Sums(terms, np.array([1 / float(r["value"]) for r, _, _ in data[stack]]), _stack_start(stack))
+        return Columns(
+            terms=np.array([[f[name] for name in TERMS] for f in found]),
+            measured=np.array([1 / float(r["value"]) for r, _, _ in data[stack]]),
+            device=np.array([r["device"] for r, _, _ in data[stack]]),
+            half=np.array([zlib.crc32(r["model"].encode()) % 2 for r, _, _ in data[stack]]),
+        )
 
-    inference = sorted(s for s in data if not s.startswith("train"))
     losses = []
     for intensity in INTENSITIES:
-        tried = [sums(stack, intensity) for stack in inference]
-        logarithms = np.concatenate([np.log1p(each.errors(slice(None), each.fitted())) for each in tried])
-        losses.append(float(np.abs(logarithms).mean()))
+        logarithms = []
+        for stack in sorted(s for s in data if not s.startswith("train")):
+            rows_of, (fitted, errors) = table(stack, intensity), sums(_stack_start(stack))
+            logarithms.append(np.log1p(errors(rows_of, fitted(rows_of))))
+        losses.append(float(np.abs(np.concatenate(logarithms)).mean()))
         print(f"  intensity {intensity:4.1f} flop/byte: mean |log error| {losses[-1]:.4f}")
     intensity = INTENSITIES[int(np.argmin(losses))]
     about = "# vector operations for each byte of elementwise kernels (flop/byte)"
     text = [f"[elementwise]\n{about}\nintensity = {intensity:g}\n"]
     every: dict[str, list[Any]] = defaultdict(list)
     for stack in sorted(data):
-        table = sums(stack, intensity)
-        coefficients = table.fitted()
-        errors = table.errors(slice(None), coefficients)
-        print(f"{stack:12s} in sample        {line(errors)}")
-        halves = [zlib.crc32(row["model"].encode()) % 2 for row, _, _ in data[stack]]
-        print(f"{'':12s} other models     {line(np.concatenate([out for _, out in table.left_out(halves)]))}")
-        for name, out in table.left_out([row["device"] for row, _, _ in data[stack]]):
-            print(f"{'':12s} without {name:9s} {line(out)}")
-            every["chip"].append(out)
-        every["train" if stack.startswith("train") else "infer"].append(errors)
-        text.append(_fitted(f"stacks.{stack}", TERMS, coefficients, errors))
+        # Halves of the models, so that the fit has not seen the network.
+        rows_of, how = table(stack, intensity), sums(_stack_start(stack))
+        values, found, out = report(stack, rows_of, *how, "half", "device")
+        every["chip"] += [out["device"]] if "device" in out else []
+        every["train" if stack.startswith("train") else "infer"].append(found)
+        text.append(_fitted(f"stacks.{stack}", TERMS, values, found))
     for name, found in every.items():
         print(f"{name:12s} all              {line(np.concatenate(found))}")
     return "\n".join(text)
@@ -111,11 +111,13 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
     chips, start = sorted(set(keys.tolist())), list(table_of("vision_cpu").values())
     scales = {chip: np.ones(3) for chip in chips}
 
-    def scaled() -> Sums:
-        return Sums(np.array([scales[k][kinds] for k in keys]) * x, y, start)
+    fitted, relative = sums(start)
+
+    def scaled() -> Columns:
+        return Columns(terms=np.array([scales[k][kinds] for k in keys]) * x, measured=y)
 
     for _ in range(12):
-        coefficients = scaled().fitted()
+        coefficients = fitted(scaled())
         for chip in chips:
             inside = keys == chip
             parts = coefficients * x[inside]
@@ -123,9 +125,9 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
             scales[chip] = fit_sum(grouped, y[inside], [1.0, 1.0, 1.0])
         middle = np.exp(np.mean([np.log(s) for s in scales.values()], axis=0))
         scales = {chip: s / middle for chip, s in scales.items()}
-    errors = scaled().errors(slice(None), coefficients)
+    errors = relative(scaled(), coefficients)
     print(f"{'cpu':12s} in sample        {line(errors)}")
-    for chip, without in Sums(x, y, start).left_out(keys):
+    for chip, without in left_out(Columns(terms=x, measured=y, chip=keys), "chip", fitted, relative):
         print(f"{'':12s} {chip:16s} {line(errors[keys == chip])}")
         print(f"{'':12s} without it       {line(without)}")
     text = [_fitted("cpu", CPU_TERMS, coefficients, errors)]
@@ -147,19 +149,11 @@ def fit_diffusion(rows: list[dict[str, str]]) -> str:
         found = diffusion_features(denoiser(model), chip, batch, passes, steps, ulysses, ring)
         terms.append([found[name] for name in names])
     groups = [0] * len(DEVICE_TERMS) + [1] * len(HOST_TERMS)
-    measured = np.array([float(row["value"]) for row in kept])
-    start = list(table_of("diffusion").values())
-    sums = Sums(np.array(terms), measured, start, 0.3, groups, SHARPNESS)
-    coefficients = sums.fitted()
-    errors = sums.errors(slice(None), coefficients)
-    print(f"{'diffusion':12s} in sample        {line(errors)}")
-    for column in ("device", "model"):
-        out = []
-        for name, left in sums.left_out([row[column] for row in kept]):
-            print(f"{'':12s} without {name[:24]:24s} {line(left)}")
-            out.append(left)
-        print(f"{'':12s} one {column} out     {line(np.concatenate(out))}")
-    return _fitted("diffusion", (*names, "sharpness"), np.append(coefficients, SHARPNESS), errors)
+    table = Columns(terms=np.array(terms), measured=np.array([float(row["value"]) for row in kept]))
+    table.device, table.model = (np.array([row[column] for row in kept]) for column in ("device", "model"))
+    how = sums(list(table_of("diffusion").values()), 0.3, groups, SHARPNESS)
+    values, errors, _ = report("diffusion", table, *how, "device", "model")
+    return _fitted("diffusion", (*names, "sharpness"), np.append(values, SHARPNESS), errors)
 
 
 def main(arguments: list[str]) -> None:

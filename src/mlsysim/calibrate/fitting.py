@@ -51,6 +51,12 @@ class Columns(SimpleNamespace):
         return Columns(**{name: column[chosen] for name, column in vars(self).items()})
 
 
+Fitted = Callable[[Columns], Any]
+"""The constants that rows give."""
+Errors = Callable[[Columns, Any], Any]
+"""The signed relative errors of rows under constants."""
+
+
 def summary(errors: Any) -> dict[str, float]:
     """Median, 90th percentile and bias of signed relative errors, in per cent."""
     size = np.abs(errors)
@@ -68,13 +74,31 @@ def line(errors: Any) -> str:
     return f"{found['median']:5.1f} / {found['p90']:5.1f} / {found['bias']:+5.1f}  n={found['points']}"
 
 
-def left_out(groups: Any, fitted: Callable[[Any], Any], errors: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Any]]:
-    """Each group of rows with its errors, where ``fitted(rows)`` sees only the others; none where there are no others."""
-    names = np.asarray(groups)
+def left_out(rows: Columns, column: str, fitted: Fitted, errors: Errors) -> Iterator[tuple[str, Any]]:
+    """Each group of rows by a column, with its errors where ``fitted`` sees only the others; none where there are no others."""
+    names = getattr(rows, column)
     for name in sorted(set(names.tolist())):
         inside = names == name
-        if not inside.all():
-            yield name, errors(inside, fitted(~inside))
+        found = [] if inside.all() else errors(rows.where(inside), fitted(rows.where(~inside)))
+        if len(found):
+            yield name, found
+
+
+def report(
+    name: str, rows: Columns, fitted: Fitted, errors: Errors, *columns: str, text: Callable[[Any], str] = line
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Fit all rows and print the errors, in sample and with each group left out; the constants, and both kinds of errors."""
+    values = fitted(rows)
+    found, out = errors(rows, values), {}
+    print(f"{name:24s} {'in sample':32s} {text(found)}")
+    for column in columns:
+        groups = dict(left_out(rows, column, fitted, errors))
+        for group, left in groups.items():
+            print(f"{'':24s} {f'without {group}'[:32]:32s} {text(left)}")
+        if groups:
+            out[column] = np.concatenate(list(groups.values()))
+            print(f"{'':24s} {f'one {column} out':32s} {text(out[column])}", flush=True)
+    return values, found, out
 
 
 def descend(
@@ -197,24 +221,15 @@ def fit_sum(
     return np.exp(theta)
 
 
-class Sums(NamedTuple):
-    """Rows of terms with their measured times, and how a sum of the terms is fitted to them."""
+def sums(
+    start: Sequence[float], pull: float | Sequence[float] = 1.0, groups: Sequence[int] | None = None, sharpness: float = 1.0
+) -> tuple[Fitted, Errors]:  # fmt: skip
+    """How the coefficients of rows with ``terms`` and ``measured`` times are fitted, and the relative errors of rows under them."""
 
-    terms: Any
-    measured: Any
-    start: Sequence[float]
-    pull: float | Sequence[float] = 1.0
-    groups: Sequence[int] | None = None
-    sharpness: float = 1.0
+    def fitted(rows: Columns) -> Any:
+        return fit_sum(rows.terms, rows.measured, start, pull, groups, sharpness)
 
-    def fitted(self, at: Any = slice(None)) -> Any:
-        """Coefficients from some of the rows."""
-        return fit_sum(self.terms[at], self.measured[at], self.start, self.pull, self.groups, self.sharpness)
+    def errors(rows: Columns, coefficients: Any) -> Any:
+        return evaluate_sum(rows.terms, coefficients, groups, sharpness) / rows.measured - 1
 
-    def errors(self, at: Any, coefficients: Any) -> Any:
-        """Signed relative errors of some of the rows."""
-        return evaluate_sum(self.terms[at], coefficients, self.groups, self.sharpness) / self.measured[at] - 1
-
-    def left_out(self, groups: Any) -> Iterator[tuple[str, Any]]:
-        """Errors of each group under coefficients of the others."""
-        return left_out(groups, self.fitted, self.errors)
+    return fitted, errors
