@@ -14,8 +14,7 @@ from functools import partial
 from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
-from mlsysim.calibrate.attention_kernel import decode_attention, fastest, prefill_attention
-from mlsysim.calibrate.device import Device
+from mlsysim.calibrate.device import Device, decode_attention, fastest, prefill_attention
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.samples import MOST
 from mlsysim.errors import InputError

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlsysim.calibrate.attention_kernel import Attend, decode_attention, fastest, prefill_attention
-from mlsysim.calibrate.device import Device
+from mlsysim.calibrate.device import Attend, Device, decode_attention, fastest, prefill_attention
 from mlsysim.errors import InputError
 from mlsysim.models.layers import Layer
 from mlsysim.models.sparse import SparseTransformerWorkload

@@ -16,7 +16,6 @@ from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped,
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
-from mlsysim.errors import UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
@@ -59,19 +58,15 @@ def _tokens(row: Mapping[str, str]) -> Question:
     split = {"tp": tp, "ep": ep if ep > 1 and experts_of(model) > 1 else None}
     on, precision = whole_nodes(devices, key_of(chip)), PRECISIONS[notes["prec"]]
     plan = calibrated_plan("serving", key_of(model), on, precision=precision, parallelism=split, serving=serving)
-    factor = float(energy_per_item(1.0, devices, rate))
-    measured = _measured(chip)
-    value, inferred = float(row["value"]), ("prompt length",)
-    return Question(SERVING, value, plan, "accelerator_power", "W", factor, "energy per token", measured, inferred)
+    asked = ("accelerator_power", "W", float(energy_per_item(1.0, devices, rate)), "energy per token")
+    return Question(SERVING, float(row["value"]), plan, *asked, _measured(chip), ("prompt length",))
 
 
 def _image(row: Mapping[str, str]) -> Question:
     """Images ask for their energy at the measured rate."""
     model, chip, devices, batch, steps, seconds = imaged(row)
-    key = model.metadata.key
-    plan = denoising_plan(key, chip, devices, batch, steps, measured_rate=batch / seconds)
-    known = _measured(chip)
-    return Question(IMAGES, float(row["value"]), plan, "energy_per_sample", "J", 1.0, ENERGY, known)
+    plan = denoising_plan(key_of(model), chip, devices, batch, steps, measured_rate=batch / seconds)
+    return Question(IMAGES, float(row["value"]), plan, "energy_per_sample", "J", 1.0, ENERGY, _measured(chip))
 
 
 def _measured(chip: HardwareNode) -> bool:
@@ -79,18 +74,13 @@ def _measured(chip: HardwareNode) -> bool:
 
 
 @cache
-def _model(name: str) -> tuple[Any, bool]:
-    """The model, and whether it is the language model of a multimodal one."""
-    try:
-        return Models.get(name), False
-    except UnknownNameError:
-        text = re.sub(r"-(VL|Omni)-", "-", name)
-        if text == name:
-            raise
-        try:
-            return Models.get(text), True
-        except UnknownNameError:
-            return Models.get(text.replace("-Instruct", "")), True
+def _model(name: str) -> Any:
+    """The model; of a multimodal one its language model."""
+    text = re.sub(r"-(VL|Omni)-", "-", name)
+    for each in (name, text, name if text == name else text.replace("-Instruct", "")):
+        if (found := Models.get(each, None)) is not None:
+            return found
+    return Models.get(name)
 
 
 def _notes(row: Mapping[str, str]) -> dict[str, str]:
@@ -100,9 +90,7 @@ def _notes(row: Mapping[str, str]) -> dict[str, str]:
 def served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, str]]:
     """Model, task, chip and settings of a row of serving."""
     name, task = row["workload"].split(" | ")
-    notes = _notes(row)
-    model, _ = _model(name)
-    chip: HardwareNode = Hardware.get(row["hardware"])
+    notes, model, chip = _notes(row), _model(name), Hardware.get(row["hardware"])
     if task not in power_constants()["prompt_tokens"]:
         raise Skipped(f"the prompt length of the task {task!r} is not known")
     if "tput" not in notes or notes["prec"] not in PRECISIONS:
@@ -115,8 +103,7 @@ def imaged(row: Mapping[str, str]) -> tuple[Any, HardwareNode, int, int, int, fl
     notes = _notes(row)
     if not {"batch", "latency_s", "steps"} <= set(notes):
         raise Skipped("the row gives no batch, latency or steps")
-    model, _ = _model(row["workload"].split(" | ")[0])
-    chip: HardwareNode = Hardware.get(row["hardware"])
+    model, chip = _model(row["workload"].split(" | ")[0]), Hardware.get(row["hardware"])
     return model, chip, int(row["n_chips"]), int(notes["batch"]), int(notes["steps"]), float(notes["latency_s"])
 
 
