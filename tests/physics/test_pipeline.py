@@ -119,6 +119,27 @@ def test_arrays_and_quantities(name):
     assert times.to("s").magnitude == pytest.approx(alone[1], rel=1e-12)
 
 
+@given(
+    name=st.sampled_from(["1f1b", "interleaved"]),
+    p=st.integers(1, 24),
+    m=st.integers(1, 80),
+    v=st.integers(1, 6),
+    parts=times,
+    send=st.floats(0, 0.3),
+    end=st.floats(-0.4, 1),
+    group=st.one_of(st.none(), st.integers(1, 40)),
+)
+def test_the_short_form_is_the_long_one_where_the_first_device_is_as_long(name, p, m, v, parts, send, end, group):
+    v = v if name == "interleaved" else 1
+    t = sum(parts)
+    shares, c, last = Shares(*(part / t for part in parts)), send * parts[0], t * (1 + end)
+    for delay in (None, c):
+        short = makespan(name, p, m, t, shares, delay, None, last, v, group)
+        assert short == pytest.approx(makespan(name, p, m, t, shares, delay, t, last, v, group), rel=1e-12)
+        even = makespan(name, p, m, t, shares, delay, None, None, v, group)
+        assert even == pytest.approx(makespan(name, p, m, t, shares, delay, t, t, v, group), rel=1e-12)
+
+
 def test_an_end_that_is_shorter_never_costs_and_saves_at_most_itself():
     """Last stage with fewer layers: crossed once in filling and draining."""
     even = makespan("1f1b", 8, 32, 1.0)

@@ -57,12 +57,17 @@ class Step:
     tensor: Any
     expert: Any
     context: Any
-    pipeline: Any
+    messages: Callable[[], Any]
     data: Any
     exposed_data: Any
     busy: Any
     bubble: Any
     offload: Any
+
+    @property
+    def pipeline(self) -> Any:
+        """All messages of a stage."""
+        return self.messages()
 
 
 def composed(
@@ -120,7 +125,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     model = job.model
     # Operations and tokens are proportional to the samples; the bytes of weights are not.
     layers = getattr(model, "layers", None) or 1
-    _, most, _ = stage_layers(layers, layout)
+    most, _ = stage_layers(layers, layout)
     balance = layers / (most * layout.pp)
     shards = layout.tp * layout.pp * layout.cp * balance
     imbalance = 1 + expert_share(model) * (job.imbalance - 1)
@@ -216,7 +221,7 @@ def first_order(
         mean=micro,
         stage=micro,
         shares=x.shares,
-        send=_where_split(layout.pp, net.send(x.boundary_message, g.stage_near)),
+        send=net.send(x.boundary_message, g.stage_near),
         message=x.boundary_message,
     )
     whole = net.all_reduce(x.gradient_bytes, g.data)
@@ -254,7 +259,7 @@ def first_order(
         tensor=m * tensor,
         expert=m * expert,
         context=m * context,
-        pipeline=pipeline.sent,
+        messages=pipeline.messages,
         data=data,
         exposed_data=shown,
         busy=pipeline.busy,
@@ -269,8 +274,8 @@ def _shares(micro: Demand, frozen: bool) -> Shares:
     Left out: attention has no weights. At a hundred thousand tokens that moves a third of the last to the second.
     """
     parts = 2 if frozen else 3
-    whole = parts * micro.hardware_flops / micro.flops
-    return Shares(1 / whole, (whole - parts + 1) / whole, (parts - 2) / whole)
+    forward = micro.flops / (parts * micro.hardware_flops)
+    return Shares(forward, 1 - (parts - 1) * forward, (parts - 2) * forward)
 
 
 def _where_split(ranks: Any, time: Any) -> Any:

@@ -133,7 +133,7 @@ def calibrated(
     gathers = a.tag("sharded state", 14, "fabric", "ring", beside)
     layers = overlapped(inside, gathers, 1 - hide.gathers)
     per_layer = layers / shape.layers
-    first, most, last = stage_layers(shape.layers, layout)
+    most, last = stage_layers(shape.layers, layout)
     # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
     halves = 2 if any(not kind.cores and not kind.scan for kind in shape.kinds) else 1
     ending = head + job.predicted_tokens * (halves * per_layer + head)
@@ -147,11 +147,10 @@ def calibrated(
         job,
         layout,
         mean=mean,
-        first=job.straggler * first * per_layer,
         stage=job.straggler * most * per_layer,
         last=job.straggler * (last * per_layer + ending),
         shares=Shares(ahead, 1 - ahead - settled, settled),
-        send=minimum(pp - 1.0, 1.0) * net.send(boundary, s.groups.stage_near),
+        send=net.send(boundary, s.groups.stage_near),
         message=boundary,
     )
     # The constant is Adam's; another optimizer reads and writes its own states instead.
@@ -186,7 +185,7 @@ def calibrated(
         tensor=share * tensor,
         expert=share * exchange,
         context=share * ring,
-        pipeline=pipeline.sent,
+        messages=pipeline.messages,
         data=data + share * gathers,
         exposed_data=jitter * (shown + share * (layers - inside)),
         busy=pipeline.busy,

@@ -69,14 +69,18 @@ def makespan(
 
     ``first`` and ``last`` are the times of a micro-batch on these devices, where they differ from ``t``.
     """
-    ends = first is not None or last is not None
+    if first is None and schedule in _USUAL:
+        v = v if schedule == "interleaved" else 1
+        found = _usual(p, m, t, shares, last, v, group)
+        if c is not None:
+            found = found + where(p > 1, 1.0, 0.0) * _usual_sends(p, m, t, shares, c, last, v, group)
+        return found if last is None else where(p > 1, found, m * last)
+    c = where(p > 1, 1.0, 0.0) * c if c is not None else None
+    c = 0.0 * t if c is None else c
     first, last = t if first is None else first, t if last is None else last
-    alone, spared = m * (first + last - t), 0.0 * t
-    if ends:
-        # Each micro-batch waits for an end that is longer; one that is shorter is crossed once, in filling and draining.
-        spared = minimum(first - t, 0.0 * t) + minimum(last - t, 0.0 * t)
-        first, last = maximum(first, t), maximum(last, t)
-    c = 0.0 * t if c is None else where(p > 1, 1.0, 0.0) * c
+    # Each micro-batch waits for an end that is longer; one that is shorter is crossed once, in filling and draining.
+    alone, spared = m * (first + last - t), minimum(first - t, 0.0 * t) + minimum(last - t, 0.0 * t)
+    first, last = maximum(first, t), maximum(last, t)
     if schedule == "gpipe":
         found = first + last + (p - 2) * t + (m - 1) * maximum(first, last) + 2 * (p - 1) * c
     elif schedule in CHUNKED:
@@ -90,6 +94,59 @@ def makespan(
         f, b, w = (share * t for share in shares)
         found = _between(schedule, m, t, form(p, m, f, b, w, c), first, last)
     return where(p > 1, found + spared, alone)
+
+
+def sends_waited(
+    schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any = None, v: Any = 1, group: Any = None
+) -> Any:
+    """What messages make a step longer: T with them less T without."""
+    if schedule in _USUAL:
+        return _usual_sends(p, m, t, shares, c, last, v if schedule == "interleaved" else 1, group)
+    with_them, without = (makespan(schedule, p, m, t, shares, each, None, last, v, group) for each in (c, None))
+    return with_them - without
+
+
+_USUAL = ("1f1b", "interleaved")
+
+
+def _alone(v: Any) -> bool:
+    return isinstance(v, int) and v == 1
+
+
+def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
+    """1F1B (v = 1) and interleaving without messages, where no device but the last is longer: other paths are shorter."""
+    busy = m * t if last is None else m * maximum(last, t) + minimum(last - t, 0.0 * t)
+    if _alone(v):
+        return busy + (p - 1) * t
+    if group is None:
+        return busy + (p - 1 + (v - 1) * maximum(p - m, 0.0)) / v * t
+    ahead, behind = (maximum(p - size, 0.0) for size in _groups(p, m, group))
+    wraps = shares.forward * ahead + (shares.inputs + shares.weights) * behind
+    return busy + (p - 1 + (v - 1) * wraps) / v * t
+
+
+def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: Any, group: Any) -> Any:
+    """What messages add to it."""
+    both, before = 2 * c, m - 1
+    rounds = before - ceil(before / p)
+    later = rounds * both
+    if last is not None:
+        # A path that stays on a longer last device has fewer messages.
+        later = maximum(later - rounds * maximum(last - t, 0.0 * t), 0.0 * t)
+    if _alone(v):
+        return (p - 1) * both + later
+    ahead, behind = _groups(p, m, group)
+    chunk, around, none = t / v, p * c, 0.0 * c
+    forward = shares.forward * chunk
+    wraps = _not_filled(around, (ahead - p) * forward, none) + _not_filled(
+        around, (behind - p) * (chunk - forward), none
+    )
+    return (p - 1) * both + where((v > 1) & (p > 1), (v - 1) * wraps, later)
+
+
+def _not_filled(around: Any, spare: Any, none: Any) -> Any:
+    """Messages once around that a group does not fill: all of them where it is not longer than one around."""
+    return maximum(around - maximum(spare, none), none)
 
 
 def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
