@@ -21,14 +21,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from mlsysim.cases.losslaw import (
-    LAWS,
-    compute_optimal_parameters,
-    extrapolations,
-    lifetime_optimum,
-    loss_law,
-    tokens_for_budget,
-)
+from mlsysim.cases import losslaw
 from mlsysim.errors import InputError, UnitError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
@@ -74,7 +67,7 @@ class ScalingModel(Resolver[ScalingResult]):
         hardware?, efficiency, precision
         tokens_per_parameter = constant chinchilla_tokens_per_parameter | [0.01, 1e6] | tokens for each parameter at the optimum
         optimum = ratio | one of ratio, loss_law | where the optimum comes from: the fixed ratio, or the minimum of the loss law
-        loss_law = besiroglu2024 | one of {", ".join(LAWS)} | coefficients of the loss law
+        loss_law = besiroglu2024 | one of {", ".join(losslaw.LAWS)} | coefficients of the loss law
         inference_tokens? | [0, 1e24] count, plain | tokens that the model will serve in its life | 2 Ttoken
     """)
     equations = written(r"""
@@ -102,18 +95,18 @@ class ScalingModel(Resolver[ScalingResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> ScalingResult:
         """Split a budget between parameters and tokens."""
-        budget, law = _budget(x, assumed), loss_law(x.loss_law)
+        budget, law = _budget(x, assumed), losslaw.loss_law(x.loss_law)
         cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
         if x.optimum == "loss_law":
             assumed.pop("tokens_per_parameter", None)
             best, best_tokens = law.optimum(budget / cost)
         else:
-            best = compute_optimal_parameters(budget, cost, x.tokens_per_parameter)
-            best_tokens = tokens_for_budget(budget, cost, best)
+            best = losslaw.compute_optimal_parameters(budget, cost, x.tokens_per_parameter)
+            best_tokens = losslaw.tokens_for_budget(budget, cost, best)
         parameters = best if x.target_model_size is None else x.target_model_size
-        tokens = tokens_for_budget(budget, cost, parameters)
+        tokens = losslaw.tokens_for_budget(budget, cost, parameters)
         ratio, best_ratio = tokens / parameters, best_tokens / best
-        outside = extrapolations(budget, parameters, tokens)
+        outside = losslaw.extrapolations(budget, parameters, tokens)
         if outside:
             assumed["extrapolation"] = "; ".join(outside)
         relative = ratio / best_ratio
@@ -123,7 +116,7 @@ class ScalingModel(Resolver[ScalingResult]):
         life = None
         if x.inference_tokens is not None:
             serving = to_si(constant("inference_flops_per_parameter_token").quantity, "flop")
-            life = lifetime_optimum(law, parameters, tokens, cost, serving, x.inference_tokens)
+            life = losslaw.lifetime_optimum(law, parameters, tokens, cost, serving, x.inference_tokens)
         return ScalingResult.of(
             assumed,
             law,

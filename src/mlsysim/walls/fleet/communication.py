@@ -23,18 +23,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
+from mlsysim.cases import joules, one_pass, recompute, schedule, train_layers, training_memory
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
-from mlsysim.cases.joules import at_utilisation
 from mlsysim.cases.layout import Layout, plan_layout
 from mlsysim.cases.ledger import Held
-from mlsysim.cases.one_pass import Timed
-from mlsysim.cases.recompute import SELECTIVE
-from mlsysim.cases.schedule import schedule_of
 from mlsysim.cases.train import Step, first_order_amounts
-from mlsysim.cases.train_layers import PARTS
 from mlsysim.cases.trainer import Trainer
-from mlsysim.cases.training_memory import fitting_change, on_device, on_host, training_held, training_state_of
 from mlsysim.errors import InputError
 from mlsysim.models.demand import Demand
 from mlsysim.physics.pipeline import SCHEDULES
@@ -98,7 +93,7 @@ class DistributedResult(Result):
         )
         held = to_si(self.memory_per_accelerator, "byte"), to_si(self.memory_capacity, "byte")
         times = compute, arithmetic, memory, launches
-        timed = Timed(*times, *held, ledger.binding_wall, lambda: ledger, None)
+        timed = one_pass.Timed(*times, *held, ledger.binding_wall, lambda: ledger, None)
         moved, flops = ledger.total("moved") or c["device_bytes"], c["device_flops"]
         return PerformanceProfile.of(
             self._facts.assumed,
@@ -145,7 +140,7 @@ class DistributedModel(Resolver[DistributedResult]):
         is_lora = no | flag | train low-rank adapters on frozen weights
         lora_rank = 16 | whole [1, 4096] | rank of the adapters
         activation_recomputation = none | one of none, selective, full | activations that are recomputed
-        recomputed? | one of {", ".join(SELECTIVE)} | what 'selective' computes again, for efficiency='calibrated': attention, light (norms and \
+        recomputed? | one of {", ".join(recompute.SELECTIVE)} | what 'selective' computes again, for efficiency='calibrated': attention, light (norms and \
             activations), up (latent projections), moe (routed experts), half of the products | attention+light | the stack's habit
         sequence_parallel = yes | flag | split norms and dropouts over the tensor group
         optimizer = adam | object | optimizer
@@ -190,7 +185,7 @@ class DistributedModel(Resolver[DistributedResult]):
             "step_latency_total",
             "T = sum of the parts on the critical path",
             r"T = \sum_i t_i\,\frac{\partial T}{\partial t_i}",
-            {name: (name, "s") for name in PARTS},
+            {name: (name, "s") for name in train_layers.PARTS},
             when="calibrated",
         ),
         *written(r"""
@@ -220,7 +215,7 @@ class DistributedModel(Resolver[DistributedResult]):
         layout = plan_layout(model, fleet.total_accelerators, x.batch_size, length, assumed=assumed, **degrees, **cut)
         trainer = trainer_of(x, assumed).congested(x.congestion_factor)
         if x.schedule is None:
-            assumed.say("schedule", schedule_of(layout), INFERRED)
+            assumed.say("schedule", schedule.schedule_of(layout), INFERRED)
         job = job_of(x, trainer, assumed)
         say_idle_inputs(x, layout, trainer, assumed)
         if job.keeps.gathered and layout.pp > 1 and job.zero == 3:
@@ -228,8 +223,8 @@ class DistributedModel(Resolver[DistributedResult]):
         return self._answer(x, assumed, trainer, job, layout)
 
     def _answer(self, x: Any, assumed: Assumptions, trainer: Trainer, job: Job, layout: Layout) -> DistributedResult:
-        held, micro = training_held(job, layout), trainer.demand(job, layout)
-        step, memory = trainer.step(job, layout, micro, on_host(held)), on_device(held)
+        held, micro = training_memory.training_held(job, layout), trainer.demand(job, layout)
+        step, memory = trainer.step(job, layout, micro, training_memory.on_host(held)), training_memory.on_device(held)
         shares = layout.dp * layout.micro_batches * job.accumulation
         accelerators, chip = x.fleet.total_accelerators, x.fleet.node.accelerator
         possible = step.seconds * accelerators * trainer.device.peak
@@ -270,14 +265,14 @@ class DistributedModel(Resolver[DistributedResult]):
             remedies=remedies,
             shown=partial(_shown, trainer, job, layout, micro, step, held),
             cited={"model": x.model, "hardware": chip},
-            case=lambda: at_utilisation(trainer.ledger(job, layout), chip, mfu, trainer.device.peak),
+            case=lambda: joules.at_utilisation(trainer.ledger(job, layout), chip, mfu, trainer.device.peak),
             noun="step",
         )
 
 
 def _does_not_fit(job: Job, layout: Layout, memory: float, capacity: float) -> tuple[Binding, tuple[str, ...]]:
     """What stops a layout, and the smallest change that would help."""
-    change = fitting_change(job, layout, capacity)
+    change = training_memory.fitting_change(job, layout, capacity)
     remedy = "no smaller change than more accelerators or a smaller batch helps"
     if change is not None:
         remedy = worded("it fits with ", listed(Setting(*pair) for pair in change.items()))
@@ -302,7 +297,7 @@ def _shown(
         "model_flops": micro.flops * layout.dp * m,
         "hardware_flops": micro.hardware_flops * layout.dp * m,
         "work": micro.tokens * layout.dp * m,
-        "saved": training_state_of(job, layout).saved,
+        "saved": training_memory.training_state_of(job, layout).saved,
         "bandwidth": trainer.device.bandwidth,
         "peak": trainer.device.peak,
         "intra_bandwidth": net.link,
@@ -312,6 +307,6 @@ def _shown(
         "step": step.seconds,
         "idle": m * step.bubble / step.busy,
         "inside": step.seconds - step.compute - step.exposed_data - step.bubble - step.offload,
-        "host_state": on_host(held),
+        "host_state": training_memory.on_host(held),
         "local_batch": layout.local_batch * job.accumulation,
     }

@@ -23,17 +23,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
+from mlsysim.cases import goodput
 from mlsysim.cases.assumptions import INFERRED
-from mlsysim.cases.goodput import (
-    Goodput,
-    Saving,
-    cluster_mtbf,
-    daly_interval,
-    exact_goodput,
-    expected_failures,
-    failure_probability,
-    goodput_of,
-)
 from mlsysim.cases.run_inputs import node_parts
 from mlsysim.units.registry import conversion_factor
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
@@ -119,29 +110,29 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
             given = {"accelerator": x.accelerator_mtbf, "nic": x.nic_mtbf, "psu": x.psu_mtbf}
             parts, cited = node_parts(fleet.node, assumed, **given)
             per_node = parts.mtbf
-            mtbf = cluster_mtbf(per_node, fleet.count)
+            mtbf = goodput.cluster_mtbf(per_node, fleet.count)
         if x.checkpoint_interval is None:
             assumed.say("checkpoint_interval", None, INFERRED, "Young's optimum")
         write, recovery = x.checkpoint_time_s, x.avg_recovery_time_s
-        found = goodput_of(mtbf, Saving(write, recovery, x.checkpoint_interval))
-        seconds, failures = mtbf * _HOUR, expected_failures(hours, mtbf)
+        found = goodput.goodput_of(mtbf, goodput.Saving(write, recovery, x.checkpoint_interval))
+        seconds, failures = mtbf * _HOUR, goodput.expected_failures(hours, mtbf)
         return ReliabilityResult.of(
             assumed,
             found,
             feasible=found.lasting,
             binding=_binding(failures, hours, found),
             node_mtbf=per_node,
-            failure_probability=failure_probability(hours, mtbf),
+            failure_probability=goodput.failure_probability(hours, mtbf),
             expected_failures=failures,
-            daly_checkpoint_interval=daly_interval(write, seconds),
-            goodput_ratio_exact=exact_goodput(write, found.interval, seconds, recovery),
+            daly_checkpoint_interval=goodput.daly_interval(write, seconds),
+            goodput_ratio_exact=goodput.exact_goodput(write, found.interval, seconds, recovery),
             expected_lost_time=hours * (1 - found.ratio),
             shown={"nodes": fleet.count, "from_components": parts, **({} if parts is None else asdict(parts))},
             cited=cited,
         )
 
 
-def _binding(failures: float, hours: float, found: Goodput) -> Binding:
+def _binding(failures: float, hours: float, found: goodput.Goodput) -> Binding:
     costs = {"checkpoint writes": found.writes, "work done again": found.rework, "restarts": found.restarts}
     _, second, largest = sorted(costs.values())
     margin = largest / second if second > 0 else None

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mlsysim.cases import offload, recompute
 from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions, shown
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import host_link
-from mlsysim.cases.recompute import again
 from mlsysim.cases.train import Device
 from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.trainer import Software, Trainer
@@ -63,7 +62,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
                 raise InputError(f"{name} needs efficiency='calibrated': {why}.", field=name)
     device = Device(peak, x.efficiency if software is None else 1.0, to_si(chip.memory.bandwidth, "byte/s"))
     resident = isinstance(x.optimizer_offload, (int, float)) and not x.optimizer_offload
-    link = None if resident else host_link(chip)
+    link = None if resident else offload.host_link(chip)
     return Trainer(device, net, to_si(chip.memory.capacity, "byte"), link, software)
 
 
@@ -146,7 +145,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         precision=x.precision,
         seq_len=1 if x.model.fixed_shape else x.seq_len,
         recompute=mode,
-        again=again(mode, x.recomputed or ("attention" if software is None else software.selective)),
+        again=recompute.again(mode, x.recomputed or ("attention" if software is None else software.selective)),
         zero=x.zero_stage,
         accumulation=x.gradient_accumulation_steps,
         optimizer=x.optimizer,

@@ -22,18 +22,8 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
-from mlsysim.cases.one_pass import (
-    Device,
-    Pass,
-    Timed,
-    Work,
-    asked_pass,
-    device_of,
-    first_order_pass,
-    held_by,
-    remedies,
-    work_of,
-)
+from mlsysim.cases import one_pass
+from mlsysim.cases.one_pass import Device, Timed, Work
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
@@ -122,8 +112,8 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         """Evaluate one pass on one device."""
         if x.runtime is not None and not isinstance(x.runtime, str):
             raise InputError(f"The 'runtime' of SingleNodeModel is a name, not {x.runtime!r:.80}.", field="runtime")
-        phase, new, context = asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
-        device = device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed)
+        phase, new, context = one_pass.asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
+        device = one_pass.device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed)
         efficiency = None if x.efficiency == CALIBRATED else x.efficiency
         for name in CALIBRATED_ONLY:
             if name in assumed.given and (efficiency is not None or phase == "training"):
@@ -139,13 +129,13 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         for name in _TRAINING_ONLY:
             assumed.pop(name, None)
         shared = x.devices, x.ring, x.random_arrivals, x.measured_rate
-        question = Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision, *shared)
-        work = work_of(question)
+        question = one_pass.Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision, *shared)
+        work = one_pass.work_of(question)
         if efficiency is None:
             timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
         else:
             refuse_runtime(x.model, x.hardware, x.runtime, efficiency)
-            timed = first_order_pass(work, device, efficiency, x.hardware)
+            timed = one_pass.first_order_pass(work, device, efficiency, x.hardware)
         return _packed(x, phase, None, work, device, timed, assumed)
 
 
@@ -155,7 +145,7 @@ def _packed(
     """The result that is read off a timed pass."""
     work = timed.work or work
     chip, seconds, calibrated, fits = x.hardware, timed.seconds, x.efficiency == CALIBRATED, timed.fits
-    place = held_by(work, device)[1] if step is None else ""
+    place = one_pass.held_by(work, device)[1] if step is None else ""
     if place:
         sizes = bytes_text(work.weights), bytes_text(device.flash)
         assumed["weights"] = f"{sizes[0]} executed in place from {sizes[1]} of flash, none in RAM"
@@ -203,7 +193,7 @@ def _packed(
 def _does_not_fit(x: Inputs, step: TrainingStep | None, timed: Timed, place: str) -> tuple[Binding, tuple[str, ...]]:
     """The limit that stops the pass, and the smallest changes that would help."""
     needed, there = timed.needed, timed.capacity
-    found = tuple(remedies(needed, there, x.precision, place) if step is None else training_help(step, there))
+    found = tuple(one_pass.remedies(needed, there, x.precision, place) if step is None else training_help(step, there))
     needs = f"{x.model.name} needs {bytes_text(needed)}{place and f' of {place}'}"
     stopped = too_full(f"{needs} and {x.hardware.name} has {bytes_text(there)}", needed, there, found[0])
     if x.raise_errors:

@@ -20,18 +20,10 @@ from __future__ import annotations
 import warnings
 from typing import Annotated, Any
 
+from mlsysim.cases import run_inputs
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.money import Bill, Prices, Rent, accelerator_hour_cost, purchase_price, useful_work_cost
 from mlsysim.cases.run import Run, Spent, per_million, run_work, spent_by
-from mlsysim.cases.run_inputs import (
-    device_draw,
-    electricity_price,
-    host_draw,
-    maintenance_rate,
-    node_price,
-    rent_price,
-    site_of,
-)
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
@@ -130,16 +122,17 @@ class EconomicsModel(Resolver[EconomicsResult]):
         fleet, node, chip = x.fleet, x.fleet.node, x.fleet.node.accelerator
         if x.grid is not None and x.datacenter is not None:
             raise InputError("EconomicsModel takes a grid or a datacenter, not both; they say the same.", field="grid")
-        site = site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed)
-        electricity = electricity_price("EconomicsModel", x.kwh_price, site, assumed)
-        price = node_price(node, x.unit_cost, x.node_cost, assumed)
+        site = run_inputs.site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed)
+        electricity = run_inputs.electricity_price("EconomicsModel", x.kwh_price, site, assumed)
+        price = run_inputs.node_price(node, x.unit_cost, x.node_cost, assumed)
         purchase = purchase_price(price, fleet.count, x.infrastructure_multiplier)
-        prices = Prices(purchase, x.amortization_years, maintenance_rate(x.maintenance_fraction, assumed), electricity)
+        maintenance = run_inputs.maintenance_rate(x.maintenance_fraction, assumed)
+        prices = Prices(purchase, x.amortization_years, maintenance, electricity)
         devices, hours = fleet.total_accelerators, x.duration_days * _HOURS_PER_DAY
-        host = host_draw(node, x.include_host)
+        host = run_inputs.host_draw(node, x.include_host)
 
         def at(utilisation: float, notes: Assumptions) -> Spent:
-            device = device_draw(chip, utilisation, x.average_power, notes)
+            device = run_inputs.device_draw(chip, utilisation, x.average_power, notes)
             return spent_by(Run(hours, devices, device, fleet.count, host), site, prices)
 
         spent = at(x.mfu * x.utilization, assumed)
@@ -151,7 +144,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
             words = "capped at the purchase price: the run outlasts the amortization"
             assumed.say("capex", bill.hardware, INFERRED, words)
         hourly = accelerator_hour_cost(bill.total, devices, hours, x.utilization)
-        rate, rent = rent_price(x.cloud_price, chip, assumed), None
+        rate, rent = run_inputs.rent_price(x.cloud_price, chip, assumed), None
         if rate is not None:
             quiet, busy = (at(share, Assumptions()).bill for share in (0.0, x.mfu))
             assert quiet is not None and busy is not None
