@@ -271,10 +271,8 @@ def _text(result: UncertainResult) -> str:
 
 def _markdown(result: UncertainResult) -> str:
     head, *rows = ("| " + " | ".join(row) + " |" for row in _rows(result))
-    rule = "|---|---:|---:|---:|---:|---|"
-    return "\n".join(
-        [f"**{_title(result)}**", "", head, rule, *rows, "", *(f"**{t}.** {x}" for t, x in _notes(result))]
-    )
+    table = ["", head, "|---|---:|---:|---:|---:|---|", *rows, ""]
+    return "\n".join([f"**{_title(result)}**", *table, *(f"**{t}.** {x}" for t, x in _notes(result))])
 
 
 def _latex(result: UncertainResult) -> str:

@@ -104,9 +104,8 @@ def read_variables(
         found.append(variable)
     for variable in found:
         if variable.path and any(other.name == variable.owner for other in found):
-            raise InputError(
-                f"{variable.owner!r} and its field {variable.name!r} cannot both vary.", field=variable.name
-            )
+            both = f"{variable.owner!r} and its field {variable.name!r}"
+            raise InputError(f"{both} cannot both vary.", field=variable.name)
     return certain, found
 
 

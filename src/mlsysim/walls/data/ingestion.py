@@ -82,14 +82,10 @@ class DataModel(Resolver[DataResult]):
         bottleneck = min(limits, key=lambda name: limits[name])
         supply = limits[bottleneck]
         rho = pipeline_utilization(demand, supply)
-        stalled = rho > 1
+        stalled, verdict, asked = rho > 1, "does not bind", f"the demand of {demand / _GB:.3g} GB/s"
+        told = f"{1 / rho:.3g} times {asked}" if demand else "and nothing is asked for"
         if stalled:
-            told = f"the demand of {demand / _GB:.3g} GB/s is {rho:.3g} times that, and the accelerator waits"
-        elif demand:
-            told = f"{1 / rho:.3g} times the demand of {demand / _GB:.3g} GB/s"
-        else:
-            told = "and nothing is asked for"
-        verdict = "binds" if stalled else "does not bind"
+            verdict, told = "binds", f"{asked} is {rho:.3g} times that, and the accelerator waits"
         return DataResult.of(
             assumed,
             paths[bottleneck],
@@ -125,11 +121,9 @@ def _paths(x: Any, assumed: Assumptions) -> dict[str, Path]:
 
 def _unknown(x: Any, assumed: Assumptions) -> DataResult:
     """Nothing is known of the supply: neither a verdict nor a number is made up."""
-    reason = (
-        f"{x.hardware.name} states neither storage nor host link"
-        if x.cache_hit_ratio < 1
-        else f"all reads hit the cache and {x.hardware.name} states no host link"
-    )
+    reason = f"{x.hardware.name} states neither storage nor host link"
+    if x.cache_hit_ratio == 1:
+        reason = f"all reads hit the cache and {x.hardware.name} states no host link"
     assumed["supply"] = "not known"
     unknown: dict[str, Any] = dict.fromkeys(("supply_bw", "utilization", "is_stalled", "margin", "slowdown_factor"))
     return DataResult.of(

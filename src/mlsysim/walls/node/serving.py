@@ -29,7 +29,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
-from mlsysim.cases.algebra import ledger_of
+from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
 from mlsysim.cases.phases import Decoder, prefill_parts
@@ -96,9 +96,9 @@ class ServingResult(Result):
     remedies: tuple[Words, ...] = ()
     itl_interval: tuple[Time, Time] | None = None
     ttft_interval: tuple[Time, Time] | None = None
-    tpot: Time = None
-    ttft_at_concurrency: Time = None
-    active_requests: float | None = None
+    tpot: Annotated[Time, "looped.tpot"] = None
+    ttft_at_concurrency: Annotated[Time, "looped.ttft"] = None
+    active_requests: Annotated[float | None, "looped.active"] = None
     output_tokens_per_sec: Rate = None
 
     @property
@@ -186,14 +186,14 @@ class ServingModel(Resolver[ServingResult]):
         batch, traffic = traffic.batch, traffic.admitted(first)
         times = batch_times(machine, traffic)
         served = serve(machine, traffic, times=times)
-
+        looped = None if clients is None else serve(machine, clients)
         reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
         reading = prefill_parts(reader, traffic.together, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
         decoder = Decoder(writer, batch, draft, x.num_speculative_tokens, x.draft_acceptance_rate)
         writing = decoder.model_pass(x.seq_len)
         drafting = machine.draft_step(batch, x.seq_len)
-        pools = list(zip(memories, (batch, int(machine.prompts(clients or traffic))), strict=False))
-        room, kept = fullest(pools)
+        prompts = int(machine.prompts(clients or traffic))
+        room, kept = fullest(list(zip(memories, (batch, prompts), strict=False)))
         place = memories.index(room)
         chip = x.hardware if place else deployment.writing_chip
         needed, capacity = float(room.used(kept)), float(room.capacity)
@@ -202,13 +202,17 @@ class ServingModel(Resolver[ServingResult]):
         length = x.seq_len + (x.output_len or 0)
         cache = writer.cache(length) * batch
         extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
+
+        def request(a: Algebra) -> Any:
+            # The ledger is of a request, or of the first two tokens where the answer has no length.
+            seen = serve(machine, clients or traffic, a)
+            return seen.ttft + seen.itl if x.output_len is None else seen.e2e
+
         outcome = ServingResult.of(
             assumed,
             feasible=fits,
             binding=None if fits else _full(x, room, kept, chip, found),
-            case=lambda: ledger_of(
-                lambda a: _request(serve(machine, clients or traffic, a), x.output_len), room.held(kept), room.capacity
-            ),
+            case=lambda: ledger_of(request, room.held(kept), room.capacity),
             noun="request",
             kv_cache_size=cache if writer.model.has_dimensions else None,
             total_memory_required=writer.weights + cache + extra,
@@ -227,9 +231,10 @@ class ServingModel(Resolver[ServingResult]):
             memory_breakdown={line.name: line.bytes for line in room.held(kept)},
             remedies=found,
             **(_bands(machine, served, assumed) if isinstance(machine, Engines) else {}),
-            **({} if clients is None else _of_clients(serve(machine, clients), traffic.mean_answer)),
+            output_tokens_per_sec=None if looped is None else looped.requests * traffic.mean_answer,
             shown={
                 "served": served,
+                "looped": looped,
                 "times": times,
                 "reading": reading,
                 "writing": writing,
@@ -263,11 +268,6 @@ class ServingModel(Resolver[ServingResult]):
         return outcome
 
 
-def _request(served: Served, answer: int | None) -> Any:
-    """The time that the ledger is of: a request, or the first two tokens where the answer has no length."""
-    return served.ttft + served.itl if answer is None else served.e2e
-
-
 class _Longest(NamedTuple):
     """The longest sequence that fits alone, no longer than the model's own context, and its cache on the fullest device."""
 
@@ -296,16 +296,6 @@ def _bands(machine: Engines, served: Served, assumed: Assumptions) -> dict[str, 
     (itl, words), (ttft, _) = machine.band("tpot"), machine.band("ttft")
     assumed.say("interval", itl.regime, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
-
-
-def _of_clients(looped: Served, answer: float) -> dict[str, Any]:
-    """Fields of what clients see."""
-    return {
-        "tpot": looped.tpot,
-        "ttft_at_concurrency": looped.ttft,
-        "active_requests": float(looped.active),
-        "output_tokens_per_sec": looped.requests * answer,
-    }
 
 
 def _two_phases(outcome: ServingResult) -> Binding:

@@ -91,11 +91,10 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
         """Percentiles of the latency of requests that queue for replicas."""
         rate, service, cv = x.arrival_rate_qps, x.service_latency_ms / 1e3, x.service_time_cv
         fraction, slo = x.percentile / 100, None if x.slo_latency_ms is None else x.slo_latency_ms / 1e3
-        rho = load(rate, service, x.num_replicas)
-        stable = rho < 1
+        rho, least = load(rate, service, x.num_replicas), math.floor(rate * service) + 1
         if cv not in (0, 1):
             assumed["service_distribution"] = f"gamma with coefficient of variation {cv:g}"
-        queue = Sojourn(x.num_replicas, rho, cv) if stable else None
+        queue = Sojourn(x.num_replicas, rho, cv) if rho < 1 else None
         enough = None if slo is None else replicas_for_percentile(rate, service, cv, slo, fraction)
         p50, p95, p99, latency = (
             None if queue is None else service * queue.percentile(each) for each in (0.5, 0.95, 0.99, fraction)
@@ -105,11 +104,10 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
         if slo is not None:
             violation = 1.0 if queue is None else queue.tail(slo / service)
             headroom = 0.0 if latency is None else slo / latency
-        least = math.floor(rate * service) + 1
         return TailLatencyResult.of(
             assumed,
             x,
-            feasible=stable and (headroom is None or headroom >= 1),
+            feasible=rho < 1 and (headroom is None or headroom >= 1),
             binding=_binding(x, rho, least, latency, slo, enough),
             p50_latency=p50,
             p95_latency=p95,
@@ -120,7 +118,7 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
             wait_probability=1.0 if queue is None else queue.wait_probability,
             mean_queue_length=None if wait is None else little_queue(rate, wait),
             queue_utilization=rho,
-            is_stable=stable,
+            is_stable=rho < 1,
             replicas_for_stability=least,
             slo_latency=slo,
             slo_headroom_ratio=headroom,
@@ -137,9 +135,8 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
 def _binding(x: Any, rho: float, least: int, latency: float | None, slo: float | None, enough: int | None) -> Binding:
     if latency is None:
         asked = f"{x.arrival_rate_qps:.4g} requests/s ask for more than {x.num_replicas} replicas can serve"
-        return wall_says(
-            7, rho, f": the queue is unstable at a load of {rho:.4g}: {asked}; at least {least} are needed."
-        )
+        said = f": the queue is unstable at a load of {rho:.4g}: {asked}; at least {least} are needed."
+        return wall_says(7, rho, said)
     times = latency * 1e3 / x.service_latency_ms
     said = f": P{x.percentile:g} is {latency * 1e3:.4g} ms, {times:.3g} service times, at a load of {rho:.3g}"
     if slo is None:

@@ -105,10 +105,10 @@ class CheckpointModel(Resolver[CheckpointResult]):
         snapshot = None
         if x.asynchronous:
             if chip.interconnect is None:
-                remedy = "give the chip an 'interconnect', or write synchronously"
-                raise InputError(
-                    f"{chip.name} has no host link to copy the state over; {remedy}.", field="asynchronous"
+                words = (
+                    "has no host link to copy the state over; give the chip an 'interconnect', or write synchronously"
                 )
+                raise InputError(f"{chip.name} {words}.", field="asynchronous")
             link = to_si(chip.interconnect.bandwidth, "byte/s")
             snapshot = Checkpoint(size, x.n_writers, link, math.inf).write
         stall, interval = saved.write if snapshot is None else snapshot, x.checkpoint_interval_hours * _HOUR

@@ -118,14 +118,12 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
         if sigma is None:
             assumed["noise_multiplier"] = "unknown: the bound is proven for epsilon up to 1"
         base = x.base_training_time
-        words = (
-            f": privacy at epsilon {x.epsilon:g} takes {low:.3g} to {high:.3g} times as long ({factor:.3g} by "
-            f"the paper's form); one sample of the smallest group takes {data:.4g} samples in all."
-        )
+        longer = f"{low:.3g} to {high:.3g} times as long ({factor:.3g} by the paper's form)"
+        rare = f"one sample of the smallest group takes {data:.4g} samples in all"
         return ResponsibleEngineeringResult.of(
             assumed,
             x,
-            binding=wall_says(20, factor, words),
+            binding=wall_says(20, factor, f": privacy at epsilon {x.epsilon:g} takes {longer}; {rare}."),
             dp_slowdown_factor=factor,
             dp_slowdown_range=(low, high),
             effective_training_time=base * factor,
