@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from mlsysim.errors import InputError
-from mlsysim.labs.check import check_lab
 from mlsysim.labs.grading import grade, right_answer
 from mlsysim.labs.lab import Lab, lab, lab_from_text, labs
 from mlsysim.labs.lab_charts import draw
-from mlsysim.labs.runner import lab_answer, lab_compute, lab_finish, lab_open
+from mlsysim.labs.runner import check_lab, lab_answer, lab_compute, lab_finish, lab_open
 from mlsysim.labs.scope import Scope, all_variants, parameters_of
 
 WANTED = [

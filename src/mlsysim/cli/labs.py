@@ -105,9 +105,9 @@ def check_labs(
     ] = None,
 ) -> None:
     """Check lab files: that they can be read, and that every question has an answer for every student."""
-    from mlsysim.labs.check import check_lab
     from mlsysim.labs.lab import lab_from_text
     from mlsysim.labs.lab import labs as shipped
+    from mlsysim.labs.runner import check_lab
 
     found = shipped()
     if paths:

@@ -12,12 +12,12 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.labs.codes import make_code
-from mlsysim.labs.grading import compare_prediction, grade, read_answer
+from mlsysim.labs.grading import compare_prediction, grade, read_answer, right_answer
 from mlsysim.labs.lab import Lab, Question, lab, labs
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.markdown import to_html
 from mlsysim.labs.rpc import offer
-from mlsysim.labs.scope import Scope, student_name
+from mlsysim.labs.scope import Scope, all_variants, student_name
 
 
 @offer
@@ -139,3 +139,29 @@ def _require_predictions(of: Lab, predictions: Mapping[str, str]) -> None:
             read_answer(question, str(predictions.get(question.id, "")))
         except InputError as error:
             raise InputError(f"Predict first: {error}") from None
+
+
+def check_lab(lab: Lab, charts: bool = True) -> int:
+    """Whether a lab works for every student: each combination of parameters has every value, answer, text and chart.
+
+    Returns the number of combinations; raises one sentence for the first thing that is wrong.
+    """
+    scopes = [Scope(lab, parameters) for parameters in all_variants(lab)]
+    for scope in scopes:
+        for control in lab.controls:
+            own = scope.parameters[control.parameter]
+            if own not in control.values:
+                raise InputError(f"The control {control.label!r} of {lab.id} lacks {own!r}, which some students get.")
+        for name in lab.values:
+            scope.shown(name)
+        for text in (lab.introduction, lab.task, lab.explanation):
+            scope.text(text)
+        for question in lab.questions:
+            scope.text(question.text)
+            right = right_answer(scope, question)
+            typed = right if question.is_choice else f"{right.magnitude:.12g} {question.unit}"
+            if not grade(scope, question, typed).correct:
+                raise InputError(f"The question {question.id!r} of {lab.id} refuses its own answer {typed!r}.")
+    for chart in lab.charts if charts else ():
+        draw(scopes[0], chart, 720)
+    return len(scopes)

@@ -68,13 +68,12 @@ def _sample(d: Drawing, entry: KeyEntry, x: float, y: float) -> None:
             d.rect(x, y + 1, 15, 12, f"f{colour}", radius=2, hatch=entry.series)
 
 
-def notes(d: Drawing, y: float, lines: Sequence[str], most: int = 40) -> float:
-    """Remarks under a chart; returns where the rest begins."""
-    for remark in lines:
-        for line in wrap(remark, SMALL, d.width - 2 * PAD, most):
-            d.text(PAD, y + ASCENT * SMALL, line, SMALL, "muted")
-            y += LINE * SMALL
-    return y + 4 if lines else y
+def note(d: Drawing, y: float, remark: str) -> float:
+    """A remark under a chart, if there is one; returns where the rest begins."""
+    for line in wrap(remark, SMALL, d.width - 2 * PAD, 40):
+        d.text(PAD, y + ASCENT * SMALL, line, SMALL, "muted")
+        y += LINE * SMALL
+    return y + 4 if remark else y
 
 
 def with_unit(title: str, unit: str) -> str:

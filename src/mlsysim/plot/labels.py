@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from mlsysim.plot.svg import ASCENT, DESCENT, Box, Drawing, measure
+from mlsysim.plot.frame import BODY
+from mlsysim.plot.svg import ASCENT, DESCENT, Box, Drawing, fit, measure
 
 _REACH = (9.0, 16.0, 26.0, 40.0, 58.0, 80.0)
 # What it costs to lie on a line, or to have a leader across a label, in pixels of distance.
@@ -59,6 +60,11 @@ class Placer:
             d.line(x, y, *place.leader, "leader")
         d.text(place.x, place.baseline, text, size, cls)
         return True
+
+    def labels(self, d: Drawing, plot: Box, points: Iterable[tuple[float, float, str, str]]) -> str:
+        """Write the labels of points (x, y, label, whole name); the names of those that found no place."""
+        room = min(230.0, (plot.right - plot.left) * 0.6)
+        return "; ".join(name for x, y, label, name in points if not self.label(d, x, y, fit(label, BODY, room), BODY))
 
     def place(self, x: float, y: float, text: str, size: float) -> Placed | None:
         """The cheapest place beside the point: near, off lines, and with a leader that runs through no other label."""

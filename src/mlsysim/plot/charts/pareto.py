@@ -9,10 +9,10 @@ from typing import Any
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plot.amounts import fields, read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import BODY, KeyEntry, in_sentence, key, notes, plane, with_unit
+from mlsysim.plot.frame import KeyEntry, in_sentence, key, note, plane, with_unit
 from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import Linear, amount, linear_scale, log_scale
-from mlsysim.plot.svg import Box, Drawing, fit
+from mlsysim.plot.svg import Box, Drawing
 
 _GOALS = {"low": "lower", "high": "higher"}
 
@@ -87,10 +87,8 @@ class _Pareto(Figure):
             if k in self.chosen:
                 d.marker(0, *where[k], 7, "mark")
             placer.block(*where[k], 8.0 if k in self.chosen else 5.0)
-        room = min(230.0, (plot.right - plot.left) * 0.6)
-        shown = [placer.label(d, *where[k], fit(self.labels[k], BODY, room), BODY) for k in self.chosen]
-        missing = [self.name(k) for k, placed in zip(self.chosen, shown, strict=True) if not placed]
-        return notes(d, y, ["Also chosen: " + "; ".join(missing) + "."] if missing else [])
+        missing = placer.labels(d, plot, [(*where[k], self.labels[k], self.name(k)) for k in self.chosen])
+        return note(d, y, f"Also chosen: {missing}." if missing else "")
 
     def axes(self, ax: Any) -> None:
         xs, ys = self.values(0), self.values(1)

@@ -29,10 +29,10 @@ from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.plot.amounts import fields, read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import BODY, SMALL, KeyEntry, key, notes, plane
+from mlsysim.plot.frame import SMALL, KeyEntry, key, note, plane
 from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import amount, log_scale
-from mlsysim.plot.svg import Box, Drawing, fit
+from mlsysim.plot.svg import Box, Drawing
 from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import datasheet_network
@@ -128,17 +128,13 @@ class _RoofChart(Figure):
         for k, (point, at) in enumerate(zip(self.points, where, strict=True)):
             d.marker(k, *at, 5, f"f{(k + len(self.roofs)) % 8} edge", f"{point.label}: {point.place}")
             placer.block(*at, 6)
-        room = min(230.0, (plot.right - plot.left) * 0.6)
-        missing = [
-            f"{point.label} ({point.place})"
-            for point, at in zip(self.points, where, strict=True)
-            if not placer.label(d, *at, fit(point.label, BODY, room), BODY)
-        ]
+        named = [(*at, p.label, f"{p.label} ({p.place})") for p, at in zip(self.points, where, strict=True)]
+        missing = placer.labels(d, plot, named)
         for roof in self.roofs:
             ridge, text = (across(roof.ridge), up(roof.peak)), f"ridge {amount(roof.ridge, 'FLOP/B')}"
             d.marker(3, *ridge, 3.5, "inkfill", f"{roof.label}: {text}")
             placer.label(d, *ridge, text, SMALL, "muted halo")
-        return notes(d, y, ["Also shown: " + "; ".join(missing) + "."] if missing else [])
+        return note(d, y, f"Also shown: {missing}." if missing else "")
 
     def axes(self, ax: Any) -> None:
         low, high, bottom, top = self._range()

@@ -16,7 +16,7 @@ from mlsysim.engine.evaluation import SystemEvaluation
 from mlsysim.errors import InputError
 from mlsysim.plot.amounts import fields, plain, read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, key, notes
+from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, key, note
 from mlsysim.plot.scale import amount, number
 from mlsysim.plot.svg import LINE, Drawing, clean, measure, wrap
 from mlsysim.units.registry import Quantity, to_si
@@ -75,7 +75,7 @@ class _Scorecard(Figure):
                 if entry.known:
                     y = self._entry(d, y, entry, PAD + names)
             rest = ", ".join(entry.name for entry in group if not entry.known)
-            y = notes(d, y, [f"{_UNTOUCHED}: {rest}"] if rest else [])
+            y = note(d, y, f"{_UNTOUCHED}: {rest}" if rest else "")
         return y
 
     @staticmethod

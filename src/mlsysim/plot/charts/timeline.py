@@ -15,7 +15,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.plot.amounts import read_amount
 from mlsysim.plot.figure import WIDE, Figure
-from mlsysim.plot.frame import PAD, SMALL, KeyEntry, axis_title, key, notes, x_axis, y_axis, y_ticks
+from mlsysim.plot.frame import PAD, SMALL, KeyEntry, axis_title, key, note, x_axis, y_axis, y_ticks
 from mlsysim.plot.scale import Linear, amount
 from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Slot, Timeline, simulate
 from mlsysim.plot.svg import Box, Drawing, measure
@@ -68,7 +68,7 @@ class _TimelineChart(Figure):
             d.rect(plot.left, top + 1, plot.right - plot.left, row - 3, "void")
             for slot in line.of(device):
                 self._slot(d, slot, scale, top, row, size if size >= _SMALLEST_TEXT else None)
-        return notes(d, after, [_SHORTER[line.schedule]] if self._has_chunks() else [])
+        return note(d, after, _SHORTER[line.schedule] if self._has_chunks() else "")
 
     def _has_chunks(self) -> bool:
         return self.line.virtual_stages > 1 or self.line.schedule == "dualpipe"
@@ -173,7 +173,7 @@ class _MemoryTimeline(Figure):
                 d.line(plot.left, plot.bottom, plot.right, plot.bottom, "axis")
                 y = plot.bottom + 14
         hidden = line.devices - len(devices)
-        return notes(d, y, [f"{hidden} stages between these are not shown."] if hidden else [])
+        return note(d, y, f"{hidden} stages between these are not shown." if hidden else "")
 
     def _panel(self, d: Drawing, device: int, plot: Box, across: Linear, up: Linear) -> None:
         floor = up(self.state)
