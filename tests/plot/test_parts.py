@@ -110,7 +110,7 @@ def test_a_label_avoids_a_line_where_it_can():
     placer.block_path([(0, 150), (400, 150)])
     place = placer.place(200, 150, "label", 11)
     assert not place.box.top <= 150 <= place.box.bottom
-    assert math.hypot(place.x - 200, place.baseline - 150) < 60
+    assert math.hypot(place.box.left - 200, place.box.bottom - 150) < 60
 
 
 def test_the_checker_sees_overlap_and_overflow(find_problems):

@@ -5,7 +5,6 @@ A value is a quantity, a text such as ``"12 ms"``, or a number beside its unit: 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,14 +22,9 @@ def plain(value: Any, what: str, *, negative: bool = False, zero: bool = True) -
     """A finite number that can be drawn, with what it is for the error."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"The {what} must be a number, got {value!r:.60}.")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) or abs(number) > _LARGEST:
+    if not abs(value) <= _LARGEST:
         raise InputError(f"The {what} must be a finite number up to {_LARGEST:g}, got {str(value)[:40]}.")
-    if abs(number) < _SMALLEST:
-        number = 0.0
+    number = float(value) if abs(value) >= _SMALLEST else 0.0
     if number < 0 and not negative:
         raise InputError(f"The {what} must not be negative, got {number:g}.")
     if number == 0 and not zero:

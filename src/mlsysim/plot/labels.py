@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from mlsysim.plot.svg import ASCENT, DESCENT, Box, Drawing, fit, measure
 _REACH = (9.0, 16.0, 26.0, 40.0, 58.0, 80.0)
 # What it costs to lie on a line, or to have a leader across a label, in pixels of distance.
 _CROSSED, _HIDDEN = 20.0, 60.0
+_GAP = 2.0
 _DIRECTIONS = (
     *((1.0, 0.0), (0.7, -0.7), (0.7, 0.7), (-1.0, 0.0), (-0.7, -0.7), (-0.7, 0.7)),
     *((0.0, -1.0), (0.0, 1.0), (0.25, -1.0), (0.25, 1.0), (-0.25, -1.0), (-0.25, 1.0)),
@@ -25,23 +25,20 @@ _DIRECTIONS = (
 
 
 class Placed(NamedTuple):
-    """Where a label goes: left end and baseline, its box, and the end of a leader line where it is not close by."""
+    """The box of a label, and the end of a leader line where it is not close by."""
 
-    x: float
-    baseline: float
     box: Box
     leader: tuple[float, float] | None
 
 
-@dataclass
 class Placer:
     """Finds places within ``page`` and keeps them."""
 
-    page: Box
-    taken: list[Box] = field(default_factory=list)
-    lines: list[tuple[float, float, float, float]] = field(default_factory=list)
-    texts: list[Box] = field(default_factory=list)
-    gap: float = 2.0
+    def __init__(self, page: Box) -> None:
+        self.page = page
+        self.taken: list[Box] = []
+        self.texts: list[Box] = []
+        self.lines: list[tuple[float, float, float, float]] = []
 
     def block(self, x: float, y: float, reach: float) -> None:
         """Keep labels off a point."""
@@ -58,7 +55,7 @@ class Placer:
             return False
         if place.leader:
             d.line(x, y, *place.leader, "leader")
-        d.text(place.x, place.baseline, text, size, cls)
+        d.text(place.box.left, place.box.top + ASCENT * size, text, size, cls)
         return True
 
     def labels(self, d: Drawing, plot: Box, points: Iterable[tuple[float, float, str, str]]) -> str:
@@ -77,7 +74,7 @@ class Placer:
                 left = x + right * reach + (0 if right > 0 else -width if right < 0 else -width / 2)
                 top = y + down * reach + (-height / 2 if down == 0 else 0 if down > 0 else -height)
                 box = Box(left, top, left + width, top + height)
-                if not box.inside(self.page) or any(box.meets(other, self.gap) for other in self.taken):
+                if not box.inside(self.page) or any(box.meets(other, _GAP) for other in self.taken):
                     continue
                 near = min(max(x, box.left), box.right), min(max(y, box.top), box.bottom)
                 leader = near if math.hypot(near[0] - x, near[1] - y) > 14 else None
@@ -90,7 +87,7 @@ class Placer:
                         if not (other.left <= x <= other.right and other.top <= y <= other.bottom)
                     )
                 if best is None or cost < best[0]:
-                    best = cost, Placed(left, top + ASCENT * size, box, leader)
+                    best = cost, Placed(box, leader)
         if best is None:
             return None
         self.taken.append(best[1].box)

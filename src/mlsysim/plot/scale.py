@@ -119,12 +119,9 @@ def number(value: float, digits: int = 3) -> str:
     return _plain(rounded, digits)
 
 
-def _plain(value: float, digits: int) -> str:
-    text = f"{value:.{digits}g}"
-    if "e" in text:
-        mantissa, exponent = text.split("e")
-        text = f"{mantissa}e{int(exponent)}"
-    return text.replace("-", "−", 1) if text.startswith("-") else text
+def _plain(value: float, digits: int = 3) -> str:
+    mantissa, e, exponent = f"{value:.{digits}g}".partition("e")
+    return mantissa.replace("-", "−") + (f"e{int(exponent)}" if e else "")
 
 
 def axis_unit(largest: float, unit: str) -> tuple[float, str]:
@@ -141,7 +138,7 @@ def axis_unit(largest: float, unit: str) -> tuple[float, str]:
     return 1.0, unit
 
 
-def amount(value: float, unit: str, digits: int = 3) -> str:
+def amount(value: float, unit: str) -> str:
     """A value with its unit.
 
     >>> amount(0.0048, "s"), amount(74.98e9, "B"), amount(295.2, "FLOP/B"), amount(1.5e6, "USD"), amount(12, "%")
@@ -149,8 +146,8 @@ def amount(value: float, unit: str, digits: int = 3) -> str:
     """
     factor, symbol = axis_unit(value, unit)
     if symbol == unit:
-        return f"{number(value, digits)} {unit}".strip()
-    return f"{_plain(_rounded(value * factor, digits), digits)} {symbol}"
+        return f"{number(value)} {unit}".strip()
+    return f"{_plain(_rounded(value * factor))} {symbol}"
 
 
 def tick_texts(values: Sequence[float], factor: float = 1.0) -> list[str]:

@@ -20,7 +20,7 @@ and for every m for the others. With fewer the wait is longer, and the simulatio
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -144,18 +144,17 @@ def simulate(schedule: str, stages: int, micro_batches: int, virtual_stages: int
 def _run(orders: list[Order], stage_count: int) -> list[tuple[int, Task, int, int]]:
     """Start every task or pair as soon as its device is free and its inputs are there. Times in thirds."""
     ready: dict[tuple[bool, int, int], int] = {}
-    position, free = [0] * len(orders), [0] * len(orders)
+    waiting, free = [deque(order) for order in orders], [0] * len(orders)
     placed: list[tuple[int, Task, int, int]] = []
-    left = sum(len(order) for order in orders)
-    while left:
-        before = left
-        for device, order in enumerate(orders):
-            while position[device] < len(order):
-                turn = order[position[device]]
-                group = turn if isinstance(turn, tuple) else (turn,)
+    while any(waiting):
+        before = len(placed)
+        for device, queue in enumerate(waiting):
+            while queue:
+                group = queue[0] if isinstance(queue[0], tuple) else (queue[0],)
                 needed = [need for task in group for need in _needs(task, stage_count)]
                 if any(need not in ready for need in needed):
                     break
+                queue.popleft()
                 clock = max([free[device], *(ready[need] for need in needed)])
                 for task in group:
                     placed.append((device, task, clock, clock + _THIRDS[task.kind]))
@@ -164,9 +163,7 @@ def _run(orders: list[Order], stage_count: int) -> list[tuple[int, Task, int, in
                     if task.kind != WEIGHT_GRADIENT:
                         ready[task.kind == FORWARD, task.micro_batch, task.stage] = clock
                 free[device] = clock
-                position[device] += 1
-                left -= 1
-        if left == before:
+        if len(placed) == before:
             raise AssertionError("the order of a schedule waits for itself")
     return placed
 

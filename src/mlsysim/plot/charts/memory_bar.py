@@ -122,11 +122,10 @@ def memory_bar(
 
     A bar may have the text of its sum as a fourth.
     """
-    if isinstance(parts, Result):
-        if subtitle is None and not parts.feasible and parts.binding is not None:
-            subtitle = parts.binding.sentence
-        bars = [_bar(name, parts, capacity)]
-    elif capacity is not None:
+    result = parts if isinstance(parts, Result) else None
+    if subtitle is None and result is not None and not result.feasible and result.binding is not None:
+        subtitle = result.binding.sentence
+    if result is not None or capacity is not None:
         bars = [_bar(name, parts, capacity)]
     else:
         bars = []
