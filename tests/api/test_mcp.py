@@ -15,9 +15,8 @@ from jsonschema import Draft202012Validator  # noqa: E402
 from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
 
 from mlsysim.api.limits import Limits  # noqa: E402
-from mlsysim.api.mcp_server import _tool, create_server  # noqa: E402
+from mlsysim.api.mcp_server import _tool, create_server, tool_schema  # noqa: E402
 from mlsysim.api.service import OPERATIONS, call  # noqa: E402
-from mlsysim.api.tool_schemas import tool_schema  # noqa: E402
 from mlsysim.plans.plan import Plan  # noqa: E402
 from mlsysim.plans.schema import SAID  # noqa: E402
 

@@ -15,6 +15,7 @@ from typer import Context
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import print_json, print_table, print_text
+from mlsysim.errors import InputError
 
 _SECONDS = 10.0
 _PROBES = ("Llama3_8B", "Llama3_70B", "Mixtral_8x7B", "StableDiffusion_XL", "ResNet50", "Whisper_Large_V3")
@@ -71,10 +72,15 @@ def _best(devices: list[Found]) -> Found | None:
     return next((device for device in known if device.kind == "gpu"), known[0] if known else None)
 
 
-def chip_here() -> str | None:
-    """The zoo's key for the device of this machine, or None where it is not in the zoo."""
+def chip_here() -> str:
+    """The zoo's key for the device of this machine."""
     best = _best([*_gpus(), _cpu()])
-    return None if best is None else best.key
+    if best is None or best.key is None:
+        raise InputError(
+            "No chip of the zoo was found on this machine (mlsysim doctor says what was); give a scenario instead.",
+            field="workload",
+        )
+    return best.key
 
 
 def _gpus() -> list[Found]:
@@ -126,7 +132,6 @@ def _key(name: str) -> str | None:
 
 
 def _runs(key: str) -> list[dict[str, Any]]:
-    from mlsysim.errors import InputError
     from mlsysim.plans.evaluate import evaluate_plainly
     from mlsysim.plans.plan import Plan
 

@@ -22,7 +22,7 @@ labs = typer.Typer(
 @labs.command("build")
 def build_site(
     folder: Annotated[Path, Argument(metavar="DIR", help="a new or empty folder, or a site built before")],
-    key: Annotated[str, Option("--key", help="an instructor's key, mixed into the result codes of labs")] = "",
+    key: Annotated[str, Option(help="an instructor's key, mixed into the result codes of labs")] = "",
 ) -> None:
     """Write the site into a folder that any static host can serve; the first build fetches pinned files."""
     from mlsysim.labs.build import build
@@ -36,7 +36,7 @@ def open_site(
     folder: Annotated[
         Path | None, Argument(metavar="[DIR]", help="a built site; without it one is built in the user's cache")
     ] = None,
-    port: Annotated[int, Option("--port", help="loopback port; 0 takes any that is free")] = 0,
+    port: Annotated[int, Option(help="loopback port; 0 takes any that is free")] = 0,
     browser: Annotated[bool, Option(help="open a browser at the address")] = True,
 ) -> None:
     """Serve a site on this machine alone and open a browser; Ctrl-C ends it."""
@@ -72,7 +72,7 @@ def list_labs(as_json: Annotated[bool, Option("--json", help="as JSON")] = False
 @labs.command("show")
 def show_lab(
     name: Annotated[str, Argument(metavar="LAB", help="a lab, as `mlsysim labs list` names it")],
-    student: Annotated[str, Option("--student", help="whose numbers to show; without it those of practice")] = "",
+    student: Annotated[str, Option(help="whose numbers to show; without it those of practice")] = "",
     answers: Annotated[bool, Option("--answers", help="with the right answers, for instructors")] = False,
 ) -> None:
     """The text of a lab with a student's numbers, its questions, and the right answers if you ask for them."""
@@ -124,8 +124,8 @@ def check_labs(
 def answer_lab(
     name: Annotated[str, Argument(metavar="LAB")],
     given: Annotated[list[str], Argument(metavar="QUESTION=ANSWER...", help="such as pass='4.8 ms' upgrade=none")],
-    student: Annotated[str, Option("--student", help="your id; without it this is practice")] = "",
-    key: Annotated[str, Option("--key", help="the instructor's key, where there is one")] = "",
+    student: Annotated[str, Option(help="your id; without it this is practice")] = "",
+    key: Annotated[str, Option(help="the instructor's key, where there is one")] = "",
 ) -> None:
     """Answer a lab in the terminal: what is right, what is not and why, and the result code."""
     from mlsysim.labs.codes import derived_key, make_code
@@ -153,9 +153,9 @@ def grade_codes(
         list[str],
         Argument(metavar="CODE...|FILE.csv", help="result codes, or a CSV with columns student and code"),
     ],
-    student: Annotated[str, Option("--student", help="whose code it has to be")] = "",
+    student: Annotated[str, Option(help="whose code it has to be")] = "",
     name: Annotated[str, Option("--lab", help="which lab it has to be of")] = "",
-    key: Annotated[str, Option("--key", help="the key that the site was built with")] = "",
+    key: Annotated[str, Option(help="the key that the site was built with")] = "",
     as_json: Annotated[bool, Option("--json", help="as JSON")] = False,
 ) -> None:
     """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true."""

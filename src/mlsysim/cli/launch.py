@@ -92,12 +92,10 @@ def _save(path: str, text: str) -> None:
 def review(
     context: Context,
     path: Annotated[str, Argument(metavar="FILE", help="a launch command, script or configuration")],
-    on: Annotated[
-        str | None, Option("--on", help="the fleet, such as 64xH100, where the file does not name it")
-    ] = None,
+    on: Annotated[str | None, Option(help="the fleet, such as 64xH100, where the file does not name it")] = None,
     model: Annotated[str | None, Option(help="the model, where the file does not name one of the zoo")] = None,
     target: Annotated[str | None, Option(help="megatron, vllm ...; found from the text where left out")] = None,
-    write: Annotated[str | None, Option("--write", help="file for the launch file with the best settings")] = None,
+    write: Annotated[str | None, Option(help="file for the launch file with the best settings")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:

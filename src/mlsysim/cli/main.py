@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from mlsysim.cli import analysis, plans, zoo
+from mlsysim.cli import plans, zoo
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
@@ -32,10 +32,10 @@ app.command("eval", cls=plan_command())(plans.evaluate)
 app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
 app.command(cls=plan_command("training"))(plans.plan)
-app.command(cls=plan_command())(analysis.audit)
-app.command(cls=plan_command())(analysis.compare)
-app.command(cls=plan_command())(analysis.sensitivity)
-app.command(cls=plan_command())(analysis.explain)
+app.command(cls=plan_command())(plans.audit)
+app.command(cls=plan_command())(plans.compare)
+app.command(cls=plan_command())(plans.sensitivity)
+app.command(cls=plan_command())(plans.explain)
 app.command(cls=plan_command())(plans.report)
 app.command(cls=plan_command())(export)
 app.command(cls=plan_command())(review)

@@ -18,7 +18,7 @@ Device = Annotated[str | None, Option(help="cuda or cpu (a GPU where there is on
 def validate(
     files: Annotated[list[Path], Argument(help="CSV tables of measurements, recognised by their header")],
     as_json: OneJson = False,
-    out: Annotated[Path | None, Option("--out", help="write every prediction with its interval to this CSV")] = None,
+    out: Annotated[Path | None, Option(help="write every prediction with its interval to this CSV")] = None,
 ) -> None:
     """Predict every row of measurement tables and report the errors, per file and per source."""
     from mlsysim.calibrate.validate import validate as run
@@ -69,7 +69,7 @@ def calibrate(
     seconds: Annotated[float, Option(help="time for measuring")] = 60.0,
     device: Device = None,
     tiny: Annotated[bool, Option("--tiny", help="measure tiny sizes only, to try it out")] = False,
-    out: Annotated[Path | None, Option("--out", help="where --measure writes its CSV")] = None,
+    out: Annotated[Path | None, Option(help="where --measure writes its CSV")] = None,
     as_json: OneJson = False,
 ) -> None:
     """Fit a chip's profile to your own measurements and write it to your zoo."""
@@ -151,7 +151,7 @@ def verify(
     phase: Annotated[str, Option(help="prefill, decode or train")] = "prefill",
     layers: Annotated[int | None, Option(help="layers to build (as many as fit; two on a CPU)")] = None,
     batch: Annotated[int, Option(help="sequences or images")] = 1,
-    seq_len: Annotated[int | None, Option("--seq-len", help="tokens of a sequence, or of the context")] = None,
+    seq_len: Annotated[int | None, Option(help="tokens of a sequence, or of the context")] = None,
     precision: Annotated[str | None, Option(help="bf16, fp16 or fp32")] = None,
     chip: Annotated[str | None, Option(help="the chip to predict for, where it is not recognised")] = None,
     device: Device = None,

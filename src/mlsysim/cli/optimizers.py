@@ -122,7 +122,7 @@ def parallelism(context: Context, target: Target, output: Output = None, as_json
 def batching(
     context: Context,
     target: Target,
-    sla_ms: Annotated[float, Option("--sla-ms", help="limit on the P99 of a request, in milliseconds")] = 10_000.0,
+    sla_ms: Annotated[float, Option(help="limit on the P99 of a request, in milliseconds")] = 10_000.0,
     qps: Annotated[float, Option(help="requests a second")] = 1.0,
     output: Output = None,
     as_json: AsJson = False,
@@ -148,7 +148,7 @@ def batching(
 def placement(
     context: Context,
     target: Target,
-    carbon_tax: Annotated[float, Option("--carbon-tax", help="USD for a tonne of CO2e")] = 100.0,
+    carbon_tax: Annotated[float, Option(help="USD for a tonne of CO2e")] = 100.0,
     regions: Annotated[str, Option(help="grids, such as Quebec,Poland; or all")] = "all",
     output: Output = None,
     as_json: AsJson = False,
@@ -176,7 +176,7 @@ def synthesize(
     latency: Annotated[str | None, Option(help="target time of a pass, such as '50 ms'")] = None,
     throughput: Annotated[str | None, Option(help="samples a second instead, such as '100 1/s'")] = None,
     deadline: Annotated[str | None, Option(help="time for all --tokens instead, such as '14 day'")] = None,
-    on: Annotated[str | None, Option("--on", help="a chip to count")] = None,
+    on: Annotated[str | None, Option(help="a chip to count")] = None,
     efficiency: Annotated[float, Option("-e", "--efficiency", help="fraction of peak")] = 0.5,
     output: Output = None,
     as_json: AsJson = False,

@@ -7,7 +7,6 @@ document and nothing else.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import sys
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
 Line = str | tuple[str, str | None]
 """A line of text, with the style in which a terminal shows it."""
+Lines = Iterable[Line]
+Rows = Sequence[Sequence[Any]]
+Places = Sequence[int]
 
 
 def console(stderr: bool = False) -> Console:
@@ -71,7 +73,7 @@ def print_line(text: str, style: str | None = None) -> None:
     console().print(text, style=style, soft_wrap=True)
 
 
-def print_lines(lines: Iterable[Line]) -> None:
+def print_lines(lines: Lines) -> None:
     """Paragraphs with their styles."""
     for line in lines:
         print_text(*((line,) if isinstance(line, str) else line))
@@ -84,32 +86,19 @@ def end(code: int) -> None:
 
 
 def print_result(
-    form: str,
-    document: Any,
-    headers: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    *,
-    right: Sequence[int] = (),
-    before: Iterable[Line] = (),
-    after: Iterable[Line] = (),
-    drop: Sequence[int] = (),
+    form: str, document: Any, headers: Sequence[str], rows: Rows, before: Lines = (), after: Lines = (), **look: Any
 ) -> None:
     """A result: JSON of the document (or what it gives); or the table, which a terminal shows between lines of words."""
     if form == "json":
         print_json(document() if callable(document) else document)
         return
     print_lines(before if form == "text" else ())
-    print_table(form, headers, rows, right, drop=drop)
+    print_table(form, headers, rows, **look)
     print_lines(after if form == "text" else ())
 
 
 def print_table(
-    form: str,
-    headers: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    right: Sequence[int] = (),
-    title: str | None = None,
-    drop: Sequence[int] = (),
+    form: str, headers: Sequence[str], rows: Rows, right: Places = (), title: str | None = None, drop: Places = ()
 ) -> None:
     """A table in any form but JSON; columns in ``right`` are aligned right.
 
@@ -117,11 +106,7 @@ def print_table(
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if form == "csv":
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(headers)
-        writer.writerows(cells)
-        sys.stdout.write(stream.getvalue())
+        csv.writer(sys.stdout, lineterminator="\n").writerows([headers, *cells])
         return
     if form == "markdown":
         if title:

@@ -1,4 +1,4 @@
-"""Commands that answer a plan: ``eval``, ``train``, ``serve``; ``plan``, the least fleet for a deadline; ``report``, an answer as a file."""
+"""Commands on plans: ``eval``, ``train``, ``serve``; ``plan`` (the least fleet for a deadline); ``report``, ``audit``, ``compare``, ``sensitivity``, ``explain``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from mlsysim.cli.options import AsJson, Output, chosen_form, is_plan_file
-from mlsysim.cli.output import busy, end, print_answer, print_json, print_result, print_text
-from mlsysim.cli.plan_options import changed, load, named_plan, plan_of, settings_of
+from mlsysim.cli.options import AsJson, Output, Target, chosen_form, is_plan_file
+from mlsysim.cli.output import (
+    Line,
+    busy,
+    end,
+    print_answer,
+    print_json,
+    print_result,
+    print_table,
+    print_text,
+    sentences,
+)
+from mlsysim.cli.plan_options import as_an_option, changed, load, named_plan, plan_of, settings_of
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,7 +70,7 @@ def evaluate(
 def train(
     context: Context,
     model: Model,
-    on: Annotated[str, Option("--on", help="the fleet: 512xH100, 64xDGX_H100@NDR, 8xB200 + 8xH100, Meta_16K")],
+    on: Annotated[str, Option(help="the fleet: 512xH100, 64xDGX_H100@NDR, 8xB200 + 8xH100, Meta_16K")],
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -78,7 +88,7 @@ def serve(
     context: Context,
     model: Model,
     hardware: Annotated[str | None, Argument(help="a chip or fleet, as --on")] = None,
-    on: Annotated[str | None, Option("--on", help="the fleet, such as 8xH200")] = None,
+    on: Annotated[str | None, Option(help="the fleet, such as 8xH200")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -203,3 +213,143 @@ def report(
         print_text(answer.headline)
         print_text(f"Written to {written}.")
     end(answer.exit_code)
+
+
+def audit(
+    context: Context,
+    scenario: Annotated[
+        str | None, Argument(metavar="SCENARIO", help="a plan file; Llama-70B on 512 H100 without one")
+    ] = None,
+    workload: Annotated[
+        str | None, Option("-w", "--workload", help="a model, on the chip of this machine, instead of a scenario")
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """A plan through all six domains of walls, first order beside calibrated.
+
+    mlsysim audit
+    mlsysim audit examples/scenarios/llama3-405b-16k-h100.toml
+    mlsysim audit -w Llama3_8B
+    """
+    from mlsysim.cli.doctor import chip_here
+    from mlsysim.cli.last import remember
+    from mlsysim.plans.audit import AUDITED
+    from mlsysim.plans.audit import audit as audited
+
+    form = chosen_form(context, output, as_json)
+    if scenario is not None and workload is not None:
+        raise InputError("audit takes a scenario or -w with a model, one of them.", field="workload")
+    if workload is not None:
+        wanted = plan_of(context, task="inference", model=workload, on=chip_here())
+    else:
+        wanted = changed(context, AUDITED if scenario is None else load(scenario))
+    with busy("evaluating ..."):
+        found = audited(wanted)
+    remember(wanted)
+    if form == "text":
+        headers = ["Domain", "Wall", "First order", "Calibrated", ""]
+        rows = [[r.domain, f"{r.wall} {r.name}", r.first_order, r.calibrated, r.status] for r in found.rows]
+    else:
+        headers = ["Domain", "Solver", "Metric", "First order", "Calibrated", "Wall", "Status"]
+        rows = [
+            [r.domain, r.resolver, r.metric, r.first_order, r.calibrated, f"{r.wall} {r.name}", r.status]
+            for r in found.rows
+        ]
+    words: list[Line] = [(found.answer.subject, "bold"), *sentences(found.answer), ""]
+    notes = [(note, "dim") for note in found.notes]
+    print_result(form, found.to_dict, headers, rows, before=words, after=notes)
+    end(found.answer.exit_code)
+
+
+def compare(
+    context: Context,
+    first: Annotated[str, Argument(metavar="A", help="a plan file, or MODEL@FLEET such as Llama3_70B@512xH100")],
+    second: Annotated[str, Argument(metavar="B")],
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Two plans side by side: what changes, by what factor, and why.
+
+    mlsysim compare Llama3_70B@512xH100 Llama3_70B@512xB200 --task training
+    mlsysim compare Llama3_8B@H100 Llama3_8B@MI300X --task serving
+    """
+    from mlsysim.plans.compare import compare_answers
+    from mlsysim.plans.evaluate import evaluate
+
+    form = chosen_form(context, output, as_json)
+    with busy("evaluating ..."):
+        answers = [evaluate(named_plan(context, text), change=False) for text in (first, second)]
+    found = compare_answers(*answers)
+    words: list[Line] = [(line, "bold") for line in found.sentences]
+    words += [f"{x}: {a.subject}. {a.in_words(as_an_option).headline}" for x, a in zip("AB", answers, strict=True)]
+    rows = [[row.label, row.first, row.second, row.factor_text] for row in found.rows]
+    names = ["A", "B"] if form == "text" else [answer.subject for answer in answers]
+    headers = ["metric" if form == "csv" else "", *names, "B / A"]
+    print_result(form, found.to_dict, headers, rows, right=(1, 2, 3), before=[*words, ""])
+
+
+def sensitivity(context: Context, target: Target, output: Output = None, as_json: AsJson = False) -> None:
+    """How much each figure of the hardware is worth: 10 % less and 10 % more of it.
+
+    mlsysim sensitivity Llama3_70B@512xH100 --task training
+    mlsysim sensitivity examples/scenarios/chatbot-llama70b-h200.toml
+    """
+    from mlsysim.cli.last import answered
+
+    form = chosen_form(context, output, as_json)
+    answer = answered(named_plan(context, target), change=False)
+    main = answer.metric(answer.main)
+    document = {
+        "main": answer.main,
+        "value": main.to_dict(),
+        "sensitivities": {k: list(v) for k, v in answer.sensitivities.items()},
+        "binding": answer.binding.model_dump(),
+    }
+    rows = [
+        [name.replace("_", " "), *("does not fit" if side is None else f"{side:+.1%}" for side in sides)]
+        for name, sides in answer.sensitivities.items()
+    ]
+    words: list[Line] = [
+        (f"{answer.subject}: {main.label.lower()} is {main.text}", "bold"),
+        answer.binding.sentence,
+        "",
+    ]
+    print_result(form, document, ["figure of the hardware", "10 % less", "10 % more"], rows, right=(1, 2), before=words)
+
+
+def explain(
+    context: Context,
+    metric: Annotated[str | None, Argument(help="a metric of the last answer; all without one")] = None,
+    scenario: Annotated[str | None, Option("--of", help="a plan file instead of the last answer")] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where a number of the last answer comes from: equations with values, assumptions, sources.
+
+    mlsysim explain mfu
+    mlsysim explain tco --of examples/scenarios/llama3-70b-512-h100.toml
+    """
+    from mlsysim.cli.last import recall
+    from mlsysim.plans.evaluate import evaluate
+
+    form = chosen_form(context, output, as_json)
+    answer = evaluate(changed(context, load(scenario) if scenario is not None else recall()), change=False)
+    found = answer.equations if metric is None else answer.explain(metric)
+    if form == "json":
+        print_json(answer.explanation(metric))
+        return
+    if form == "csv":
+        rows = [[e.gives, e.text, "; ".join(f"{k} = {v}" for k, v in e.inputs.items()), e.value] for e in found]
+        print_table("csv", ["gives", "equation", "inputs", "value"], rows)
+        return
+    if metric is not None:
+        held = answer.metric(metric)
+        print_text(f"{held.label}: {held.text}" + (f" ({held.interval_text})" if held.interval_text else ""), "bold")
+    for equation in found:
+        by = f" ({equation.resolver})" if equation.resolver else ""
+        print_text(f"{equation.gives}{by}: {equation.text}")
+        print_text("    " + ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items()))
+        print_text(f"    = {equation.value}")
+    print_text("Sources: " + "; ".join(f"{name}: {text}" for name, text in answer.sources_of(found).items()), "dim")
+    print_text("Assumed: " + "; ".join(f"{name} = {text}" for name, text in answer.assumptions.items()), "dim")
