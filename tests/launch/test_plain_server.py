@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from mlsysim.launch import flags, inside, targets
+from mlsysim.launch import around, flags, targets
 from mlsysim.launch.serving import Server
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
@@ -47,7 +47,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server("lmdeploy")
     monkeypatch.setitem(targets.TARGETS, "lmdeploy", server)
     monkeypatch.setattr(targets, "SERVES", (*targets.SERVES, "lmdeploy"))
-    monkeypatch.setitem(inside.SERVERS, "lmdeploy", server)
+    monkeypatch.setitem(around.SERVERS, "lmdeploy", server)
     known = dataclasses.replace(ServingModel.inputs["engine"], choices=tuple(tables))
     monkeypatch.setitem(ServingModel.inputs, "engine", known)
     return server

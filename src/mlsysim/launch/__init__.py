@@ -9,7 +9,7 @@ shell.py        commands, variables, arrays and here-documents of a shell script
 model_names.py  names of models in commands to entries of the zoo, and back
 dimensions.py   dimensions in flags to a model, and back
 reasons.py      why each value is what it is, from the answer
-megatron.py  torchtitan.py  deepspeed.py  fsdp.py                  training
+megatron.py  torchtitan.py  sharding.py (DeepSpeed, FSDP)           training
 serving.py (any engine of one table)  engines.py (vLLM, SGLang, TensorRT-LLM)
-kubernetes.py  slurm.py  inside.py                                 where either of them runs
+around.py                                                          Slurm and Kubernetes, where either of them runs
 """

@@ -9,18 +9,19 @@ from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.limits import read_text
-from mlsysim.launch import deepspeed, fsdp, kubernetes, megatron, slurm, torchtitan
-from mlsysim.launch.inside import SERVERS
+from mlsysim.launch import megatron, torchtitan
+from mlsysim.launch.around import SERVERS, Kubernetes, Slurm
 from mlsysim.launch.reading import Reading
+from mlsysim.launch.sharding import FSDP, DeepSpeed
 from mlsysim.launch.shell import LARGEST, bounded, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
-_TRAINS: dict[str, Any] = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed, "fsdp": fsdp}
+_TRAINS: dict[str, Any] = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": DeepSpeed(), "fsdp": FSDP()}
 _SERVES = {"trtllm" if name == "tensorrt_llm" else name: server for name, server in SERVERS.items()}
-TARGETS: dict[str, Any] = {**_TRAINS, **_SERVES, "kubernetes": kubernetes, "slurm": slurm}
+TARGETS: dict[str, Any] = {**_TRAINS, **_SERVES, "kubernetes": Kubernetes(), "slurm": Slurm()}
 TRAINS, SERVES = tuple(_TRAINS), tuple(_SERVES)
 """Targets that train, and that serve."""
 _AROUND = ("kubernetes", "slurm")

@@ -1,0 +1,242 @@
+"""Configuration files of libraries that shard: DeepSpeed's JSON, and the YAML of FSDP through Hugging Face Accelerate (Trainer's JSON is read too).
+
+DeepSpeed: JSON has no comments, so the reasons stand under ``_comments``, a key that DeepSpeed does not read. The file says neither the model nor the
+sequence length nor, outside of a PipelineModule, whether activations are recomputed: those belong to the training script.
+
+FSDP2 that reshards after the forward pass is ZeRO 3, without it ZeRO 2; ZeRO 0 and 1 are not FSDP. Batch, lengths and optimizer belong to the
+training script; checkpointing of activations here is full recomputation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.importers.limits import load_json
+from mlsysim.launch.flags import Parsed, parse_tables, put, table
+from mlsysim.launch.reading import Reading
+from mlsysim.launch.reasons import completed, header, not_expressed, reasons
+from mlsysim.launch.settings import KEPT, Why, comment, kept, read_yaml, settings, write_yaml
+from mlsysim.launch.shell import bounded, read_notes
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+
+_COMMENTS = "_comments"
+_NOTES = {"fleet": str, "model": str, "seq_len": int}
+_OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "lion": "Lion", "adafactor": "Adafactor"}
+_STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2,
+               "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}  # fmt: skip
+_FSDP, _PARALLEL = "fsdp_config.", "parallelism_config.parallelism_config_"
+
+
+class DeepSpeed:
+    """DeepSpeed's configuration."""
+
+    NAME = "deepspeed"
+    FIELDS = (
+        "workload.batch_size", "workload.precision", "workload.optimizer", "parallelism.tp", "parallelism.pp", "parallelism.dp",
+        "parallelism.micro_batch", "parallelism.zero", "parallelism.overlap",
+    )  # fmt: skip
+
+    def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
+        """What a configuration says."""
+        tables = load_json(bounded(text), 16, name="the DeepSpeed configuration")
+        if not isinstance(tables, dict):
+            raise InputError(f"A DeepSpeed configuration is a JSON object, got {type(tables).__name__}.")
+        comments = tables.get(_COMMENTS)
+        said = comments if isinstance(comments, dict) else {}
+        # Only notes of the kind that we write are used.
+        notes: dict[str, Any] = {key: value for key, value in said.items() if type(value) is _NOTES.get(key)}
+        parsed = parse_tables(tables, table(self.NAME), (_COMMENTS,))
+        document, warnings = parsed.document(task="training"), parsed.warnings
+        split = document.setdefault("parallelism", {})
+        precision = "bf16" if parsed.on("bf16.enabled") else "fp16" if parsed.on("fp16.enabled") else "fp32"
+        if "bf16.enabled" not in parsed.unresolved:
+            put(document, "workload.precision", precision)
+        if parsed.text("optimizer.type") is not None:
+            put(document, "workload.optimizer", str(parsed.text("optimizer.type")).lower())
+        if split.get("tp") == 0:
+            split["tp"] = 1
+        if parsed.whole("pipeline.activation_checkpoint_interval"):
+            split["recompute"] = "full"
+        zero = split.setdefault("zero", 0)
+        split.setdefault("overlap", zero == 3)
+        count = _ranks(parsed, document)
+        if "zero_optimization.offload_optimizer" in parsed.values or "zero_optimization.offload_param" in parsed.values:
+            warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
+        found = Reading.of(parsed, document, warnings, accelerators=count)
+        lengths = {"seq_len": notes.get("seq_len")}
+        return found.placed(on or notes.get("fleet"), model or notes.get("model"), workload=lengths)
+
+    def write(self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+        """A configuration, with the reasons under ``_comments``."""
+        final = completed(plan, answer)
+        split, work, why = final.parallelism, final.workload, reasons(final, answer)
+        if work.precision not in ("bf16", "fp16", "fp32"):
+            raise InputError(
+                f"DeepSpeed's configuration has bf16, fp16 and fp32; it has no key for {work.precision}.",
+                field="precision",
+            )
+        if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
+            raise InputError(
+                f"DeepSpeed has {', '.join(_OPTIMIZERS.values())}; it has none for {work.optimizer!r}.",
+                field="optimizer",
+            )
+        dp, micro, batch = split.dp or 1, split.micro_batch or 1, work.batch_size or 1
+        tp, pp = split.tp or 1, split.pp or 1
+        rows: dict[str, tuple[Any, str]] = {
+            "train_batch_size": (batch, "workload.batch_size"),
+            "train_micro_batch_size_per_gpu": (micro, "parallelism.micro_batch"),
+            "gradient_accumulation_steps": (max(1, batch // dp // micro), f"{batch:,} / DP {dp} / {micro}"),
+            "zero_optimization.stage": (split.zero or 0, "parallelism.zero"),
+            "zero_optimization.overlap_comm": (bool(split.overlap), "parallelism.overlap"),
+            "bf16.enabled": (work.precision == "bf16", "workload.precision"),
+            "fp16.enabled": (True if work.precision == "fp16" else None, "workload.precision"),
+            "tensor_parallel.autotp_size": (tp if tp > 1 else None, "parallelism.tp"),
+            "pipeline.stages": (pp if pp > 1 else None, "parallelism.pp"),
+            "optimizer.type": (_OPTIMIZERS.get((work.optimizer or "").lower()), "workload.optimizer"),
+        }
+        made = settings(rows, why)
+        others = kept(details, made, table(self.NAME).flags)
+        gaps = not_expressed(final, (*self.FIELDS, "workload.model"), table(self.NAME).notes)
+        *about, fleet, named = header(final, answer, "DeepSpeed configuration", gaps)
+        notes: dict[str, Any] = {"about": about, "fleet": fleet.partition(": ")[2], "model": named.partition(": ")[2]}
+        notes |= {} if work.seq_len is None else {"seq_len": work.seq_len}
+        notes |= {setting.flag: setting.reason for setting in made}
+        notes |= {"kept": f"{KEPT}: " + ", ".join(setting.flag for setting in others)} if others else {}
+        out: dict[str, Any] = {_COMMENTS: notes}
+        for setting in (*made, *others):
+            put(out, setting.flag, setting.value)
+        return json.dumps(out, indent=2) + "\n"
+
+
+def _ranks(parsed: Parsed, document: dict[str, Any]) -> int | None:
+    """The number of accelerators that batch, micro-batch and accumulation give."""
+    split, work = document["parallelism"], document.setdefault("workload", {})
+    steps, micro, batch = parsed.whole("gradient_accumulation_steps"), split.get("micro_batch"), work.get("batch_size")
+    if not (steps and micro and batch):
+        return None
+    if batch % (steps * micro):
+        raise InputError(
+            f"train_batch_size {batch} is no multiple of micro-batch {micro} x {steps} accumulation steps.",
+            field="batch_size",
+        )
+    return int(batch // steps // micro * (split.get("tp") or 1) * (split.get("pp") or 1))
+
+
+class FSDP:
+    """Accelerate's configuration."""
+
+    NAME = "fsdp"
+    FIELDS = (
+        "workload.precision", "parallelism.tp", "parallelism.cp", "parallelism.dp", "parallelism.zero", "parallelism.recompute",
+        "parallelism.overlap",
+    )  # fmt: skip
+
+    def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
+        """What a configuration of Accelerate, or of Trainer, says."""
+        documents = read_yaml(text, "The FSDP configuration")
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            raise InputError("An FSDP configuration is one table of keys, such as distributed_type and fsdp_config.")
+        notes = read_notes(text)
+        parsed = parse_tables(_named(documents[0]), table(self.NAME))
+        document: dict[str, Any] = {"task": "training", **parsed.document()}
+        split = document.setdefault("parallelism", {})
+        split["zero"] = _zero(parsed)
+        full = parsed.on(_FSDP + "fsdp_activation_checkpointing") or parsed.on("gradient_checkpointing")
+        split["recompute"] = "full" if full else "none"
+        split["overlap"] = (parsed.text(_FSDP + "fsdp_backward_prefetch") or "").upper() != "NO_PREFETCH"
+        mixed = (parsed.text("mixed_precision") or "no").lower()
+        mixed = "bf16" if parsed.on("bf16") else "fp16" if parsed.on("fp16") else mixed
+        # YAML reads an unquoted `no` as false, which is what it means.
+        put(document, "workload.precision", {"no": "fp32", "false": "fp32"}.get(mixed, mixed))
+        micro = parsed.whole("per_device_train_batch_size")
+        if micro is not None:
+            split["micro_batch"] = micro
+        count = parsed.whole("num_processes")
+        if micro and count:
+            ranks = count // ((split.get("tp") or 1) * (split.get("cp") or 1))
+            put(document, "workload.batch_size", micro * (parsed.whole("gradient_accumulation_steps") or 1) * ranks)
+        found = Reading.of(parsed, document, parsed.warnings, accelerators=count)
+        return found.placed(on or notes.get("fleet"), model or notes.get("model"))
+
+    def write(self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+        """A configuration for ``accelerate launch --config_file FILE train.py``."""
+        final = completed(plan, answer)
+        split, work, zero = final.parallelism, final.workload, final.parallelism.zero or 0
+        if work.precision not in ("bf16", "fp16", "fp8", "fp32"):
+            raise InputError(
+                f"Accelerate has bf16, fp16, fp8 and no; it has no value for {work.precision}.", field="precision"
+            )
+        if (split.pp or 1) > 1:
+            raise InputError(
+                f"FSDP has no pipeline, and the plan has PP {split.pp}; fix parallelism.pp = 1.", field="pp"
+            )
+        if zero < 2 and (split.dp or 1) > 1:
+            raise InputError(
+                f"FSDP shards gradients or more, and the plan has ZeRO {zero}; fix parallelism.zero = 2 or 3.",
+                field="zero",
+            )
+        fleet = find_fleets(final.hardware).one
+        gaps = not_expressed(final, (*self.FIELDS, "workload.model"), table(self.NAME).notes)
+        if split.recompute == "selective":
+            gaps.append("parallelism.recompute = selective (FSDP's checkpointing is full or none; none was written)")
+        if split.overlap is False:
+            gaps.append("parallelism.overlap = false (FSDP2 always gathers ahead)")
+        micro, tp, cp = split.micro_batch or 1, split.tp or 1, split.cp or 1
+        steps = max(1, (work.batch_size or 1) // (split.dp or 1) // micro)
+        how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {micro}, gradient_accumulation_steps {steps}"
+        wide = tp > 1 or cp > 1
+        rows: dict[str, tuple[Any, str]] = {
+            "compute_environment": ("LOCAL_MACHINE", ""),
+            "distributed_type": ("FSDP", ""),
+            "mixed_precision": ("no" if work.precision == "fp32" else work.precision, "workload.precision"),
+            "num_machines": (fleet.count, "accelerators"),
+            "num_processes": (fleet.total_accelerators, "parallelism.dp"),
+            _FSDP + "fsdp_version": (2, "fully_shard of PyTorch"),
+            _FSDP + "fsdp_reshard_after_forward": (zero == 3, "parallelism.zero"),
+            _FSDP + "fsdp_auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "a layer is a unit of sharding"),
+            _FSDP + "fsdp_activation_checkpointing": (split.recompute == "full", "parallelism.recompute"),
+            _PARALLEL + "dp_shard_size": (split.dp or 1 if wide else None, "parallelism.dp"),
+            _PARALLEL + "tp_size": (tp if wide else None, "parallelism.tp"),
+            _PARALLEL + "cp_size": (cp if wide else None, "parallelism.cp"),
+        }
+        made = settings(rows, reasons(final, answer))
+        out: dict[str, Any] = {}
+        for flag, value, reason in (*made, *kept(details, made, table(self.NAME).flags)):
+            put(out, flag, Why(value, reason))
+        top = comment(header(final, answer, "Accelerate configuration for FSDP", gaps, how))
+        return "\n".join([*top, *write_yaml(out)]) + "\n"
+
+
+def _named(tables: dict[str, Any]) -> dict[str, Any]:
+    """Keys of ``fsdp_config`` with the prefix that Trainer leaves out."""
+    out = dict(tables)
+    inner = out.get("fsdp_config")
+    if isinstance(inner, dict):
+        known = {"transformer_layer_cls_to_wrap", "backward_prefetch", "forward_prefetch", "reshard_after_forward", "use_orig_params",
+                 "activation_checkpointing", "cpu_ram_efficient_loading", "sync_module_states", "state_dict_type", "version"}  # fmt: skip
+        out["fsdp_config"] = {f"fsdp_{key}" if key in known else key: value for key, value in inner.items()}
+    return out
+
+
+def _zero(parsed: Parsed) -> int:
+    replicated = parsed.whole(_PARALLEL + "dp_replicate_size") or 1
+    words = (parsed.text("fsdp") or "").replace(",", " ").split()
+    trainer = next((w.upper() for w in words if w.upper() in _STRATEGIES), None)
+    strategy = parsed.text(_FSDP + "fsdp_sharding_strategy") or trainer
+    reshard = parsed.values.get(_FSDP + "fsdp_reshard_after_forward")
+    if "offload" in words or parsed.values.get(_FSDP + "fsdp_offload_params") is True:
+        parsed.warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
+    if replicated > 1 or (strategy or "").startswith("HYBRID"):
+        parsed.warnings.append("The model is sharded inside replicas (HSDP); it was read as sharded over all of them.")
+    text = str(reshard).upper() if reshard is not None else strategy or "FULL_SHARD"
+    stages = _STRATEGIES if reshard is None else {**_STRATEGIES, "TRUE": 3, "FALSE": 2}
+    if text.upper() not in stages:
+        raise InputError(
+            f"The sharding strategy is one of {', '.join(list(_STRATEGIES)[:5])}, got {text[:40]!r}.", field="zero"
+        )
+    return stages[text.upper()]
