@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlsysim import DistributedModel, SingleNodeModel
 from mlsysim.errors import InputError
 from mlsysim.importers.user_zoo import check_user_zoo, save_model
-from mlsysim.models.graph_workload import GraphWorkload
+from mlsysim.models.fixed_shape import GraphWorkload
 from mlsysim.models.registry import Models
 
 OPERATORS = (

@@ -184,25 +184,10 @@ class HardwareNode(Record):
             raise InputError(f"{self.name} has no memory bandwidth, so it has no ridge point.")
         return Quantity(ridge_point(flops, bandwidth), "flop/byte")
 
-    @property
-    def peak_flops(self) -> Any:
-        return self.compute.peak_flops
-
-    @property
-    def memory_bw(self) -> Any:
-        return self.memory.bandwidth
-
-    @property
-    def memory_capacity(self) -> Any:
-        return self.memory.capacity
-
-    @property
-    def ram(self) -> Any:
-        return self.memory.capacity
-
-    @property
-    def power_budget(self) -> Any:
-        return self.tdp
+    peak_flops = property(lambda self: self.compute.peak_flops)
+    memory_bw = property(lambda self: self.memory.bandwidth)
+    memory_capacity = ram = property(lambda self: self.memory.capacity)
+    power_budget = property(lambda self: self.tdp)
 
     @property
     def embodied_carbon(self) -> Any:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.models.graph_workload import BY_GROUPS, GraphOperator, GraphWorkload
+from mlsysim.models.fixed_shape import BY_GROUPS, GraphOperator, GraphWorkload
 
 Shape = tuple[int, ...]
 

@@ -10,7 +10,7 @@ Softmax, rotary embedding and the scaling of scores are not counted as operation
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.models.template import UNBOUNDED, Between, Core, Counts, Mixer, Product, Reduce
 from mlsysim.units.ops import minimum
@@ -33,9 +33,7 @@ class Attention(Mixer):
     gate: bool = False
     cross: bool = False
 
-    @property
-    def family(self) -> tuple[str, ...]:
-        return ("attention",)
+    family: ClassVar[tuple[str, ...]] = ("attention",)
 
     @property
     def beside_products(self) -> float:

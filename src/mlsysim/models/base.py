@@ -112,7 +112,8 @@ class Workload(Record):
         frozen: bool = False,
     ) -> Demand:
         """First-order totals of a pass: in closed form, or the sums over its operators."""
-        closed = self._closed_demand(phase, batch_size, seq_len, context, precision, cache_precision, recompute, frozen)
+        formats = precision, cache_precision
+        closed = self._closed_demand(phase, batch_size, seq_len, context, formats, recompute, frozen)
         if closed is not None:
             return closed
         options: dict[str, Any] = {"recompute": recompute} if phase == "training" and recompute != "none" else {}
@@ -126,15 +127,7 @@ class Workload(Record):
         return Demand(one.flops * n, one.hardware_flops * n, one.weight_bytes, one.activation_bytes * n, 0.0, n)
 
     def _closed_demand(
-        self,
-        phase: str,
-        batch: Any,
-        new: Any,
-        context: Any,
-        precision: str,
-        cache: str | None,
-        again: Any,
-        frozen: bool,
+        self, phase: str, batch: Any, new: Any, context: Any, formats: tuple[str, str | None], again: Any, frozen: bool
     ) -> Demand | None:
         return None
 

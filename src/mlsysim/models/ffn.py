@@ -9,7 +9,7 @@ device's load to the mean.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
@@ -31,18 +31,11 @@ class FeedForward(Part):
     gated: bool
     bias: bool = False
 
-    @property
-    def family(self) -> tuple[str, ...]:
-        return ("ffn",)
+    family: ClassVar[tuple[str, ...]] = ("ffn",)
 
     @property
     def matrices(self) -> int:
         return 3 if self.gated else 2
-
-    @property
-    def dense_width(self) -> int:
-        """Width of what every token passes."""
-        return self.width
 
     @property
     def beside_products(self) -> float:
@@ -134,14 +127,7 @@ class MixtureOfExperts(Part):
     bias: bool = False
     imbalance: float = 1.0
 
-    @property
-    def family(self) -> tuple[str, ...]:
-        return ("moe",)
-
-    @property
-    def dense_width(self) -> int:
-        """Width of what every token passes."""
-        return self.shared_width
+    family: ClassVar[tuple[str, ...]] = ("moe",)
 
     @property
     def routed(self) -> Experts:

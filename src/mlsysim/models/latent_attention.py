@@ -9,7 +9,7 @@ Counts are those of :mod:`mlsysim.models.attention`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.models.template import UNBOUNDED, Core, Counts, Mixer, Product, Reduce
 from mlsysim.units.fields import Record
@@ -63,7 +63,7 @@ class LatentAttention(Mixer):
     sparse: SparseIndexer | None = None
 
     @property
-    def family(self) -> tuple[str, ...]:
+    def family(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("latent", "sparse") if self.sparse else ("latent",)
 
     @property
@@ -131,9 +131,7 @@ class CompressedAttention(Mixer):
     csa: CSA
     ratio: int
 
-    @property
-    def family(self) -> tuple[str, ...]:
-        return ("latent", "sparse")
+    family: ClassVar[tuple[str, ...]] = ("latent", "sparse")
 
     @property
     def indexed(self) -> bool:

@@ -91,11 +91,10 @@ def operator(
     kind: str,
     layer: str,
     p: Pass,
-    *,
-    weights: Any = 0.0,
-    read: Any = 0.0,
-    written: Any = 0.0,
-    cache: Any = 0.0,
+    weights: Any = 0,
+    read: Any = 0,
+    written: Any = 0,
+    cache: Any = 0,
     **sizes: Any,
 ) -> Operator:
     """An operator whose weights, inputs, outputs and cache are given in elements."""
@@ -104,22 +103,12 @@ def operator(
 
 
 def gemm(
-    name: str,
-    layer: str,
-    p: Pass,
-    n: Any,
-    k: Any,
-    m: Any = None,
-    *,
-    kind: str = "gemm",
-    groups: Any = 1,
-    count: Any = 1,
-    read: Any = None,
+    name: str, layer: str, p: Pass, n: Any, k: Any, m: Any = None, kind: str = "gemm", groups: Any = 1, read: Any = None
 ) -> Operator:
     """A product of ``m`` rows (the tokens, unless given) with ``groups`` matrices of n x k; a convolution reads otherwise."""
     rows = p.tokens if m is None else m
     each = rows * groups
-    sizes = {"count": count, "m": rows, "n": n, "k": k, "groups": groups, "flops": MULTIPLY_ADD * each * n * k}
+    sizes = {"m": rows, "n": n, "k": k, "groups": groups, "flops": MULTIPLY_ADD * each * n * k}
     inputs = each * k if read is None else read
     return operator(name, kind, layer, p, weights=groups * n * k, read=inputs, written=each * n, **sizes)
 

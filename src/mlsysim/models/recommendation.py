@@ -112,7 +112,5 @@ class RecommendationWorkload(FixedShapeWorkload):
             return [replace(product, weight_bytes=0.0)]
         if self.interaction == "cat":
             return []
-        return [
-            gemm("cross_down", "interaction", p, rank, width, count=self.dcn_layers),
-            gemm("cross_up", "interaction", p, width, rank, count=self.dcn_layers),
-        ]
+        cross = gemm("cross_down", "interaction", p, rank, width), gemm("cross_up", "interaction", p, width, rank)
+        return [product.times(self.dcn_layers) for product in cross]

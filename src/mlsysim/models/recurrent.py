@@ -12,7 +12,7 @@ for matrix products; that choice belongs to the kernel, not to the model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mlsysim.models.template import Between, Counts, Mixer, Product, Reduce, Scan
 from mlsysim.units.fields import Record
@@ -51,9 +51,7 @@ class StateSpace(Mixer):
     hidden: int
     spec: Mamba
 
-    @property
-    def family(self) -> tuple[str, ...]:
-        return ("recurrent",)
+    family: ClassVar[tuple[str, ...]] = ("recurrent",)
 
     @property
     def inner(self) -> int:
@@ -114,9 +112,7 @@ class GatedDeltaNet(Mixer):
     hidden: int
     spec: LinearAttention
 
-    @property
-    def family(self) -> tuple[str, ...]:
-        return ("recurrent",)
+    family: ClassVar[tuple[str, ...]] = ("recurrent",)
 
     @property
     def _keys(self) -> int:

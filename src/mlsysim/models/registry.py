@@ -13,7 +13,7 @@ KINDS = {
     "transformer": "transformer.TransformerWorkload", "moe": "sparse.SparseTransformerWorkload",
     "ssm": "hybrid.SSMWorkload", "hybrid": "hybrid.HybridWorkload", "vit": "vision.VisionTransformerWorkload",
     "cnn": "vision.CNNWorkload", "diffusion": "diffusion.DiffusionWorkload", "speech": "multimodal.SpeechWorkload",
-    "vision_language": "multimodal.VisionLanguageWorkload", "graph": "graph_workload.GraphWorkload",
+    "vision_language": "multimodal.VisionLanguageWorkload", "graph": "fixed_shape.GraphWorkload",
     "recommendation": "recommendation.RecommendationWorkload",
 }  # fmt: skip
 """Module and class of every kind; a module is imported when the first of its kind is asked for."""

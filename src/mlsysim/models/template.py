@@ -11,7 +11,7 @@ split over at most as many devices as there are heads of them; beyond, each devi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
@@ -249,10 +249,8 @@ class Part:
 
     __slots__ = ()
 
-    @property
-    def family(self) -> tuple[str, ...]:
-        """What software that counts its launches calls it."""
-        raise NotImplementedError
+    family: ClassVar[tuple[str, ...]]
+    """What software that counts its launches calls it."""
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         """What it consists of in a decode, or in a prompt and in training."""

@@ -13,7 +13,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import Experts
 from mlsysim.models.stack import Block
-from mlsysim.models.template import UNBOUNDED, Core, Product, Scan
+from mlsysim.models.template import UNBOUNDED, Between, Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
 
 
@@ -126,7 +126,7 @@ def _kind(block: Block, hidden: float, rotary: bool, tokens: float, causal: bool
         products=_products(kinds),
         cores=cores,
         attention_width=sum(core.heads * core.qk + core.kv_heads * core.v for core in whole),
-        feed_width=ffn.dense_width if ffn is not None else 0.0,
+        feed_width=sum(kind.written for kind in kinds if isinstance(kind, Between) and kind.layer == "ffn"),
         gated=ffn.gated if ffn is not None else True,
         rotary=rotary,
         experts=next((kind for kind in kinds if isinstance(kind, Experts)), None),

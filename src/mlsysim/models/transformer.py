@@ -277,20 +277,12 @@ class TransformerWorkload(Workload):
         )
 
     def _closed_demand(
-        self,
-        phase: str,
-        batch: Any,
-        new: Any,
-        context: Any,
-        precision: str,
-        cache: str | None,
-        again: Any,
-        frozen: bool,
+        self, phase: str, batch: Any, new: Any, context: Any, formats: tuple[str, str | None], again: Any, frozen: bool
     ) -> Demand | None:
         """From totals; an encoder-decoder sums its operators instead."""
         if self.structure == "encoder-decoder":
             return None
-        weight = bytes_per_element(precision)
+        weight, cache = bytes_per_element(formats[0]), formats[1]
         activation = activation_bytes(weight)
         held: Any = 0.0
         if phase != "training" and self.has_dimensions and (phase == "decode" or context):

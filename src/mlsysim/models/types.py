@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.models.fixed_shape import GraphOperator, GraphWorkload
 from mlsysim.models.graph import ComputationGraph, Operator
-from mlsysim.models.graph_workload import GraphOperator, GraphWorkload
 from mlsysim.models.hybrid import BlockKind, HybridWorkload, SSMWorkload
 from mlsysim.models.latent_attention import CSA, MLA, SparseIndexer
 from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
