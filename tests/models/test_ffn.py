@@ -90,4 +90,4 @@ def test_experts_must_divide_over_their_group():
 def test_published_active_parameters_follow_from_dimensions():
     for name, tolerance in (("Mixtral_8x7B", 0.01), ("DeepSeek_V3", 0.03), ("Qwen3_235B_A22B", 0.03)):
         model = Models[name]
-        assert model.derived_active_parameters == pytest.approx(model.active_parameter_count, rel=tolerance)
+        assert model.stack.active_parameters == pytest.approx(model.active_parameter_count, rel=tolerance)

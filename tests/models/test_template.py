@@ -133,7 +133,6 @@ def test_a_new_mixer_is_one_class():
     )
     assert all(isinstance(block, Block) for block in blocks)
     other.__dict__["stack"] = stack
-    other.__dict__.pop("training_shapes", None)
     ops = other.lower("prefill", batch_size=1, seq_len=TOKENS, precision="bf16", tp=2).operators
     assert sum(op.count for op in ops if op.name == "mix") == model.layers
     shape = training_shape(other)

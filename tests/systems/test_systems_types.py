@@ -63,10 +63,6 @@ def test_names_stand_for_entries():
         node(accelerator="H1000")
 
 
-def test_a_link_carries_half_of_the_quoted_figure_each_way():
-    assert node().link_bandwidth_per_direction == Q_("450 GB/s")
-
-
 def test_adapters_left_open_give_each_accelerator_a_port():
     assert not node().nics_given
     assert fleet().bandwidth_per_accelerator == Q_("400 Gbps")

@@ -30,7 +30,7 @@ def test_coefficients_carry_over_to_another_kind_of_chip(network, seconds):
 def test_inventory_agrees_with_the_zoo_on_operations():
     for name, size, model in (("resnet50", 224, "ResNet50"), ("efficientnet_b0", 224, "EfficientNet_B0")):
         counted, zoo = timm_network(name, size).inventory, inventory_of(Models.get(model))
-        assert zoo.total_operations == pytest.approx(counted.total_operations, rel=0.02)
+        assert sum(zoo.operations.values()) == pytest.approx(sum(counted.operations.values()), rel=0.02)
         assert zoo.elements["pointwise"] == pytest.approx(counted.elements["pointwise"], rel=0.02)
     assert sum(len(sizes) for sizes in counted_sizes().values()) > 1700
 

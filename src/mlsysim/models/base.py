@@ -40,8 +40,8 @@ class Workload(Record):
     release_year: int | None = None
 
     @cached_property
-    def units(self) -> dict[tuple[str, ...], Any]:
-        """What was found of one sample, by what was asked and how; filled as it is asked for."""
+    def units(self) -> dict[tuple[Any, ...], Any]:
+        """What was found once, of one sample or of the whole, by what was asked and how; filled as it is asked for."""
         return {}
 
     @property

@@ -7,14 +7,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlsysim.errors import InputError
-from mlsysim.models.base import element_bytes, positive_number
-from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.recurrent import GatedDeltaNet, LinearAttention, Mamba, StateSpace
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.stack import Block
 from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.units.fields import Record
-from mlsysim.units.registry import Quantity
 
 
 class BlockKind(Record):
@@ -76,24 +73,17 @@ class HybridWorkload(SparseTransformerWorkload):
         return self._attention(self.window if kind == "window" and self.window else UNBOUNDED)
 
     def _blocks(self, width: int) -> tuple[Block, ...]:
-        assert self.hidden_dim is not None
         built = []
         for block in self.blocks:
             mixer = self._mixer(block.mixer)
-            ffn: FeedForward | MixtureOfExperts | None = None
-            if block.ffn == "dense":
-                ffn = FeedForward(self.hidden_dim, self.ffn_dim or width, self.gated_ffn, self.bias)
-            elif block.ffn == "moe":
-                ffn = self._experts(width)
+            ffn = None if block.ffn == "none" else self._experts(width) if block.ffn == "moe" else self._dense(width)
             norms = self.norms_per_layer if mixer is not None and ffn is not None else 1
             built.append(Block((mixer,) if mixer is not None else (), ffn, block.count, norms))
         return tuple(built)
 
     def get_state_cache_size(self, batch_size: Any = 1, precision: str = "fp16") -> Any:
         """Bytes of the fixed states of ``batch_size`` sequences, whatever their length."""
-        batch_size = positive_number(batch_size, "batch_size", zero=True)
-        elements = self.stack.cache_elements(0) * batch_size
-        return Quantity(elements * element_bytes(None, precision), "byte")
+        return self.get_kv_cache_size(0, batch_size, precision)
 
 
 class SSMWorkload(HybridWorkload):

@@ -49,10 +49,6 @@ class Inventory:
         """Kernels of a captured graph: copies around an attention are views, and its softmax is inside it."""
         return self.kernels - self.calls.get("softmax", 0.0) - self.calls.get("copy", 0.0)
 
-    @property
-    def total_operations(self) -> float:
-        return sum(self.operations.values())
-
 
 def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
     """The inventory of a network of the zoo for one sample; a language encoder needs the length of a sample."""

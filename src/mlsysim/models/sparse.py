@@ -47,10 +47,6 @@ class SparseTransformerWorkload(TransformerWorkload):
             return self.stack.active_parameters
         raise InputError(f"{self.name} needs 'active_parameters', or dimensions to derive them from.")
 
-    @property
-    def derived_active_parameters(self) -> float | None:
-        return self.stack.active_parameters if self.has_dimensions else None
-
     def _wants_dense_width(self) -> bool:
         if self.ffn_dim is not None:
             return False
@@ -68,7 +64,7 @@ class SparseTransformerWorkload(TransformerWorkload):
         return MixtureOfExperts(*sizes, self.expert_latent_dim, self.bias, self.routing_imbalance)
 
     def _ffns(self, width: int) -> list[tuple[FeedForward | MixtureOfExperts | None, int]]:
-        assert self.hidden_dim is not None and self.layers is not None
+        assert self.layers is not None
         sparse = self._moe_layers()
-        dense = FeedForward(self.hidden_dim, self.ffn_dim or width, self.gated_ffn, self.bias)
-        return [kind for kind in ((dense, self.layers - sparse), (self._experts(width), sparse)) if kind[1]]
+        kinds = (self._dense(width), self.layers - sparse), (self._experts(width), sparse)
+        return [kind for kind in kinds if kind[1]]

@@ -143,9 +143,10 @@ def training_shape(model: Any, target_share: float = 1.0) -> TrainingShape:
             f"{getattr(model, 'name', model)} has no layers with dimensions; a calibrated training step needs them.",
             field="model",
         )
-    found: TrainingShape | None = model.training_shapes.get(target_share)
-    if found is None:
-        found = model.training_shapes[target_share] = _shape(model, target_share)
+    key = "training shape", target_share
+    if key not in model.units:
+        model.units[key] = _shape(model, target_share)
+    found: TrainingShape = model.units[key]
     return found
 
 

@@ -173,8 +173,11 @@ class TransformerWorkload(Workload):
 
     def _ffns(self, width: int) -> list[tuple[FeedForward | MixtureOfExperts | None, int]]:
         """Kinds of feed-forward layer and how many layers have them."""
-        assert self.hidden_dim is not None and self.layers is not None
-        return [(FeedForward(self.hidden_dim, width, self.gated_ffn, self.bias), self.layers)]
+        assert self.layers is not None
+        return [(self._dense(width), self.layers)]
+
+    def _dense(self, width: int) -> FeedForward:
+        return FeedForward(self.hidden_dim or 0, self.ffn_dim or width, self.gated_ffn, self.bias)
 
     def _blocks(self, width: int) -> tuple[Block, ...]:
         cross: tuple[Mixer, ...] = (self._attention(cross=True),) if self.structure == "encoder-decoder" else ()
@@ -202,8 +205,7 @@ class TransformerWorkload(Workload):
 
     def _encoder(self, width: int) -> Stack:
         assert self.hidden_dim is not None and self.encoder_layers is not None
-        ffn = FeedForward(self.hidden_dim, width, self.gated_ffn, self.bias)
-        block = Block((self._attention(),), ffn, self.encoder_layers, self.norms_per_layer)
+        block = Block((self._attention(),), self._dense(width), self.encoder_layers, self.norms_per_layer)
         return Stack(self.hidden_dim, (block,), norm_width=2 if self.norm == "layernorm" else 1, head=False)
 
     # --- counts -----------------------------------------------------------------------------------------------
@@ -247,11 +249,6 @@ class TransformerWorkload(Workload):
         options: dict[str, Any] = {"optimizer": optimizer, "recompute": strategy, "zero_stage": zero_stage}
         state = training_state(self, *sizes, dp=dp_size, lora_rank=lora_rank if is_lora else None, **options)
         return Quantity(state.total, "byte")
-
-    @cached_property
-    def training_shapes(self) -> dict[float, Any]:
-        """What :func:`~mlsysim.models.training_shape.training_shape` gave, by target share; filled as it is asked for."""
-        return {}
 
     # --- first-order demand -----------------------------------------------------------------------------------
 

@@ -55,11 +55,6 @@ class Node(Record):
         """Whether the number of adapters was stated rather than left at its default."""
         return "nics_per_node" in self.model_fields_set
 
-    @property
-    def link_bandwidth_per_direction(self) -> Any:
-        """What one accelerator sends while it receives as much: half of the figure that vendors quote."""
-        return self.intra_node_bw / 2
-
 
 class NetworkFabric(Record):
     """The network between nodes. ``bandwidth`` is that of one port in one direction."""

@@ -19,7 +19,6 @@ multiplies each input by a foreign unit and requires an error or a changed outpu
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -81,7 +80,7 @@ def kernel(declared: str) -> Callable[[F], F]:
     outputs = {name: unit for name, unit, *_ in _DECLARED.findall(given)}
 
     def declare(function: F) -> F:
-        parameters = list(inspect.signature(function).parameters)
+        parameters = list(function.__code__.co_varnames[: function.__code__.co_argcount])
         if parameters != list(inputs):
             raise TypeError(
                 f"kernel {function.__name__}: declared inputs {list(inputs)} are not its parameters {parameters}"

@@ -37,12 +37,8 @@ def field_of(entry: Any, path: str, zoo: str = "the zoo's") -> Any:
         declared = getattr(type(value), "model_fields", {})
         derived = not step.startswith("_") and isinstance(getattr(type(value), step, None), property)
         if step not in declared and not (declared and derived):
-            raise unknown_name(
-                f"field of {zoo} entries",
-                step,
-                declared,
-                f"the fields are {', '.join(declared)}." if declared else "",
-            )
+            known = f"the fields are {', '.join(declared)}." if declared else ""
+            raise unknown_name(f"field of {zoo} entries", step, declared, known)
         value = getattr(value, step)
     return value
 
