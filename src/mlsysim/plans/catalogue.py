@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mlsysim.errors import unknown_name
@@ -92,13 +92,11 @@ def schema_of(name: str) -> dict[str, Any]:
     from mlsysim.plans.files import plan_schema
     from mlsysim.walls.catalog import RESOLVERS, resolver
 
-    makers: dict[str, Callable[[], dict[str, Any]]] = {
-        "plan": plan_schema,
-        "hardware": HardwareNode.model_json_schema,
-        "workload": TransformerWorkload.model_json_schema,
-    }
-    if name in makers:
-        return makers[name]()
+    types: dict[str, Any] = {"hardware": HardwareNode, "workload": TransformerWorkload}
+    if name == "plan":
+        return plan_schema()
+    if name in types:
+        return dict(types[name].model_json_schema())
     if name in RESOLVERS:
         return resolver(name).schema()
     # Spaces need NumPy, which the rest of this module does without.
@@ -108,5 +106,5 @@ def schema_of(name: str) -> dict[str, Any]:
     kind = name.removeprefix("space.")
     if name.startswith("space.") and kind in SPACES:
         return space_schema(kind)
-    known = [*makers, *(f"space.{each}" for each in SPACES), *RESOLVERS]
+    known = ["plan", *types, *(f"space.{each}" for each in SPACES), *RESOLVERS]
     raise unknown_name("type with a schema", name, known)

@@ -52,10 +52,9 @@ def read_off(profile: PerformanceProfile) -> dict[str, Measured]:
         "throughput": (rate, None if band is None else (rate * (latency / band[1]), rate * (latency / band[0]))),
     }
     if profile.energy is not None:
-        of_pass = profile.energy_interval
-        sample = profile.energy_per_inference
-        shares = None if of_pass is None else tuple((end / profile.energy).to("").magnitude for end in of_pass)
-        found["energy_per_sample"] = (sample, None if shares is None else (sample * shares[0], sample * shares[1]))
+        sample, ends = profile.energy_per_inference, profile.energy_interval
+        shares = ends and [(end / profile.energy).to("").magnitude for end in ends]
+        found["energy_per_sample"] = (sample, (sample * shares[0], sample * shares[1]) if shares else None)
     return found
 
 
@@ -106,11 +105,14 @@ def _answer(
     sheet.add("bottleneck", profile.bottleneck, wall=profile.binding.wall)
     energy = _macro(sheet, chip, profile, find_region(plan.ops, fleet))
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], profile.phase or "one pass")
+    memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
+    time = f"{sheet.text('latency')}{sheet.band('latency')}"
+    fits = f"Fits: {memory}; a pass takes {time}, {sheet.text('throughput')} samples a second."
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
         feasible=bool(profile.feasible),
         subject=f"{model.name} on {chip.name if fleet.total_accelerators == 1 else fleet.name}",
-        headline=_headline(sheet, profile),
+        headline=fits if profile.feasible else unfit(profile.binding),
         verdict=(*(energy if profile.feasible else ()), *sheet.unknown),
         main="latency",
         binding=binding_of(ledger, sheet.noun) if profile.feasible else too_full(profile.binding),
@@ -157,12 +159,3 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
         sheet.score(18, f"{sheet.text('energy_per_sample')} a sample")
     sheet.add("purchase", chip.unit_cost)
     return lines
-
-
-def _headline(sheet: Sheet, profile: PerformanceProfile) -> str:
-    if not profile.feasible:
-        return unfit(profile.binding)
-    return (
-        f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')}; a pass takes {sheet.text('latency')}"
-        f"{sheet.band('latency')}, {sheet.text('throughput')} samples a second."
-    )

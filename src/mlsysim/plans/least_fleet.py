@@ -43,7 +43,6 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
         raise InputError("A least fleet needs a deadline, such as '14 day'.", field="deadline")
     if plan.workload.tokens is None:
         raise InputError("A least fleet needs the tokens to train on, such as 15e12.", field="tokens")
-    found = [_for_chip(plan, chip, evaluate) for chip in chips]
 
     def rank(candidate: Candidate) -> tuple[bool, float]:
         if candidate.answer is None:
@@ -52,7 +51,7 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
         price = held.get("tco") or held.get("rent")
         return False, float("inf") if price is None else price.value.magnitude
 
-    return sorted(found, key=rank)
+    return sorted((_for_chip(plan, chip, evaluate) for chip in chips), key=rank)
 
 
 def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Candidate:
@@ -96,7 +95,4 @@ def _floor(plan: Plan, chip: str, step: int) -> int:
     cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
     work = training_flops(cost, model.active_parameter_count, plan.workload.tokens or 0.0)
     needed = work / (peak * to_si(plan.ops.deadline, "s")) / step
-    nodes = 1
-    while 2 * nodes <= needed and nodes < _MOST_NODES:
-        nodes *= 2
-    return nodes
+    return min(_MOST_NODES, 1 << max(0, int(needed).bit_length() - 1))

@@ -14,22 +14,19 @@ from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.search.placement import PlacementOptimizer
 
-_PRECISION, _FIDELITY = "bf16", "calibrated"
 _PROMPT_TOKENS = 1024
+
+
+def _fidelity(plan: Plan) -> dict[str, Any]:
+    precision, efficiency = plan.workload.precision or "bf16", plan.hardware.efficiency or "calibrated"
+    return {"precision": precision, "efficiency": efficiency}
 
 
 def best_parallelism(plan: Plan) -> Any:
     """The layout with the highest utilisation that fits, for a plan's model, fleet, batch and format."""
     model, fleet = workload_of(plan.workload), find_fleets(plan.hardware).one
     batch, length = training_batch(plan, fleet, model, {})
-    return ParallelismOptimizer().solve(
-        model=model,
-        fleet=fleet,
-        batch_size=batch,
-        seq_len=length,
-        precision=plan.workload.precision or _PRECISION,
-        efficiency=plan.hardware.efficiency or _FIDELITY,
-    )
+    return ParallelismOptimizer().solve(model=model, fleet=fleet, batch_size=batch, seq_len=length, **_fidelity(plan))
 
 
 def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any:
@@ -44,8 +41,7 @@ def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any
         arrival_rate_qps=qps,
         num_replicas=max(1, fleet.total_accelerators // width),
         tp_size=width,
-        precision=plan.workload.precision or _PRECISION,
-        efficiency=plan.hardware.efficiency or _FIDELITY,
+        **_fidelity(plan),
     )
 
 
@@ -58,11 +54,6 @@ def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str]
         options["mfu"] = min(found["mfu"], 1.0)
     elif "power" in found:
         options["average_power"] = found["power"] / fleet.total_accelerators
-    days = found["run_time"] if "run_time" in found else plan.ops.days or run_days()
-    return PlacementOptimizer().solve(
-        fleet=fleet,
-        duration_days=days,
-        regions=regions if isinstance(regions, str) else list(regions),
-        carbon_tax_per_ton=carbon_tax,
-        **options,
-    )
+    options["duration_days"] = found["run_time"] if "run_time" in found else plan.ops.days or run_days()
+    options["regions"] = regions if isinstance(regions, str) else list(regions)
+    return PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)

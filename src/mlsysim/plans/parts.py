@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from mlsysim.cases.goodput import Goodput
@@ -28,20 +29,16 @@ def time_parts(ledger: Ledger) -> tuple[Part, ...]:
 
     A name with several resources says which; parts below a thousandth of the time are shown together, wall by wall.
     """
-    shown = [part for part in ledger.parts if part.exposed > _SMALL * ledger.seconds]
-    resources: dict[str, set[str]] = {}
-    for part in shown:
-        resources.setdefault(part.label, set()).add(part.resource)
+    small = _SMALL * ledger.seconds
+    shown = {(part.label, part.resource) for part in ledger.parts if part.exposed > small}
+    resources = Counter(label for label, _ in shown)
     lines: dict[tuple[str, int], float] = {}
-    for part in ledger.parts:
-        if part.exposed <= 0:
-            continue
-        if part.exposed <= _SMALL * ledger.seconds:
+    for part in (part for part in ledger.parts if part.exposed > 0):
+        label = part.label
+        if part.exposed <= small:
             label = f"small parts of {NAMES[part.wall].lower()}"
-        elif len(resources[part.label]) > 1:
-            label = f"{part.label} ({_ASPECTS.get(part.resource, part.resource)})"
-        else:
-            label = part.label
+        elif resources[label] > 1:
+            label = f"{label} ({_ASPECTS.get(part.resource, part.resource)})"
         lines[label, part.wall] = lines.get((label, part.wall), 0.0) + float(part.exposed)
     return tuple(Part(label=label, value=value, wall=wall) for (label, wall), value in lines.items())
 
@@ -49,10 +46,8 @@ def time_parts(ledger: Ledger) -> tuple[Part, ...]:
 def memory_bar(ledger: Ledger) -> MemoryBar:
     """What fills the device; it adds up to the memory that is needed."""
     held = [each for each in ledger.held if each.where == "device" and each.bytes > 0]
-    return MemoryBar(
-        capacity=float(ledger.capacity),
-        parts=tuple(Part(label=each.name, value=float(each.bytes), wall=2) for each in held),
-    )
+    parts = tuple(Part(label=each.name, value=float(each.bytes), wall=2) for each in held)
+    return MemoryBar(capacity=float(ledger.capacity), parts=parts)
 
 
 def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -> tuple[dict[str, Any], ...]:

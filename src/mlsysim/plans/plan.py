@@ -136,12 +136,11 @@ def _replaced(old: dict[str, Any], part: Any, fields: dict[str, Any]) -> dict[st
 
 
 def _plain(record: Record) -> dict[str, Any]:
-    held = ((getattr(record, name), field.alias or name, field) for name, field in type(record).model_fields.items())
-    return {
-        name: _value(value)
-        for value, name, field in held
-        if value is not None and value != field.get_default(call_default_factory=True)
-    }
+    fields = type(record).model_fields
+    held = {name: getattr(record, name) for name in fields}
+    default = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+    stated = [name for name, value in held.items() if value is not None and value != default[name]]
+    return {fields[name].alias or name: _value(held[name]) for name in stated}
 
 
 def _value(value: Any) -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.types import HardwareNode
@@ -22,9 +22,6 @@ from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ChipPart, HardwarePart, OpsPart, WorkloadPart
 from mlsysim.systems.types import Fleet
-
-if TYPE_CHECKING:
-    from mlsysim.importers.report import ImportReport
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 _HUB = "hf://"
@@ -53,14 +50,6 @@ def without_files() -> Iterator[None]:
         _files_allowed.reset(before)
 
 
-def _read_file(path: str) -> ImportReport:
-    if not _files_allowed.get():
-        raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model")
-    from mlsysim.importers.model import read_model
-
-    return read_model(Path(path))
-
-
 def find_model(name: str) -> Workload:
     """A model of the zoo by name, or of a file by its path."""
     return read_named(name)[0]
@@ -72,30 +61,31 @@ def read_named(name: str) -> tuple[Workload, tuple[str, ...]]:
         return Models.get(name), ()
     except UnknownNameError:
         if name.startswith(_HUB):
-            raise InputError(
-                f"{name[:100]!r} would have to be downloaded, and nothing here uses the network; download the model's "
-                "config.json and give its path.",
-                field="model",
-            ) from None
-        if looks_like_path(name):
-            report = _read_file(name)
-            return report.workload, report.warnings
-        raise
+            text = f"{name[:100]!r} would have to be downloaded, and nothing here uses the network"
+            raise InputError(f"{text}; download the model's config.json and give its path.", field="model") from None
+        if not looks_like_path(name):
+            raise
+        if not _files_allowed.get():
+            raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model") from None
+        from mlsysim.importers.model import read_model
+
+        report = read_model(Path(name))
+        return report.workload, report.warnings
 
 
 def workload_of(work: WorkloadPart) -> Workload:
     """The model of a plan, with the plan's own dimensions in place of the zoo's; one that has no name there from them alone."""
-    if work.dimensions is None:
-        found = find_model(work.model)
-        if work.steps is not None:
-            found = _in_steps(found, work.steps)
-        if work.image_size is None:
-            return found
-        from mlsysim.models.counted import at_image_size
+    if work.dimensions is not None:
+        own = ((name, getattr(work.dimensions, name)) for name in type(work.dimensions).model_fields)
+        return _with_dimensions(work.model, tuple((name, value) for name, value in own if value is not None))
+    found = find_model(work.model)
+    if work.steps is not None:
+        found = _in_steps(found, work.steps)
+    if work.image_size is None:
+        return found
+    from mlsysim.models.counted import at_image_size
 
-        return at_image_size(found, work.image_size)
-    own = ((name, getattr(work.dimensions, name)) for name in type(work.dimensions).model_fields)
-    return _with_dimensions(work.model, tuple((name, value) for name, value in own if value is not None))
+    return at_image_size(found, work.image_size)
 
 
 @lru_cache(maxsize=256)
