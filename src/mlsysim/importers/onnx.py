@@ -23,8 +23,8 @@ from mlsysim.importers import named
 from mlsysim.importers.counting import Call, Shape, elements, moved, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing
 from mlsysim.importers.onnx_calls import VIEWS, calls_of, fuse_attention
-from mlsysim.importers.onnx_forms import MOST, fold
-from mlsysim.importers.onnx_shapes import Applied, infer, known
+from mlsysim.importers.onnx_forms import MOST, fold, infer, known
+from mlsysim.importers.onnx_shapes import Applied
 from mlsysim.importers.onnx_wire import Function, Graph, Node, Reference, Tensor, Value, read_onnx_file
 from mlsysim.importers.report import ImportReport
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.importers import named
 from mlsysim.importers.counting import Shape, broadcast, elements
-from mlsysim.importers.onnx_shapes import RULES, Applied, axis_of, rule
+from mlsysim.importers.onnx_shapes import Applied, axis_of, computed
 from mlsysim.importers.onnx_wire import Tensor
 
 MOST = 512
@@ -21,8 +22,127 @@ _LARGEST = 2.0**62
 Values = tuple[float, ...]
 
 
-@rule("Reshape")
-def _reshape(at: Applied) -> list[Shape]:
+SAME, BINARY, REDUCED = (named("onnx", kind) for kind in ("same", "binary", "reduced"))
+
+
+def known(op: str) -> bool:
+    """Whether there is a rule for an operator."""
+    return any(op in names for names in (SAME, BINARY, REDUCED, named("onnx", "computing"), named("onnx", "forms")))
+
+
+def infer(at: Applied) -> list[Shape]:
+    """Shapes of the outputs; ``LookupError`` where they cannot be told."""
+    op, outputs = at.node.op, at.node.outputs
+    if op in SAME:
+        return [at.shape(0)] * (1 if op == "BatchNormalization" else max(1, len(outputs)))
+    if op in BINARY:
+        return [broadcast(*at.inputs())]
+    if op.startswith("Reduce") or op in REDUCED:
+        return [_reduced(at)]
+    if op in ("Split", "TopK"):
+        return _parted(at, len(outputs))
+    return [_formed(at)] if op in named("onnx", "forms") else computed(at)
+
+
+def _reduced(at: Applied) -> Shape:
+    shape = at.shape(0)
+    axes = (at.whole("axis", 0),) if at.node.op.startswith("Arg") else at.ints(1, "axes")
+    if not axes and at.whole("noop_with_empty_axes", 0):
+        return shape
+    chosen = {axis_of(axis, len(shape)) for axis in axes} if axes else set(range(len(shape)))
+    if at.whole("keepdims", 1):
+        return tuple(1 if i in chosen else size for i, size in enumerate(shape))
+    return tuple(size for i, size in enumerate(shape) if i not in chosen)
+
+
+def _parted(at: Applied, count: int) -> list[Shape]:
+    x = at.shape(0)
+    if at.node.op == "TopK":
+        k, axis = at.ints(1, "k") or (1,), axis_of(at.whole("axis", -1), len(x))
+        return [(*x[:axis], k[0], *x[axis + 1 :])] * 2
+    axis = axis_of(at.whole("axis", 0), len(x))
+    sizes = at.ints(1, "split")
+    if not sizes:
+        each = -(-x[axis] // count)
+        sizes = (*(each,) * (count - 1), x[axis] - each * (count - 1))
+    return [(*x[:axis], size, *x[axis + 1 :]) for size in sizes]
+
+
+def _formed(at: Applied) -> Shape:
+    """The shape behind an operator with one result."""
+    op = at.node.op
+    match op:
+        case "Size":
+            return ()
+        case "Constant":
+            found: Any = next(iter(at.node.attributes.values()), None)
+            return found.dims if isinstance(found, Tensor) else (len(found),) if isinstance(found, tuple) else ()
+        case "ConstantOfShape":
+            return at.ints(0) or ()
+        case "Range":
+            start, stop, step = ((at.ints(i) or (0,))[0] for i in range(3))
+            return (len(range(start, stop, step)) if step else 0,)
+        case "Concat":
+            shapes = at.inputs()
+            axis = axis_of(at.whole("axis", 0), len(shapes[0]) if shapes else 0)
+            if any(len(shape) != len(shapes[0]) for shape in shapes):
+                raise InputError(f"The {at.title} joins tensors of different ranks.")
+            return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+        case "GatherElements":
+            return at.shape(1)
+    x = at.shape(0)
+    match op:
+        case "Reshape":
+            return _reshape(at)
+        case "Slice":
+            return _slice(at)
+        case "Pad":
+            return _pad(at)
+        case "Resize" | "Upsample":
+            return _resize(at)
+        case "Shape":
+            return (len(_part_of_shape(at)),)
+        case "Flatten":
+            cut = at.whole("axis", 1)
+            cut = cut + len(x) if cut < 0 else cut
+            return (int(elements(x[:cut])), int(elements(x[cut:])))
+        case "Transpose":
+            order = at.numbers("perm", range(len(x) - 1, -1, -1))
+            if sorted(order) != list(range(len(x))):
+                raise InputError(f"The {at.title} of {x} has the order {order}.")
+            return tuple(x[i] for i in order)
+        case "Squeeze":
+            axes = at.ints(1, "axes")
+            gone = {axis_of(a, len(x)) for a in axes} if axes else {i for i, size in enumerate(x) if size == 1}
+            return tuple(size for i, size in enumerate(x) if i not in gone)
+        case "Unsqueeze":
+            axes = at.ints(1, "axes") or ()
+            rank, rest = len(x) + len(axes), iter(x)
+            new = {axis_of(a, rank) for a in axes}
+            if len(new) != len(axes):
+                raise InputError(f"The {at.title} names an axis twice.")
+            return tuple(1 if i in new else next(rest) for i in range(rank))
+        case "Gather":
+            taken, axis = at.shape(1), axis_of(at.whole("axis", 0), len(x))
+            return (*x[:axis], *taken, *x[axis + 1 :])
+        case "GatherND":
+            taken = at.shape(1)
+            return (*taken[:-1], *x[at.whole("batch_dims", 0) + (taken[-1] if taken else 0) :])
+        case "Expand":
+            return broadcast(x, at.ints(1) or ())
+        case "Tile":
+            return tuple(size * by for size, by in zip(x, at.ints(1) or (), strict=False))
+        case "DepthToSpace" | "SpaceToDepth":
+            (n, c, h, w), b = x, at.whole("blocksize", 1)
+            return (n, c // (b * b), h * b, w * b) if op == "DepthToSpace" else (n, c * b * b, h // b, w // b)
+        case "OneHot":
+            depth, axis = at.ints(1) or (1,), at.whole("axis", -1)
+            axis = max(0, axis if axis >= 0 else len(x) + 1 + axis)
+            return (*x[:axis], depth[0], *x[axis:])
+    raise LookupError(op)
+
+
+def _reshape(at: Applied) -> Shape:
     x, wanted = at.shape(0), at.ints(1, "shape")
     if wanted is None:
         raise LookupError("shape")
@@ -40,65 +160,10 @@ def _reshape(at: Applied) -> list[Shape]:
         raise InputError(
             f"The {at.title} turns {x} into {tuple(wanted)}: the file holds for other sizes of its inputs than those taken; give them by name."
         )
-    return [tuple(out)]
+    return tuple(out)
 
 
-@rule("Flatten")
-def _flatten(at: Applied) -> list[Shape]:
-    x, cut = at.shape(0), at.whole("axis", 1)
-    cut = cut + len(x) if cut < 0 else cut
-    return [(int(elements(x[:cut])), int(elements(x[cut:])))]
-
-
-@rule("Transpose")
-def _transpose(at: Applied) -> list[Shape]:
-    x = at.shape(0)
-    order = at.numbers("perm", range(len(x) - 1, -1, -1))
-    if sorted(order) != list(range(len(x))):
-        raise InputError(f"The {at.title} of {x} has the order {order}.")
-    return [tuple(x[i] for i in order)]
-
-
-@rule("Squeeze")
-def _squeeze(at: Applied) -> list[Shape]:
-    x, axes = at.shape(0), at.ints(1, "axes")
-    gone = {axis_of(a, len(x)) for a in axes} if axes else {i for i, size in enumerate(x) if size == 1}
-    return [tuple(size for i, size in enumerate(x) if i not in gone)]
-
-
-@rule("Unsqueeze")
-def _unsqueeze(at: Applied) -> list[Shape]:
-    x, axes = at.shape(0), at.ints(1, "axes") or ()
-    rank = len(x) + len(axes)
-    new = {axis_of(a, rank) for a in axes}
-    if len(new) != len(axes):
-        raise InputError(f"The {at.title} names an axis twice.")
-    rest = iter(x)
-    return [tuple(1 if i in new else next(rest) for i in range(rank))]
-
-
-@rule("Concat")
-def _concat(at: Applied) -> list[Shape]:
-    shapes = at.inputs()
-    axis = axis_of(at.whole("axis", 0), len(shapes[0]) if shapes else 0)
-    if any(len(shape) != len(shapes[0]) for shape in shapes):
-        raise InputError(f"The {at.title} joins tensors of different ranks.")
-    return [(*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])]
-
-
-@rule("Split")
-def _split(at: Applied) -> list[Shape]:
-    x, count = at.shape(0), len(at.node.outputs)
-    axis = axis_of(at.whole("axis", 0), len(x))
-    sizes = at.ints(1, "split")
-    if not sizes:
-        each = -(-x[axis] // count)
-        sizes = (*(each,) * (count - 1), x[axis] - each * (count - 1))
-    return [(*x[:axis], size, *x[axis + 1 :]) for size in sizes]
-
-
-@rule("Slice")
-def _slice(at: Applied) -> list[Shape]:
+def _slice(at: Applied) -> Shape:
     x = list(at.shape(0))
     starts, ends = at.ints(1, "starts") or (), at.ints(2, "ends") or ()
     axes = at.ints(3, "axes") or tuple(range(len(starts)))
@@ -110,24 +175,10 @@ def _slice(at: Applied) -> list[Shape]:
             raise InputError(f"The {at.title} has a step of zero.")
         i = axis_of(axis, len(x))
         x[i] = len(range(*slice(start, end if abs(end) < 2**62 else None, step).indices(x[i])))
-    return [tuple(x)]
+    return tuple(x)
 
 
-@rule("Gather")
-def _gather(at: Applied) -> list[Shape]:
-    x, taken = at.shape(0), at.shape(1)
-    axis = axis_of(at.whole("axis", 0), len(x))
-    return [(*x[:axis], *taken, *x[axis + 1 :])]
-
-
-@rule("GatherND")
-def _gather_nd(at: Applied) -> list[Shape]:
-    x, taken = at.shape(0), at.shape(1)
-    return [(*taken[:-1], *x[at.whole("batch_dims", 0) + (taken[-1] if taken else 0) :])]
-
-
-@rule("Pad")
-def _pad(at: Applied) -> list[Shape]:
+def _pad(at: Applied) -> Shape:
     x, pads = at.shape(0), at.ints(1, "pads") or ()
     axes = at.ints(3) or tuple(range(len(x)))
     if len(pads) != 2 * len(axes):
@@ -135,63 +186,17 @@ def _pad(at: Applied) -> list[Shape]:
     out = list(x)
     for i, axis in enumerate(axes):
         out[axis_of(axis, len(x))] += pads[i] + pads[i + len(axes)]
-    return [tuple(max(0, size) for size in out)]
+    return tuple(max(0, size) for size in out)
 
 
-@rule("Resize", "Upsample")
-def _resize(at: Applied) -> list[Shape]:
+def _resize(at: Applied) -> Shape:
     x = at.shape(0)
     if at.name(3):
-        return [at.ints(3) or x]
+        return at.ints(3) or x
     scales = at.node.attributes.get("scales") or at.values.get(at.name(1 if at.node.op == "Upsample" else 2))
     if not scales or len(scales) != len(x) or not all(math.isfinite(s) and s > 0 for s in scales):
         raise LookupError("scales")
-    return [tuple(int(size * by) for size, by in zip(x, scales, strict=True))]
-
-
-@rule("DepthToSpace", "SpaceToDepth")
-def _blocks(at: Applied) -> list[Shape]:
-    n, c, h, w = at.shape(0)
-    b = at.whole("blocksize", 1)
-    return [(n, c // (b * b), h * b, w * b) if at.node.op == "DepthToSpace" else (n, c * b * b, h // b, w // b)]
-
-
-@rule("TopK")
-def _topk(at: Applied) -> list[Shape]:
-    x, k = list(at.shape(0)), at.ints(1, "k") or (1,)
-    x[axis_of(at.whole("axis", -1), len(x))] = k[0]
-    return [tuple(x)] * 2
-
-
-@rule("OneHot")
-def _one_hot(at: Applied) -> list[Shape]:
-    x, depth, axis = list(at.shape(0)), at.ints(1) or (1,), at.whole("axis", -1)
-    x.insert(axis if axis >= 0 else len(x) + 1 + axis, depth[0])
-    return [tuple(x)]
-
-
-@rule("Constant")
-def _constant(at: Applied) -> list[Shape]:
-    found: Any = next(iter(at.node.attributes.values()), None)
-    if isinstance(found, Tensor):
-        return [found.dims]
-    return [(len(found),)] if isinstance(found, tuple) else [()]
-
-
-@rule("Range")
-def _range(at: Applied) -> list[Shape]:
-    start, stop, step = ((at.ints(i) or (0,))[0] for i in range(3))
-    return [(len(range(start, stop, step)) if step else 0,)]
-
-
-RULES |= {
-    "GatherElements": lambda at: [at.shape(1)],
-    "Expand": lambda at: [broadcast(at.shape(0), at.ints(1) or ())],
-    "Tile": lambda at: [tuple(size * by for size, by in zip(at.shape(0), at.ints(1) or (), strict=False))],
-    "Shape": lambda at: [(len(_part_of_shape(at)),)],
-    "Size": lambda at: [()],
-    "ConstantOfShape": lambda at: [at.ints(0) or ()],
-}
+    return tuple(int(size * by) for size, by in zip(x, scales, strict=True))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

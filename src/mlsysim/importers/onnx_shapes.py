@@ -3,21 +3,18 @@
 Exporters write reshapes as arithmetic on shapes (``Shape``, ``Gather``, ``Concat``, ``Reshape``), so the values of small integer
 tensors are carried along beside the shapes. Semantics are those of the ONNX operator reference, opset 7 to 23; operators of
 ``com.microsoft`` that optimisers put in are read where they are common. An operator without a rule here takes the shape that
-the file states for its output, where it states one. Rules of operators that only change a tensor's form are in
-:mod:`mlsysim.importers.onnx_forms`.
+the file states for its output, where it states one. Here are the operators that compute; those that only change a tensor's form
+are in :mod:`mlsysim.importers.onnx_forms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlsysim.errors import InputError
-from mlsysim.importers import named
-from mlsysim.importers.counting import Shape, broadcast, einsum_shapes, elements, matrices, turned
+from mlsysim.importers.counting import Shape, einsum_shapes, elements, matrices, turned
 from mlsysim.importers.onnx_wire import Node
-
-SAME, BINARY, REDUCED = (named("onnx", kind) for kind in ("same", "binary", "reduced"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,62 +69,41 @@ def axis_of(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-Rule = Callable[[Applied], list[Shape]]
-RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Make a function the rule of some operators."""
-
-    def add(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return add
-
-
-def known(op: str) -> bool:
-    """Whether there is a rule for an operator."""
-    return op in SAME or op in BINARY or op in REDUCED or op in RULES
-
-
-def infer(at: Applied) -> list[Shape]:
-    """Shapes of the outputs; ``LookupError`` where they cannot be told."""
-    op = at.node.op
-    if op in SAME:
-        return [at.shape(0)] * (1 if op == "BatchNormalization" else max(1, len(at.node.outputs)))
-    if op in BINARY:
-        return [broadcast(*at.inputs())]
-    if op.startswith("Reduce") or op in ("ArgMax", "ArgMin"):
-        return [_reduced(at)]
-    return RULES[op](at)
-
-
-def _reduced(at: Applied) -> Shape:
-    shape = at.shape(0)
-    axes = (at.whole("axis", 0),) if at.node.op.startswith("Arg") else at.ints(1, "axes")
-    if not axes and at.whole("noop_with_empty_axes", 0):
-        return shape
-    chosen = {axis_of(axis, len(shape)) for axis in axes} if axes else set(range(len(shape)))
-    if at.whole("keepdims", 1):
-        return tuple(1 if i in chosen else size for i, size in enumerate(shape))
-    return tuple(size for i, size in enumerate(shape) if i not in chosen)
-
-
-# --- products and convolutions ----------------------------------------------------------------------------------------
-
-
-@rule("Conv", "FusedConv", "ConvInteger", "QLinearConv", "NhwcFusedConv", "ConvTranspose")
-def _conv(at: Applied) -> list[Shape]:
-    x, weight, transposed = (
-        at.shape(0),
-        at.shape(3 if at.node.op == "QLinearConv" else 1),
-        at.node.op == "ConvTranspose",
-    )
-    if len(weight) < 3 or len(x) != len(weight):
-        raise InputError(f"The convolution {at.node.name[:60]!r} has an input {x} and a weight {weight}.")
-    spatial = _window(at, x[2:], at.numbers("kernel_shape", weight[2:]), transposed)
-    return [(x[0], weight[1] * at.whole("group", 1) if transposed else weight[0], *spatial)]
+def computed(at: Applied) -> list[Shape]:
+    """Shapes behind convolutions, pools, products, attention and recurrent layers."""
+    node, x = at.node, at.shape(0)
+    match node.op:
+        case "Conv" | "FusedConv" | "ConvInteger" | "QLinearConv" | "NhwcFusedConv" | "ConvTranspose":
+            weight, transposed = at.shape(3 if node.op == "QLinearConv" else 1), node.op == "ConvTranspose"
+            if len(weight) < 3 or len(x) != len(weight):
+                raise InputError(f"The convolution {node.name[:60]!r} has an input {x} and a weight {weight}.")
+            spatial = _window(at, x[2:], at.numbers("kernel_shape", weight[2:]), transposed)
+            return [(x[0], weight[1] * at.whole("group", 1) if transposed else weight[0], *spatial)]
+        case "MaxPool" | "AveragePool" | "LpPool":
+            return [(*x[:2], *_window(at, x[2:], at.numbers("kernel_shape", ())))] * max(1, len(node.outputs))
+        case "GlobalAveragePool" | "GlobalMaxPool" | "GlobalLpPool":
+            return [(*x[:2], *(1,) * (len(x) - 2))]
+        case "Gemm" | "FusedGemm" | "FusedMatMul" | "MatMul" | "MatMulInteger" | "QLinearMatMul":
+            a, b = gemm_factors(at)
+            left, right, lead = matrices(node.name, a, b)
+            return [(*lead, *(() if len(a) == 1 else (left[-2],)), *(() if len(b) == 1 else (right[-1],)))]
+        case "MatMulNBits":
+            return [(*x[:-1], at.whole("N", 1))]
+        case "Einsum":
+            _, result, sizes = einsum_shapes(str(node.attributes.get("equation", "")), at.inputs())
+            return [tuple(sizes[letter] for letter in result)]
+        case "Attention" if node.domain == "com.microsoft":
+            return [(*x[:-1], at.shape(1)[-1] // 3)]
+        case "Attention" | "MultiHeadAttention" | "GroupQueryAttention":
+            return [(*x[:-1], at.shape(2)[-1])] if len(x) == 4 else [x]
+        case "LSTM" | "GRU" | "RNN":
+            w = at.shape(2)
+            if len(x) != 3 or len(w) != 3:
+                raise InputError(f"The {at.title} has an input {x} and weights {w}.")
+            length, batch = (x[1], x[0]) if at.whole("layout", 0) else (x[0], x[1])
+            state = (w[0], batch, w[2])
+            return [(length, *state), state, state]
+    raise LookupError(node.op)
 
 
 def _window(at: Applied, sizes: Shape, kernel: Shape, transposed: bool = False) -> Shape:
@@ -159,17 +135,6 @@ def _window(at: Applied, sizes: Shape, kernel: Shape, transposed: bool = False) 
     return tuple(out)
 
 
-@rule("MaxPool", "AveragePool", "LpPool")
-def _pool(at: Applied) -> list[Shape]:
-    x = at.shape(0)
-    return [(*x[:2], *_window(at, x[2:], at.numbers("kernel_shape", ())))] * max(1, len(at.node.outputs))
-
-
-@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global_pool(at: Applied) -> list[Shape]:
-    return [(*at.shape(0)[:2], *(1,) * (len(at.shape(0)) - 2))]
-
-
 def gemm_factors(at: Applied) -> tuple[Shape, Shape]:
     """The two factors of a product, as they are multiplied."""
     if at.node.op == "QLinearMatMul":
@@ -178,40 +143,3 @@ def gemm_factors(at: Applied) -> tuple[Shape, Shape]:
     if at.node.op == "Gemm" and len(a) != 2:
         a = (a[0] if a else 1, int(elements(a[1:])))
     return turned(a) if at.whole("transA", 0) else a, turned(b) if at.whole("transB", 0) else b
-
-
-@rule("Gemm", "FusedGemm", "FusedMatMul", "MatMul", "MatMulInteger", "QLinearMatMul")
-def _matmul(at: Applied) -> list[Shape]:
-    a, b = gemm_factors(at)
-    left, right, lead = matrices(at.node.name, a, b)
-    return [(*lead, *(() if len(a) == 1 else (left[-2],)), *(() if len(b) == 1 else (right[-1],)))]
-
-
-@rule("MatMulNBits")
-def _matmul_nbits(at: Applied) -> list[Shape]:
-    return [(*at.shape(0)[:-1], at.whole("N", 1))]
-
-
-@rule("Einsum")
-def _einsum(at: Applied) -> list[Shape]:
-    _, result, sizes = einsum_shapes(str(at.node.attributes.get("equation", "")), at.inputs())
-    return [tuple(sizes[letter] for letter in result)]
-
-
-@rule("Attention", "MultiHeadAttention", "GroupQueryAttention")
-def _attention(at: Applied) -> list[Shape]:
-    query = at.shape(0)
-    if at.node.domain == "com.microsoft" and at.node.op == "Attention":
-        return [(*query[:-1], at.shape(1)[-1] // 3)]
-    return [(*query[:-1], at.shape(2)[-1])] if len(query) == 4 else [query]
-
-
-@rule("LSTM", "GRU", "RNN")
-def _recurrent(at: Applied) -> list[Shape]:
-    x, w = at.shape(0), at.shape(2)
-    if len(x) != 3 or len(w) != 3:
-        raise InputError(f"The {at.title} has an input {x} and weights {w}.")
-    directions, hidden = w[0], w[2]
-    length, batch = (x[1], x[0]) if at.whole("layout", 0) else (x[0], x[1])
-    state = (directions, batch, hidden)
-    return [(length, directions, batch, hidden), state, state]
