@@ -25,7 +25,7 @@ from mlsysim.importers.limits import existing
 from mlsysim.importers.onnx_calls import VIEWS, calls_of, fuse_attention
 from mlsysim.importers.onnx_forms import MOST, fold, infer, known
 from mlsysim.importers.onnx_shapes import Applied
-from mlsysim.importers.onnx_wire import Function, Graph, Node, Reference, Tensor, Value, read_onnx_file
+from mlsysim.importers.onnx_wire import Dims, Function, Graph, Node, Reference, Tensor, read_onnx_file
 from mlsysim.importers.report import ImportReport
 
 _MOST_NODES = 1_000_000
@@ -68,23 +68,22 @@ def read_onnx(
         if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= 10**9:
             raise InputError(f"The size of a dimension is a whole number of at least 1, got {str(given)[:40]!r}.")
     warnings: list[str] = []
-    inputs = [value for value in graph.inputs if value.name not in graph.constants]
+    inputs = {key: dims for key, dims in graph.inputs.items() if key not in graph.constants}
     chosen, per_pass = _sizes(inputs, batch, dict(sizes or {}), warnings)
     reading = _Reading(graph.constants, {key: frozenset((key,)) for key in graph.constants})
     for key, tensor in graph.constants.items():
         reading.shapes[key] = tensor.dims
         if tensor.values is not None and len(tensor.values) <= MOST:
             reading.values[key] = tensor.values
-    for value in inputs:
-        if value.dims is not None:
-            reading.shapes[value.name] = tuple(_size(d, chosen) or 1 for d in value.dims)
+    for key, dims in inputs.items():
+        if dims is not None:
+            reading.shapes[key] = tuple(_size(d, chosen) or 1 for d in dims)
     for node in _flat(graph.nodes, model.functions):
         _step(node, reading, graph, chosen)
     warnings += _warnings(reading)
-    title = name or (
-        graph.name if re.search(r"[A-Za-z]", graph.name) and not _GENERIC.fullmatch(graph.name) else place.stem
-    )
-    samples = ((value.name, reading.shapes[value.name]) for value in inputs[:4] if value.name in reading.shapes)
+    own = re.search(r"[A-Za-z]", graph.name) and not _GENERIC.fullmatch(graph.name)
+    title = name or (graph.name if own else place.stem)
+    samples = ((key, reading.shapes[key]) for key in list(inputs)[:4] if key in reading.shapes)
     workload = workload_of(fuse_attention(reading.counted, reading.shapes), title, per_pass, samples)
     return ImportReport.of(
         workload,
@@ -101,27 +100,25 @@ def read_onnx(
 
 
 def _sizes(
-    inputs: list[Value], batch: int | None, given: dict[str, int], warnings: list[str]
+    inputs: Mapping[str, Dims], batch: int | None, given: dict[str, int], warnings: list[str]
 ) -> tuple[dict[str, int], int]:
     """Sizes of the symbolic dimensions, and the samples of one pass."""
-    symbols = [d for value in inputs for d in value.dims or () if isinstance(d, str)]
-    for key in given:
-        if key not in symbols:
-            raise unknown_name("dimension of the file", key, symbols)
-    first = next((value.dims[0] for value in inputs if value.dims), 1)
+    every = [d for dims in inputs.values() for d in dims or ()]
+    symbols = [d for d in every if isinstance(d, str)]
+    unknown = [key for key in given if key not in symbols]
+    if unknown:
+        raise unknown_name("dimension of the file", unknown[0], symbols)
+    first = every[0] if every else 1
     chosen = dict(given)
-    for symbol in dict.fromkeys(symbols):
+    for symbol in symbols:
         if symbol in chosen:
             continue
-        if symbol == first or re.search(r"batch", symbol, re.IGNORECASE):
-            chosen[symbol] = batch or 1
-            continue
-        total = _size(symbol, chosen)
+        total = batch or 1 if symbol == first or re.search(r"batch", symbol, re.IGNORECASE) else _size(symbol, chosen)
         if total is None:
             total = next((size for like, size in _DEFAULTS if re.search(like, symbol, re.IGNORECASE)), 1)
             warnings.append(f"The file leaves the size of {symbol[:60]!r} open; {total} was taken.")
         chosen[symbol] = total
-    unnamed = sum(d is None for value in inputs for d in value.dims or ()) - (first is None)
+    unnamed = every.count(None) - (first is None)
     if isinstance(first, int):
         per_pass = max(1, first)
         if batch is not None and batch != per_pass:
@@ -207,7 +204,7 @@ def _step(node: Node, reading: _Reading, graph: Graph, chosen: Mapping[str, int]
             elements(shapes[index])
             reading.shapes[output] = shapes[index]
         elif output in graph.values and output not in reading.shapes:
-            stated = graph.values[output].dims
+            stated = graph.values[output]
             sizes = [_size(d, chosen) for d in stated] if stated is not None else [None]
             if None not in sizes:
                 reading.shapes[output] = tuple(size for size in sizes if size is not None)

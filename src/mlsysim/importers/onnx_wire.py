@@ -24,10 +24,7 @@ from mlsysim.errors import InputError
 from mlsysim.importers.limits import existing, unreadable
 
 _MOST_FIELDS = 20_000_000
-_IN_MEMORY = 1 << 16
 LONGEST = 1 << 16
-_FIXED = {1: 8, 5: 4}
-"""Bytes of the types of fixed length."""
 _DEEPEST = 16
 _LARGEST_CONSTANT = 4096
 """Bytes of a tensor that are read: shapes, axes and sizes are some tens, weights are never needed."""
@@ -41,71 +38,57 @@ class Broken(Exception):
 
 
 class Source:
-    """Bytes of a file or of memory by position, and the number of fields that may still be read."""
+    """A file by position, and the number of fields that may still be read."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self.file, self.size, self.left = file, size, _MOST_FIELDS
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.left = file, _MOST_FIELDS
 
     def read(self, start: int, count: int) -> bytes:
         self.file.seek(start)
         return self.file.read(count)
 
 
+@dataclass(frozen=True, slots=True)
 class Span:
     """A message: a stretch of the source."""
 
-    __slots__ = ("_data", "_end", "_source", "_start")
-
-    def __init__(self, source: Source, start: int, end: int, data: bytes | None = None) -> None:
-        self._source, self._start, self._end = source, start, end
-        if data is None and end - start <= _IN_MEMORY:
-            data, self._start, self._end = source.read(start, end - start), 0, end - start
-            if len(data) != self._end:
-                raise Broken
-        self._data = data
+    source: Source
+    start: int
+    end: int
 
     def __len__(self) -> int:
-        return self._end - self._start
+        return self.end - self.start
 
-    def _look(self, start: int, end: int) -> bytes:
-        return self._source.read(start, end - start) if self._data is None else self._data[start:end]
-
-    def raw(self, limit: int = LONGEST) -> bytes:
-        if len(self) > limit:
+    def raw(self) -> bytes:
+        if len(self) > LONGEST:
             raise Broken
-        return self._look(self._start, self._end)
-
-    def text(self) -> str:
-        return self.raw().decode("utf-8", "replace")
+        return self.source.read(self.start, len(self))
 
     def fields(self) -> Iterator[tuple[int, Any]]:
         """Number and value of each field: an int, a float's bytes, or a span."""
-        position = self._start
-        while position < self._end:
-            self._source.left -= 1
-            if self._source.left < 0:
+        position = self.start
+        while position < self.end:
+            self.source.left -= 1
+            if self.source.left < 0:
                 raise InputError(f"The file has more than {_MOST_FIELDS:,} fields, which no model has.")
-            head = self._look(position, min(position + 20, self._end))
+            head = self.source.read(position, min(20, self.end - position))
             tag, used = varint(head, 0)
             number, wire = tag >> 3, tag & 7
-            if number == 0:
+            if number == 0 or wire not in (0, 1, 2, 5):
                 raise Broken
+            value: Any
             if wire in (0, 2):
-                value, after = varint(head, used)
-                position += after
-                if wire == 0:
-                    yield number, value
-                    continue
-                start, position = position, position + value
-                if position > self._end:
-                    raise Broken
-                yield number, Span(self._source, start, position, self._data)
+                value, used = varint(head, used)
+                if wire == 2:
+                    value = Span(self.source, position + used, position + used + value)
+                    used += len(value)
             else:
-                raw = head[used : used + _FIXED.get(wire, 0)]
-                if not raw or len(raw) != _FIXED[wire]:
-                    raise Broken
-                position += used + len(raw)
-                yield number, raw
+                value = head[used : used + (8 if wire == 1 else 4)]
+                used += 8 if wire == 1 else 4
+            position += used
+            if position > self.end:
+                raise Broken
+            yield number, value
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
@@ -142,14 +125,14 @@ def whole(value: Any) -> int:
 
 def text_of(value: Any) -> str:
     """The value of a field that must be a text."""
-    return span_of(value).text()
+    return span_of(value).raw().decode("utf-8", "replace")
 
 
-def integers(value: Any, limit: int = LONGEST) -> list[int]:
+def integers(value: Any) -> list[int]:
     """A repeated integer: one by one, or packed into one field."""
     if isinstance(value, int):
         return [signed(value)]
-    data, position, found = span_of(value).raw(limit), 0, []
+    data, position, found = span_of(value).raw(), 0, []
     while position < len(data):
         number, position = varint(data, position)
         found.append(signed(number))
@@ -178,12 +161,8 @@ class Tensor:
     external: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A named tensor of the graph; a dimension is a number, the name of a size, or None where nothing is said."""
-
-    name: str
-    dims: tuple[int | str | None, ...] | None
+Dims = tuple[int | str | None, ...] | None
+"""Sizes of a tensor of the graph: a number, the name of a size, or None where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +191,14 @@ class Graph:
     name: str
     nodes: list[Node]
     constants: dict[str, Tensor]
-    inputs: list[Value]
-    values: dict[str, Value]
+    inputs: dict[str, Dims]
+    values: dict[str, Dims]
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """An operator that the file defines by others."""
 
-    domain: str
-    name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
@@ -244,7 +221,7 @@ def read_onnx_file(path: str | os.PathLike[str]) -> Model:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"{str(place)[:200]!r} is not a regular file.")
-            return _model(Span(Source(file, status.st_size), 0, status.st_size))
+            return _model(Span(Source(file), 0, status.st_size))
     except Broken:
         raise InputError(f"{place.name[:200]!r} is not an ONNX file, or it is cut off.") from None
     except OSError as error:
@@ -281,8 +258,7 @@ def _model(span: Span) -> Model:
     graph = _last(found["graph"], None)
     if graph is None or not graph.nodes:
         raise Broken
-    functions = {(function.domain, function.name): function for function in found["functions"]}
-    return Model(_last(found["producer"])[:80], graph, functions)
+    return Model(_last(found["producer"])[:80], graph, dict(found["functions"]))
 
 
 def _graph(value: Any, depth: int) -> Graph:
@@ -292,18 +268,16 @@ def _graph(value: Any, depth: int) -> Graph:
                       11: ("inputs", _value), 12: ("outputs", _value), 13: ("values", _value)}  # fmt: skip
     found = _read(span_of(value), fields)
     constants = {tensor.name: tensor for tensor in found["constants"]}
-    values: dict[str, Value] = {}
-    for each in (*found["inputs"], *found["outputs"], *found["values"]):
-        values.setdefault(each.name, each)
-    return Graph(_last(found["name"]), found["nodes"], constants, found["inputs"], values)
+    values = dict(reversed((*found["inputs"], *found["outputs"], *found["values"])))
+    return Graph(_last(found["name"]), found["nodes"], constants, dict(found["inputs"]), values)
 
 
-def _function(value: Any) -> Function:
+def _function(value: Any) -> tuple[tuple[str, str], Function]:
     fields: Fields = {1: ("name", text_of), 4: ("inputs", text_of), 5: ("outputs", text_of),
                       7: ("nodes", partial(_node, depth=0)), 10: ("domain", text_of)}  # fmt: skip
     found = _read(span_of(value), fields)
-    inputs, outputs, nodes = (tuple(found[part]) for part in ("inputs", "outputs", "nodes"))
-    return Function(_last(found["domain"]), _last(found["name"]), inputs, outputs, nodes)
+    body = Function(*(tuple(found[part]) for part in ("inputs", "outputs", "nodes")))
+    return (_last(found["domain"]), _last(found["name"])), body
 
 
 def _node(value: Any, depth: int) -> Node:
@@ -368,14 +342,14 @@ def _sparse(value: Any) -> Tensor:
     return Tensor(found["values"][-1].name if found["values"] else "", dims, FLOAT)
 
 
-def _value(value: Any) -> Value:
+def _value(value: Any) -> tuple[str, Dims]:
     """A tensor's name, type and sizes; sequences, maps and optionals are no tensors."""
     found = _read(span_of(value), {1: ("name", text_of), 2: ("type", span_of)})
     kinds = [kind for span in found["type"] for kind in _read(span, {1: ("tensor", span_of)})["tensor"]]
     parts = [_read(kind, {1: ("dtype", whole), 2: ("shape", span_of)}) for kind in kinds]
     shapes = [shape for part in parts for shape in part["shape"]]
     dims = tuple(_read(shapes[-1], {1: ("dims", _dimension)})["dims"]) if shapes else None
-    return Value(_last(found["name"]), dims)
+    return _last(found["name"]), dims
 
 
 def _dimension(value: Any) -> int | str | None:
