@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -25,24 +24,8 @@ _MOST_KINDS = 20_000
 _LARGEST_DIMENSION = 10**12
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call on the whole batch, in elements. ``parameters`` are those that no earlier call holds."""
-
-    name: str
-    kind: str
-    layer: str = "layers"
-    m: float = 0.0
-    n: float = 0.0
-    k: float = 0.0
-    groups: float = 1.0
-    kv_heads: float = 0.0
-    flops: float = 0.0
-    weights: float = 0.0
-    parameters: float = 0.0
-    inputs: float = 0.0
-    outputs: float = 0.0
-    cache: float = 0.0
+Call = GraphOperator
+"""One call, of the whole batch until ``workload_of`` takes a sample's share."""
 
 
 def elements(shape: Sequence[int]) -> float:
@@ -64,7 +47,7 @@ def moved(name: str, inputs: Iterable[Shape], outputs: Iterable[Shape]) -> Call:
     read, written = sum(map(elements, inputs)), list(outputs)
     out = sum(map(elements, written))
     last = float(written[0][-1]) if written and written[0] else 1.0
-    return Call(name, "elementwise", "layers", m=out / last if last else 0.0, n=last, inputs=read, outputs=out)
+    return Call(name=name, kind="elementwise", m=out / last if last else 0.0, n=last, inputs=read, outputs=out)
 
 
 def convolution(name: str, x: Shape, weight: Shape, out: Shape, transposed: bool = False) -> Call:
@@ -80,8 +63,8 @@ def convolution(name: str, x: Shape, weight: Shape, out: Shape, transposed: bool
     rows = elements(out) / channels_out
     own: dict[str, Any] = {"flops": flops, "weights": held, "inputs": elements(x), "outputs": elements(out)}
     if groups > 1 and groups == x[1]:
-        return Call(name, "depthwise_conv", m=rows, n=channels_out, k=area, **own)
-    return Call(name, "conv", m=rows, n=channels_out / groups, k=area * x[1] / groups, groups=groups, **own)
+        return Call(name=name, kind="depthwise_conv", m=rows, n=channels_out, k=area, **own)
+    return Call(name=name, kind="conv", m=rows, n=channels_out / groups, k=area * x[1] / groups, groups=groups, **own)
 
 
 def turned(shape: Shape) -> Shape:
@@ -111,8 +94,8 @@ def product(name: str, a: Shape, b: Shape, weight: bool) -> Call:
     own: dict[str, Any] = {"n": n, "k": k, "flops": 2 * groups * m * n * k, "weights": weights, "inputs": inputs}
     own["outputs"] = groups * m * n
     if elements(b[:-2]) == 1 and (weight or groups == 1 or elements(a[:-2]) == groups):
-        return Call(name, "gemm", m=m * groups, **own)
-    return Call(name, "grouped_gemm" if weight else "batched_gemm", m=m, groups=groups, **own)
+        return Call(name=name, kind="gemm", m=m * groups, **own)
+    return Call(name=name, kind="grouped_gemm" if weight else "batched_gemm", m=m, groups=groups, **own)
 
 
 def attention(name: str, query: Shape, key: Shape, value: Shape, causal: bool = False) -> Call:
@@ -125,10 +108,10 @@ def attention(name: str, query: Shape, key: Shape, value: Shape, causal: bool = 
     if causal:
         # The last query sees every key, the one before it one less.
         pairs = queries * keys - queries * (queries - 1) / 2 if keys >= queries else keys * (keys + 1) / 2
-    own: dict[str, Any] = {"m": queries, "n": keys, "k": float(query[-1]), "groups": groups}
-    own |= {"kv_heads": float(key[-3] if len(key) > 2 else 1), "cache": elements(key) + elements(value)}
+    own: dict[str, Any] = {"kind": "attention", "layer": "attention", "kv_heads": key[-3] if len(key) > 2 else 1}
+    own |= {"m": queries, "n": keys, "k": query[-1], "groups": groups, "cache": elements(key) + elements(value)}
     own |= {"inputs": elements(query), "outputs": groups * queries * value[-1]}
-    return Call(name, "attention", "attention", flops=2 * groups * pairs * (query[-1] + value[-1]), **own)
+    return Call(name=name, flops=2 * groups * pairs * (query[-1] + value[-1]), **own)
 
 
 def einsum_shapes(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict[str, int]]:
@@ -178,9 +161,9 @@ def contraction(name: str, equation: str, shapes: Sequence[Shape], weight: bool)
 
 def lookup(name: str, out: Shape) -> Call:
     """Rows taken from a table: what is read is what is written."""
-    width = float(out[-1]) if out else 1.0
-    size = elements(out)
-    return Call(name, "embedding", "embedding", m=size / width if width else 0.0, n=width, inputs=size, outputs=size)
+    width, size = float(out[-1]) if out else 1.0, elements(out)
+    own: dict[str, Any] = {"kind": "embedding", "layer": "embedding", "inputs": size, "outputs": size}
+    return Call(name=name, m=size / width if width else 0.0, n=width, **own)
 
 
 def recurrent(name: str, x: Shape, weights: float, out: Iterable[Shape]) -> Call:
@@ -188,7 +171,7 @@ def recurrent(name: str, x: Shape, weights: float, out: Iterable[Shape]) -> Call
     width = float(x[-1]) if x else 0.0
     m, n = (elements(x) / width, weights / width) if width else (0.0, 0.0)
     own: dict[str, Any] = {"weights": weights, "inputs": elements(x), "outputs": sum(map(elements, out))}
-    return Call(name, "scan", m=m, n=n, k=width, flops=2 * m * weights, **own)
+    return Call(name=name, kind="scan", m=m, n=n, k=width, flops=2 * m * weights, **own)
 
 
 def broadcast(*shapes: Shape) -> Shape:
@@ -204,7 +187,7 @@ def broadcast(*shapes: Shape) -> Shape:
 
 def with_weights(call: Call, read: float, parameters: float) -> Call:
     """The call with further weights that it reads (biases, scales), and the parameters that it is the first to hold."""
-    return replace(call, weights=call.weights + read, parameters=parameters)
+    return call.model_copy(update={"weights": call.weights + read, "parameters": parameters})
 
 
 def unknown_operators(counts: Mapping[str, int]) -> list[str]:
@@ -219,16 +202,13 @@ def workload_of(calls: Iterable[Call], name: str, batch: float, inputs: Iterable
     for call in calls:
         # A sample's share of the call; weights are there once for all.
         grown = ("flops", "inputs", "outputs", "cache", "groups" if call.kind in BY_GROUPS else "m")
-        key = replace(call, **{field: getattr(call, field) / batch for field in grown})
+        key = call.model_copy(update={field: getattr(call, field) / batch for field in grown})
         grouped[key] = grouped.get(key, 0) + 1
         if len(grouped) > _MOST_KINDS:
             raise InputError(f"{name[:80]!r} has more than {_MOST_KINDS:,} different operators.")
     if not grouped:
         raise InputError(f"{name[:80]!r} has no operator that computes anything.")
-    operators = tuple(
-        GraphOperator(count=count, **{field: getattr(call, field) for field in Call.__dataclass_fields__})
-        for call, count in grouped.items()
-    )
+    operators = tuple(Call(**{**dict(call), "count": count}) for call, count in grouped.items())
     kinds = {op.kind for op in operators}
     convolutional = bool(kinds & {"conv", "depthwise_conv"}) and not kinds & {"attention", "batched_gemm"}
     sample = ", ".join(f"{key} {'x'.join(map(str, shape)) or 'scalar'}" for key, shape in inputs)
