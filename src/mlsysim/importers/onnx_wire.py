@@ -15,12 +15,12 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, BinaryIO
 
 from mlsysim.errors import InputError
+from mlsysim.importers import table
 from mlsysim.importers.limits import existing, unreadable
 
 _MOST_FIELDS = 20_000_000
@@ -221,138 +221,112 @@ def read_onnx_file(path: str | os.PathLike[str]) -> Model:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"{str(place)[:200]!r} is not a regular file.")
-            return _model(Span(Source(file), 0, status.st_size))
+            found: Model = _read(Span(Source(file), 0, status.st_size), "model")
+            return found
     except Broken:
         raise InputError(f"{place.name[:200]!r} is not an ONNX file, or it is cut off.") from None
     except OSError as error:
         raise unreadable(place, error) from None
 
 
-Fields = Mapping[int, tuple[str, Callable[[Any], Any]]]
-"""What is read of a message: by the number of the field a name of ours and how its value is read."""
-
-
-def _read(span: Span, fields: Fields) -> dict[str, list[Any]]:
-    """The values of a message by our names, each in the order in which they stand."""
+def _read(value: Any, message: str, depth: int = 0) -> Any:
+    """What a message builds; the values of its fields by our names, each in the order in which they stand, if it builds nothing."""
+    if message == "graph" and depth > _DEEPEST:
+        raise InputError(f"The file nests graphs more than {_DEEPEST} deep.")
+    fields = _MESSAGES[message]
     found: dict[str, list[Any]] = {name: [] for name, _ in fields.values()}
-    for number, value in span.fields():
-        if number in fields:
-            name, reader = fields[number]
-            found[name].append(reader(value))
-    return found
+    for number, inner in span_of(value).fields():
+        name, kind = fields.get(number, ("", ""))
+        if not name or (name == "few" and len(found[name]) > _LARGEST_CONSTANT):
+            continue
+        plain = _PLAIN.get(kind)
+        found[name].append(plain(inner) if plain else _read(inner, kind, depth + (message == "attribute")))
+    return _BUILT[message](found) if message in _BUILT else found
 
 
 def _last(values: list[Any], default: Any = "") -> Any:
     return values[-1] if values else default
 
 
-def _pair(value: Any) -> tuple[str, str]:
-    found = _read(span_of(value), {1: ("key", text_of), 2: ("value", text_of)})
-    return _last(found["key"]), _last(found["value"])
+def _flat(parts: list[Any]) -> tuple[Any, ...]:
+    return tuple(value for part in parts for value in (part if isinstance(part, list) else [part]))
 
 
-def _model(span: Span) -> Model:
-    fields: Fields = {1: ("version", whole), 2: ("producer", text_of), 7: ("graph", partial(_graph, depth=0)),
-                      8: ("opsets", lambda v: _read(span_of(v), {1: ("domain", text_of), 2: ("version", whole)})), 25: ("functions", _function)}  # fmt: skip
-    found = _read(span, fields)
+def _model(found: Found) -> Model:
     graph = _last(found["graph"], None)
     if graph is None or not graph.nodes:
         raise Broken
     return Model(_last(found["producer"])[:80], graph, dict(found["functions"]))
 
 
-def _graph(value: Any, depth: int) -> Graph:
-    if depth > _DEEPEST:
-        raise InputError(f"The file nests graphs more than {_DEEPEST} deep.")
-    fields: Fields = {1: ("nodes", partial(_node, depth=depth)), 2: ("name", text_of), 5: ("constants", _tensor), 15: ("constants", _sparse),
-                      11: ("inputs", _value), 12: ("outputs", _value), 13: ("values", _value)}  # fmt: skip
-    found = _read(span_of(value), fields)
+def _graph(found: Found) -> Graph:
     constants = {tensor.name: tensor for tensor in found["constants"]}
     values = dict(reversed((*found["inputs"], *found["outputs"], *found["values"])))
     return Graph(_last(found["name"]), found["nodes"], constants, dict(found["inputs"]), values)
 
 
-def _function(value: Any) -> tuple[tuple[str, str], Function]:
-    fields: Fields = {1: ("name", text_of), 4: ("inputs", text_of), 5: ("outputs", text_of),
-                      7: ("nodes", partial(_node, depth=0)), 10: ("domain", text_of)}  # fmt: skip
-    found = _read(span_of(value), fields)
+def _function(found: Found) -> tuple[tuple[str, str], Function]:
     body = Function(*(tuple(found[part]) for part in ("inputs", "outputs", "nodes")))
     return (_last(found["domain"]), _last(found["name"])), body
 
 
-def _node(value: Any, depth: int) -> Node:
-    fields: Fields = {1: ("inputs", text_of), 2: ("outputs", text_of), 3: ("name", text_of), 4: ("op", text_of),
-                      5: ("attributes", partial(_attribute, depth=depth)), 7: ("domain", text_of)}  # fmt: skip
-    found = _read(span_of(value), fields)
+def _node(found: Found) -> Node:
     op, domain, name = (_last(found[part]) for part in ("op", "domain", "name"))
     domain = "" if domain == "ai.onnx" else domain
     return Node(op, domain, name, tuple(found["inputs"]), tuple(found["outputs"]), dict(found["attributes"]))
 
 
-def _attribute(value: Any, depth: int) -> tuple[str, Any]:
+def _attribute(found: Found) -> tuple[str, Any]:
     """Name and value: one, or several of a kind."""
-
-    def graph(value: Any) -> list[Graph]:
-        return [_graph(value, depth + 1)]
-
-    fields: Fields = {
-        1: ("name", text_of), 2: ("one", _float), 3: ("one", lambda v: signed(whole(v))), 5: ("one", _tensor), 21: ("one", lambda v: Reference(text_of(v))),
-        4: ("one", lambda v: text_of(v) if len(span_of(v)) <= LONGEST else ""), 6: ("one", lambda v: graph(v)[0]),
-        7: ("many", floats), 8: ("many", integers), 9: ("many", lambda v: [text_of(v)]), 11: ("many", graph),
-    }  # fmt: skip
-    found = _read(span_of(value), fields)
     single = _last([v for v in found["one"] if v is not None], None)
-    return _last(found["name"]), tuple(v for part in found["many"] for v in part) if single is None else single
+    return _last(found["name"]), _flat(found["many"]) if single is None else single
 
 
-def _float(value: Any) -> float | None:
-    return struct.unpack("<f", value)[0] if isinstance(value, bytes) and len(value) == 4 else None
-
-
-def _tensor(value: Any) -> Tensor:
-    values: list[Any] = []
-
-    def few(value: Any, reader: Callable[[Any], list[Any]]) -> None:
-        """Values of a tensor that has few of them; weights are stepped over."""
-        if len(values) <= _LARGEST_CONSTANT and (not isinstance(value, Span) or len(value) <= _LARGEST_CONSTANT):
-            values.extend(reader(value))
-
-    fields: Fields = {
-        1: ("dims", integers), 2: ("dtype", whole), 8: ("name", text_of), 9: ("raw", span_of), 13: ("external", _pair),
-        4: ("few", partial(few, reader=floats)), 5: ("few", partial(few, reader=integers)), 7: ("few", partial(few, reader=integers)),
-    }  # fmt: skip
-    found = _read(span_of(value), fields)
-    dims = tuple(size for part in found["dims"] for size in part)
+def _tensor(found: Found) -> Tensor:
+    values, dims = _flat(found["few"]), _flat(found["dims"])
     dtype, raw = _last(found["dtype"], 0), _last(found["raw"], None)
     if raw is not None and not values and len(raw) <= _LARGEST_CONSTANT:
         form, size = _FORMS.get(dtype, ("", 1))
         data = raw.raw()
         if form and len(data) % size == 0:
-            values += struct.unpack(f"<{len(data) // size}{form}", data)
+            values = struct.unpack(f"<{len(data) // size}{form}", data)
     if any(size < 0 for size in dims) or len(dims) > 64:
         raise Broken
-    where = _last([place for key, place in found["external"] if key == "location"], None)
-    return Tensor(_last(found["name"]), dims, dtype, tuple(values) if len(values) == math.prod(dims) else None, where)
+    where = _last([_last(pair["value"]) for pair in found["external"] if _last(pair["key"]) == "location"], None)
+    return Tensor(_last(found["name"]), dims, dtype, values if len(values) == math.prod(dims) else None, where)
 
 
-def _sparse(value: Any) -> Tensor:
-    """A sparse constant, with the shape that it stands for."""
-    found = _read(span_of(value), {1: ("values", _tensor), 3: ("dims", integers)})
-    dims = tuple(size for part in found["dims"] for size in part)
-    return Tensor(found["values"][-1].name if found["values"] else "", dims, FLOAT)
+def _value(found: Found) -> tuple[str, Dims]:
+    """A tensor's name and sizes; sequences, maps and optionals are no tensors."""
+    shapes = [shape for kind in found["type"] for tensor in kind["tensor"] for shape in tensor["shape"]]
+    return _last(found["name"]), tuple(shapes[-1]["dims"]) if shapes else None
 
 
-def _value(value: Any) -> tuple[str, Dims]:
-    """A tensor's name, type and sizes; sequences, maps and optionals are no tensors."""
-    found = _read(span_of(value), {1: ("name", text_of), 2: ("type", span_of)})
-    kinds = [kind for span in found["type"] for kind in _read(span, {1: ("tensor", span_of)})["tensor"]]
-    parts = [_read(kind, {1: ("dtype", whole), 2: ("shape", span_of)}) for kind in kinds]
-    shapes = [shape for part in parts for shape in part["shape"]]
-    dims = tuple(_read(shapes[-1], {1: ("dims", _dimension)})["dims"]) if shapes else None
-    return _last(found["name"]), dims
-
-
-def _dimension(value: Any) -> int | str | None:
-    found = _read(span_of(value), {1: ("size", lambda v: signed(whole(v))), 2: ("size", lambda v: text_of(v) or None)})
+def _dimension(found: Found) -> int | str | None:
     size = found["size"][0] if found["size"] else None
-    return None if isinstance(size, int) and size < 0 else size
+    return None if size == "" or (isinstance(size, int) and size < 0) else size
+
+
+def _few(value: Any, reader: Callable[[Any], list[Any]]) -> list[Any]:
+    """Values of a tensor that has few of them; weights are stepped over."""
+    return [] if isinstance(value, Span) and len(value) > _LARGEST_CONSTANT else reader(value)
+
+
+Found = dict[str, list[Any]]
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "text": text_of, "whole": whole, "floats": floats, "integers": integers, "bytes": span_of,
+    "signed": lambda v: signed(whole(v)), "reference": lambda v: Reference(text_of(v)),
+    "float": lambda v: struct.unpack("<f", v)[0] if isinstance(v, bytes) and len(v) == 4 else None,
+    "short text": lambda v: text_of(v) if len(span_of(v)) <= LONGEST else "",
+    "few floats": lambda v: _few(v, floats), "few integers": lambda v: _few(v, integers),
+}  # fmt: skip
+_BUILT: dict[str, Callable[[Found], Any]] = {
+    "model": _model, "graph": _graph, "function": _function, "node": _node, "attribute": _attribute, "tensor": _tensor,
+    "value": _value, "dimension": _dimension,
+    "sparse": lambda f: Tensor(f["values"][-1].name if f["values"] else "", _flat(f["dims"]), FLOAT),
+}  # fmt: skip
+_MESSAGES: dict[str, dict[int, tuple[str, str]]] = {
+    message: {int(number): (name, kind) for number, (name, kind) in fields.items()}
+    for message, fields in table("names")["messages"].items()
+}
+"""By the number of a field a name of ours, and how its value is read: a kind of value or a message."""
