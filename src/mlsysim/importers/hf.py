@@ -10,7 +10,7 @@ from mlsysim.errors import DataWarning, InputError
 from mlsysim.importers import table
 from mlsysim.importers.decoder import FAMILIES, HEADS, LAYERS, WIDTH, decoder, finish
 from mlsysim.importers.fields import Config
-from mlsysim.importers.hybrid import HYBRIDS
+from mlsysim.importers.hybrid import HYBRIDS, restated
 from mlsysim.importers.limits import check_bounds, load_json
 from mlsysim.importers.networks import NETWORKS
 from mlsysim.importers.quantisation import Quantisation, of_config, of_modelopt
@@ -36,9 +36,9 @@ def read_config(
 ) -> ImportReport:
     """The report on a configuration; ``quantisation`` is the content of a ``hf_quant_config.json`` beside it."""
     label = source or "the configuration"
-    table = load_json(data, name=label, finite=False) if isinstance(data, str | bytes) else data
-    check_bounds(table, name=label, finite=False, most=1_000_000)
-    config = Config(table)
+    given = load_json(data, name=label, finite=False) if isinstance(data, str | bytes) else data
+    check_bounds(given, name=label, finite=False, most=1_000_000)
+    config = Config(given)
     title = (name or config.text("_name_or_path").rstrip("/").rsplit("/", 1)[-1] or _architecture(config))[:120]
     config.ignore("architectures", "_name_or_path", "transformers_version", "auto_map")
     notes: list[str] = []
@@ -83,11 +83,8 @@ def _language_section(config: Config) -> Config | None:
     for key in _TEXT:
         if isinstance(config.raw(key), Mapping):
             section = config.section(key)
-            if section is not None and (
-                section.has(*LAYERS, *WIDTH, *HEADS, "vocab_size") or section.has("text_config")
-            ):
-                inner = _language_section(section)
-                return inner if inner is not None else section
+            if section is not None and section.has(*LAYERS, *WIDTH, *HEADS, "vocab_size", "text_config"):
+                return _language_section(section) or section
     return None
 
 
@@ -146,11 +143,9 @@ def _vision_language(
         f"A vision language model: the {towers / 1e6:,.0f} M parameters of its vision tower and projector are counted, "
         "their work for each image is not."
     )
-    active = workload.active_parameter_count
     update: dict[str, Any] = {"extra_parameters": workload.extra_parameters + towers}
     if workload.parameters is not None:
         update["parameters"] = workload.parameters + towers
     if getattr(workload, "experts", 1) > 1:
-        update["active_parameters"] = active
-    kept = {key: getattr(workload, key) for key in type(workload).model_fields if key not in update}
-    return type(workload)(**kept, **update), family
+        update["active_parameters"] = workload.active_parameter_count
+    return restated(workload, update), family

@@ -13,7 +13,7 @@ cache; the exact number of parameters is counted here and kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -30,6 +30,11 @@ _SUB_LAYERS = {
 }  # fmt: skip
 
 
+def restated(workload: TransformerWorkload, fields: Mapping[str, Any]) -> TransformerWorkload:
+    """The workload built anew, with these fields."""
+    return type(workload)(**{name: getattr(workload, name) for name in type(workload).model_fields} | dict(fields))
+
+
 def settle(workload: TransformerWorkload, parameters: float) -> TransformerWorkload:
     """The workload with this exact count: the difference as extra parameters, or the count stated where it is smaller.
 
@@ -43,17 +48,12 @@ def settle(workload: TransformerWorkload, parameters: float) -> TransformerWorkl
     stated: dict[str, Any] = {"parameters": parameters}
     if getattr(workload, "experts", 1) > 1:
         stated["active_parameters"] = workload.active_parameter_count + difference
-    kept = {name: getattr(workload, name) for name in type(workload).model_fields if name not in stated}
-    return type(workload)(**kept, **stated)
+    return restated(workload, stated)
 
 
 def _common(config: Config, name: str, tied: bool) -> dict[str, Any]:
-    sizes = config.sizes("common")
-    return {
-        "name": name,
-        **sizes,
-        "tied_embeddings": config.flag("tie_word_embeddings", "tie_embeddings", default=tied),
-    }
+    fields = {"name": name, **config.sizes("common")}
+    return fields | {"tied_embeddings": config.flag("tie_word_embeddings", "tie_embeddings", default=tied)}
 
 
 def mamba(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:

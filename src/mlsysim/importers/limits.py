@@ -82,14 +82,13 @@ def _as_text(data: bytes, name: str) -> str:
         raise InputError(f"{name[:200]!r} is not text in UTF-8.") from None
 
 
-def refuse_pickle(name: str, head: bytes, archives: bool = True) -> None:
-    """Refuse what would have to be unpickled, which can run any code: pickles, and (``archives``) zip files that hold them.
+def refuse_pickle(name: str, head: bytes) -> None:
+    """Refuse what would have to be unpickled, which can run any code: pickles, and zip files that hold them.
 
     ``head`` is the beginning of the file; a pickle of protocol 2 or later says so in its first two bytes.
     """
     pickled = len(head) >= 2 and head[0] == 0x80 and head[1] in (2, 3, 4, 5)
-    zipped = archives and head[:4] == b"PK\x03\x04"
-    if pickled or zipped or Path(name).suffix.lower() in _PICKLES:
+    if pickled or head[:4] == b"PK\x03\x04" or Path(name).suffix.lower() in _PICKLES:
         raise InputError(
             f"{name[:200]!r} is a pickle or an archive of pickles, whose loading can run any code, and is not read; "
             "give the model's config.json or a .safetensors file."

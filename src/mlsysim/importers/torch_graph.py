@@ -76,9 +76,10 @@ class Program:
     """A graph, whoever wrote it: its calls, the shapes of its weights by name, and those of the user's inputs."""
 
     nodes: Iterable[GraphNode]
-    weights: dict[str, Shape]
-    buffers: dict[str, Shape]
-    inputs: list[GraphTensor]
+    weights: dict[str, Shape] = field(default_factory=dict)
+    constants: set[str] = field(default_factory=set)
+    """Weights and buffers."""
+    inputs: list[GraphTensor] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     strange: Counter[str] = field(default_factory=Counter)
     aliases: dict[str, str] = field(default_factory=dict)
@@ -126,9 +127,8 @@ def read_pt2(path: str | os.PathLike[str], name: str | None = None, *, batch: in
     place = existing(path)
     read_bounded(place, 16, at_most=4)
     document = load_json(_graph_text(place), max_depth=200, name=place.name, finite=False)
-    return _report(
-        _program_in_json(document, place.name), name or place.stem, "PyTorch exported program", batch, place.name
-    )
+    program = _program_in_json(document, place.name)
+    return _report(program, name or place.stem, "PyTorch exported program", batch, place.name)
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -144,22 +144,19 @@ def _report(program: Program, title: str, family: str, batch: int | None, source
     if unused:
         warnings.append(f"{unused:,.0f} parameters are not used by the graph and were not counted.")
     inputs = ((tensor.name, tensor.shape) for tensor in program.inputs[:4])
-    workload = workload_of(calls, title, batch or max(1, first), inputs)
-    return ImportReport.of(
-        workload, family, unread=tuple(sorted(program.strange)), warnings=tuple(warnings), source=source
-    )
+    workload, strange = workload_of(calls, title, batch or max(1, first), inputs), tuple(sorted(program.strange))
+    return ImportReport.of(workload, family, unread=strange, warnings=tuple(warnings), source=source)
 
 
 def _count(node: GraphNode, program: Program) -> list[Call]:
     """What a node counts for; empty where it only looks at data in another way."""
     op = node.op.rstrip("_") if node.op not in ("__and__", "__or__") else node.op
     tensors = node.tensors
-    constants = program.weights | program.buffers
+    constants = program.constants
     origins = [program.aliases.get(t.name, t.name) for t in tensors]
     if op in _VIEWS or (tensors and all(origin in constants for origin in origins)):
         if tensors and origins[0] in constants:
-            for output in node.outputs:
-                program.aliases[output.name] = origins[0]
+            program.aliases.update((output.name, origins[0]) for output in node.outputs)
         return []
     if not node.outputs or op in _MADE:
         if node.namespace == "higher_order":
@@ -170,9 +167,7 @@ def _count(node: GraphNode, program: Program) -> list[Call]:
     weight = [origin in constants for origin in origins]
     call = _call(op, node, weight)
     read = parameters = 0.0
-    for tensor, origin, constant in zip(tensors, origins, weight, strict=True):
-        if not constant:
-            continue
+    for tensor, origin in ((t, o) for t, o in zip(tensors, origins, strict=True) if o in constants):
         read += elements(tensor.shape)
         if origin in program.weights and origin not in program.held:
             program.held.add(origin)
@@ -189,11 +184,10 @@ def _call(op: str, node: GraphNode, weight: list[bool]) -> Call:
         return counting.moved(op, (), [tensor.shape for tensor in node.outputs])
     if op in _CONVOLUTIONS and len(shapes) > 1:
         transposed = "transpose" in op or node.arguments.get("transposed") is True
-        lead = len(shapes[1]) - len(shapes[0])  # an input without a batch
-        ones = (1,) * max(0, lead)
+        ones = (1,) * (len(shapes[1]) - len(shapes[0]))  # an input without a batch
         return counting.convolution(op, (*ones, *shapes[0]), shapes[1], (*ones, *out), transposed)
     if op in ("linear", "_linear") and len(shapes) > 1 and len(shapes[1]) == 2:
-        return product(op, shapes[0], (shapes[1][1], shapes[1][0]), weight[1])
+        return product(op, shapes[0], counting.turned(shapes[1]), weight[1])
     left, right = _PRODUCTS.get(op, (0, len(shapes)))
     if right < len(shapes):
         return product(op, shapes[left], shapes[right], weight[right])
@@ -254,14 +248,14 @@ def _program_in_memory(program: Any) -> Program:
 
 def _program(nodes: Iterable[GraphNode], specs: Iterable[tuple[str, str]], shapes: Mapping[str, Shape]) -> Program:
     """The calls with what each input is: a parameter, one of the user's, or a buffer."""
-    found = Program(nodes, {}, {}, [])
-    for kind, key in specs:
-        if key not in shapes:
-            continue
+    found = Program(nodes)
+    for kind, key in ((kind, key) for kind, key in specs if key in shapes):
         if kind == "user_input":
             found.inputs.append(GraphTensor(key, shapes[key]))
-        else:
-            (found.weights if kind == "parameter" else found.buffers)[key] = shapes[key]
+            continue
+        found.constants.add(key)
+        if kind == "parameter":
+            found.weights[key] = shapes[key]
     return found
 
 
@@ -328,11 +322,9 @@ def _graph_module(module: Any, target: str) -> Any:
 def _program_in_json(document: Any, name: str) -> Program:
     """The calls of a program as ``torch.export.save`` writes them."""
     try:
-        module = document["graph_module"]
-        graph, signature = module["graph"], module["signature"]
+        graph, specs = document["graph_module"]["graph"], []
         shapes = _json_shapes(graph)
-        specs = []
-        for spec in signature["input_specs"]:
+        for spec in document["graph_module"]["signature"]["input_specs"]:
             kind, content = next(iter(spec.items()))
             argument = content["arg"]
             named = argument.get("as_tensor", argument).get("name", "") if isinstance(argument, dict) else ""
