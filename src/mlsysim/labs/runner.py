@@ -13,7 +13,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.labs.codes import make_code
 from mlsysim.labs.grading import compare_prediction, grade, read_answer, right_answer
-from mlsysim.labs.lab import Lab, Question, lab, labs
+from mlsysim.labs.lab import Control, Lab, Question, lab, labs
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.markdown import to_html
 from mlsysim.labs.rpc import offer
@@ -39,16 +39,14 @@ def lab_open(name: str, student: str = "") -> dict[str, Any]:
         "objectives": [to_html(text).removeprefix("<p>").removesuffix("</p>") for text in of.objectives],
         "introduction": to_html(scope.text(of.introduction)),
         "task": to_html(scope.text(of.task)),
-        "controls": [
-            {
-                **control.model_dump(),
-                "value": scope.parameters[control.parameter],
-                "slides": all(not isinstance(value, str) for value in control.values),
-            }
-            for control in of.controls
-        ],
+        "controls": [_control(scope, control) for control in of.controls],
         "questions": [_question(scope, question) for question in of.questions],
     }
+
+
+def _control(scope: Scope, control: Control) -> dict[str, Any]:
+    slides = all(not isinstance(value, str) for value in control.values)
+    return {**control.model_dump(), "value": scope.parameters[control.parameter], "slides": slides}
 
 
 def _question(scope: Scope, question: Question) -> dict[str, Any]:
@@ -76,16 +74,12 @@ def lab_compute(
     _require_predictions(of, predictions)
     own = _own(name, student)
     scope = Scope.of_student(of, student, moved) if moved else own
+    labels = {key: scope.text(of.values[key].label or key.replace("_", " ")) for key in of.show}
     return {
         "compared": {q.id: compare_prediction(own, q, predictions[q.id]) for q in of.predictions},
         "values": [
-            {
-                "name": key,
-                "label": scope.text(of.values[key].label or key.replace("_", " ")),
-                "text": scope.shown(key),
-                "wall": of.values[key].wall,
-            }
-            for key in of.show
+            {"name": key, "label": label, "text": scope.shown(key), "wall": of.values[key].wall}
+            for key, label in labels.items()
         ],
         "charts": [draw(scope, chart, width) for chart in of.charts],
     }

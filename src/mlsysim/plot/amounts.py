@@ -54,7 +54,8 @@ def sequence(items: Any, what: str) -> list[Any]:
 
 def fields(item: Any, said: str, *counts: int, **details: Any) -> Any:
     """An item that has so many fields; else the sentence of what it should be."""
-    if isinstance(item, (str, bytes, Mapping)) or not hasattr(item, "__len__") or len(item) not in counts:
+    listed = all(hasattr(item, name) for name in ("__len__", "__getitem__"))
+    if not listed or isinstance(item, (str, bytes, Mapping)) or len(item) not in counts:
         raise InputError(f"{said}, got {item!r:.60}.", **details)
     return item
 

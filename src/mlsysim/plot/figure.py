@@ -22,7 +22,7 @@ class Figure:
     ``svg()`` gives the same bytes for the same input. A chart is laid out for a width: text keeps its size, so that a
     narrow one is readable on a phone, while scaling a wide one down would not be. ``html()`` holds both.
 
-    Each kind of chart has its data as fields, and says ``alt``, ``body`` and ``axes``.
+    Each kind of chart has its data as fields, and says ``alt``, ``_body`` and ``_axes``.
     """
 
     title: str
@@ -40,17 +40,17 @@ class Figure:
         """The chart in words."""
         raise NotImplementedError
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         """Draw what is below the heading, from y on; returns where it ends."""
         raise NotImplementedError
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         """Draw the same data on Matplotlib axes."""
         raise NotImplementedError
 
     def _paint(self, width: float) -> Drawing:
         d = Drawing(width)
-        d.height = round(self.body(d, heading(d, self.title, self.subtitle)) + 8)
+        d.height = round(self._body(d, heading(d, self.title, self.subtitle)) + 8)
         return d
 
     @property
@@ -96,7 +96,7 @@ class Figure:
         figure = module.Figure(figsize=(self.width / 96, max(self.height, 200.0) / 96), dpi=96, layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(self.title, loc="left", wrap=True)
-        self.axes(axes)
+        self._axes(axes)
         return figure
 
 

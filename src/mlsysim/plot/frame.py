@@ -15,14 +15,11 @@ TITLE, SUBTITLE, BODY, SMALL = 15.0, 12.0, 11.5, 11.0
 
 def heading(d: Drawing, title: str, subtitle: str = "") -> float:
     """Title and subtitle at the top; returns where the rest begins."""
-    room = d.width - 2 * PAD
     y = 12.0
-    for line in wrap(clean(title), TITLE, room, 3, bold=True):
-        d.text(PAD, y + ASCENT * TITLE, line, TITLE, bold=True)
-        y += LINE * TITLE
-    for line in wrap(clean(subtitle), SUBTITLE, room, 4):
-        d.text(PAD, y + ASCENT * SUBTITLE, line, SUBTITLE, "muted")
-        y += LINE * SUBTITLE
+    for text, size, most, cls, bold in ((title, TITLE, 3, "ink", True), (subtitle, SUBTITLE, 4, "muted", False)):
+        for line in wrap(clean(text), size, d.width - 2 * PAD, most, bold):
+            d.text(PAD, y + ASCENT * size, line, size, cls, bold=bold)
+            y += LINE * size
     return y + 8
 
 

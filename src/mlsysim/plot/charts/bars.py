@@ -100,10 +100,10 @@ class _Waterfall(Figure):
         named = "; ".join(f"{label} {amount(value, self.unit)}" for label, value in self.parts)
         return f"Waterfall of {len(self.parts)} parts: {named}; {self.total_label} {self.total_text}."
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         return paint_rows(d, y, self.rows(), self._axis(), self.unit, linked=True)
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         rows = self.rows()
         starts, ends, _ = zip(*(row.bars[0] for row in rows), strict=True)
         ax.barh([row.label for row in rows], [b - a for a, b in zip(starts, ends, strict=True)], left=starts)
@@ -166,11 +166,11 @@ class _Tornado(Figure):
         named = "; ".join(f"{row.label}: {row.value}" for row in self.rows())
         return f"Tornado chart around {amount(self.base, self.unit)}, strongest first ({self.names[0]} to {self.names[1]}): {named}."
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         y = key(d, y, [KeyEntry(self.names[0], _LOWER), KeyEntry(self.names[1], _HIGHER)])
         return paint_rows(d, y, self.rows(), self.axis, self.unit, origin=self.base)
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         labels, *both_ends = zip(*self.swings, strict=True)
         for name, ends in zip(self.names, both_ends, strict=True):
             ax.barh(labels, [end - self.base for end in ends], left=self.base, label=name)

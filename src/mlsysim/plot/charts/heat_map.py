@@ -117,7 +117,7 @@ class _HeatMap(_Grid):
             f"({len(self.rows)} rows): lowest {low.whole} at {lowest}; highest {high.whole} at {highest}."
         )
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         low, high = (cell.whole for cell, _ in self._ends())
         d.text(PAD, y + BODY, with_unit(self.value_title, self.symbol), SMALL, room=d.width - 2 * PAD)
         y += 18
@@ -128,7 +128,7 @@ class _HeatMap(_Grid):
         d.text(x + RAMP * step + 6, y + 10, high, SMALL, "muted")
         return self.grid(d, key(d, y + 22, self.void_entry()))
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         ax.figure.colorbar(self.image(ax, cmap="Blues"), label=with_unit(self.value_title, self.unit))
 
 
@@ -143,11 +143,11 @@ class _RegimeMap(_Grid):
         missing = f", {_VOID} in {cells.count(None)}" if None in cells else ""
         return f"Regime map of {len(cells)} cells over {self.x_title} and {self.y_title}: {counted}{missing}."
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         entries = [KeyEntry(f"{_letter(k)}: {name}", k) for k, name in enumerate(self.names)]
         return self.grid(d, key(d, y, entries + self.void_entry()))
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         image = self.image(ax, cmap="tab10", vmin=-0.5, vmax=9.5)
         bar = ax.figure.colorbar(image, ticks=list(range(len(self.names))))
         bar.ax.set_yticklabels(self.names)

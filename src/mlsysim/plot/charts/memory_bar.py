@@ -55,7 +55,7 @@ class _MemoryBars(Figure):
             said.append(f"{bar.name}: {named}; {bar.total} in all, {bar.verdict}.")
         return "Memory by use. " + " ".join(said)
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         kinds = self.kinds()
         # With a single bar the key carries the values.
         values = ["" if len(self.bars) > 1 else f" {amount(self.bars[0].of(label), 'B')}" for label in kinds]
@@ -86,7 +86,7 @@ class _MemoryBars(Figure):
             d.line(end, top - 4, end, top + 30.0, "limit")
         return after
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         names = [bar.name for bar in self.bars]
         before = [0.0] * len(self.bars)
         for label in self.kinds():

@@ -68,7 +68,7 @@ class _Pareto(Figure):
         shown = "; ".join(self.name(k) for k in best[:12]) + (f"; and {len(best) - 12} more" if len(best) > 12 else "")
         return f"{len(self.labels)} points of {self.titles[0]} and {self.titles[1]}, {len(best)} of them on the Pareto front: {shown}."
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         rest = len(self.labels) - len(self.best)
         entries = [KeyEntry(f"on the front ({len(self.best)})", 0, "marker")]
         y = key(d, y, entries + ([KeyEntry(f"beaten by others ({rest})", 7, "marker")] if rest else []))
@@ -90,7 +90,7 @@ class _Pareto(Figure):
         missing = placer.labels(d, plot, [(*where[k], self.labels[k], self.name(k)) for k in self.chosen])
         return note(d, y, f"Also chosen: {missing}." if missing else "")
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         xs, ys = self.values(0), self.values(1)
         ax.plot(xs, ys, linestyle="none", marker=".", label="all points")
         ax.step([xs[k] for k in self.best], [ys[k] for k in self.best], where="post", marker="o", label="Pareto front")

@@ -107,7 +107,7 @@ class _RoofChart(Figure):
         top = max([*(roof.peak for roof in self.roofs), *(point.performance for point in self.points)]) * 3
         return low, high, bottom, top
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         low, high, bottom, top = self._range()
         y = key(d, y, [KeyEntry(roof.sentence, k, "line") for k, roof in enumerate(self.roofs)])
         x_side = partial(log_scale, low, high), self.x_title, "FLOP/B"
@@ -136,7 +136,7 @@ class _RoofChart(Figure):
             placer.label(d, *ridge, text, SMALL, "muted halo")
         return note(d, y, f"Also shown: {missing}." if missing else "")
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         low, high, bottom, top = self._range()
         for roof in self.roofs:
             xs = [low, roof.ridge, high]

@@ -62,7 +62,7 @@ class _Scorecard(Figure):
             f"Scorecard of {len(self.entries)} walls, {len(self.entries) - len(known)} of them not evaluated. {said}."
         )
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         entries = [KeyEntry("share of the limit that is used", 0), KeyEntry("over the limit", 6)]
         y = key(d, y, [*entries, KeyEntry("binding wall, framed", 7, "frame")])
         names = max(measure(entry.name, BODY, True) for entry in self.entries) + 8
@@ -105,7 +105,7 @@ class _Scorecard(Figure):
             )
         return y + height + (5 if d.narrow else 3)
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         bars = ax.barh([entry.name for entry in self.entries], [entry.load or 0.0 for entry in self.entries])
         ax.bar_label(bars, [entry.found for entry in self.entries], fontsize="small", padding=3)
         for bar, entry in zip(bars, self.entries, strict=True):

@@ -45,7 +45,7 @@ class _TimelineChart(Figure):
             "block a pass of one micro-batch; gaps are the bubble."
         )
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         line = self.line
         kinds = [kind for kind in _SERIES if any(slot.kind == kind for slot in line.slots)]
         entries = [KeyEntry(f"{kind} pass" if kind in (FORWARD, BACKWARD) else kind, _SERIES[kind]) for kind in kinds]
@@ -86,7 +86,7 @@ class _TimelineChart(Figure):
             middle = top + 1 + inset + (row - 3 - inset) / 2
             d.text((left + right) / 2, middle + size * 0.36, str(slot.micro_batch), size, "on", anchor="middle")
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         for kind in _SERIES:
             slots = [slot for slot in self.line.slots if slot.kind == kind]
             if slots:
@@ -142,7 +142,7 @@ class _MemoryTimeline(Figure):
             limit = f" Capacity is {amount(self.capacity, 'B')}; {over} stages exceed it."
         return f"Memory of each stage over one step of {_TITLES[self.line.schedule]}; peaks: {peaks}.{limit}"
 
-    def body(self, d: Drawing, y: float) -> float:
+    def _body(self, d: Drawing, y: float) -> float:
         line, height = self.line, 76.0
         entries = [KeyEntry("activations", 0, "wash")]
         if self.state:
@@ -189,7 +189,7 @@ class _MemoryTimeline(Figure):
         if self.capacity:
             d.line(plot.left, up(self.capacity), plot.right, up(self.capacity), "limit")
 
-    def axes(self, ax: Any) -> None:
+    def _axes(self, ax: Any) -> None:
         for device in self.shown():
             times, held = zip((0.0, 0.0), *self.line.held(device), strict=True)
             levels = [self.state + self.activations * each for each in held]
