@@ -15,9 +15,14 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
 
 
+def cell(row: Mapping[str, str], name: str) -> str:
+    """The text of a cell, empty where there is none."""
+    return (row.get(name) or "").strip()
+
+
 def number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
     """A number; the default where the cell is empty."""
-    text = (row.get(name) or "").strip()
+    text = cell(row, name)
     if not text:
         if default is None:
             raise Skipped(f"{name} is not given")

@@ -108,8 +108,6 @@ class Device:
         if self.gpu:
             self.torch.cuda.empty_cache()
 
-    # --- timing -----------------------------------------------------------------------------------------------
-
     def time(self, work: Callable[[], Any], budget: float, graph: bool = True, calls: int = 1) -> tuple[float, bool]:
         """Median seconds of one of the ``calls`` in ``work``, and whether a graph was used."""
         captured = self._capture(work) if graph and self.gpu else None
@@ -167,8 +165,6 @@ def cpu_name() -> str:
         pass
     return " ".join(_CPU_NOISE.sub(" ", name).split())
 
-
-# --- attention --------------------------------------------------------------------------------------------------------
 
 Attend = Callable[[Any, Any, Any], Any]
 

@@ -218,9 +218,6 @@ class ImageEncoder(_Network):
         return functional.linear(x[:, 0], *self.head) if self.head is not None else x
 
 
-# --- layer rows -------------------------------------------------------------------------------------------------------
-
-
 def run_rows(model: CNNWorkload, device: Device, dtype: Any, batch: int) -> Callable[[], Any]:
     """A function that runs every layer as often as it occurs, each on a random input of its own size.
 

@@ -89,9 +89,6 @@ def constants(kernel: Any, *names: str) -> dict[str, float]:
     return {name: to_si(v, "s") if isinstance(v, Quantity) else v for name, v in values.items()}
 
 
-# --- products -----------------------------------------------------------------------------------------------------
-
-
 def product(chip: Any, form: Format, m: Any, n: Any, k: Any, converts: bool, count: int = 1) -> Form:
     """``count`` equal products at once; converted inputs are read, and written narrower."""
     peak, bandwidth = speeds(chip, form.arithmetic)
@@ -117,9 +114,6 @@ def fit_products(chip: str, form: Format, shapes: Any, times: Any, converts: boo
     converting = form.converts if converts is None else converts
     m, n, k = np.asarray(shapes, float).T
     return fit(product(chip, form, m, n, k, converting), PRODUCT | (CONVERSION if converting else {}), times)
-
-
-# --- attention of serving engines ---------------------------------------------------------------------------------
 
 
 def context(chip: Any, cache: float, batch: Any, length: Any, heads: Any, kv: Any, size: Any) -> Form:
@@ -166,9 +160,6 @@ def fit_decode(chip: str, cache: float, grouped: bool, shapes: Any, times: Any) 
     columns = np.asarray(shapes, float).T
     alone = not grouped and bool((columns[2] / columns[3] > 1).any())
     return fit(decode(chip, cache, grouped, *columns), DECODE | (REUSE if alone else {}), times)
-
-
-# --- our own measurements -----------------------------------------------------------------------------------------
 
 
 def library(chip: Any, batch: Any, length: Any, heads: Any, size: Any, causal: Any, of_best: float = 1.0) -> Form:

@@ -157,9 +157,6 @@ def _memory(own: dict[str, Any], micro: tuple[Measurement, ...], errors: Errors)
     }
 
 
-# --- writing ------------------------------------------------------------------------------------------------------
-
-
 def render(profiles: dict[str, Any]) -> str:
     """The profiles as TOML, four significant digits."""
     lines = [

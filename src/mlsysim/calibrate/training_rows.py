@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from mlsysim.calibrate.cells import key_of
-from mlsysim.calibrate.cells import whole as whole_number
+from mlsysim.calibrate.cells import cell, experts_of, key_of, number
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.hardware.registry import Hardware
@@ -162,14 +161,9 @@ class Run:
         return float(state + 2 * tokens * (kept + split) / self.tp * shape.layers / self.pp * flight)
 
 
-def cell(row: Mapping[str, str], name: str) -> str:
-    """The text of a cell, empty where there is none."""
-    return (row.get(name) or "").strip()
-
-
 def whole(row: Mapping[str, str], name: str) -> int | None:
     """A whole number of a row, or None where it is not given."""
-    return whole_number(row, name) if cell(row, name) else None
+    return int(number(row, name)) if cell(row, name) else None
 
 
 def read_precision(label: str) -> str:
@@ -183,30 +177,26 @@ def read_precision(label: str) -> str:
 
 def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
     """The row's dimensions where they differ from the zoo's; all of them where the zoo does not have the model."""
-    given: dict[str, Any] = {
-        field: value for name, field in _WORDS["dimensions"].items() if (value := whole(row, name))
-    }
+    fields = _WORDS["dimensions"]
+    given: dict[str, Any] = {field: value for name, field in fields.items() if (value := whole(row, name))}
     known: Any = Models.get(row["model"], None)
     if known is not None and not isinstance(known, TransformerWorkload):
         raise Skipped(f"{row['model']} is not a transformer")
     if known is None:
-        missing = [label for label in ("layers", "hidden", "heads") if _WORDS["dimensions"][label] not in given]
+        missing = [label for label in ("layers", "hidden", "heads") if fields[label] not in given]
         if missing or ("ffn_dim" not in given and "parameters" not in given):
-            raise Skipped(
-                f"the model {row['model']!r} is not in the zoo and its row lacks {', '.join(missing) or 'ffn'}"
-            )
+            lacking = ", ".join(missing) or "ffn"
+            raise Skipped(f"the model {row['model']!r} is not in the zoo and its row lacks {lacking}")
         if "ffn_dim" in given:
             given.pop("parameters", None)
         return {**given, "gated_ffn": given.get("ffn_dim", 0) < 4 * given["hidden_dim"]}
     given.pop("parameters", None)
-    if getattr(known, "experts", 1) > 1:
+    if experts_of(known) > 1:
         # Rows give the width of one expert, or of the dense layers, in the same column.
         given.pop("ffn_dim", None)
-    return {
-        field: value
-        for field, value in given.items()
-        if value != getattr(known, field, None) and not (field == "kv_heads" and value == known.heads)
-    }
+    if given.get("kv_heads") == known.heads:
+        del given["kv_heads"]
+    return {field: value for field, value in given.items() if value != getattr(known, field, None)}
 
 
 def read_stack(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> Stack:
@@ -231,30 +221,26 @@ def read_release(row: Mapping[str, str]) -> float:
 
 def _year(text: str) -> int | None:
     paper = re.search(r"arXiv:? ?(\d\d)\d\d\.\d{4,5}", text)
-    if paper:
-        return 2000 + int(paper[1])
-    plain = re.search(r"\b(20[12]\d)\b", text)
-    return int(plain[1]) if plain else None
+    plain = re.search(r"\b20([12]\d)\b", text)
+    found = paper or plain
+    return 2000 + int(found[1]) if found else None
 
 
 def read_cluster(row: Mapping[str, str]) -> tuple[float | None, float | None]:
     """Network adapter (bit/s per accelerator) and power cap (W), where the row states them."""
     notes = cell(row, "notes")
-    adapter = None
     found = re.search(r"(\d+)\s*Gb/s RDMA per GPU|RoCE (\d+)G|\dx[HN]DR(\d+)", notes)
-    if found:
-        adapter = float(next(group for group in found.groups() if group)) * 1e9
+    adapter = float(found[found.lastindex or 0]) * 1e9 if found else None
     cap = re.search(r"-(\d{3,4})W\b", cell(row, "gpu")) or re.search(r"\b(\d{3,4}) ?W cap", notes)
     return adapter, float(cap[1]) if cap else None
 
 
 @lru_cache(maxsize=64)
 def _hardware(label: str) -> HardwareNode:
-    for name in (label, re.sub(r"-\d{3,4}W$", "", label)):
-        found = Hardware.get(name, None)
-        if found is not None:
-            return found
-    raise Skipped(f"the accelerator {label!r} is unknown")
+    found: HardwareNode | None = Hardware.get(label, None) or Hardware.get(re.sub(r"-\d{3,4}W$", "", label), None)
+    if found is None:
+        raise Skipped(f"the accelerator {label!r} is unknown")
+    return found
 
 
 def read_zero(row: Mapping[str, str], software: Stack) -> int:
@@ -270,16 +256,10 @@ def read_zero(row: Mapping[str, str], software: Stack) -> int:
 
 def read_recompute(label: str, software: Stack) -> str | None:
     """What is recomputed, or None where the row does not say."""
-    folded = label.lower()
-    if not folded:
-        return None
-    if folded.startswith("full"):
-        return "full"
-    if folded.startswith("selective"):
-        return software.recompute if software.recompute in ("half", "modules") else "selective"
-    if folded.startswith("none"):
-        return "none"
-    raise Skipped(f"the recompute mode {label!r} is unknown")
+    mode = next((mode for mode in ("full", "selective", "none") if label.lower().startswith(mode)), None)
+    if label and mode is None:
+        raise Skipped(f"the recompute mode {label!r} is unknown")
+    return software.recompute if mode == "selective" and software.recompute in ("half", "modules") else mode
 
 
 def infer_virtual_stages(software: Stack, notes: str, layers: float, pp: int) -> int:

@@ -57,9 +57,6 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     return [Prediction(name, measured, float(kernel(config, shares)), regime, own)]
 
 
-# --- kernels ------------------------------------------------------------------------------------------------------
-
-
 def _gemm(c: Config, shares: Profile) -> Any:
     form = FORMATS.get(c.get("dtype", ""))
     if form is None:
@@ -135,9 +132,6 @@ _KERNELS: dict[str, tuple[Callable[[Config, Profile], Any], str]] = {
     "conv": (_convolution, "kernel convolution"),
 }
 """Sections of kernels: their seconds, and the kind of work."""
-
-
-# --- whole passes -------------------------------------------------------------------------------------------------
 
 
 def _served(c: Config, metric: str) -> tuple[Plan, str, str]:

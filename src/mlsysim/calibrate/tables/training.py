@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import key_of
+from mlsysim.calibrate.cells import cell, key_of
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan
-from mlsysim.calibrate.training_rows import Run, cell
+from mlsysim.calibrate.training_rows import Run
 from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.training_shape import training_regime
@@ -52,9 +52,6 @@ def read(row: Mapping[str, str]) -> list[Question]:
 def _regime(run: Run) -> str:
     guessed = any(text.startswith(("layout", "stack")) for text in run.inferred)
     return training_regime(run.shape, run.frozen) + (", layout inferred" if guessed else "")
-
-
-# --- the plan ----------------------------------------------------------------------------------------------------------------
 
 
 def plan_of(run: Run, inferred: list[str]) -> Plan:
@@ -103,9 +100,6 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             "overlap_ep": 1 - constants().overlapped_exchange if known.exchange_overlapped else None,
         },
     )
-
-
-# --- what is asked -------------------------------------------------------------------------------------------------------
 
 
 def _asked(run: Run, plan: Plan, metric: str) -> tuple[str, str, float]:

@@ -57,9 +57,6 @@ def _chip(row: Mapping[str, str]) -> HardwareNode:
     return chip
 
 
-# --- frameworks: timm, DeepLearningExamples, MLPerf training --------------------------------------------------------
-
-
 @cache
 def network_of(name: str, size: str) -> tuple[Workload, int | None]:
     """The network of a row, and its image size where it was counted at several."""
@@ -134,9 +131,6 @@ def _framework(row: Mapping[str, str]) -> Question:
     return Question(row["metric"], number(row, "value"), plan, asked, "1/s", factor, regime, known, inferred)
 
 
-# --- inference engines: MLPerf ------------------------------------------------------------------------------------------
-
-
 @cache
 def task_of(model: str) -> tuple[Workload, dict[str, Any]]:
     """The network of an MLPerf task and its facts; the accuracy target makes no difference here."""
@@ -192,9 +186,6 @@ def _engine(row: Mapping[str, str]) -> Question:
     return Question(metric, number(row, "value"), plan, "throughput", "1/s", devices, regime, known, inferred)
 
 
-# --- diffusion ------------------------------------------------------------------------------------------------------------
-
-
 def denoising_plan(
     model: str, chip: HardwareNode, devices: int, batch: int, steps: int, ring: int | None = None, **more: Any
 ) -> Plan:
@@ -218,9 +209,6 @@ def _diffusion(row: Mapping[str, str]) -> Question:
     plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
     known = key_of(chip) in _WORDS["measured"]
     return Question(row["metric"], number(row, "value"), plan, "latency", "s", 1.0, "diffusion", known)
-
-
-# --- microcontrollers -----------------------------------------------------------------------------------------------------
 
 
 def board_of(row: Mapping[str, str]) -> tuple[Board, str | None]:
