@@ -132,13 +132,6 @@ def context(chip: Any, cache: float, batch: Any, length: Any, heads: Any, kv: An
     return seconds
 
 
-def fit_context(chip: str, cache: float, shapes: Any, times: Any) -> Fit:
-    """Constants of attention over prompts; ``shapes`` has batch, length, heads, key heads, head size."""
-    columns = np.asarray(shapes, float).T
-    several = len(set(columns[-1].tolist())) > 1
-    return fit(context(chip, cache, *columns), CONTEXT | (HEADS if several else {}), times)
-
-
 def decode(chip: Any, cache: float, grouped: bool, batch: Any, cached: Any, heads: Any, kv: Any, size: Any) -> Form:
     """Attention of one query: ``grouped`` heads share the reading of the cache, others read it one by one."""
     peak, bandwidth = speeds(chip)
@@ -153,13 +146,6 @@ def decode(chip: Any, cache: float, grouped: bool, batch: Any, cached: Any, head
         return attention_decode_time(moved, operations, peak, bandwidth, memory_share, start, rows, row_time, *walk)
 
     return seconds
-
-
-def fit_decode(chip: str, cache: float, grouped: bool, shapes: Any, times: Any) -> Fit:
-    """Constants of decode attention; ``shapes`` has batch, cached tokens, heads, key heads, head size."""
-    columns = np.asarray(shapes, float).T
-    alone = not grouped and bool((columns[2] / columns[3] > 1).any())
-    return fit(decode(chip, cache, grouped, *columns), DECODE | (REUSE if alone else {}), times)
 
 
 def library(chip: Any, batch: Any, length: Any, heads: Any, size: Any, causal: Any, of_best: float = 1.0) -> Form:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate import operators as forms
-from mlsysim.calibrate.fitting import Fit, summary, table_of
+from mlsysim.calibrate.fitting import Fit, fit, summary, table_of
 from mlsysim.calibrate.measurements import Measurement, operators, silicon
 from mlsysim.calibrate.write import table_lines
 
@@ -56,29 +56,33 @@ def _public(rows: list[dict[str, str]], profiles: Profiles, errors: Errors) -> N
             if shape["m"]:
                 tables["products", chip, row["dtype"]].append((shape["m"], shape["n"], shape["k"], seconds))
             continue
-        heads, kv = shape["heads"], shape["kv"]
+        group = shape["heads"] / shape["kv"]
         kind, length = "context", shape["isl"]
         if row["op"] != "context_attention":
-            kind = "grouped" if 1 < heads / kv <= forms.GROUP_LIMITS[chip] else "single"
+            kind = "grouped" if 1 < group <= forms.GROUP_LIMITS[chip] else "single"
             length = shape["step"] + 1
-        tables[kind, chip, row["dtype"]].append((shape["batch"], length, heads, kv, shape["hd"], seconds))
+        tables[kind, chip, row["dtype"]].append(
+            (shape["batch"], length, shape["heads"], shape["kv"], shape["hd"], seconds)
+        )
     for (kind, chip, label), table in sorted(tables.items()):
-        shapes, times = [row[:-1] for row in table], [row[-1] for row in table]
+        columns: Any = np.asarray(table, float).T
+        *sizes, times = columns
         if kind == "products":
             form = forms.FORMATS[label]
-            found = forms.fit_products(chip, form, shapes, times)
+            found = forms.fit_products(chip, form, np.transpose(sizes), times)
             profiles[chip].setdefault(kind, {})[form.key] = _entry(found, errors, f"{chip} gemm {form.key}")
             continue
-        key = forms.CACHE_FORMATS[label]
+        key, (_, _, heads, kv, size) = forms.CACHE_FORMATS[label], sizes
+        engine = profiles[chip].setdefault("engines", {}).setdefault("trtllm", {})
+        engine["group_limit"] = forms.GROUP_LIMITS[chip]
         if kind == "context":
-            found = forms.fit_context(chip, forms.cache_bytes(key), shapes, times)
+            bounds = forms.CONTEXT | (forms.HEADS if len(set(size.tolist())) > 1 else {})
+            found = fit(forms.context(chip, forms.cache_bytes(key), *sizes), bounds, times)
             entry = {"head_exponent": 0.5} | _entry(found, errors, f"{chip} context attention {key}")
         else:
-            found = forms.fit_decode(chip, forms.cache_bytes(key), kind == "grouped", shapes, times)
+            bounds = forms.DECODE | (forms.REUSE if kind == "single" and (heads / kv > 1).any() else {})
+            found = fit(forms.decode(chip, forms.cache_bytes(key), kind == "grouped", *sizes), bounds, times)
             entry = _entry(found, errors, f"{chip} decode attention, {kind} {key}")
-        engine = (
-            profiles[chip].setdefault("engines", {}).setdefault("trtllm", {"group_limit": forms.GROUP_LIMITS[chip]})
-        )
         engine.setdefault(kind, {})[key] = entry
     for profile in profiles.values():
         _split_conversion(profile.get("products", {}))

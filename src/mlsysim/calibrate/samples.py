@@ -100,11 +100,9 @@ def sample_of(row: Mapping[str, str]) -> Sample:
     seconds = _number(row, "seconds")
     if row.get("op") and row.get("model"):
         raise InputError("a row is an operator ('op') or a pass of a model ('model'), not both.")
-    if row.get("op"):
-        return _operator_sample(row, seconds)
-    if row.get("model"):
-        return _pass_sample(row, seconds)
-    raise InputError("the row names neither an 'op' nor a 'model'.")
+    if not row.get("op") and not row.get("model"):
+        raise InputError("the row names neither an 'op' nor a 'model'.")
+    return _operator_sample(row, seconds) if row.get("op") else _pass_sample(row, seconds)
 
 
 def _operator_sample(row: Mapping[str, str], seconds: float) -> Sample:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,75 +19,65 @@ from mlsysim.calibrate.measure import measure
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.samples import read_samples, with_layers, write_samples
 from mlsysim.calibrate.user import calibrate, user_profile
-from mlsysim.calibrate.verify import predict, verify
+from mlsysim.calibrate.verify import Pass, predict, verify
 from mlsysim.calibrate.write import profile_toml
 from mlsysim.models.registry import Models
 
 CASES: dict[str, list[dict[str, Any]]] = settings("suite")["cases"]
 
 
+def say(text: str) -> None:
+    """A line at once, so that an end by the clock loses nothing."""
+    print(text, flush=True)
+
+
 def run(out: Path, chip: str | None = None, tiny: bool = False, limit: float = 330.0) -> list[dict[str, Any]]:
-    """Measure, fit, verify; write as results come in, so that an end by the clock loses nothing."""
+    """Measure, fit, verify; write as results come in."""
     start = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     device = Device()
-    node = device.chip(chip)
     suite = measure(device, 2.0 if tiny else 60.0, "tiny" if tiny else None)
     write_samples(suite.rows, out / "kernels.csv")
-    print(f"{device.name}: {len(suite.rows)} kernels in {suite.seconds:.0f} s", *suite.notes, sep="\n  ", flush=True)
-    fitted = calibrate(read_samples(out / "kernels.csv"), node)
+    say("\n  ".join([f"{device.name}: {len(suite.rows)} kernels in {suite.seconds:.0f} s", *suite.notes]))
+    fitted = calibrate(read_samples(out / "kernels.csv"), device.chip(chip))
     (out / "profile.toml").write_text(profile_toml(fitted.profile), encoding="utf-8")
     document = {**fitted.to_dict(), "device": suite.device, "torch": str(device.torch.__version__)}
     (out / "calibration.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-    print(
-        f"kernels: median error {fitted.before_pct:.1f} % as shipped, {fitted.after_pct:.1f} % fitted (left out)",
-        flush=True,
-    )
+    say(f"kernels: median error {fitted.before_pct:.1f} % as shipped, {fitted.after_pct:.1f} % fitted (left out)")
     results: list[dict[str, Any]] = []
-    for result in _cases(CASES["tiny" if tiny else "full"], device, chip, fitted.profile, start, limit):
-        results.append(result)
+    for case in CASES["tiny" if tiny else "full"]:
+        label, reason = " ".join(str(value) for value in case.values()), "the time is over"
+        try:
+            late = time.perf_counter() - start > limit
+            found = None if late else _verified(case, device, chip, fitted.profile, label)
+        except Exception as error:
+            # One pass that does not run here must not cost the others.
+            found, reason = None, f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        if found is None:
+            say(f"{label}: {'left out, ' if late else ''}{reason}")
+        results.append(found or {**case, "skipped": reason})
         (out / "verify.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
-    print(f"done in {time.perf_counter() - start:.0f} s", flush=True)
+    say(f"done in {time.perf_counter() - start:.0f} s")
     return results
 
 
-def _cases(
-    cases: list[dict[str, Any]], device: Device, chip: str | None, fitted: Any, start: float, limit: float
-) -> Iterator[dict[str, Any]]:
-    for case in cases:
-        label = " ".join(str(value) for value in case.values())
-        if time.perf_counter() - start > limit:
-            print(f"{label}: left out, the time is over", flush=True)
-            yield {**case, "skipped": "the time is over"}
-            continue
-        try:
-            result = verify(**case, chip=chip, device=device)
-        except Exception as error:
-            # One pass that does not run here must not cost the others.
-            reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            print(f"{label}: {reason}", flush=True)
-            yield {**case, "skipped": reason}
-            continue
-        model, node, fuse = Models.get(case["model"]), device.chip(chip), case.get("fuse", False)
-        model = with_layers(model, result.layers) if result.layers and not hasattr(model, "rows") else model
-        asked = (model, result.phase, result.batch, result.seq_len or 0, result.precision, node, result.graph, fuse)
-        with user_profile(profile_toml(fitted.model_copy(update={"name": node.metadata.key}))):
-            refitted = predict(*asked)
-        seconds = refitted["predicted_s"]
-        answer = {
-            **result.to_dict(),
-            "fused": fuse,
-            "fitted_s": seconds,
-            "fitted_error_pct": 100 * (seconds / result.measured_s - 1),
-            "fitted_parts": refitted["parts"],
-        }
-        print(
-            f"{label}: measured {1e3 * result.measured_s:.4g} ms, predicted {1e3 * result.predicted_s:.4g} ms "
-            f"({result.error_pct:+.1f} %), fitted {1e3 * seconds:.4g} ms ({answer['fitted_error_pct']:+.1f} %), "
-            f"{'graph' if result.graph else 'eager'}, {result.attention}",
-            flush=True,
-        )
-        yield answer
+def _verified(case: dict[str, Any], device: Device, chip: str | None, fitted: Any, label: str) -> dict[str, Any]:
+    """A pass that is run, predicted as shipped, and predicted with the fitted profile."""
+    result = verify(**case, chip=chip, device=device)
+    model, node, fuse = Models.get(case["model"]), device.chip(chip), case.get("fuse", False)
+    model = with_layers(model, result.layers) if result.layers and not hasattr(model, "rows") else model
+    work = Pass(model, result.phase, result.batch, result.seq_len or 0, result.precision)
+    with user_profile(profile_toml(fitted.model_copy(update={"name": node.metadata.key}))):
+        refitted = predict(work, node, result.graph, fuse)
+    seconds = refitted["predicted_s"]
+    error = 100 * (seconds / result.measured_s - 1)
+    say(
+        f"{label}: measured {1e3 * result.measured_s:.4g} ms, predicted {1e3 * result.predicted_s:.4g} ms "
+        f"({result.error_pct:+.1f} %), fitted {1e3 * seconds:.4g} ms ({error:+.1f} %), "
+        f"{'graph' if result.graph else 'eager'}, {result.attention}"
+    )
+    more = {"fitted_s": seconds, "fitted_error_pct": error, "fitted_parts": refitted["parts"]}
+    return {**result.to_dict(), "fused": fuse, **more}
 
 
 def main(arguments: list[str] | None = None) -> None:

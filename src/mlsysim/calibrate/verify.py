@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.device import Device
@@ -115,8 +115,9 @@ def verify(
     elif layers is not None:
         workload = with_layers(workload, layers)
     else:
-        workload = _shortened(workload, device, phase, batch, length, precision)
-    measured, graph, kernel = _measure(workload, phase, batch, length, precision, device, fuse, seconds)
+        workload = _shortened(Pass(workload, phase, batch, length, precision), device)
+    work = Pass(workload, phase, batch, length, precision)
+    measured, graph, kernel = _measure(work, device, fuse, seconds)
     constants = profile(node)
     return Verification(
         model=workload.name,
@@ -133,7 +134,7 @@ def verify(
         measured_s=measured,
         graph=graph,
         attention=kernel,
-        **predict(workload, phase, batch, length, precision, node, graph, fuse),
+        **predict(work, node, graph, fuse),
     )
 
 
@@ -147,10 +148,19 @@ def _refuse_training(workload: Any, fuse: bool) -> None:
         raise InputError("verify compiles prefill and decode only, not training steps.")
 
 
-def predict(
-    workload: Any, phase: str, batch: int, length: int, precision: str, chip: Any, graph: bool, fuse: bool
-) -> dict[str, Any]:
+class Pass(NamedTuple):
+    """What is run and predicted."""
+
+    workload: Any
+    phase: str
+    batch: int
+    length: int
+    precision: str
+
+
+def predict(work: Pass, chip: Any, graph: bool, fuse: bool) -> dict[str, Any]:
     """What the resolvers say of a pass or a step of one device, under the software that runs here."""
+    workload, phase, batch, length, precision = work
     if phase == "train" and not workload.fixed_shape:
         # Parameters, gradients and moments are in the network's own precision.
         stack = "plain" if bytes_per_element(precision) > 2 else "plain-16bit"
@@ -187,21 +197,20 @@ def _read(result: Any, band: Any) -> dict[str, Any]:
     return {"predicted_s": seconds, "low_s": low, "high_s": high, "extrapolating": unknown, "parts": parts}
 
 
-def _shortened(workload: Any, device: Device, *sizes: Any) -> Any:
+def _shortened(work: Pass, device: Device) -> Any:
     """As many layers as memory takes (two on a CPU)."""
-    wanted = workload.layers if device.gpu else min(_CPU_LAYERS, workload.layers)
-    available = _SHARE_OF_MEMORY * device.memory
-    while wanted > 1 and _needed(with_layers(workload, wanted), *sizes) > available:
+    whole, available = work.workload, _SHARE_OF_MEMORY * device.memory
+    wanted = whole.layers if device.gpu else min(_CPU_LAYERS, whole.layers)
+    while wanted > 1 and _needed(*work._replace(workload=with_layers(whole, wanted))) > available:
         wanted -= 1
-    return with_layers(workload, wanted)
+    return with_layers(whole, wanted)
 
 
 def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) -> float:
     """Bytes of weights, caches, gradients, moments and kept activations, roughly."""
-    element = bytes_per_element(precision)
+    element, (whole, split) = bytes_per_element(precision), workload.stack.saved_elements
     weights = workload.derived_parameters * element
     tokens = batch * (workload.tokens_per_image if workload.fixed_shape else length)
-    whole, split = workload.stack.saved_elements
     if phase == "train":
         vocabulary = 0 if workload.fixed_shape else 12 * tokens * (workload.vocab_size or 0)
         return float(4 * weights + 1.5 * workload.layers * tokens * (whole + split) * element + vocabulary)
@@ -209,23 +218,22 @@ def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) 
     return float(weights + cache + 4 * tokens * (whole + split) * element)
 
 
-def _measure(
-    workload: Any, phase: str, batch: int, length: int, precision: str, device: Device, fuse: bool, seconds: float
-) -> tuple[float, bool, str]:
+def _measure(work: Pass, device: Device, fuse: bool, seconds: float) -> tuple[float, bool, str]:
+    """Seconds, whether a graph was used, and the attention kernel."""
+    workload, phase, batch, length, precision = work
     torch, dtype, kernel, training = device.torch, device.dtype(precision), "", phase == "train"
     torch.manual_seed(0)
     try:
         with torch.set_grad_enabled(training):
             if isinstance(workload, CNNWorkload):
-                work = run_rows(workload, device, dtype, batch)
+                run = run_rows(workload, device, dtype, batch)
             else:
                 network = build(workload, device, dtype, length)
                 network.tune(batch, length, phase)
                 kernel = network.kernel
-                work = _work(network, phase, batch, length, device)
-                if fuse:
-                    work = torch.compile(work, dynamic=False)
-            return *device.time(work, seconds, graph=not training), kernel
+                run = _work(network, phase, batch, length, device)
+                run = torch.compile(run, dynamic=False) if fuse else run
+            return *device.time(run, seconds, graph=not training), kernel
     except torch.OutOfMemoryError:
         raise InputError(f"{workload.name} does not fit here with these sizes; take fewer --layers.") from None
 

@@ -50,6 +50,10 @@ def read(row: Mapping[str, str]) -> list[Question]:
     return [_OTHER.get(kind, _framework)(row)]
 
 
+def _question(row: Mapping[str, str], plan: Plan, *asked: Any) -> Question:
+    return Question(row["metric"], number(row, "value"), plan, *asked)
+
+
 def _chip(row: Mapping[str, str]) -> HardwareNode:
     if row["device"] in ("", "N/A"):
         raise Skipped("the row does not name its processor")
@@ -115,20 +119,13 @@ def _framework(row: Mapping[str, str]) -> Question:
     if published and row["model"] == "ssd":
         # These logs print the throughput of one device: times the devices it agrees with the time to train, alone it does not.
         factor, inferred = factor / devices, (*inferred, "throughput of one device")
-    plan = calibrated_plan(
-        "training" if training else "inference",
-        key_of(model),
-        on,
-        stack=name,
-        parallelism={"tp": 1, "micro_batches": 1} if training else {},
-        image_size=size,
-        batch_size=batch,
-        precision=_WORDS["precisions"].get(precision, precision),
-    )
-    asked = "tokens_per_second" if training else "throughput"
+    task, asked, split = "inference", "throughput", {}
+    if training:
+        task, asked, split = "training", "tokens_per_second", {"tp": 1, "micro_batches": 1}
+    work = {"image_size": size, "batch_size": batch, "precision": _WORDS["precisions"].get(precision, precision)}
+    plan = calibrated_plan(task, key_of(model), on, stack=name, parallelism=split, **work)
     regime = "vision mlperf training" if published else regime
-    known = key_of(chip) in _WORDS["measured"]
-    return Question(row["metric"], number(row, "value"), plan, asked, "1/s", factor, regime, known, inferred)
+    return _question(row, plan, asked, "1/s", factor, regime, key_of(chip) in _WORDS["measured"], inferred)
 
 
 @cache
@@ -178,12 +175,10 @@ def _engine(row: Mapping[str, str]) -> Question:
     )
     known = f"generation_{(chip.generation or '').replace(' ', '_')}" in constants()["profile"]["tensorrt"]
     if metric in _QUERIES:
-        value = number(row, "value")
-        return Question(metric, value, plan, "latency", "ms", 1.0, "vision engine latency", known, ("TensorRT",))
+        return _question(row, plan, "latency", "ms", 1.0, "vision engine latency", known, ("TensorRT",))
     regime = "vision engine server" if metric == _SERVER else "vision engine offline"
     inferred = ("8-bit arithmetic", f"batch {batch}")
-    devices = number(row, "n_devices")
-    return Question(metric, number(row, "value"), plan, "throughput", "1/s", devices, regime, known, inferred)
+    return _question(row, plan, "throughput", "1/s", number(row, "n_devices"), regime, known, inferred)
 
 
 def denoising_plan(
@@ -207,8 +202,7 @@ def _diffusion(row: Mapping[str, str]) -> Question:
     steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
     over = ring if ring > 1 else None
     plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
-    known = key_of(chip) in _WORDS["measured"]
-    return Question(row["metric"], number(row, "value"), plan, "latency", "s", 1.0, "diffusion", known)
+    return _question(row, plan, "latency", "s", 1.0, "diffusion", key_of(chip) in _WORDS["measured"])
 
 
 def board_of(row: Mapping[str, str]) -> tuple[Board, str | None]:
@@ -234,9 +228,8 @@ def runtime_of(row: Mapping[str, str], target: Board) -> str:
     """The runtime that a row's submitter used."""
     submitter = re.search(r"(?:closed|open) (\w+)", row["notes"])
     who = submitter[1].lower() if submitter else ""
-    late = row["source"].endswith(("v1.2", "v1.3"))
     if who == "stmicroelectronics":
-        return "STM32Cube.AI 9" if late else "STM32Cube.AI 7"
+        return "STM32Cube.AI 9" if row["source"].endswith(("v1.2", "v1.3")) else "STM32Cube.AI 7"
     if who == "renesas" and target.core == "Cortex-M33":
         return "Renesas 2021"
     return "plumerai" if who == "plumerai" else "default"
@@ -249,17 +242,10 @@ def _microcontroller(row: Mapping[str, str]) -> Question:
     asked, unit, regime = _WORDS["boards"][row["metric"]]
     if asked == "energy_per_sample" and target.power is None:
         raise Skipped(f"no active power is known for {target.name}")
-    precision = "fp32" if "_float" in row["device"] else "int8"
-    plan = calibrated_plan(
-        "inference",
-        key_of(model),
-        f"1x{target.name}",
-        stack=runtime_of(row, target),
-        hardware={"chip": None if peak is None else {"peak_flops": peak}},
-        precision=precision,
-    )
-    value = number(row, "value")
-    return Question(row["metric"], value, plan, asked, unit, 1.0, regime, target.measured, ("runtime",))
+    how: dict[str, Any] = {"precision": "fp32" if "_float" in row["device"] else "int8"}
+    how |= {"stack": runtime_of(row, target), "hardware": {"chip": {"peak_flops": peak} if peak else None}}
+    plan = calibrated_plan("inference", key_of(model), f"1x{target.name}", **how)
+    return _question(row, plan, asked, unit, 1.0, regime, target.measured, ("runtime",))
 
 
 _OTHER: dict[str, Callable[[Mapping[str, str]], Question]] = {
