@@ -29,22 +29,17 @@ _PROTOCOL = ("copy_share", "efficiency", "eager_share", "rendezvous")
 
 def columns(rows: list[dict[str, str]]) -> Columns:
     """The measured collectives."""
-    chips = [Hardware.get(r["gpu"]) for r in rows]
-    found = Columns(
-        kind=np.array([KINDS[r["collective"]] for r in rows]),
-        key=np.array([c.metadata.key for c in chips]),
-        generation=np.array([c.generation for c in chips]),
-        ranks=np.array([float(r["n_gpus"]) for r in rows]),
-        message=np.array([float(r["message_bytes"]) for r in rows]),
-        time=np.array([float(r["value"]) * 1e-6 for r in rows]),
-        link=np.array([to_si(c.link.bandwidth_per_direction, "byte/s") for c in chips]),
-        start=np.zeros(len(rows)),
-    )
+    table = []
+    for row in rows:
+        chip, kind, ranks = Hardware.get(row["gpu"]), KINDS[row["collective"]], float(row["n_gpus"])
+        link, seconds = to_si(chip.link.bandwidth_per_direction, "byte/s"), float(row["value"]) * 1e-6
+        machine = (chip.metadata.key, chip.generation, link, 0.0)
+        table.append((kind, ranks, float(row["message_bytes"]), seconds, *machine, *wire_and_steps(kind, ranks)))
+    names = ("kind", "ranks", "message", "time", "key", "generation", "link", "start", "wire", "steps")
+    found = Columns.of(table, *names)
     for key in set(found.key.tolist()):
         first = found.where((found.key == key) & (found.kind == "all_gather") & (found.ranks == 2))
         found.start[found.key == key] = first.time[first.message == first.message.min()].min()
-    pairs = [wire_and_steps(k, n) for k, n in zip(found.kind.tolist(), found.ranks.tolist(), strict=True)]
-    found.wire, found.steps = np.array(pairs).T
     found.switched = (found.kind == "all_reduce") & (found.ranks >= SWITCHED_RANKS) & (found.generation != "Ampere")
     found.swap = found.kind == "all_to_all"
     return found

@@ -25,6 +25,7 @@ from mlsysim.timing.power import Activity, energy_per_item, power_constants, ser
 from mlsysim.units.registry import to_si
 
 IDLE, CAP = 0.18, 0.975
+_DONE = ("memory", "arithmetic", "busy", "converting")
 
 Of = Callable[[dict[str, str]], tuple[HardwareNode, Activity, float]]
 Form = Callable[..., Any]
@@ -49,20 +50,13 @@ def image_activity(row: dict[str, str]) -> tuple[HardwareNode, Activity, float]:
 
 def columns(rows: list[dict[str, str]], activity: Of) -> Columns:
     """What the chips of rows do, and their power over TDP."""
-    found = [activity(row) for row in rows]
-    done = {
-        name: np.array([float(getattr(each, name)) for _, each, _ in found])
-        for name in ("memory", "arithmetic", "busy", "converting")
-    }
-    watts = np.array([to_si(chip.tdp, "W") for chip, _, _ in found])
-    joules = np.array([scale for _, _, scale in found])
-    return Columns(
-        **done,
-        chip=np.array([chip.metadata.key for chip, _, _ in found]),
-        model=np.array([row["workload"].split(" | ")[0] for row in rows]),
-        video=np.array(["video" in row["workload"] for row in rows]),
-        share=np.array([float(row["value"]) for row in rows]) / (watts * joules),
-    )
+    found = []
+    for row in rows:
+        chip, done, joules = activity(row)
+        did = [float(getattr(done, name)) for name in _DONE]
+        share = float(row["value"]) / (to_si(chip.tdp, "W") * joules)
+        found.append((*did, chip.metadata.key, row["workload"].split(" | ")[0], "video" in row["workload"], share))
+    return Columns.of(found, *_DONE, "chip", "model", "video", "share")
 
 
 def serving(c: Columns, **v: float) -> Any:

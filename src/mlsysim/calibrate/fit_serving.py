@@ -101,8 +101,7 @@ def main(arguments: Sequence[str]) -> None:
         rows = [row for row in runs if engine(row["engine"]).name == name]
         if chosen:
             rows = [row for row in offline if all(row[key] in allowed for key, allowed in chosen.items())]
-        columns = {column: np.array([row[column] for row in rows]) for column in ("gpu", "model")}
-        fit_engine(name, Columns(row=np.array(rows), **columns), names)
+        fit_engine(name, Columns.of([(row, row["gpu"], row["model"]) for row in rows], "row", "gpu", "model"), names)
 
 
 if __name__ == "__main__":

@@ -51,12 +51,13 @@ def read_rows(path: Path) -> Columns:
                 source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
                 setting = (*(row.get(name) for name in _KEY), source, row["notes"][:10])
                 found.append((question, setting, row["gpu"], row["model"], source))
-    questions, settings, *groups = zip(*found, strict=True)
-    votes = Counter(settings)
-    rows = Columns(question=np.array(questions), weight=np.array([1.0 / math.sqrt(votes[each]) for each in settings]))
-    for column, names in zip(_GROUPS, groups, strict=True):
-        counts = Counter(names)
-        setattr(rows, column, np.array([name if counts[name] >= _FEWEST else "others" for name in names]))
+    rows = Columns.of([(question, 1.0, *groups) for question, _, *groups in found], "question", "weight", *_GROUPS)
+    votes = Counter(setting for _, setting, *_ in found)
+    rows.weight = np.array([1.0 / math.sqrt(votes[setting]) for _, setting, *_ in found])
+    for column in _GROUPS:
+        counts = Counter(getattr(rows, column).tolist())
+        names = [name if counts[name] >= _FEWEST else "others" for name in getattr(rows, column).tolist()]
+        setattr(rows, column, np.array(names))
     return rows
 
 

@@ -75,13 +75,13 @@ def fit_gpu(rows: list[dict[str, str]]) -> str:
         data[stack].append((row, chip, inventory))
 
     def table(stack: str, intensity: float) -> Columns:
-        found = [gpu_features(i, c, float(r["batch"]), r["precision"], intensity) for r, c, i in data[stack]]
-        return Columns(
-            terms=np.array([[f[name] for name in TERMS] for f in found]),
-            measured=np.array([1 / float(r["value"]) for r, _, _ in data[stack]]),
-            device=np.array([r["device"] for r, _, _ in data[stack]]),
-            half=np.array([zlib.crc32(r["model"].encode()) % 2 for r, _, _ in data[stack]]),
-        )
+        found = []
+        for row, chip, inventory in data[stack]:
+            terms = gpu_features(inventory, chip, float(row["batch"]), row["precision"], intensity)
+            # Halves of the models, so that a fit can be tried on networks that it has not seen.
+            half = zlib.crc32(row["model"].encode()) % 2
+            found.append(([terms[name] for name in TERMS], 1 / float(row["value"]), row["device"], half))
+        return Columns.of(found, "terms", "measured", "device", "half")
 
     losses = []
     for intensity in INTENSITIES:
@@ -96,9 +96,8 @@ def fit_gpu(rows: list[dict[str, str]]) -> str:
     text = [f"[elementwise]\n{about}\nintensity = {intensity:g}\n"]
     every: dict[str, list[Any]] = defaultdict(list)
     for stack in sorted(data):
-        # Halves of the models, so that the fit has not seen the network.
-        rows_of, how = table(stack, intensity), sums(_stack_start(stack))
-        values, found, out = report(stack, rows_of, *how, "half", "device")
+        how = sums(_stack_start(stack))
+        values, found, out = report(stack, table(stack, intensity), *how, "half", "device")
         every["chip"] += [out["device"]] if "device" in out else []
         every["train" if stack.startswith("train") else "infer"].append(found)
         text.append(_fitted(f"stacks.{stack}", TERMS, values, found))
@@ -109,14 +108,15 @@ def fit_gpu(rows: list[dict[str, str]]) -> str:
 
 def fit_cpu(rows: list[dict[str, str]]) -> str:
     """One set of coefficients, and for each CPU three factors: arithmetic, memory, latency."""
-    kept = _counted(rows, "cpu")
-    x = np.array([[f[name] for name in CPU_TERMS] for f in (cpu_features(i, c, float(r["batch"])) for r, c, i in kept)])
-    y = np.array([1 / float(r["value"]) for r, _, _ in kept])
-    keys = np.array([c.metadata.key for _, c, _ in kept])
+    found = []
+    for row, node, inventory in _counted(rows, "cpu"):
+        terms = cpu_features(inventory, node, float(row["batch"]))
+        found.append(([terms[name] for name in CPU_TERMS], 1 / float(row["value"]), node.metadata.key))
+    table = Columns.of(found, "terms", "measured", "chip")
+    x, y, keys = table.terms, table.measured, table.chip
     kinds = np.array([2 if t.endswith("_calls") else 0 if t.endswith("_operations") else 1 for t in CPU_TERMS])
     chips, start = sorted(set(keys.tolist())), list(table_of("vision_cpu").values())
     scales = {chip: np.ones(3) for chip in chips}
-
     fitted, relative = sums(start)
 
     def scaled() -> Columns:
@@ -133,7 +133,7 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
         scales = {chip: s / middle for chip, s in scales.items()}
     errors = relative(scaled(), coefficients)
     print(f"{'cpu':12s} in sample        {line(errors)}")
-    for chip, without in left_out(Columns(terms=x, measured=y, chip=keys), "chip", fitted, relative):
+    for chip, without in left_out(table, "chip", fitted, relative):
         print(f"{'':12s} {chip:16s} {line(errors[keys == chip])}")
         print(f"{'':12s} without it       {line(without)}")
     text = [_fitted("cpu", CPU_TERMS, coefficients, errors)]
@@ -146,17 +146,15 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
 
 def fit_diffusion(rows: list[dict[str, str]]) -> str:
     """Constants of eager diffusion code on one node."""
-    kept = [row for row in rows if row["task"] == "diffusion-infer"]
-    names, terms = (*DEVICE_TERMS, *HOST_TERMS), []
-    for row in kept:
+    names, kept = (*DEVICE_TERMS, *HOST_TERMS), []
+    for row in (row for row in rows if row["task"] == "diffusion-infer"):
         model, chip = Models.get(row["model"]), Hardware.get(row["device"])
         steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
         passes, batch = steps * model.guidance_passes, float(row["batch"])
         found = diffusion_features(denoiser(model), chip, batch, passes, steps, ulysses, ring)
-        terms.append([found[name] for name in names])
+        kept.append(([found[name] for name in names], float(row["value"]), row["device"], row["model"]))
     groups = [0] * len(DEVICE_TERMS) + [1] * len(HOST_TERMS)
-    table = Columns(terms=np.array(terms), measured=np.array([float(row["value"]) for row in kept]))
-    table.device, table.model = (np.array([row[column] for row in kept]) for column in ("device", "model"))
+    table = Columns.of(kept, "terms", "measured", "device", "model")
     how = sums(list(table_of("diffusion").values()), 0.3, groups, SHARPNESS)
     values, errors, _ = report("diffusion", table, *how, "device", "model")
     return _fitted("diffusion", (*names, "sharpness"), np.append(values, SHARPNESS), errors)
@@ -182,9 +180,8 @@ def fit_tensorrt(rows: list[dict[str, str]]) -> None:
         cost = [passes * features[name] / clock_of(chip) for name in ENGINE_TERMS]
         data[chip.generation or ""].append((chip.name, cost, float(row["n_devices"]) / float(row["value"])))
     for generation, found in sorted(data.items()):
-        chips, terms, times = (np.array(column) for column in zip(*found, strict=True))
-        rows_of = Columns(chip=chips, terms=terms, measured=times)
-        values, _, _ = report(f"tensorrt {generation}", rows_of, *sums(ENGINE_START, PULL), "chip")
+        table = Columns.of(found, "chip", "terms", "measured")
+        values, _, _ = report(f"tensorrt {generation}", table, *sums(ENGINE_START, PULL), "chip")
         print({n: round(float(v if n == "bytes" else 1 / v), 3) for n, v in zip(ENGINE_TERMS, values, strict=True)})
 
 
@@ -226,8 +223,7 @@ def fit_microcontrollers(rows: list[dict[str, str]]) -> None:
             (target, _), model = board_of(row), Models.get(row["model"])
             rate = model.flops_per_sample / 2 * float(row["value"]) / target.clock
             found.append((target.name, target.core, shape_of(model), runtime_of(row, target), float(np.log(rate))))
-    names = ("board", "core", "shape", "runtime", "rate")
-    table = Columns(**{name: np.array(column) for name, column in zip(names, zip(*found, strict=True), strict=True)})
+    table = Columns.of(found, "board", "core", "shape", "runtime", "rate")
     tables, _, _ = report("microcontrollers", table, rates, errors, "board")
     for label, values in zip(("cores", "shapes", "runtimes"), tables, strict=True):
         print(f"  {label}", {key: round(float(np.exp(value)), 3) for key, value in values.items()})

@@ -15,7 +15,7 @@ left_out   the errors of each group of rows under constants fitted without it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -45,6 +45,11 @@ class Fit(NamedTuple):
 
 class Columns(SimpleNamespace):
     """Columns of a table as arrays of one length."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Any]], *names: str) -> Columns:
+        """Rows as columns of these names."""
+        return cls(**{name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
 
     def where(self, chosen: Any) -> Columns:
         """The rows that are chosen."""
