@@ -29,7 +29,6 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.footprint import inference_bytes
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
@@ -194,7 +193,7 @@ def asked_pass(
 def _fixed(model: Workload, phase: str | None, seq_len: int | None) -> str:
     if seq_len is not None:
         raise InputError(f"{model.name} has a fixed shape and takes no 'seq_len'.", field="seq_len")
-    phases = ("inference", "training", *(("generate",) if isinstance(model, DiffusionWorkload) else ()))
+    phases = ("inference", "training", *(("generate",) if model.denoises else ()))
     if phase is not None and phase not in phases:
         ways = listed((Setting("phase", "inference"), Setting("is_training", True)), " or ")
         raise InputError(worded(f"{model.name} has no {phase}; use ", ways, "."), field="phase")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -29,6 +29,11 @@ DISAGREEMENT = 0.02
 
 class Workload(Record):
     """Demand: what is computed, without reference to any chip."""
+
+    denoises: ClassVar[bool] = False
+    """Whether a sample takes many passes, each of which removes some noise."""
+    looks_up: ClassVar[bool] = False
+    """Whether most of it are tables, of which a pass reads a few rows."""
 
     name: str
     architecture: str = "generic"

@@ -7,7 +7,7 @@ operators, but their parameters count towards memory where they are stated.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from mlsysim.units.fields import Count
 class DiffusionWorkload(RowWorkload):
     """A denoiser (U-Net or transformer) given by layer rows; ``inference_flops`` is that of one denoiser pass."""
 
+    denoises: ClassVar[bool] = True
     architecture: str = "diffusion"
     layers: int | None = Field(default=None, gt=0)
     denoising_steps: int = Field(default=50, gt=0)

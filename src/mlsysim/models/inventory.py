@@ -7,11 +7,12 @@ An :class:`Inventory` is what the calibrated times of vision networks need. It c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlsysim.models.graph import Operator
-from mlsysim.models.layers import Layer
-from mlsysim.models.vision import RowWorkload
+
+if TYPE_CHECKING:
+    from mlsysim.models.layers import Layer
 
 CLASSES = (
     "conv", "pointwise", "grouped", "depthwise", "gemm", "attention", "softmax", "batch_norm", "relu", "activation",
@@ -56,7 +57,7 @@ def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
     if own is not None:
         return own
     found = Inventory(model.name, model.parameter_count)
-    if isinstance(model, RowWorkload) and model.rows:
+    if getattr(model, "rows", ()):
         for layer in model.network:
             _count_layer(layer, found)
         normed = found.calls.get("batch_norm", 0.0)

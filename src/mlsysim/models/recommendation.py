@@ -24,6 +24,7 @@ from mlsysim.units.registry import Quantity
 class RecommendationWorkload(FixedShapeWorkload):
     """A deep-learning recommendation model."""
 
+    looks_up: ClassVar[bool] = True
     usual_precision: ClassVar[str] = "fp32"
     architecture: str = "dlrm"
     embedding_rows: tuple[int, ...]

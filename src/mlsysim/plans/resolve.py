@@ -15,7 +15,6 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import GridProfile
 from mlsysim.models.base import Workload
-from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
@@ -91,7 +90,7 @@ def workload_of(work: WorkloadPart) -> Workload:
 @lru_cache(maxsize=256)
 def _in_steps(model: Workload, steps: int) -> Workload:
     """A denoiser with another number of steps."""
-    if not isinstance(model, DiffusionWorkload):
+    if not model.denoises:
         raise InputError(f"{model.name} is no denoiser, so it has no steps.", field="steps")
     return type(model)(**{**_stated(model), "denoising_steps": steps})
 

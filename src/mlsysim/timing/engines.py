@@ -22,6 +22,7 @@ from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.zoo.files import entries
 from mlsysim.zoo.provenance import Source
 
 
@@ -70,7 +71,7 @@ def serving_table(name: str) -> dict[str, Any]:
 
 def engine_names() -> tuple[str, ...]:
     """Engines that have constants."""
-    return tuple(software_file("engines"))
+    return tuple(entries("mlsysim.data", "software/engines.toml"))
 
 
 DEFAULT_ENGINE = "vLLM"

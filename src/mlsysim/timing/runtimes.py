@@ -14,8 +14,6 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.diffusion import DiffusionWorkload
-from mlsysim.models.recommendation import RecommendationWorkload
 from mlsysim.timing.profile import software_file
 from mlsysim.timing.vision_time import constants
 from mlsysim.zoo.intervals import Interval, interval
@@ -62,7 +60,7 @@ def has_inventory(model: Workload, chip: HardwareNode) -> bool:
 
     Microcontrollers run none of these runtimes.
     """
-    return model.fixed_shape and not isinstance(model, RecommendationWorkload) and chip.family != "mcu"
+    return model.fixed_shape and not model.looks_up and chip.family != "mcu"
 
 
 def trained_by_runtime(model: Workload, chip: HardwareNode) -> bool:
@@ -79,7 +77,7 @@ def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime,
     """The runtime of a pass, and the stack of it that times this phase."""
     training = phase == "training"
     kind = "training" if training else "inference"
-    denoises = isinstance(model, DiffusionWorkload) and not training
+    denoises = model.denoises and not training
     found = runtime(name or (_DENOISER if denoises else _DEFAULT[kind]))
     stack = found.training if training else found.inference
     if stack is None:
