@@ -56,6 +56,14 @@ def test_twice_the_tokens_take_twice_the_time_and_energy() -> None:
         assert float((two.value(name) / one.value(name)).to("").magnitude) == pytest.approx(2, rel=1e-6)
 
 
+def test_a_run_that_never_ends_is_a_sentence() -> None:
+    work = {"model": "Llama3_8B", "batch_size": 512, "seq_len": 4096}
+    answer = answered(task="training", workload=work, hardware={"on": "64xH100"}, ops={"mtbf": "2 min"})
+    assert answer.value("goodput") == 0 and answer.binding.limit == "goodput"
+    assert "The fleet fails faster than it recovers: no run of this kind ends." in answer.verdict
+    assert not {"usd_per_mtoken", "tokens_per_parameter"} & answer.held.keys()
+
+
 def test_a_batch_below_the_replicas_is_a_sentence() -> None:
     with pytest.raises(InputError):
         answered(

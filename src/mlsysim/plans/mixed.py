@@ -268,7 +268,6 @@ def _joint_training(
     if wanted is not None and goodput > 0:
         days = run_time(wanted, rate, goodput, 1.0) / 86400.0
     days = days if days is not None else run_days()
-    # A group that is left out is paid for as the rest.
     costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
     spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], _SUMMED)
     full = _fullest(active)

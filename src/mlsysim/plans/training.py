@@ -191,7 +191,7 @@ def _inverse(value: float, band: Any, seconds: float) -> tuple[float, float] | N
 
 def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
     """Wall 11: tokens for each parameter beside the compute-optimal number."""
-    if model.fixed_shape or model.parameters is None:
+    if model.fixed_shape or model.parameters is None or tokens <= 0:
         return
     worked = model.active_parameter_count
     cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
