@@ -67,8 +67,8 @@ def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
             field="on",
         )
     name, count, chosen = match["name"].strip(), _count(match["count"], text), match["fabric"] or fabric
-    given = None if chosen is None else find_fabric(chosen)
     kind, entry = find_system(name)
+    given = None if chosen is None else find_fabric(chosen)
     if kind == "cluster":
         if count not in (None, 1):
             raise InputError(f"{name!r} is a whole cluster; name it without a number.", field="on")
