@@ -1,0 +1,36 @@
+"""The table of metrics: units that exist, equations that are read whole, and labels for every task."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.plans.metrics import kinds, metric, value_text
+from mlsysim.report.formula import mathml
+from mlsysim.units.registry import Q_
+from mlsysim.walls.catalog import TITLES
+
+SUMS = {"memory", "latency", "ttft", "tpot"}
+
+
+@pytest.mark.parametrize("kind", kinds().values(), ids=kinds())
+def test_an_entry_is_whole(kind):
+    for unit in (kind.shown, kind.plain):
+        assert unit in ("", "best") or Q_(1, unit).is_compatible_with(kind.unit)
+    assert kind.wall == 0 or kind.wall in TITLES
+    assert kind.field or kind.formulas or kind.name in SUMS
+    assert len(kind.equations) == len(kind.formulas)
+    assert all(equation.symbols and mathml(equation.latex) for equation in kind.equations)
+    assert all(kind.label_of(task) for task in ("training", "samples", "serving", "inference"))
+
+
+def test_plain_numbers_are_printed_in_the_unit_that_suits_them():
+    assert metric("memory", 85.9e9, "training").text == "85.90 GB"
+    assert metric("latency", 0.0453, "samples", band=(0.04, 0.05)).interval_text == "40 ms to 50 ms"
+    assert metric("power", 2.5e6, "serving").text == "2.50 MW"
+    assert metric("mfu", 0.415, "training").text == "41.5%" and value_text("", 0.415) == "0.4150"
+
+
+def test_a_metric_without_a_wall_of_its_own_belongs_to_the_one_that_binds():
+    assert metric("latency", 1.0, "training", binding=14).wall == 14
+    assert metric("latency", 1.0, "serving", wall=4, binding=14).wall == 4
+    assert metric("mfu", 0.4, "training", binding=14).wall == 3
