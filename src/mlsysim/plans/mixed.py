@@ -32,6 +32,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import count_text, many
+from mlsysim.plans.spending import TAKEN
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
@@ -39,7 +40,6 @@ from mlsysim.vocabulary import worded
 from mlsysim.zoo.constants import constant
 
 _ROUNDS = 4
-_SUMMED = ("tco", "rent", "purchase", "power", "energy", "carbon_footprint", "water")
 
 Named = list[tuple[str, Answer]]
 """The answers of groups with their names."""
@@ -130,7 +130,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     slowest, slow = max(groups, key=lambda each: to_si(each[1].value("tpot"), "s"))
     full = _fullest(answers)
     kept = [(full, "memory"), (full, "memory_capacity"), (slow, "ttft"), (slow, "tpot"), (slow, "latency")]
-    of_groups, together = _sums(groups, ("tokens_per_second", "requests_per_second", *_SUMMED))
+    of_groups, together = _sums(groups, ("tokens_per_second", "requests_per_second", *TAKEN))
     values = {m.name: m.value for m in of_groups}
     made = to_si(values["tokens_per_second"], "1/s") * 86400.0 * (plan.ops.days or 1.0)
     cost = values.get("tco", values.get("rent"))
@@ -269,7 +269,7 @@ def _joint_training(
         days = run_time(wanted, rate, goodput, 1.0) / 86400.0
     days = days if days is not None else run_days()
     costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
-    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], _SUMMED)
+    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], TAKEN)
     full = _fullest(active)
     useful, possible = _joint_work(groups, joint, plan)
     values = {

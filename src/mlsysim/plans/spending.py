@@ -9,6 +9,7 @@ from mlsysim.cases.money import rental_cost
 from mlsysim.cases.run_inputs import LOCAL
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.plans.answer import Part
+from mlsysim.plans.metrics import kinds
 from mlsysim.plans.resolve import find_region
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
@@ -17,14 +18,8 @@ from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 
-_MONEY = {"tco": "tco_usd", "rent": "cloud_cost_usd", "purchase": "purchase_price_usd", "hardware": "capex_usd"}
-_TAKEN = {
-    "power": ("power", "W"),
-    "energy": ("total_energy_kwh", "kWh"),
-    "carbon_footprint": ("carbon_footprint_kg", ""),
-    "water": ("water_usage_liters", ""),
-}
-"""Metrics as fields of the results of both walls, and the units that they are added in."""
+TAKEN = ("tco", "rent", "purchase", "power", "energy", "carbon_footprint", "water")
+"""Metrics that are fields of the results of both walls, and that add up over fleets."""
 _COST_PARTS = {
     "capex_usd": "Hardware, its share of the lifetime",
     "opex_energy_usd": "Electricity",
@@ -58,9 +53,9 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
         unknown = "No region is given, so carbon and water are not known; give one, such as "
         sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
     spent = {name: _sum([taken[name] for taken in each]) for name in each[0]}
-    for name in ("tco", "rent", "purchase", *_TAKEN):
-        sheet.add(name, spent[name])
-    _score(sheet, spent, region)
+    for name, value in spent.items():
+        sheet.add(name, value)
+    _score(sheet, spent, sum(bill.capex_usd for bill in bills), region)
     sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
     sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
     price = spent["tco"] if spent["tco"] is not None else spent["rent"]
@@ -101,13 +96,13 @@ def _unknown(error: InputError) -> str:
 
 def _taken(sheet: Sheet, fleet: Fleet, days: float, bill: Any, footprint: Any) -> dict[str, float | None]:
     """What one fleet takes; its rent also where the cost of owning is not known."""
-    taken = {name: getattr(bill, field, None) for name, field in _MONEY.items()}
+    taken: dict[str, float | None] = {}
+    for kind in (kinds()[name] for name in TAKEN):
+        value = getattr(bill if kind.wall == 17 else footprint, kind.field, None)
+        taken[kind.name] = to_si(value, kind.unit) if isinstance(value, Quantity) else value
     price = sheet.plan.ops.cloud_price
     if bill is None and price is not None:
         taken["rent"] = float(rental_cost(to_si(price, "USD/h"), fleet.total_accelerators, days * 24.0, 1.0))
-    for name, (field, unit) in _TAKEN.items():
-        value = getattr(footprint, field, None)
-        taken[name] = to_si(value, unit) if isinstance(value, Quantity) else value
     return taken
 
 
@@ -115,9 +110,9 @@ def _sum(values: list[Any]) -> Any:
     return None if any(value is None for value in values) else sum(values)
 
 
-def _score(sheet: Sheet, spent: dict[str, Any], region: Any) -> None:
+def _score(sheet: Sheet, spent: dict[str, Any], hardware: float, region: Any) -> None:
     if spent["tco"] is not None:
-        sheet.score(17, f"${spent['tco']:,.0f}", note=f"of which ${spent['hardware'] or 0.0:,.0f} hardware")
+        sheet.score(17, f"${spent['tco']:,.0f}", note=f"of which ${hardware:,.0f} hardware")
     elif spent["rent"] is not None:
         sheet.score(17, f"${spent['rent']:,.0f} of rent")
     if spent["carbon_footprint"] is not None:
