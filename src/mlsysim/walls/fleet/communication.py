@@ -150,7 +150,7 @@ class DistributedModel(Resolver[DistributedResult]):
         overlap_tp = 0.0 | [0, 1] | fraction of tensor-parallel communication that hides
         overlap_ep = 0.0 | [0, 1] | fraction of expert communication that hides
         overlap_cp = 0.85 | [0, 1] | fraction of context-parallel communication that hides
-        overlap_pp = 0.85 | [0, 1] | fraction of pipeline sends that hides
+        overlap_pp = 0.85 | [0, 1] | fraction of a pipeline send that hides beyond what the schedule hides
         congestion_factor = 1.0 | [1, 1000] | slow-down of the fabric
         straggler_factor = 1.0 | [1, 1000] | slow-down of the slowest device
         moe_routing_imbalance_factor = 1.0 | [1, 1000] | load of the busiest expert device over the mean
