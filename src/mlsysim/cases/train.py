@@ -164,56 +164,35 @@ def first_order(
     """The whole phase as one operator at one efficiency; ``offload`` is the time of state over the host link."""
     x, hide, g = amounts, job.overlap, layout.groups(net)
     m = layout.micro_batches * job.accumulation
+    computing = x.balance * compute_time(x.flops, device.peak, device.efficiency)
+    moving = x.balance * memory_time(x.moved, device.bandwidth)
     even = maximum(
-        a.tag(
-            "arithmetic",
-            1,
-            "peak",
-            "roofline",
-            x.balance * compute_time(x.flops, device.peak, device.efficiency),
-            flop=x.flops,
-        ),
-        a.tag(
-            "memory traffic",
-            2,
-            "bandwidth",
-            "roofline",
-            x.balance * memory_time(x.moved, device.bandwidth),
-            moved=x.moved,
-        ),
+        a.tag("arithmetic", 1, "peak", "roofline", computing, flop=x.flops),
+        a.tag("memory traffic", 2, "bandwidth", "roofline", moving, moved=x.moved),
     )
     work = a.grown("uneven stages", 14, "uneven", even, even / x.balance)
     compute = a.grown("stragglers", 14, "stragglers", work, job.straggler * work)
-    sums = x.stage_layers * x.tensor_sums * net.all_reduce(x.tensor_message, g.tensor)
-    exchanges = 4 * x.expert_layers * net.exchange(x.expert_token, x.expert_choices, g.expert, job.deduplicated)
-    ring = 3 * x.stage_layers * (layout.cp - 1) * net.send(x.context_message, g.context_near)
-    tensor = a.tag(
-        "tensor parallelism",
-        14,
-        "link",
-        "ring",
-        _where_split(layout.tp, sums),
-        sent=lambda: _sent(2 * x.stage_layers * x.tensor_sums, x.tensor_message, layout.tp),
+
+    def spoken(name: str, over: str, equation: str, ranks: Any, seconds: Any, sent: Callable[[], Any]) -> Any:
+        """A group's messages of a micro-batch; nothing where it has one rank."""
+        return a.tag(name, 14, over, equation, where(ranks > 1, seconds, 0.0 * seconds), sent=sent)
+
+    sums, exchanges, hops = x.stage_layers * x.tensor_sums, 4 * x.expert_layers, 3 * x.stage_layers * (layout.cp - 1)
+    around = hops * net.send(x.context_message, g.context_near)
+    reduced = sums * net.all_reduce(x.tensor_message, g.tensor)
+    exchanged = exchanges * net.exchange(x.expert_token, x.expert_choices, g.expert, job.deduplicated)
+    routed = x.expert_token * x.expert_choices
+    tensor = spoken(
+        "tensor parallelism", "link", "ring", layout.tp, reduced, lambda: _sent(2 * sums, x.tensor_message, layout.tp)
     )
-    expert = a.tag(
-        "expert parallelism",
-        14,
-        "fabric",
-        "exchange",
-        _where_split(layout.ep, exchanges),
-        sent=lambda: _sent(4 * x.expert_layers, x.expert_token * x.expert_choices, layout.ep),
+    expert = spoken(
+        "expert parallelism", "fabric", "exchange", layout.ep, exchanged, lambda: _sent(exchanges, routed, layout.ep)
     )
-    context = a.tag(
-        "context parallelism",
-        14,
-        "fabric",
-        "ring of keys",
-        _where_split(layout.cp, ring),
-        sent=lambda: 3 * x.stage_layers * (layout.cp - 1) * x.context_message,
+    context = spoken(
+        "context parallelism", "fabric", "ring of keys", layout.cp, around, lambda: hops * x.context_message
     )
     covered = minimum(hide.context * context, hide.context_room * compute)
-    around = context - covered
-    micro = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + around
+    micro = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + (context - covered)
     pipeline = pipelined(
         a,
         job,
@@ -276,11 +255,6 @@ def _shares(micro: Demand, frozen: bool) -> Shares:
     parts = 2 if frozen else 3
     forward = micro.flops / (parts * micro.hardware_flops)
     return Shares(forward, 1 - (parts - 1) * forward, (parts - 2) * forward)
-
-
-def _where_split(ranks: Any, time: Any) -> Any:
-    """Nothing where a group has one rank."""
-    return where(ranks > 1, time, 0.0 * time)
 
 
 def _sent(times: Any, message: Any, ranks: Any) -> Any:

@@ -42,37 +42,11 @@ from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import log2, maximum, minimum, where
 
 PARTS = (
-    *(
-        "products",
-        "starts of products",
-        "starts of kernels",
-        "attention",
-        "attention scores",
-        "elementwise",
-        "conversion",
-        "experts",
-    ),
-    *(
-        "permutation",
-        "scan",
-        "output head",
-        "loss",
-        "optimizer update",
-        "casts of parameters",
-        "host launches",
-        "stalls of the software",
-    ),
-    *("step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state"),
-    *(
-        "pipeline sends",
-        "gradient synchronisation",
-        "uneven stages",
-        "pipeline bubble",
-        "stragglers",
-        "jitter at scale",
-    ),
-    "optimizer state over the host link",
-)
+    "products", "starts of products", "starts of kernels", "attention", "attention scores", "elementwise", "conversion", "experts",
+    "permutation", "scan", "output head", "loss", "optimizer update", "casts of parameters", "host launches", "stalls of the software",
+    "step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state", "pipeline sends",
+    "gradient synchronisation", "uneven stages", "pipeline bubble", "stragglers", "jitter at scale", "optimizer state over the host link",
+)  # fmt: skip
 """Names of the parts of a calibrated step."""
 
 _DOMAIN = 8.0

@@ -243,3 +243,12 @@ def test_parallel_links_are_quantities() -> None:
     )
     assert answer.effective_throughput.to("1/s").magnitude * 2048 == pytest.approx(answer.tokens_per_second.magnitude)
     assert answer.memory_capacity == Q_("80 GiB").to("byte")
+
+
+def test_the_equation_of_a_pipelined_step_gives_the_step() -> None:
+    answer = solve(pp_size=4, tp_size=8, batch_size=512, microbatch_count=16, v_stages=2, overlap_pp=0.0)
+    shown = answer._facts.context
+    m, inside = shown["micro_batches"], answer.compute_latency.magnitude + shown["inside"]
+    found = (m + shown["idle"]) * inside / m + shown["sends_waited"] + answer.dp_exposed_latency.magnitude
+    assert shown["sends_waited"] > 0
+    assert found == pytest.approx(answer.step_latency_total.magnitude, rel=1e-12)

@@ -177,9 +177,9 @@ class DistributedModel(Resolver[DistributedResult]):
         bubble_fraction if first_order: phi / (m + phi)
             \frac{\varphi}{m + \varphi}
             phi = idle, m = micro_batches
-        step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + exposed T_dp
-            T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{dp}}^{\mathrm{exposed}}
-            T_compute = compute_latency in s, T_comm = inside in s, exposed T_dp = dp_exposed_latency in s, phi = idle, m = micro_batches
+        step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp
+            T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{pp}}^{\mathrm{waited}} + T_{\mathrm{dp}}^{\mathrm{exposed}}
+            T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, phi = idle, m = micro_batches
     """),
         Equation(
             "step_latency_total",
@@ -306,7 +306,8 @@ def _shown(
         "dp": layout.dp * layout.cp,
         "step": step.seconds,
         "idle": m * step.bubble / step.busy,
-        "inside": step.seconds - step.compute - step.exposed_data - step.bubble - step.offload,
+        "inside": step.busy - step.compute,
+        "sends_waited": step.seconds - step.busy - step.bubble - step.exposed_data - step.offload,
         "host_state": training_memory.on_host(held),
         "local_batch": layout.local_batch * job.accumulation,
     }
