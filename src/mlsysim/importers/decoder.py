@@ -16,8 +16,8 @@ from typing import Any
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers import table
 from mlsysim.importers.fields import KEYS, Config
+from mlsysim.models.attention import CSA, MLA, SparseIndexer
 from mlsysim.models.hybrid import BlockKind, HybridWorkload
-from mlsysim.models.latent_attention import CSA, MLA, SparseIndexer
 from mlsysim.models.recurrent import LinearAttention, Mamba
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload

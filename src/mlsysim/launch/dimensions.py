@@ -12,8 +12,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed
+from mlsysim.models.attention import MLA
 from mlsysim.models.base import Workload
-from mlsysim.models.latent_attention import MLA
 from mlsysim.models.registry import Models
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload

@@ -140,44 +140,6 @@ def _layer_bytes(
     return working, kept
 
 
-def _activations(
-    model: Workload,
-    batch: Any,
-    seq_len: Any,
-    precision: str,
-    recompute: Any,
-    keeps: Keeping,
-    tp: Any,
-    pp: Any,
-    cp: Any,
-    sequence_parallel: bool,
-    stages_in_flight: Any,
-) -> tuple[Saved, Any]:
-    """Activations that wait for the backward pass on the fullest device, and those of one layer.
-
-    ``batch`` is one micro-batch. A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one
-    stage's layers is the whole network once), unless the schedule says otherwise.
-    """
-    stack = _stack_of(model)
-    if stack is None:
-        # Each sample of a network of fixed shape is a layer of its own here.
-        return Saved(batch, model.saved_bytes(1, precision) if model.fixed_shape else 0.0), 0.0
-    weight = bytes_per_element(precision)
-    tokens = batch * seq_len / cp
-    depth = stages_in_flight if stages_in_flight is not None else 1.0 * pp
-    working, kept = _layer_bytes(
-        model, stack, tokens, tp, weight if weight >= _HALF else _HALF, sequence_parallel, keeps
-    )
-    if keeps.scores:
-        scores = keeps.scores * (getattr(model, "heads", None) or 0) * seq_len * tokens / tp
-        working = working + where(recompute == "none", scores, 0.0)
-    # While one layer is recomputed its full set exists beside the inputs of all; without buffers the logits are gone by then.
-    full = recompute == "full"
-    again = where(full, working, 0.0) if keeps.buffered else 0.0
-    logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
-    return Saved(ceil(stack.layers / pp) * depth, where(full, kept, working), again, logits), working
-
-
 def training_state(
     model: Workload,
     micro_batch: Any,
@@ -225,15 +187,29 @@ def training_state(
     weights, gradients, optimizer_state = sharded_state(trained, *each, *shards)
     weights, gradients = copies * weights, copies * gradients
     weights = weights + frozen * weight / shards[0]
-    saved, working = _activations(
-        model, micro_batch, seq_len, precision, recompute, keeps, tp, pp, cp, sequence_parallel, stages_in_flight
-    )
+    stack, full = _stack_of(model), recompute == "full"
+    if stack is None:
+        # Each sample of a network of fixed shape is a layer of its own here.
+        saved, working = Saved(micro_batch, model.saved_bytes(1, precision) if model.fixed_shape else 0.0), 0.0
+    else:
+        tokens = micro_batch * seq_len / cp
+        working, inputs = _layer_bytes(model, stack, tokens, tp, kept, sequence_parallel, keeps)
+        if keeps.scores:
+            scores = keeps.scores * (getattr(model, "heads", None) or 0) * seq_len * tokens / tp
+            working = working + where(recompute == "none", scores, 0.0)
+        # A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one stage's layers is the whole network
+        # once), unless the schedule says otherwise.
+        layers = ceil(stack.layers / pp) * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
+        # While one layer is recomputed its full set exists beside the inputs of all; without buffers the logits are gone by then.
+        again = where(full, working, 0.0) if keeps.buffered else 0.0
+        logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
+        saved = Saved(layers, where(full, inputs, working), again, logits)
     table = _table(model) / tp * where(pp == 1, 1.0, 0.0)
     tied = getattr(model, "tied_embeddings", False)
     if each[0] > kept:
         # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
         used = 1.0 if tied else 1 - _table(model) / model.parameter_count
-        saved = saved._replace(casts=kept * where(recompute == "full", table, used * trained))
+        saved = saved._replace(casts=kept * where(full, table, used * trained))
     if not keeps.buffered:
         # A tied table has two gradients, one of which is added to the other.
         complete = gradients + (2 * each[1] * table if tied else 0.0)

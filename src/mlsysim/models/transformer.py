@@ -16,12 +16,11 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from mlsysim.errors import DataWarning, InputError, unknown_name
-from mlsysim.models.attention import Attention
+from mlsysim.models.attention import CSA, MLA, Attention, CompressedAttention, LatentAttention, SparseIndexer
 from mlsysim.models.base import Workload, choose_phase, element_bytes, positive_number, whole_number
 from mlsysim.models.demand import AttentionKind, Demand, StackTotals, sequence_demand
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
-from mlsysim.models.latent_attention import CSA, MLA, CompressedAttention, LatentAttention, SparseIndexer
 from mlsysim.models.passes import PHASES, Pass, Sharding, activation_bytes, whole_model
 from mlsysim.models.stack import Block, Recompute, Stack, pair_up, training_operators
 from mlsysim.models.template import UNBOUNDED, Mixer

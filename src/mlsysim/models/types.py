@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from mlsysim.models.attention import CSA, MLA, SparseIndexer
 from mlsysim.models.base import Workload
 from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.fixed_shape import GraphOperator, GraphWorkload
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.hybrid import BlockKind, HybridWorkload, SSMWorkload
-from mlsysim.models.latent_attention import CSA, MLA, SparseIndexer
 from mlsysim.models.multimodal import SpeechWorkload, VisionLanguageWorkload
 from mlsysim.models.passes import Sharding
 from mlsysim.models.recommendation import RecommendationWorkload
