@@ -15,7 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.importers.hf import read_config
 from mlsysim.importers.user_zoo import check_user_zoo, save_model
 from mlsysim.models.registry import Models
-from mlsysim.zoo.user_folder import chosen_folder, user_folder
+from mlsysim.zoo.store import chosen_folder, user_folder
 
 FACTS = json.loads(Path(__file__).with_name("configs.json").read_text(encoding="utf-8"))
 SMALL = next(fact["config"] for fact in FACTS if fact["name"] == "HuggingFaceTB/SmolLM2-135M")

@@ -29,11 +29,10 @@ from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.recommendation import RecommendationWorkload
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.models.vision import RowWorkload
+from mlsysim.models.vision import DiffusionWorkload, RowWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, inference_time, regime_of
 from mlsysim.timing.diffusion_time import denoising_time, diffusion_activity, diffusion_time

@@ -1,6 +1,6 @@
 """The user's own zoo: models saved from imports, and what must hold of every entry in it.
 
-``save_model`` writes one TOML file into the folder ``models`` of the user's zoo (:mod:`mlsysim.zoo.user_folder`), in the form of
+``save_model`` writes one TOML file into the folder ``models`` of the user's zoo (:mod:`mlsysim.zoo.store`), in the form of
 the shipped entries, so that ``Models`` and every command know the name from then on. A name that means a shipped entry is
 refused. ``check_user_zoo`` runs the checks that hold for shipped entries over the user's, chips and fleets included.
 """
@@ -33,7 +33,7 @@ from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 from mlsysim.zoo.checks import Check, Problem, run_checks
 from mlsysim.zoo.registry import Registry
-from mlsysim.zoo.user_folder import VARIABLE, chosen_folder
+from mlsysim.zoo.store import VARIABLE, chosen_folder
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _NAMESPACES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mlsysim.models.attention import CSA, MLA, SparseIndexer
 from mlsysim.models.base import Workload
-from mlsysim.models.diffusion import DiffusionWorkload
 from mlsysim.models.fixed_shape import GraphOperator, GraphWorkload
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.hybrid import BlockKind, HybridWorkload, SSMWorkload
@@ -14,7 +13,7 @@ from mlsysim.models.recommendation import RecommendationWorkload
 from mlsysim.models.recurrent import LinearAttention, Mamba
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.models.vision import CNNWorkload, RowWorkload, VisionTransformerWorkload
+from mlsysim.models.vision import CNNWorkload, DiffusionWorkload, RowWorkload, VisionTransformerWorkload
 
 __all__ = [
     "CSA", "MLA", "BlockKind", "CNNWorkload", "ComputationGraph", "DiffusionWorkload", "GraphOperator", "GraphWorkload",

@@ -1,4 +1,4 @@
-"""Networks of fixed shape: convolutional networks from layer rows, and vision transformers from their dimensions."""
+"""Networks of images: convolutional networks and denoisers from layer rows, and vision transformers from their dimensions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pydantic import Field
 
 from mlsysim.errors import InputError
 from mlsysim.models.attention import Attention
+from mlsysim.models.base import choose_phase
 from mlsysim.models.ffn import FeedForward
 from mlsysim.models.fixed_shape import FixedShapeWorkload
-from mlsysim.models.graph import Operator
+from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.layers import Layer, parse_row
 from mlsysim.models.passes import Pass, gemm
 from mlsysim.models.stack import Block, Stack
+from mlsysim.units.fields import Count
 
 
 class RowWorkload(FixedShapeWorkload):
@@ -64,6 +66,47 @@ class CNNWorkload(RowWorkload):
     layers: int | None = Field(default=None, gt=0)
     image_size: int | None = Field(default=None, gt=0)
     input_shape: tuple[int, ...] | None = None
+
+
+class DiffusionWorkload(RowWorkload):
+    """A denoiser (U-Net or transformer) given by layer rows; ``inference_flops`` is that of one denoiser pass.
+
+    The network is evaluated once (or twice, with guidance) for each denoising step: ``lower()`` is one pass, the ``generate`` phase all
+    of an image. The text encoder and the image decoder run once per image; at 20 to 50 steps they are 2 to 10 % of the operations of
+    the U-Net models and are left out of the operators, but their parameters count towards memory where they are stated.
+    """
+
+    denoises: ClassVar[bool] = True
+    architecture: str = "diffusion"
+    layers: int | None = Field(default=None, gt=0)
+    denoising_steps: int = Field(default=50, gt=0)
+    guidance_passes: int = Field(default=1, ge=1, le=3)
+    resolution: int | None = Field(default=None, gt=0)
+    latent_shape: tuple[int, ...] | None = None
+    text_encoder_parameters: Count | None = None
+    vae_parameters: Count | None = None
+
+    @property
+    def passes_per_image(self) -> int:
+        """Denoiser passes for one image."""
+        return self.denoising_steps * self.guidance_passes
+
+    @property
+    def pipeline_parameter_count(self) -> float:
+        """Parameters of the denoiser with its text encoder and image decoder, where they are stated."""
+        extra = [q.to("count").magnitude for q in (self.text_encoder_parameters, self.vae_parameters) if q is not None]
+        return self.parameter_count + float(sum(extra))
+
+    def lower(self, phase: str | None = None, **options: Any) -> ComputationGraph:
+        """One denoiser pass (``inference``), a whole image (``generate``) or a training step (``training``)."""
+        phase = choose_phase(phase, "inference", ("inference", "generate", "training"), self.name)
+        graph = super().lower("training" if phase == "training" else "inference", **options)
+        if phase != "generate":
+            return graph
+        passes = {"passes": f"{self.denoising_steps} steps x {self.guidance_passes} passes"}
+        operators = [op.times(self.passes_per_image) for op in graph.operators]
+        whole = {"weight_bytes": graph.weight_bytes, "assumptions": passes}
+        return self._graph(operators, phase, graph.batch_size, 0.0, **whole)
 
 
 class VisionTransformerWorkload(FixedShapeWorkload):

@@ -19,7 +19,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.diffusion import DiffusionWorkload
+from mlsysim.models.vision import DiffusionWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.operator_times import Tag, untagged

@@ -21,7 +21,7 @@ from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import Profile
 from mlsysim.zoo.files import entries, parse_slice
-from mlsysim.zoo.user_folder import user_folder
+from mlsysim.zoo.store import user_folder
 
 EVERY = "every"
 """What holds for all chips, or all members of a group."""

@@ -5,7 +5,7 @@
 
 Names are matched exactly first, then by alias, then without case and separators when that is unambiguous; anything
 else raises with the nearest names. A user's own entries come from TOML files in the user's folder (the
-environment variable ``MLSYSIM_ZOO``, see :mod:`mlsysim.zoo.user_folder`), ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
+environment variable ``MLSYSIM_ZOO``, see :mod:`mlsysim.zoo.store`), ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
 fabrics, clusters, grids, facilities, racks, prices), or from ``Hardware.add(object, key=...)``. A bad entry is refused
 with file, entry and reason and the rest still loads; ``Hardware.problems`` lists what was refused.
 """

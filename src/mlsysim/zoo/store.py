@@ -1,7 +1,14 @@
-"""``Store``: the entries of one zoo, shipped or the user's, built when they are first asked for."""
+"""``Store``: the entries of one zoo, shipped or the user's, built when they are first asked for.
+
+The environment variable ``MLSYSIM_ZOO`` names the folder of the user's own entries; set but empty, there is none. Without the
+variable it is the folder ``mlsysim/zoo`` of the user's configuration: ``$XDG_CONFIG_HOME`` or ``~/.config``, on Windows ``%APPDATA%``.
+Nothing is read before somebody asks a registry for a name, and a folder that does not exist is no folder. Registries ask for every
+name, so whether a folder exists is found out once for each, and again after something may have been saved there.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 import warnings
@@ -12,12 +19,45 @@ from typing import Any
 from mlsysim.errors import DataWarning, InputError, ZooFileError
 from mlsysim.zoo.files import Slice, entries, parse_slice
 from mlsysim.zoo.provenance import Metadata, Source
-from mlsysim.zoo.user_folder import user_folder
 
 Builder = Callable[[str, dict[str, Any]], Any]
 Problems = list[ZooFileError]
 
 _LARGEST_USER_FILE = 10_000_000
+VARIABLE = "MLSYSIM_ZOO"
+
+
+def _configuration() -> str:
+    if os.name == "nt":
+        return os.environ.get("APPDATA") or os.path.expanduser("~")
+    home = os.environ.get("HOME") or os.path.expanduser("~")
+    return os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+
+
+_found: dict[str, str] = {}
+"""What ``user_folder`` found for a configuration: the folder, or nothing."""
+
+
+def chosen_folder() -> Path | None:
+    """The folder that saved entries go to, whether or not it exists; None where the variable is set to nothing."""
+    _found.clear()
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return Path(named) if named else None
+    return Path(_configuration(), "mlsysim", "zoo")
+
+
+def user_folder() -> str:
+    """The folder to read, as text; empty where there is none. A folder that the variable names is given even if it is missing,
+    so that the mistake is noticed."""
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return named
+    place = _configuration()
+    if place not in _found:
+        folder = os.path.join(place, "mlsysim", "zoo")
+        _found[place] = folder if os.path.isdir(folder) else ""
+    return _found[place]
 
 
 def provenance(key: str, table: dict[str, Any]) -> Metadata:
