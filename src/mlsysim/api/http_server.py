@@ -34,6 +34,8 @@ from mlsysim.errors import InputError
 
 _BODY_S = 30.0
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_ADDRESSES = ("zoo/{kind}/{name:path}", "zoo/{kind}", "walls/{number}", "schema/{type}")
+_QUERY = ("filter", "sort", "limit", "offset")
 _HEADERS = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'",
 }  # fmt: skip
@@ -58,34 +60,24 @@ def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LO
         return _response(200, dump({"status": "ok", "operations": list(OPERATIONS)}))
 
     async def posted(request: Request) -> Response:
-        name = request.path_params["operation"]
+        name = request.path_params.get("operation", request.url.path.removeprefix("/v1/"))
         if name not in OPERATIONS:
             raise HTTPException(404)
         document = await _document(request, chosen.max_body)
         return document if isinstance(document, Response) else _told(await pool.call(name, document))
 
-    async def zoo(request: Request) -> Response:
-        asked = _zoo_question(request)
-        return _told(await pool.call("zoo", asked), found="name" in asked or "kind" in asked)
+    async def asked(request: Request) -> Response:
+        operation = request.url.path.split("/")[2]
+        return _told(await pool.call(operation, _question(request, operation)), found=True)
 
-    async def walls(request: Request) -> Response:
-        _no_query(request)
-        number = request.path_params.get("number")
-        return _told(await pool.call("walls", {} if number is None else {"number": _whole(number)}), found=True)
-
-    async def schema(request: Request) -> Response:
-        _no_query(request)
-        return _told(await pool.call("schema", {"type": request.path_params["type"]}), found=True)
+    async def either(request: Request) -> Response:
+        return await (posted if request.method == "POST" else asked)(request)
 
     routes = [
         Route("/openapi.json", described, methods=["GET"]),
         Route("/health", health, methods=["GET"]),
-        Route("/v1/zoo/{kind}/{name:path}", zoo, methods=["GET"]),
-        Route("/v1/zoo/{kind}", zoo, methods=["GET"]),
-        Route("/v1/walls/{number}", walls, methods=["GET"]),
-        Route("/v1/schema/{type}", schema, methods=["GET"]),
-        Route("/v1/zoo", _either(zoo, posted, "zoo"), methods=["GET", "POST"]),
-        Route("/v1/walls", _either(walls, posted, "walls"), methods=["GET", "POST"]),
+        *(Route(f"/v1/{address}", asked, methods=["GET"]) for address in _ADDRESSES),
+        *(Route(f"/v1/{address}", either, methods=["GET", "POST"]) for address in ("zoo", "walls")),
         Route("/v1/{operation}", posted, methods=["POST"]),
     ]
     handlers: dict[Any, Any] = {HTTPException: _refused, InputError: _bad_input, Exception: _broken}
@@ -137,16 +129,6 @@ async def _broken(request: Request, error: Exception) -> Response:
 # --- requests -----------------------------------------------------------------------------------------------------
 
 
-def _either(get: Any, post: Any, operation: str) -> Any:
-    async def by_method(request: Request) -> Response:
-        if request.method == "POST":
-            request.path_params["operation"] = operation
-        answer: Response = await (post if request.method == "POST" else get)(request)
-        return answer
-
-    return by_method
-
-
 async def _document(request: Request, most: int) -> Any:
     """The document of a body, or the response that refuses it."""
     closed = {"connection": "close"}
@@ -176,15 +158,16 @@ async def _document(request: Request, most: int) -> Any:
         return _failed("malformed", str(error))
 
 
-_QUERY = ("filter", "sort", "limit", "offset")
-
-
-def _zoo_question(request: Request) -> dict[str, Any]:
-    """What the address and its query ask of the zoo."""
+def _question(request: Request, operation: str) -> dict[str, Any]:
+    """What the address and its query ask."""
     asked: dict[str, Any] = dict(request.path_params)
     for key in request.query_params:
+        if operation != "zoo":
+            raise InputError(f"This address takes no query, got {key[:60]!r}.", field=key[:60])
         if key not in _QUERY:
             raise InputError(f"There is no query {key[:60]!r}; there are {', '.join(_QUERY)}.", field=key[:60])
+    if "number" in asked:
+        asked["number"] = _whole(asked["number"], "number")
     filters = request.query_params.getlist("filter")
     if filters:
         asked["filters"] = filters
@@ -197,12 +180,7 @@ def _zoo_question(request: Request) -> dict[str, Any]:
     return asked
 
 
-def _no_query(request: Request) -> None:
-    for key in request.query_params:
-        raise InputError(f"This address takes no query, got {key[:60]!r}.", field=key[:60])
-
-
-def _whole(text: str, field: str = "number") -> int:
+def _whole(text: str, field: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise InputError(f"{field!r} must be a whole number, got {text[:40]!r}.", field=field)
     return int(text)

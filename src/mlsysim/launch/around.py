@@ -21,7 +21,7 @@ from mlsysim.launch.flags import Parsed, parse, table, tables_with
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
 from mlsysim.launch.serving import Server, cap_of, ranks_of, rounded, traffic_of
-from mlsysim.launch.settings import Why, comment, read_yaml, write_yaml
+from mlsysim.launch.settings import Details, Why, comment, read_yaml, write_yaml
 from mlsysim.launch.shell import Script, read_notes, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -137,9 +137,7 @@ class Slurm:
         seen = None if chip is None or accelerators is None else f"{accelerators}x{chip}"
         return found.model_copy(update=update).placed(on or script.notes.get("fleet") or seen, model)
 
-    def write(
-        self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None, command: str | None = None
-    ) -> str:
+    def write(self, plan: Plan, answer: Answer, details: Details = None, command: str | None = None) -> str:
         """A script for ``sbatch``; ``command`` is megatron or torchtitan, vllm, sglang or tensorrt_llm."""
         name = chosen(plan, answer, command)
         final = completed(plan, answer)
@@ -228,9 +226,7 @@ class Kubernetes:
                     return found.placed(on or notes.get("fleet"), model)
         raise InputError("The manifest has no Deployment, Job or Pod whose container has a command.")
 
-    def write(
-        self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None, command: str | None = None
-    ) -> str:
+    def write(self, plan: Plan, answer: Answer, details: Details = None, command: str | None = None) -> str:
         """A manifest; ``command`` is megatron or torchtitan, vllm, sglang or tensorrt_llm."""
         name = chosen(plan, answer, command)
         final = completed(plan, answer)

@@ -15,7 +15,7 @@ from mlsysim.launch.flags import Parsed, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
-from mlsysim.launch.settings import Setting, array, comment, kept_flags, settings
+from mlsysim.launch.settings import Details, Setting, Written, array, comment, kept_flags, settings
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
@@ -153,7 +153,7 @@ def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> in
     return steps
 
 
-def arguments(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> list[Setting]:
+def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setting]:
     """The arguments of a completed plan, with their reasons."""
     split, work, why = plan.parallelism, plan.workload, reasons(plan, answer)
     if work.precision not in PRECISIONS:
@@ -232,9 +232,7 @@ def _group(plan: Plan) -> int | None:
     return None if group == pp else group
 
 
-def lines(
-    plan: Plan, answer: Answer, details: Mapping[str, Any] | None, others: Mapping[str, str], before: str = ""
-) -> tuple[list[str], list[str]]:
+def lines(plan: Plan, answer: Answer, details: Details, others: Mapping[str, str], before: str = "") -> Written:
     """Lines that train a completed plan on every node, and what they cannot say."""
     out = ["export CUDA_DEVICE_MAX_CONNECTIONS=1", "", *launcher(plan, reasons(plan, answer), others)]
     out += [*array("TRAINING_ARGS", arguments(plan, answer, details)), ""]
@@ -242,7 +240,7 @@ def lines(
     return out, gaps_of(plan)
 
 
-def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+def write(plan: Plan, answer: Answer, details: Details = None) -> str:
     """A script that starts the plan on every node; set MASTER_ADDR and NODE_RANK on each."""
     final = completed(plan, answer)
     how = "Run it on every node with MASTER_ADDR and NODE_RANK set; add data, learning rate and checkpoints."

@@ -30,7 +30,7 @@ from mlsysim.launch.flags import Parsed, Table, data_table, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, leaves, not_expressed, reasons
-from mlsysim.launch.settings import Setting, array, comment, kept_flags
+from mlsysim.launch.settings import Details, Setting, Written, array, comment, kept_flags
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
@@ -194,9 +194,7 @@ class Server:
                 out.append(Setting(flag.name, word, why.get(flag.field or "", "")))
         return out, gaps
 
-    def lines(
-        self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None, replicas: bool = True, before: str = ""
-    ) -> tuple[list[str], list[str]]:
+    def lines(self, plan: Plan, answer: Answer, details: Details, replicas: bool = True, before: str = "") -> Written:
         """Lines that serve (those replicas of the plan, or one), and what they cannot say.
 
         What a file said itself of a flag that no field has goes before what is derived.
@@ -217,7 +215,7 @@ class Server:
         """Lines that write files beside the command, and the settings that are flags."""
         return [], settings
 
-    def write(self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+    def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
         """A script that serves the plan."""
         final = completed(plan, answer)
         lines, gaps = self.lines(final, answer, details)

@@ -15,6 +15,12 @@ KEPT = "kept from the file that was read"
 _YAML_WORDS = {*("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", "inf", "nan")}
 
 
+Details = Mapping[str, Any] | None
+"""Flags and keys that a plan has no field for."""
+Written = tuple[list[str], list[str]]
+"""Lines, and what they cannot say of a plan."""
+
+
 class Setting(NamedTuple):
     """A flag or a dotted key, its value (True for a switch of a command), and why."""
 
@@ -42,14 +48,14 @@ def settings(rows: Mapping[str, tuple[Any, str]], why: Mapping[str, str]) -> lis
     ]
 
 
-def kept(details: Mapping[str, Any] | None, written: Iterable[Setting], known: Container[str]) -> list[Setting]:
+def kept(details: Details, written: Iterable[Setting], known: Container[str]) -> list[Setting]:
     """Keys that were kept from a file, without those that are written already."""
     taken = {setting.flag for setting in written}
     found = (details or {}).items()
     return [Setting(name, value, KEPT) for name, value in found if name in known and name not in taken]
 
 
-def kept_flags(details: Mapping[str, Any] | None, written: Iterable[Setting]) -> list[Setting]:
+def kept_flags(details: Details, written: Iterable[Setting]) -> list[Setting]:
     """The same of a command's flags, said once."""
     flags = {name: value for name, value in (details or {}).items() if name.startswith("-") and value is not False}
     found = kept(flags, written, flags)

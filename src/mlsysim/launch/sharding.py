@@ -10,7 +10,6 @@ training script; checkpointing of activations here is full recomputation.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -18,7 +17,7 @@ from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, not_expressed, reasons
-from mlsysim.launch.settings import KEPT, Why, comment, kept, read_yaml, settings, write_yaml
+from mlsysim.launch.settings import KEPT, Details, Why, comment, kept, read_yaml, settings, write_yaml
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -71,7 +70,7 @@ class DeepSpeed:
         lengths = {"seq_len": notes.get("seq_len")}
         return found.placed(on or notes.get("fleet"), model or notes.get("model"), workload=lengths)
 
-    def write(self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+    def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
         """A configuration, with the reasons under ``_comments``."""
         final = completed(plan, answer)
         split, work, why = final.parallelism, final.workload, reasons(final, answer)
@@ -163,7 +162,7 @@ class FSDP:
         found = Reading.of(parsed, document, parsed.warnings, accelerators=count)
         return found.placed(on or notes.get("fleet"), model or notes.get("model"))
 
-    def write(self, plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+    def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
         """A configuration for ``accelerate launch --config_file FILE train.py``."""
         final = completed(plan, answer)
         split, work, zero = final.parallelism, final.workload, final.parallelism.zero or 0

@@ -16,7 +16,7 @@ from mlsysim.launch.flags import Parsed, data_table, parse_tables, put, table
 from mlsysim.launch.megatron import launcher
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
-from mlsysim.launch.settings import Setting, comment, kept, settings, write_toml
+from mlsysim.launch.settings import Details, Setting, Written, comment, kept, settings, write_toml
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.plans.answer import Answer
@@ -133,7 +133,7 @@ def _pipeline(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> 
         split["virtual_stages"] = stages
 
 
-def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> str:
+def write(plan: Plan, answer: Answer, details: Details = None) -> str:
     """A configuration; ``torchrun -m torchtitan.train --job.config_file FILE`` reads it."""
     final = completed(plan, answer)
     fleet = find_fleets(final.hardware).one
@@ -143,15 +143,13 @@ def write(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) 
     return "\n".join([*comment(top), "", *lines]) + "\n"
 
 
-def body(plan: Plan, answer: Answer, details: Mapping[str, Any] | None = None) -> tuple[list[str], list[str]]:
+def body(plan: Plan, answer: Answer, details: Details = None) -> Written:
     """Lines of the configuration of a completed plan, and what they cannot say."""
     made = _settings(plan, answer)
     return write_toml([*made, *kept(details, made, table(NAME).flags)]), not_expressed(plan, FIELDS) + _gaps(plan)
 
 
-def lines(
-    plan: Plan, answer: Answer, details: Mapping[str, Any] | None, others: Mapping[str, str], before: str = ""
-) -> tuple[list[str], list[str]]:
+def lines(plan: Plan, answer: Answer, details: Details, others: Mapping[str, str], before: str = "") -> Written:
     """Lines of a script that train a completed plan on every node, and what they cannot say."""
     top = launcher(plan, reasons(plan, answer), others)
     made, gaps = body(plan, answer, details)
