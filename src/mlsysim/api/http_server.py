@@ -198,18 +198,13 @@ class _KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self.hosts is not None:
-            name = _host_name(Headers(scope=scope).get("host", ""))
+            header = Headers(scope=scope).get("host", "").strip().lower()
+            name = header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
             if name not in self.hosts:
                 sentence = f"This server answers to {', '.join(sorted(self.hosts))} only, not to {name[:60]!r}."
                 await _failed("host", sentence)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-
-def _host_name(header: str) -> str:
-    """The name in a Host header, without port and brackets."""
-    header = header.strip().lower()
-    return header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
 
 
 def is_loopback(host: str) -> bool:

@@ -45,6 +45,7 @@ _LEFT_OUT = ("scorecard", "roofline", "equations", "sources", "time_parts", "mem
 """What a summary of an answer leaves out."""
 
 
+_JSON_WORDS: dict[type, str] = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 _KINDS: dict[type[Exception], str] = {
     Malformed: "malformed", OverLimit: "limit", UnknownNameError: "unknown_name", UnitError: "unit",
     DimensionalityError: "unit", MLSysError: "input",
@@ -90,7 +91,8 @@ def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
         if operation is None:
             raise unknown_name("operation", name, OPERATIONS, f"use one of {', '.join(OPERATIONS)}.")
         if not isinstance(document, dict):
-            raise Malformed(f"{name} takes a JSON object, got {_json_word(document)}.")
+            got = _JSON_WORDS.get(type(document), "a number")
+            raise Malformed(f"{name} takes a JSON object, got {got}.")
         with without_files():
             return Reply(plain(operation.run(operation.request.model_validate(document), limits or Limits())))
     except ZooFileError:
@@ -120,25 +122,16 @@ def failure(kind: str, sentence: str, field: Any = None, suggestions: Any = None
     return Reply({"error": told}, kind)
 
 
-def _json_word(value: Any) -> str:
-    words = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-    return words.get(type(value), "a number")
-
-
 # --- plans --------------------------------------------------------------------------------------------------------
+
+
+def _answered(request: ask.EvaluateRequest, limits: Limits) -> dict[str, Any]:
+    return _document(evaluate(request.plan, change=request.change), request.detail)
 
 
 def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
     whole = answer.to_dict()
     return whole if detail != "summary" else {key: value for key, value in whole.items() if key not in _LEFT_OUT}
-
-
-def _evaluate(request: ask.EvaluateRequest, limits: Limits) -> dict[str, Any]:
-    return _document(evaluate(request.plan, change=request.change), request.detail)
-
-
-def _explain(request: ask.ExplainRequest, limits: Limits) -> dict[str, Any]:
-    return evaluate(request.plan, change=False).explanation(request.metric)
 
 
 def _compare(request: ask.CompareRequest, limits: Limits) -> dict[str, Any]:
@@ -175,23 +168,19 @@ def _zoo(request: ask.ZooRequest, limits: Limits) -> dict[str, Any]:
     return {"total": len(rows), "offset": request.offset, "entries": chosen}
 
 
-def _walls(request: ask.WallsRequest, limits: Limits) -> dict[str, Any]:
-    return {"walls": catalogue.wall_cards()} if request.number is None else catalogue.wall_card(request.number)
-
-
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for operation in (
-        Operation("evaluate", ask.EvaluateRequest, _evaluate, "Answer a plan: does it fit, how fast, what does it cost and emit, what binds."),
-        Operation("train", ask.TrainRequest, _evaluate, "Train a model on a fleet: fits, time, cost, carbon, what binds, what to change."),
-        Operation("serve", ask.ServeRequest, _evaluate, "Serve a language model: first token, time per token, throughput, cost of a million tokens."),
+        Operation("evaluate", ask.EvaluateRequest, _answered, "Answer a plan: does it fit, how fast, what does it cost and emit, what binds."),
+        Operation("train", ask.TrainRequest, _answered, "Train a model on a fleet: fits, time, cost, carbon, what binds, what to change."),
+        Operation("serve", ask.ServeRequest, _answered, "Serve a language model: first token, time per token, throughput, cost of a million tokens."),
         Operation("optimize", ask.OptimizeRequest, lambda r, limits: optimize(r, limits.max_points), "The best layout, batch, place, fleet or point of a space."),
         Operation("sweep", ask.SweepRequest, lambda r, limits: sweep(r, limits.max_points), "Every point of a design space, the best, the trade-offs, and what rejected the rest."),
-        Operation("explain", ask.ExplainRequest, _explain, "Where a number comes from: equations with values, assumptions, sources."),
+        Operation("explain", ask.ExplainRequest, lambda r, _: evaluate(r.plan, change=False).explanation(r.metric), "Where a number comes from: equations with values, assumptions, sources."),
         Operation("compare", ask.CompareRequest, _compare, "Two plans side by side: every metric, the factor between them, which wall binds."),
         Operation("export", ask.ExportRequest, _export, "A plan as launch arguments or files; as text, nothing is written or run."),
         Operation("zoo", ask.ZooRequest, _zoo, "What the zoo has: hardware, models, systems, grids; or one entry with its sources."),
-        Operation("walls", ask.WallsRequest, _walls, "All walls, or the card of one: equation, reference, inputs, fallacies."),
+        Operation("walls", ask.WallsRequest, lambda r, _: {"walls": catalogue.wall_cards()} if r.number is None else catalogue.wall_card(r.number), "All walls, or the card of one: equation, reference, inputs, fallacies."),
         Operation("schema", ask.SchemaRequest, lambda r, limits: catalogue.schema_of(r.type), "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),
     )
 }  # fmt: skip

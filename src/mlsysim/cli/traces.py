@@ -27,7 +27,7 @@ def sizes_of(texts: list[str] | None) -> dict[str, int] | None:
     return found or None
 
 
-def _milliseconds(seconds: float) -> str:
+def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.4g}"
 
 
@@ -40,24 +40,27 @@ def print_trace(report: TraceReport, form: str, on: str | None, batch: float | N
     words: list[Line] = [(lines[0], "bold"), *(lines[1:2] if report.communication else []), *report.warnings]
     headers = ["kind", "ms a step", "share", "calls", "efficiency", "of"]
     rows = [
-        [k.kind, _milliseconds(k.time), f"{k.share:.0%}", f"{k.count / report.steps:,.0f}", _percent(k.eta), k.of]
+        [
+            k.kind,
+            _ms(k.time),
+            f"{k.share:.0%}",
+            f"{k.count / report.steps:,.0f}",
+            _optional(k.eta, ".0%"),
+            k.of,
+        ]
         for k in report.kinds
     ]
     document: dict[str, Any] = report.to_dict() | ({} if change is None else {"what_if": change.to_dict()})
     print_result(form, document, headers, rows, right=(1, 2, 3, 4), before=words)
     if form != "text":
         return
-    kernels = [[k.name, k.kind, _milliseconds(k.time / report.steps)] for k in report.kernels[:_TOP]]
+    kernels = [[k.name, k.kind, _ms(k.time / report.steps)] for k in report.kernels[:_TOP]]
     print_table(form, ["longest kernels", "kind", "ms a step"], kernels, right=(2,))
     if change is not None:
         first, *others = change.text.split("\n")
         print_lines([(first, "bold"), *others])
-        times = [[kind, _milliseconds(a), _milliseconds(b)] for kind, (a, b) in change.kinds.items()]
+        times = [[kind, _ms(a), _ms(b)] for kind, (a, b) in change.kinds.items()]
         print_table(form, ["kind", "ms measured", "ms predicted"], times, right=(1, 2))
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
 
 
 def print_emissions(report: EmissionsReport, form: str) -> None:
@@ -92,5 +95,5 @@ def print_emissions(report: EmissionsReport, form: str) -> None:
     print_result(form, report.to_dict, headers, rows, right=range(2, 9), before=flags, after=dim)
 
 
-def _optional(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _optional(value: float | None, form: str = ".4g") -> str:
+    return "" if value is None else f"{value:{form}}"

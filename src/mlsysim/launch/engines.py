@@ -22,11 +22,9 @@ from mlsysim.errors import InputError
 from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, data_table, parse_tables, put
 from mlsysim.launch.model_names import checkpoint_of, precision_in_name
-from mlsysim.launch.reasons import reasons
 from mlsysim.launch.serving import Server, cap_of, named, one_server, traffic_of
-from mlsysim.launch.settings import Setting, Why, kept, read_yaml, settings, write_yaml
+from mlsysim.launch.settings import Rows, Setting, Why, kept, read_yaml, write_yaml
 from mlsysim.launch.shell import Script
-from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 
 _DTYPES = {
@@ -40,7 +38,6 @@ _SAME = {
     "moe_expert_parallel_size": "--ep_size", "max_num_tokens": "--max_num_tokens",
 }  # fmt: skip
 """Keys of TensorRT-LLM's options that overwrite flags."""
-Rows = dict[str, tuple[Any, str]]
 Split = tuple[Rows, list[str]]
 Drafted = tuple[str | None, str | None, int | None]
 """How tokens are drafted, by which model (None: not by one), and how many."""
@@ -49,8 +46,6 @@ Drafted = tuple[str | None, str | None, int | None]
 class GroupedServer(Server):
     """What the three have in common: limits, number formats, the draft model."""
 
-    FORMATS_FIRST = True
-    """Whether number formats are written before the limits."""
     QUANTISES: tuple[str, ...] = ("fp8",)
     """Formats that the engine makes of a checkpoint in 16 bits."""
     CHUNKS: str | None = None
@@ -119,29 +114,19 @@ class GroupedServer(Server):
             )
         return _DTYPES[dtype.lower()]
 
-    def arguments(self, plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[Setting], list[str]]:
-        """The arguments of a completed plan, and what they cannot say; without ``replicas``, of one replica."""
-        traffic, why = traffic_of(plan), reasons(plan, answer)
-        tp, ep = plan.parallelism.tp or 1, plan.parallelism.ep or 1
+    def own(self, plan: Plan, why: Mapping[str, str], replicas: bool) -> Split:
+        """Degrees and replicas, number formats, requests at once, the draft model and the longest request."""
+        traffic, tp, ep = traffic_of(plan), plan.parallelism.tp or 1, plan.parallelism.ep or 1
         rows, gaps = self.split(plan, why, tp, ep, (traffic.replicas or 1) if replicas else None)
-        formats, limits = self._formats(plan, why, gaps), self._limits(plan)
-        rows |= formats | limits if self.FORMATS_FIRST else limits | formats
+        rows |= self._formats(plan, why, gaps)
+        rows[self.table.names["serving.concurrency"]] = (self.cap(plan), "serving.concurrency")
+        if self.CHUNKS is not None and traffic.chunk_tokens is not None:
+            rows[self.CHUNKS] = (True, "" if self.CHUNKS.startswith("-") else "serving.chunk_tokens")
         if traffic.draft_model is not None:
             rows |= self.draft(checkpoint_of(traffic.draft_model)[0], traffic.draft_tokens)
         if traffic.prompt_tokens and traffic.output_tokens:
             rows[self.entry["lengths"]] = (traffic.prompt_tokens + traffic.output_tokens, "lengths")
-        return settings(rows, why), gaps
-
-    def _limits(self, plan: Plan) -> Rows:
-        flags = {flag.field: flag.name for flag in self.table.flags.values() if flag.field} | dict(self.table.names)
-        traffic = traffic_of(plan)
-        rows: Rows = {flags["serving.concurrency"]: (self.cap(plan), "serving.concurrency")}
-        rows[flags["serving.chunk_tokens"]] = (traffic.chunk_tokens, "serving.chunk_tokens")
-        if self.CHUNKS is not None and traffic.chunk_tokens is not None:
-            rows[self.CHUNKS] = (True, "" if self.CHUNKS.startswith("-") else "serving.chunk_tokens")
-        if "serving.memory_fraction" in flags:
-            rows[flags["serving.memory_fraction"]] = (traffic.memory_fraction, "serving.memory_fraction")
-        return rows
+        return rows, gaps
 
     def _formats(self, plan: Plan, why: Mapping[str, str], gaps: list[str]) -> Rows:
         rows: Rows = {}
@@ -202,8 +187,6 @@ class VLLM(GroupedServer):
 
     def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
         rows: Rows = {
-            "--tensor-parallel-size": (tp, "parallelism.tp"),
-            "--pipeline-parallel-size": (plan.parallelism.pp or 1, "parallelism.pp"),
             "--data-parallel-size": (replicas, "serving.replicas"),
             "--enable-expert-parallel": (ep > 1, "parallelism.ep"),
         }
@@ -259,7 +242,6 @@ class SGLang(GroupedServer):
             if ep % tp:
                 gaps.append(f"parallelism.ep = {ep} (with DP attention it is a multiple of TP {tp})")
             gaps += one_server(plan) if replicas else []
-        rows["--pp-size"] = (plan.parallelism.pp or 1, "parallelism.pp")
         rows["--ep-size"] = (ep if ep > 1 else None, "parallelism.ep")
         return rows, gaps
 
@@ -277,7 +259,7 @@ class SGLang(GroupedServer):
 class TensorRTLLM(GroupedServer):
     """``trtllm-serve`` and its file of further options."""
 
-    FORMATS_FIRST, QUANTISES, CHUNKS = False, (), "enable_chunked_prefill"
+    QUANTISES, CHUNKS = (), "enable_chunked_prefill"
 
     def take_files(self, parsed: Parsed, script: Script) -> None:
         """Options of the script's here-document."""
@@ -330,7 +312,6 @@ class TensorRTLLM(GroupedServer):
             gaps.append(f"parallelism.ep = {ep} over TP {tp} (TensorRT-LLM has attention over all ranks or one)")
         rows: Rows = {
             "--tp_size": (ranks, "parallelism.tp"),
-            "--pp_size": (plan.parallelism.pp or 1, "parallelism.pp"),
             "enable_attention_dp": (
                 True if apart > 1 else None,
                 f"attention of a replica split by requests over {ep} ranks",
@@ -349,10 +330,10 @@ class TensorRTLLM(GroupedServer):
             "speculative_config.max_draft_len": (tokens, ""),
         }
 
-    def files(self, settings: list[Setting], details: Mapping[str, Any]) -> tuple[list[str], list[Setting]]:
+    def files(self, made: list[Setting], details: Mapping[str, Any]) -> tuple[list[str], list[Setting]]:
         """The here-document of options, those kept from a file behind the plan's, and the flags."""
-        flags = [setting for setting in settings if setting.flag.startswith("-")]
-        options = [setting for setting in settings if not setting.flag.startswith("-")]
+        flags = [setting for setting in made if setting.flag.startswith("-")]
+        options = [setting for setting in made if not setting.flag.startswith("-")]
         options += kept(details, options, [flag for flag in self.table.flags if not flag.startswith("-")])
         document: dict[str, Any] = {}
         for flag, value, reason in options:

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -51,15 +51,13 @@ class Table:
     names: Mapping[str, str]
     notes: Mapping[str, str]
 
+    @cached_property
+    def index(self) -> dict[str, Flag]:
+        """Flags by name and alias; dashes and underscores are the same."""
+        return {name.replace("_", "-"): flag for flag in self.flags.values() for name in (flag.name, *flag.aliases)}
+
     def find(self, word: str) -> Flag | None:
-        """The flag that a word is, by name or alias; dashes and underscores are the same."""
-        return _index(self.target).get(word.replace("_", "-"))
-
-
-@cache
-def _index(target: str) -> dict[str, Flag]:
-    flags = table(target).flags.values()
-    return {name.replace("_", "-"): flag for flag in flags for name in (flag.name, *flag.aliases)}
+        return self.index.get(word.replace("_", "-"))
 
 
 @cache
@@ -76,9 +74,9 @@ def table(target: str) -> Table:
     return Table(target, entry["source"], entry["url"], entry["checked"], flags, *said)
 
 
-def tables_with(key: str) -> dict[str, Any]:
+def tables_with(key: str) -> list[str]:
     """The targets whose table says something."""
-    return {name: entry for name, entry in _all().items() if key in entry}
+    return [name for name, entry in _all().items() if key in entry]
 
 
 def data_table(name: str) -> dict[str, Any]:

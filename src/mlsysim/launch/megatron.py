@@ -15,7 +15,7 @@ from mlsysim.launch.flags import Parsed, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
-from mlsysim.launch.settings import Details, Setting, Written, array, comment, kept_flags, settings
+from mlsysim.launch.settings import Details, Rows, Setting, Written, array, comment, kept_flags, settings
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
@@ -51,7 +51,7 @@ def world(words: list[str]) -> tuple[int | None, int]:
 def launcher(plan: Plan, why: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
     """The array of torchrun's arguments."""
     fleet = find_fleets(plan.hardware).one
-    rows: dict[str, tuple[Any, str]] = {
+    rows: Rows = {
         "--nproc-per-node": (fleet.node.accelerators_per_node, "accelerators"),
         "--nnodes": (fleet.count, "parallelism.dp"),
         **{flag: (value, "") for flag, value in others.items()},
@@ -97,7 +97,8 @@ def read_command(words: list[str], script: Script) -> Reading:
         split.setdefault("sequence_parallel", False)
     elif split.pop("sequence_parallel", False):
         warnings.append("--sequence-parallel does nothing without tensor parallelism.")
-    put(document, "workload.precision", _precision(parsed))
+    plain = "bf16" if parsed.on("--bf16") else "fp16" if parsed.on("--fp16") else "fp32"
+    put(document, "workload.precision", plain if parsed.text("--fp8-format") is None else "fp8")
     if parsed.text("--optimizer") is not None:
         put(document, "workload.optimizer", parsed.text("--optimizer"))
     steps = _tokens(parsed, document, warnings)
@@ -127,17 +128,9 @@ def _zero(parsed: Parsed) -> int:
 
 def _recompute(parsed: Parsed) -> str:
     granularity = parsed.text("--recompute-granularity")
-    if granularity in ("full", "selective"):
-        return granularity
-    if granularity is not None:
+    if granularity not in (None, "full", "selective"):
         raise InputError(f"--recompute-granularity is full or selective, got {granularity[:40]!r}.", field="recompute")
-    return "selective" if parsed.on("--recompute-activations") else "none"
-
-
-def _precision(parsed: Parsed) -> str:
-    if parsed.text("--fp8-format") is not None:
-        return "fp8"
-    return "bf16" if parsed.on("--bf16") else "fp16" if parsed.on("--fp16") else "fp32"
+    return granularity or ("selective" if parsed.on("--recompute-activations") else "none")
 
 
 def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> int | None:
@@ -170,7 +163,7 @@ def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setti
     recompute = split.recompute if split.recompute in ("selective", "full") else None
     samples = max(1, round(work.tokens / work.seq_len)) if work.tokens is not None and work.seq_len else None
     counted = f"{why.get('workload.tokens')} in sequences of {work.seq_len or 0:,}, to the nearest sequence"
-    rows: dict[str, tuple[Any, str]] = {
+    rows: Rows = {
         "--use-mcore-models": (True, ""),
         **{flag: (value, "" if i else f"dimensions of {model.name}") for i, (flag, value) in enumerate(sized.items())},
         "--seq-length": (work.seq_len, "workload.seq_len"),

@@ -30,7 +30,7 @@ from mlsysim.launch.flags import Parsed, Table, data_table, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, leaves, not_expressed, reasons
-from mlsysim.launch.settings import Details, Setting, Written, array, comment, kept_flags
+from mlsysim.launch.settings import Details, Rows, Setting, Written, array, comment, kept_flags, settings
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import parse_fleet
@@ -178,32 +178,34 @@ class Server:
 
     # --- from a plan to a command -------------------------------------------------------------------------------------
 
-    def arguments(self, plan: Plan, answer: Answer, replicas: bool = True) -> tuple[list[Setting], list[str]]:
-        """The arguments of a completed plan, and what they cannot say; without ``replicas``, of one replica."""
-        why, values = reasons(plan, answer), _NEUTRAL | leaves(plan)
-        values["serving.concurrency"] = cap_of(plan)
-        out, gaps = [], one_server(plan) if replicas else []
+    def own(self, plan: Plan, why: Mapping[str, str], replicas: bool) -> tuple[Rows, list[str]]:
+        """Settings of flags that are no field as it stands, and what they cannot say; without ``replicas``, of one replica."""
+        return {}, one_server(plan) if replicas else []
+
+    def arguments(self, plan: Plan, answer: Answer, replicas: bool) -> tuple[list[Setting], list[str]]:
+        """The arguments of a completed plan in the order of the table, and what they cannot say."""
+        why, values = reasons(plan, answer), _NEUTRAL | leaves(plan) | {"serving.concurrency": cap_of(plan)}
+        rows, gaps = self.own(plan, why, replicas)
         for flag in self.table.flags.values():
             value = values.get(flag.field or "")
-            if value is None:
+            if value is None or flag.name in rows:
                 continue
-            word = flag.values.get(str(value)) if flag.values else str(value)
+            word = flag.values.get(str(value)) if flag.values else value
+            rows[flag.name] = (word, flag.field or "")
             if word is None:
                 gaps.append(f"{flag.field} = {value} ({flag.name} has {', '.join(flag.values or ())})")
-            else:
-                out.append(Setting(flag.name, word, why.get(flag.field or "", "")))
-        return out, gaps
+        return settings({flag: rows[flag] for flag in self.table.flags if flag in rows}, why), gaps
 
     def lines(self, plan: Plan, answer: Answer, details: Details, replicas: bool = True, before: str = "") -> Written:
         """Lines that serve (those replicas of the plan, or one), and what they cannot say.
 
         What a file said itself of a flag that no field has goes before what is derived.
         """
-        settings, gaps = self.arguments(plan, answer, replicas)
+        made, gaps = self.arguments(plan, answer, replicas)
         flags, said = self.table.flags, details or {}
-        settings = [s for s in settings if not (flags[s.flag].is_detail and s.flag in said)]
-        lines, settings = self.files(settings, said)
-        every = [*settings, *kept_flags(details, settings)]
+        made = [setting for setting in made if not (flags[setting.flag].is_detail and setting.flag in said)]
+        lines, made = self.files(made, said)
+        every = [*made, *kept_flags(details, made)]
         model, known = checkpoint_of(plan.workload.model, plan.workload.precision)
         command = self.COMMAND if "model" in self.entry else f"{self.COMMAND} {shlex.quote(model)}"
         gaps = [*self._gaps(plan), *gaps]
@@ -211,9 +213,9 @@ class Server:
             gaps.append(f"the path of the weights (put it in place of {model})")
         return [*lines, *array("ARGS", every), "", f'{before}{command} "${{ARGS[@]}}"'], gaps
 
-    def files(self, settings: list[Setting], details: Mapping[str, Any]) -> tuple[list[str], list[Setting]]:
+    def files(self, made: list[Setting], details: Mapping[str, Any]) -> tuple[list[str], list[Setting]]:
         """Lines that write files beside the command, and the settings that are flags."""
-        return [], settings
+        return [], made
 
     def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
         """A script that serves the plan."""

@@ -17,6 +17,8 @@ _YAML_WORDS = {*("true", "false", "yes", "no", "on", "off", "null", "none", "y",
 
 Details = Mapping[str, Any] | None
 """Flags and keys that a plan has no field for."""
+Rows = dict[str, tuple[Any, str]]
+"""Flags or dotted keys, the value of each, and its reason: a sentence, or the field of the plan whose reason it is."""
 Written = tuple[list[str], list[str]]
 """Lines, and what they cannot say of a plan."""
 
@@ -36,11 +38,8 @@ class Why(NamedTuple):
     reason: str
 
 
-def settings(rows: Mapping[str, tuple[Any, str]], why: Mapping[str, str]) -> list[Setting]:
-    """Settings of a table: flag, value and reason (a sentence, or the field of the plan whose reason it is).
-
-    What is None is left out, and so is a switch of a command that is off.
-    """
+def settings(rows: Rows, why: Mapping[str, str]) -> list[Setting]:
+    """The settings of rows. What is None is left out, and so is a switch of a command that is off."""
     return [
         Setting(flag, value, why.get(reason, reason))
         for flag, (value, reason) in rows.items()

@@ -17,7 +17,7 @@ from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, not_expressed, reasons
-from mlsysim.launch.settings import KEPT, Details, Why, comment, kept, read_yaml, settings, write_yaml
+from mlsysim.launch.settings import KEPT, Details, Rows, Why, comment, kept, read_yaml, settings, write_yaml
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -86,7 +86,7 @@ class DeepSpeed:
             )
         dp, micro, batch = split.dp or 1, split.micro_batch or 1, work.batch_size or 1
         tp, pp = split.tp or 1, split.pp or 1
-        rows: dict[str, tuple[Any, str]] = {
+        rows: Rows = {
             "train_batch_size": (batch, "workload.batch_size"),
             "train_micro_batch_size_per_gpu": (micro, "parallelism.micro_batch"),
             "gradient_accumulation_steps": (max(1, batch // dp // micro), f"{batch:,} / DP {dp} / {micro}"),
@@ -189,7 +189,7 @@ class FSDP:
         steps = max(1, (work.batch_size or 1) // (split.dp or 1) // micro)
         how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {micro}, gradient_accumulation_steps {steps}"
         wide = tp > 1 or cp > 1
-        rows: dict[str, tuple[Any, str]] = {
+        rows: Rows = {
             "compute_environment": ("LOCAL_MACHINE", ""),
             "distributed_type": ("FSDP", ""),
             "mixed_precision": ("no" if work.precision == "fp32" else work.precision, "workload.precision"),

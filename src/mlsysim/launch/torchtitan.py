@@ -16,7 +16,7 @@ from mlsysim.launch.flags import Parsed, data_table, parse_tables, put, table
 from mlsysim.launch.megatron import launcher
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
-from mlsysim.launch.settings import Details, Setting, Written, comment, kept, settings, write_toml
+from mlsysim.launch.settings import Details, Rows, Setting, Written, comment, kept, settings, write_toml
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.plans.answer import Answer
@@ -192,7 +192,7 @@ def _settings(plan: Plan, answer: Answer) -> list[Setting]:
         )
     layers = getattr(workload_of(work), "layers", None) or 1
     why = reasons(plan, answer)
-    rows: dict[str, tuple[Any, str]] = {
+    rows: Rows = {
         "model.name": (name, workload_of(work).name),
         "model.flavor": (flavor, ""),
         "model.converters": ([_FLOAT8] if work.precision == "fp8" else None, "workload.precision"),
