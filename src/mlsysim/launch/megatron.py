@@ -14,7 +14,7 @@ from mlsysim.launch.dimensions import dimension_flags, model_of
 from mlsysim.launch.flags import Parsed, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
+from mlsysim.launch.reasons import TRAINING, check_offered, completed, header, not_expressed, reasons
 from mlsysim.launch.settings import Details, Rows, Setting, Written, array, comment, kept_flags, settings
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.models.registry import Models
@@ -24,7 +24,7 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 
 NAME = "megatron"
 FIELDS = (*TRAINING, "parallelism.micro_batch_group")
-PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
+_PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 _SHARDING = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 _OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 _SCRIPTS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_hybrid.py", "pretrain_llama.py", "train_gpt.py")
@@ -149,16 +149,10 @@ def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> in
 def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setting]:
     """The arguments of a completed plan, with their reasons."""
     split, work, why = plan.parallelism, plan.workload, reasons(plan, answer)
-    if work.precision not in PRECISIONS:
-        raise InputError(
-            f"Megatron-LM trains in {', '.join(PRECISIONS)}; it has no flag for {work.precision}.", field="precision"
-        )
+    trains = f"Megatron-LM trains in {', '.join(_PRECISIONS)}; it has no flag"
+    check_offered(work, _PRECISIONS, _OPTIMIZERS, trains, "Megatron-LM's --optimizer is adam or sgd")
     model = workload_of(work)
     sized = {flag: value for flag, value in dimension_flags(model).items() if value not in (None, False)}
-    if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
-        raise InputError(
-            f"Megatron-LM's --optimizer is adam or sgd; it has none for {work.optimizer[:40]!r}.", field="optimizer"
-        )
     tp, virtual, cp, zero = split.tp or 1, split.virtual_stages or 1, split.cp or 1, split.zero or 0
     recompute = split.recompute if split.recompute in ("selective", "full") else None
     samples = max(1, round(work.tokens / work.seq_len)) if work.tokens is not None and work.seq_len else None
@@ -189,7 +183,7 @@ def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setti
         "--bf16": (work.precision in ("bf16", "fp8"), "workload.precision"),
         "--fp16": (work.precision == "fp16", "workload.precision"),
         "--fp8-format": ("hybrid" if work.precision == "fp8" else None, "matrix products in FP8: E4M3 forward, E5M2 backward"),
-        "--optimizer": (None if work.optimizer is None else _OPTIMIZERS[work.optimizer.lower()], "workload.optimizer"),
+        "--optimizer": (_OPTIMIZERS.get((work.optimizer or "").lower()), "workload.optimizer"),
         "--train-samples": (samples, counted),
     }  # fmt: skip
     name, known = checkpoint_of(work.model)

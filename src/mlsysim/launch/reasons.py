@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import WorkloadPart
 from mlsysim.plans.resolve import find_fleets
 
 TRAINING = (
@@ -39,6 +41,16 @@ def completed(plan: Plan, answer: Answer) -> Plan:
     elif answer.task == "serving" and final.serving is not None and final.serving.qps is not None:
         update["serving"] = {"qps": None, "concurrency": answer.layout["concurrency"]}
     return final.replacing(**update)
+
+
+def check_offered(
+    work: WorkloadPart, precisions: Container[str | None], optimizers: Container[str], *says: str
+) -> None:
+    """Refuse a number format or an optimizer that a trainer has no word for; ``says`` what it has of each."""
+    if work.precision not in precisions:
+        raise InputError(f"{says[0]} for {work.precision}.", field="precision")
+    if work.optimizer is not None and work.optimizer.lower() not in optimizers:
+        raise InputError(f"{says[1]}; it has none for {work.optimizer[:40]!r}.", field="optimizer")
 
 
 def fleet_text(plan: Plan) -> str:

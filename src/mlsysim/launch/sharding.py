@@ -16,7 +16,7 @@ from mlsysim.errors import InputError
 from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.reasons import completed, header, not_expressed, reasons
+from mlsysim.launch.reasons import check_offered, completed, header, not_expressed, reasons
 from mlsysim.launch.settings import KEPT, Details, Rows, Why, comment, kept, read_yaml, settings, write_yaml
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.plans.answer import Answer
@@ -74,16 +74,9 @@ class DeepSpeed:
         """A configuration, with the reasons under ``_comments``."""
         final = completed(plan, answer)
         split, work, why = final.parallelism, final.workload, reasons(final, answer)
-        if work.precision not in ("bf16", "fp16", "fp32"):
-            raise InputError(
-                f"DeepSpeed's configuration has bf16, fp16 and fp32; it has no key for {work.precision}.",
-                field="precision",
-            )
-        if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
-            raise InputError(
-                f"DeepSpeed has {', '.join(_OPTIMIZERS.values())}; it has none for {work.optimizer!r}.",
-                field="optimizer",
-            )
+        trains = "DeepSpeed's configuration has bf16, fp16 and fp32; it has no key"
+        names = ", ".join(_OPTIMIZERS.values())
+        check_offered(work, ("bf16", "fp16", "fp32"), _OPTIMIZERS, trains, f"DeepSpeed has {names}")
         dp, micro, batch = split.dp or 1, split.micro_batch or 1, work.batch_size or 1
         tp, pp = split.tp or 1, split.pp or 1
         rows: Rows = {

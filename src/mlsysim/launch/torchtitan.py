@@ -15,7 +15,7 @@ from mlsysim.errors import InputError, nearest
 from mlsysim.launch.flags import Parsed, data_table, parse_tables, put, table
 from mlsysim.launch.megatron import launcher
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.reasons import TRAINING, completed, header, not_expressed, reasons
+from mlsysim.launch.reasons import TRAINING, check_offered, completed, header, not_expressed, reasons
 from mlsysim.launch.settings import Details, Rows, Setting, Written, comment, kept, settings, write_toml
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.physics.pipeline import CHUNKED
@@ -157,26 +157,15 @@ def lines(plan: Plan, answer: Answer, details: Details, others: Mapping[str, str
     return [*top, f"cat > {_CONFIG} <<'EOF'", *made, "EOF", "", run], gaps
 
 
-def _check(plan: Plan) -> None:
-    work, known = plan.workload, data_table("torchtitan_models")
+def _settings(plan: Plan, answer: Answer) -> list[Setting]:
+    split, work, known = plan.parallelism, plan.workload, data_table("torchtitan_models")
     if work.model not in known.values():
         raise InputError(
             f"torchtitan has no configuration of {work.model}; it has {', '.join(known.values())}.", field="model"
         )
-    if work.precision not in _PRECISIONS:
-        raise InputError(
-            f"torchtitan trains in {', '.join(_PRECISIONS)}; it has no key for {work.precision}.", field="precision"
-        )
-    if work.optimizer is not None and work.optimizer.lower() not in _OPTIMIZERS:
-        raise InputError(
-            f"torchtitan's optimizers are Adam and AdamW; it has none for {work.optimizer!r}.", field="optimizer"
-        )
-
-
-def _settings(plan: Plan, answer: Answer) -> list[Setting]:
-    _check(plan)
-    split, work = plan.parallelism, plan.workload
-    name, flavor = next(key for key, entry in data_table("torchtitan_models").items() if entry == work.model).split()
+    trains = f"torchtitan trains in {', '.join(_PRECISIONS)}; it has no key"
+    check_offered(work, _PRECISIONS, _OPTIMIZERS, trains, "torchtitan's optimizers are Adam and AdamW")
+    name, flavor = next(key for key, entry in known.items() if entry == work.model).split()
     pp, dp, zero, cp, ep = split.pp or 1, split.dp or 1, split.zero or 0, split.cp or 1, split.ep or 1
     micro, batch = split.micro_batch or 1, work.batch_size or 1
     step, virtual = batch * (work.seq_len or 0), split.virtual_stages or 1
