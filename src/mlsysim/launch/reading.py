@@ -28,19 +28,19 @@ class Reading(Record):
 
     target: str
     document: dict[str, Any] = Field(description="the fields of a plan that the file gives")
-    accelerators: int | None = Field(default=None, description="how many the file starts processes on")
-    unread: tuple[str, ...] = Field(default=(), description="flags and keys that nobody knows")
+    accelerators: int | None = Field(None, description="how many the file starts processes on")
+    unread: tuple[str, ...] = Field((), description="flags and keys that nobody knows")
     warnings: tuple[str, ...] = ()
     details: dict[str, Any] = Field(default_factory=dict, description="flags that a plan has no field for")
     flags: dict[str, str] = Field(default_factory=dict, description="the flag behind each field of the plan")
     workload: Workload | None = Field(
-        default=None, description="a model that the file's dimensions describe and the zoo has not"
+        None, description="a model that the file's dimensions describe and the zoo has not"
     )
     rank_batch: int | None = Field(
-        default=None, description="sequences of a step of one data-parallel rank, where the batch follows from it"
+        None, description="sequences of a step of one data-parallel rank, where the batch follows from it"
     )
-    steps: int | None = Field(default=None, description="steps to train for, where the tokens follow from them")
-    inner: str | None = Field(default=None, description="target of the command in a Slurm script or a manifest")
+    steps: int | None = Field(None, description="steps to train for, where the tokens follow from them")
+    inner: str | None = Field(None, description="target of the command in a Slurm script or a manifest")
 
     @classmethod
     def of(cls, parsed: Parsed, document: dict[str, Any], warnings: Iterable[str], **more: Any) -> Reading:

@@ -40,9 +40,7 @@ class FlagChange(Record):
     flag: str
     now: str
     better: str
-    gain: float | None = Field(
-        default=None, description="of the main metric, alone; None where one of both does not fit"
-    )
+    gain: float | None = Field(None, description="of the main metric, alone; None where one of both does not fit")
     effect: str = Field(description="the gain in words")
     reason: str = ""
 
@@ -53,15 +51,11 @@ class Review(Record):
     reading: Reading
     answer: Answer
     best: Answer | None = None
-    loss: float | None = Field(
-        default=None, description="share of the best settings' main metric that the file gives away"
-    )
+    loss: float | None = Field(None, description="share of the best settings' main metric that the file gives away")
     headline: str
     problems: tuple[str, ...] = ()
     changes: tuple[FlagChange, ...] = ()
-    formats: tuple[FlagChange, ...] = Field(
-        default=(), description="narrower number formats, which change what is computed"
-    )
+    formats: tuple[FlagChange, ...] = Field((), description="narrower number formats, which change what is computed")
 
     @property
     def exit_code(self) -> int:
@@ -77,10 +71,6 @@ class Review(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON."""
-
-        def rows(changes: tuple[FlagChange, ...]) -> list[dict[str, Any]]:
-            return [change.model_dump() for change in changes]
-
         main = self.answer.main
         return {
             "target": self.reading.target,
@@ -91,8 +81,8 @@ class Review(Record):
             "best": None if self.best is None else self.best.metric(main).to_dict(),
             "loss": self.loss,
             "problems": list(self.problems),
-            "changes": rows(self.changes),
-            "formats": rows(self.formats),
+            "changes": [change.model_dump() for change in self.changes],
+            "formats": [change.model_dump() for change in self.formats],
             "unread": list(self.reading.unread),
             "warnings": list(self.reading.warnings),
             "details": dict(self.reading.details),
@@ -111,10 +101,10 @@ def review(
     plan = reading.plan
     now = evaluate_plainly(plan)
     best = _best_training(plan, now, _fields(reading)) if now.task == "training" else _best_serving(plan, now)
-    if best is not None and best.feasible and now.feasible and score(best) <= score(now) * (1 + _SLIGHT):
-        best = now
-    if best is not None and not best.feasible:
+    if best is None or not best.feasible:
         best = None
+    elif now.feasible and score(best) <= score(now) * (1 + _SLIGHT):
+        best = now
     loss = None if best is None or not now.feasible else max(0.0, 1 - score(now) / score(best))
     return Review(
         reading=reading,
