@@ -33,15 +33,15 @@ app.command("eval", cls=plan_command())(plans.evaluate)
 app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
 app.command(cls=plan_command("training"))(plans.plan)
-for _command in (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, export, review):
-    app.command(cls=plan_command())(_command)
+for _on_plans in (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, export, review):
+    app.command(cls=plan_command())(_on_plans)
 _SIZES = ("workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens")
 app.command(cls=plan_command(None, *_SIZES))(synthesize)
 app.command()(zoo.zoo)
 app.command()(zoo.walls)
 app.command("import")(zoo.import_)
-for _command in (zoo.schema, doctor, validate, calibrate, verify, sweep, api, mcp):
-    app.command()(_command)
+for _other in (zoo.schema, doctor, validate, calibrate, verify, sweep, api, mcp):
+    app.command()(_other)
 app.add_typer(optimize)
 app.add_typer(labs)
 
