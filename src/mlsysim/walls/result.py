@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
 from typing import Annotated, Any, Self, get_args, get_origin
@@ -89,23 +89,25 @@ def _packer(annotation: Any, marks: Any = ()) -> Packer | None:
 
 
 @lru_cache(maxsize=256)
-def _fields(kind: type[Result]) -> tuple[dict[str, Packer], dict[str, str]]:
-    """The packers of the fields that need one, and the names under which fields are read."""
+def _fields(kind: type[Result]) -> tuple[dict[str, Packer], dict[str, list[str]]]:
+    """The packers of the fields that need one, and the names, one after the other, under which fields are read."""
     found = {name: _packer(info.annotation, info.metadata) for name, info in kind.model_fields.items()}
     read = {n: next((m for m in i.metadata if isinstance(m, str)), n) for n, i in kind.model_fields.items()}
-    return {name: pack for name, pack in found.items() if pack is not None}, read
+    packers = {name: pack for name, pack in found.items() if pack is not None}
+    return packers, {name: path.split(".") for name, path in read.items()}
 
 
 _MISSING: Any = object()
 
 
-def _read(source: Any, path: str) -> Any:
-    """What stands in a record or a table under a name, or under names with dots between."""
-    first, *rest = path.split(".")
-    value = source.get(first, _MISSING) if isinstance(source, Mapping) else getattr(source, first, _MISSING)
-    if isinstance(value, partial):
-        value = value()
-    return value if value is _MISSING or value is None else reduce(getattr, rest, value)
+def _read(sources: Sequence[Any], path: list[str]) -> Any:
+    """What stands in the first record or table that has it, under names one after the other."""
+    for source in sources:
+        value = source.get(path[0], _MISSING) if isinstance(source, dict) else getattr(source, path[0], _MISSING)
+        if value is not _MISSING:
+            value = value() if isinstance(value, partial) else value
+            return value if value is None else reduce(getattr, path[1:], value)
+    return _MISSING
 
 
 def as_plain(value: Any) -> Any:
@@ -178,18 +180,19 @@ class Result(BaseModel):
         the ``noun``; a limit that stopped it is given as ``binding``.
         """
         packers, read = _fields(cls)
-        for source in (shown, *found) if isinstance(shown, Mapping) else found:
-            for name, path in read.items():
-                if name not in values and (source is not shown or path != name):
-                    value = _read(source, path)
-                    if value is not _MISSING:
-                        values[name] = value
+        records = tuple(vars(each) if isinstance(each, Inputs) else each for each in found)
+        sources = (shown, *records) if isinstance(shown, dict) else records
+        for name, path in read.items():
+            if name not in values:
+                value = _read(records if path == [name] else sources, path)
+                if value is not _MISSING:
+                    values[name] = value
         for name, pack in packers.items():
             if name in values:
                 values[name] = pack(values[name])
         outcome = cls(assumptions=assumed, **values)
         facts = outcome._facts
-        facts.found = found
+        facts.found = records
         if shown is not None:
             facts.shown = shown
         inputs = next((vars(each) for each in found if isinstance(each, Inputs)), {})
@@ -208,7 +211,8 @@ class Result(BaseModel):
         It is what the resolver shows under that name, else the field of that name, else the input, else what the resolver
         found, else the exposed seconds of the part of the ledger.
         """
-        shown = _read(self._facts.context, name)
+        path = name.split(".")
+        shown = _read((self._facts.context,), path)
         if shown is not _MISSING:
             return shown
         if name in type(self).model_fields:
@@ -217,10 +221,9 @@ class Result(BaseModel):
         if name in self._facts.given:
             value, spec = self._facts.given[name], self._facts.inputs_declared[name]
             return value if value is None or spec.kind != "quantity" else value * conversion_factor(spec.unit, unit)
-        for source in self._facts.found:
-            value = _read(source, name)
-            if value is not _MISSING:
-                return value
+        value = _read(self._facts.found, path)
+        if value is not _MISSING:
+            return value
         ledger = self.ledger
         return None if ledger is None else ledger.exposed(name) or None
 

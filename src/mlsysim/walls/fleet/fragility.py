@@ -20,7 +20,6 @@ where it is 30 %, and above 100 % (no progress) the exact form still has some.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from mlsysim.cases import goodput
@@ -78,9 +77,9 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
         psu_mtbf? | (0, inf) h, plain | mean time between failures of one power supply | 100000 h
     """)
     equations = written(r"""
-        node_mtbf if from_components: M_node = 1 / (n_acc / M_acc + n_nic / M_nic + n_psu / M_psu)
+        node_mtbf if parts: M_node = 1 / (n_acc / M_acc + n_nic / M_nic + n_psu / M_psu)
             M_{\mathrm{node}} = \left(\frac{n_a}{M_a} + \frac{n_n}{M_n} + \frac{n_p}{M_p}\right)^{-1}
-            n_acc = accelerators, M_acc = accelerator_mtbf in h, n_nic = nics, M_nic = nic_mtbf in h, n_psu = psus, M_psu = psu_mtbf in h
+            n_acc = parts.accelerators, M_acc = parts.accelerator_mtbf in h, n_nic = parts.nics, M_nic = parts.nic_mtbf in h, n_psu = parts.psus, M_psu = parts.psu_mtbf in h
         fleet_mtbf: M = M_node / N
             M = \frac{M_{\mathrm{node}}}{N}
             M_node = node_mtbf in h, N = nodes
@@ -127,7 +126,7 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
             daly_checkpoint_interval=goodput.daly_interval(write, seconds),
             goodput_ratio_exact=goodput.exact_goodput(write, found.interval, seconds, recovery),
             expected_lost_time=hours * (1 - found.ratio),
-            shown={"nodes": fleet.count, "from_components": parts, **({} if parts is None else asdict(parts))},
+            shown={"nodes": fleet.count, "parts": parts},
             cited=cited,
         )
 
