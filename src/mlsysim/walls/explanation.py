@@ -90,13 +90,13 @@ def render(result: Result, style: str) -> str:
         raise unknown_name("style of explanation", style, STYLES)
     lines = [_equation(*found, style) for found in filled(result)]
     if result.binding is not None:
-        lines.append(_sentence("What binds", result.binding.sentence, style))
+        lines.append(sentence("What binds", result.binding.sentence, style))
     if result._facts.sources:
         listed = "; ".join(f"{name}: {source}" for name, source in result._facts.sources.items())
-        lines.append(_sentence("Sources", listed, style))
+        lines.append(sentence("Sources", listed, style))
     if result.assumptions:
         listed = "; ".join(f"{name} = {text}" for name, text in result.assumptions.items())
-        lines.append(_sentence("Assumed", listed, style))
+        lines.append(sentence("Assumed", listed, style))
     return "\n".join(lines)
 
 
@@ -120,7 +120,8 @@ def _equation(equation: Equation, inputs: dict[str, str], answer: str, style: st
     return f"{equation.gives}: {equation.text}\n    {listed}\n    = {answer}"
 
 
-def _sentence(title: str, text: str, style: str) -> str:
+def sentence(title: str, text: str, style: str) -> str:
+    """A text under a title, in a style."""
     if style == "latex":
         return rf"\textbf{{{title}.}} {text}"
     return f"**{title}.** {text}" if style == "markdown" else f"{title}: {text}"

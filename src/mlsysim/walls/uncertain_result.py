@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from mlsysim.errors import unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.text import format_value
 from mlsysim.walls.binding import Binding
-from mlsysim.walls.explanation import STYLES
+from mlsysim.walls.explanation import STYLES, sentence
 from mlsysim.walls.inputs import Input, read_input
 from mlsysim.walls.result import Result, as_plain
 
@@ -96,15 +97,15 @@ class UncertainResult(Result):
                     value = value.magnitude if value._units == unit._units else value.to(unit).magnitude
                 if value == value:
                     columns.setdefault(name, [None] * samples)[place] = value
-        words = {name: values for name, values in columns.items() if any(isinstance(v, (bool, str)) for v in values)}
-        numbers = {name: values for name, values in columns.items() if name not in words}
-        counts = {name: Counter(_word(v) for v in values if v is not None) for name, values in words.items()}
+        worded = {name: values for name, values in columns.items() if any(isinstance(v, (bool, str)) for v in values)}
+        numbers = {name: values for name, values in columns.items() if name not in worded}
+        counts = {name: Counter(_word(v) for v in values if v is not None) for name, values in worded.items()}
         (wall, number), count = walls.most_common(1)[0]
-        sentence = f"Wall {number} ({wall}) binds in {count / samples:.1%} of {samples:,} draws."
+        words = f"Wall {number} ({wall}) binds in {count / samples:.1%} of {samples:,} draws."
         found = cls(
             feasible=feasible == samples,
             assumptions=assumptions | fields["distributions"],
-            binding=None if number is None else Binding(number, wall, None, sentence),
+            binding=None if number is None else Binding(number, wall, None, words),
             samples=samples,
             outputs={name: Percentiles.of(values, units.get(name)) for name, values in numbers.items()},
             shares={name: _shares(each, samples) for name, each in counts.items() if len(each) <= _MOST_SHARES},
@@ -136,10 +137,9 @@ class UncertainResult(Result):
         """Rank correlation of an output with each uncertain number, strongest first: whose doubt matters?"""
         draws = self._drawn(output)
         known = [place for place, value in enumerate(draws) if value is not None]
-        found = {}
-        for name, values in self._inputs.items():
-            if not isinstance(values[0], str):
-                found[name] = _rank_correlation([values[i] for i in known], [draws[i] for i in known])
+        numbers = {name: values for name, values in self._inputs.items() if not isinstance(values[0], str)}
+        seen = [draws[i] for i in known]
+        found = {name: _rank_correlation([values[i] for i in known], seen) for name, values in numbers.items()}
         return dict(sorted(found.items(), key=lambda item: -abs(item[1])))
 
     def _drawn(self, output: str) -> list[Any]:
@@ -155,7 +155,13 @@ class UncertainResult(Result):
         """The percentiles as a table, what binds how often, what was drawn and what was assumed."""
         if style not in STYLES:
             raise unknown_name("style of explanation", style, STYLES)
-        return _TABLES[style](self)
+
+        def escaped(text: str) -> str:
+            return text.replace("_", r"\_").replace("%", r"\%") if style == "latex" else text
+
+        rows = [tuple(map(escaped, row)) for row in _rows(self)]
+        notes = (sentence(title, escaped(text), style) for title, text in _notes(self))
+        return "\n".join([*_table(escaped(_title(self)), rows, style), *notes])
 
     def __str__(self) -> str:
         return self.explain()
@@ -219,20 +225,8 @@ def _rank_correlation(xs: list[Any], ys: list[Any]) -> float:
 
 def _ranks(values: list[Any]) -> list[float]:
     """Places in order; equal values share the mean of theirs."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
-    first = 0
-    while first < len(order):
-        last = first
-        while last + 1 < len(order) and values[order[last + 1]] == values[order[first]]:
-            last += 1
-        for place in order[first : last + 1]:
-            ranks[place] = (first + last) / 2
-        first = last + 1
-    return ranks
-
-
-# --- words ----------------------------------------------------------------------------------------------------
+    ordered = sorted(values)
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value) - 1) / 2 for value in values]
 
 
 def _title(result: UncertainResult) -> str:
@@ -259,29 +253,15 @@ def _notes(result: UncertainResult) -> Iterator[tuple[str, str]]:
         yield "Assumed", "; ".join(f"{name} = {text}" for name, text in assumed.items())
 
 
-def _text(result: UncertainResult) -> str:
-    rows = _rows(result)
+def _table(title: str, rows: list[tuple[str, ...]], style: str) -> list[str]:
+    if style == "markdown":
+        head, *body = ("| " + " | ".join(row) + " |" for row in rows)
+        return [f"**{title}**", "", head, "|---|---:|---:|---:|---:|---|", *body, ""]
+    if style == "latex":
+        return [title, r"\begin{tabular}{lrrrrl}", *(" & ".join(row) + r" \\" for row in rows), r"\end{tabular}"]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [_title(result)]
+    lines = [title]
     for name, *numbers, unit in rows:
         cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:5], strict=True)]
         lines.append("  ".join([name.ljust(widths[0]), *cells, unit]).rstrip())
-    return "\n".join([*lines, *(f"{title}: {text}" for title, text in _notes(result))])
-
-
-def _markdown(result: UncertainResult) -> str:
-    head, *rows = ("| " + " | ".join(row) + " |" for row in _rows(result))
-    table = ["", head, "|---|---:|---:|---:|---:|---|", *rows, ""]
-    return "\n".join([f"**{_title(result)}**", *table, *(f"**{t}.** {x}" for t, x in _notes(result))])
-
-
-def _latex(result: UncertainResult) -> str:
-    def escaped(text: str) -> str:
-        return text.replace("_", r"\_").replace("%", r"\%")
-
-    rows = (" & ".join(escaped(cell) for cell in row) + r" \\" for row in _rows(result))
-    notes = (rf"\textbf{{{title}.}} {escaped(text)}" for title, text in _notes(result))
-    return "\n".join([escaped(_title(result)), r"\begin{tabular}{lrrrrl}", *rows, r"\end{tabular}", *notes])
-
-
-_TABLES: dict[str, Callable[[UncertainResult], str]] = {"text": _text, "markdown": _markdown, "latex": _latex}
+    return lines
