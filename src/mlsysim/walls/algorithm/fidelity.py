@@ -53,8 +53,8 @@ class CompressionResult(Result):
     compression_ratio: float
     memory_savings_pct: float
     inference_speedup: Annotated[float, "speedup"]
-    decode_speedup: float | None
-    prefill_speedup: float | None
+    decode_speedup: Annotated[float | None, "decode.speedup"]
+    prefill_speedup: Annotated[float | None, "prefill.speedup"]
     estimated_accuracy_delta: Annotated[float | None, "accuracy.middle"]
     accuracy_delta_range: Annotated[tuple[float, float] | None, "accuracy.range"]
     accuracy_source: Annotated[str | None, "accuracy.source"]
@@ -91,7 +91,7 @@ class CompressionModel(Resolver[CompressionResult]):
     equations = written(r"""
         compression_ratio: r = b_base / (b (1 - s))
             r = \frac{b_{\mathrm{base}}}{b\,(1 - s)}
-            b_base = baseline_bitwidth in bit, b = bits in bit, s = sparsity
+            b_base = baseline_bitwidth in bit, b = bits in bit, s = form.sparsity
         inference_speedup: speed-up = T_before / T_after, T = max(F / (P eta), (W / r + O) / BW) + dispatch
             \frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}
             T_before = latency_before in s, T_after = latency in s
@@ -123,11 +123,9 @@ class CompressionModel(Resolver[CompressionResult]):
             compressed_size_gb=compressed,
             compression_ratio=ratio,
             memory_savings_pct=100 * (1 - 1 / ratio),
-            decode_speedup=found["decode"].speedup if "decode" in found else None,
-            prefill_speedup=found["prefill"].speedup if "prefill" in found else None,
             fits_before=original + cache <= capacity,
             memory=compressed + cache,
-            shown={"sparsity": form.sparsity, "accuracy": accuracy},
+            shown={"form": form, "accuracy": accuracy, "decode": found.get("decode"), "prefill": found.get("prefill")},
             cited={"accuracy": accuracy.source} if accuracy.source else None,
         )
 

@@ -75,10 +75,10 @@ class TopologyModel(Resolver[TopologyResult]):
         bisection_bw_fraction if is_tree: beta = 1 / o
             \beta = \frac{1}{o}
             o = oversubscription
-        bisection_bw_fraction if is_dragonfly: beta = min(1, r f / o), f = g / (2 (g - 1)) for g groups
+        bisection_bw_fraction if crossing: beta = min(1, r f / o), f = g / (2 (g - 1)) for g groups
             \beta = \min\left(1, \frac{r}{o}\,\frac{g}{2 (g - 1)}\right)
             r = global_links_per_node, f = crossing, o = oversubscription
-        bisection_bw_fraction if is_torus: beta = min(1, 4 / k) / o, k the longest ring
+        bisection_bw_fraction if longest_ring: beta = min(1, 4 / k) / o, k the longest ring
             \beta = \frac{1}{o}\min\left(1, \frac{4}{k}\right)
             k = longest_ring, o = oversubscription
         bisection_bw_fraction if is_mesh: beta = min(1, N / (2 (N - 1))) / o
@@ -136,8 +136,6 @@ class TopologyModel(Resolver[TopologyResult]):
                 "oversubscription": over,
                 "is_tree": nodes > 1 and kind in (*TREES, "switched"),
                 "is_mesh": nodes > 1 and kind == "full_mesh",
-                "is_torus": cut.longest_ring,
-                "is_dragonfly": cut.crossing,
             },
         )
 

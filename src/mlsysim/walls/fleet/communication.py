@@ -41,7 +41,6 @@ from mlsysim.units.text import bytes_text
 from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.binding import too_full
-from mlsysim.walls.explanation import Equation
 from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, schedule_given, trainer_of
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
@@ -117,6 +116,31 @@ class DistributedResult(Result):
         return degrees["dp"] * degrees["tp"] * degrees["pp"] * degrees["cp"]
 
 
+_EQUATIONS = r"""
+    tp_communication_latency if first_order: T_tp = m L_stage s x ring(TP, tokens x h x bytes)
+        T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)
+        m = micro_batches, L_stage = amounts.stage_layers, s = amounts.tensor_sums, M = amounts.tensor_message in byte, B = intra_bandwidth in byte/s, T = tp
+    dp_communication_latency if first_order: T_dp = 2 (D-1)/D M/B + 2 (D-1) alpha
+        T_{\mathrm{dp}} = \frac{2(D-1)}{D}\frac{M}{B} + 2(D-1)\alpha
+        D = dp, M = amounts.gradient_bytes in byte, B = inter_bandwidth in byte/s, alpha = inter_latency in s
+    bubble_fraction if first_order: phi / (m + phi)
+        \frac{\varphi}{m + \varphi}
+        phi = idle, m = micro_batches
+    step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp
+        T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{pp}}^{\mathrm{waited}} + T_{\mathrm{dp}}^{\mathrm{exposed}}
+        T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, phi = idle, m = micro_batches
+    step_latency_total if calibrated: T = sum of the parts on the critical path
+        T = \sum_i t_i\,\frac{\partial T}{\partial t_i}
+        @parts
+    offload_latency if host_state: T_host = f S / L, in and out at once; the step has it beside the terms above
+        T_{\mathrm{host}} = \frac{f\,S}{L}
+        f S = host_state in byte, L = host_link in byte/s
+    scaling_efficiency: eta_scale = T_ideal / T, with T_ideal the work of evenly split layers and of the update
+        \eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T
+        T_ideal = ideal in s, T = step in s
+"""
+
+
 class DistributedModel(Resolver[DistributedResult]):
     """A training step under tensor, pipeline, expert, context and data parallelism."""
 
@@ -166,37 +190,7 @@ class DistributedModel(Resolver[DistributedResult]):
         memory_headroom = constant allocator_overhead_fraction | [0, 1] | memory that allocator and libraries take beyond what \
             is counted, as a fraction of it
     """)
-    equations = (
-        *written(r"""
-        tp_communication_latency if first_order: T_tp = m L_stage s x ring(TP, tokens x h x bytes)
-            T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)
-            m = micro_batches, L_stage = amounts.stage_layers, s = amounts.tensor_sums, M = amounts.tensor_message in byte, B = intra_bandwidth in byte/s, T = tp
-        dp_communication_latency if first_order: T_dp = 2 (D-1)/D M/B + 2 (D-1) alpha
-            T_{\mathrm{dp}} = \frac{2(D-1)}{D}\frac{M}{B} + 2(D-1)\alpha
-            D = dp, M = amounts.gradient_bytes in byte, B = inter_bandwidth in byte/s, alpha = inter_latency in s
-        bubble_fraction if first_order: phi / (m + phi)
-            \frac{\varphi}{m + \varphi}
-            phi = idle, m = micro_batches
-        step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp
-            T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{pp}}^{\mathrm{waited}} + T_{\mathrm{dp}}^{\mathrm{exposed}}
-            T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, phi = idle, m = micro_batches
-    """),
-        Equation(
-            "step_latency_total",
-            "T = sum of the parts on the critical path",
-            r"T = \sum_i t_i\,\frac{\partial T}{\partial t_i}",
-            {name: (name, "s") for name in train_layers.PARTS},
-            when="calibrated",
-        ),
-        *written(r"""
-        offload_latency if host_state: T_host = f S / L, in and out at once; the step has it beside the terms above
-            T_{\mathrm{host}} = \frac{f\,S}{L}
-            f S = host_state in byte, L = host_link in byte/s
-        scaling_efficiency: eta_scale = T_ideal / T, with T_ideal the work of evenly split layers and of the update
-            \eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T
-            T_ideal = ideal in s, T = step in s
-    """),
-    )
+    equations = written(_EQUATIONS.replace("@parts", ", ".join(f"{p} = {p} in s" for p in train_layers.PARTS)))
     known_fallacies = (
         "Tensor parallelism moves weights: it moves activations, four times a layer and micro-batch.",
         "NVLink's 900 GB/s is what a ring gets: it is the sum of both directions, a ring gets half.",
