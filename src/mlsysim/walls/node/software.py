@@ -65,10 +65,10 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
         seq_len = 2048 | whole [1, 1e8] | tokens of a sequence, for a whole transformer
     """)
     equations = written(r"""
-        mfu if decode: eta = min(eta_class, I / I*)
+        mfu if intensity: eta = min(eta_class, I / I*)
             \eta = \min\left(\eta_{\mathrm{class}}, I / I^{*}\right)
             eta_class = class_efficiency, I = intensity in flop/B, I* = ridge in flop/B
-        mfu if blended: eta = F / (F_mm / eta_mm + F_att / eta_att)
+        mfu if products: eta = F / (F_mm / eta_mm + F_att / eta_att)
             \eta = \frac{F}{F_{\mathrm{mm}} / \eta_{\mathrm{mm}} + F_{\mathrm{att}} / \eta_{\mathrm{att}}}
             F_mm = products in flop, eta_mm = products_efficiency, F_att = attention in flop, eta_att = attention_efficiency
         achievable_flops: FLOP/s = eta Peak
@@ -97,7 +97,7 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             assumed["arithmetic"] = note
         fused, unfused = efficiency_class("flash_attention"), efficiency_class("attention")
         shown: dict[str, Any] = {}
-        speedup: float | None = None
+        speedup = None
         if kind == "transformer":
             (low, typical, high), cited, speedup = _blended(x, shown)
         else:
@@ -131,12 +131,7 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             efficiency_high=high,
             flash_attention_speedup=speedup,
             sources=cited,
-            shown={
-                "class_efficiency": typical,
-                "decode": kind == "decode",
-                "blended": kind == "transformer" and x.efficiency is None,
-                **shown,
-            },
+            shown={"class_efficiency": typical, **shown},
             cited={"efficiency": "; ".join(cited)},
         )
 
@@ -157,12 +152,9 @@ def _blended(x: Any, shown: dict[str, Any]) -> tuple[tuple[float, ...], tuple[st
         for end in ("low", "typical", "high")
     )
     before, after = (blended_efficiency(products, matrix.typical, attention, each.typical) for each in (plain, fused))
-    shown |= {
-        "products": products,
-        "products_efficiency": matrix.typical,
-        "attention": attention,
-        "attention_efficiency": inner.typical,
-    }
+    if x.efficiency is None:
+        shown |= {"products": products, "products_efficiency": matrix.typical}
+        shown |= {"attention": attention, "attention_efficiency": inner.typical}
     return ends, tuple(source.title for part in (matrix, inner) for source in part.sources), float(after / before)
 
 
