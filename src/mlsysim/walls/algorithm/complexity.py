@@ -95,9 +95,10 @@ class ScalingModel(Resolver[ScalingResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> ScalingResult:
         """Split a budget between parameters and tokens."""
-        budget, law = _budget(x, assumed), losslaw.loss_law(x.loss_law)
-        cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")
-        if x.optimum == "loss_law":
+        budget, law, by_law = _budget(x, assumed), losslaw.loss_law(x.loss_law), x.optimum == "loss_law"
+        counted, ratios = constant("training_flops_per_parameter_token"), constant("chinchilla_tokens_per_parameter")
+        cost = to_si(counted.quantity, "flop")
+        if by_law:
             assumed.pop("tokens_per_parameter", None)
             best, best_tokens = law.optimum(budget / cost)
         else:
@@ -134,17 +135,8 @@ class ScalingModel(Resolver[ScalingResult]):
             optimal_loss=law.loss(best, best_tokens),
             extrapolated=bool(outside),
             extrapolation=outside,
-            shown={
-                "cost": cost,
-                "ratio": x.tokens_per_parameter,
-                "by_ratio": x.optimum == "ratio",
-                "by_law": x.optimum == "loss_law",
-            },
-            cited={
-                "operations": constant("training_flops_per_parameter_token").source.title,
-                "ratio": constant("chinchilla_tokens_per_parameter").source.title,
-                "loss law": law.source,
-            },
+            shown={"cost": cost, "ratio": x.tokens_per_parameter, "by_ratio": not by_law, "by_law": by_law},
+            cited={"operations": counted.source.title, "ratio": ratios.source.title, "loss law": law.source},
         )
 
 

@@ -46,7 +46,7 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
     equations = written(r"""
         effective_active_experts: E (1 - (1 - k/E)^n)
             E\left(1 - (1 - k/E)^n\right)
-            E = experts, k = per_token, n = tokens
+            E = model.experts, k = per_token, n = tokens
         token_dispatch_bytes: n k h b
             n\,k\,h\,b
             n = tokens, k = per_token, h = hidden, b = element in byte
@@ -62,36 +62,25 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
             raise InputError(f"{model.name} has no experts to route to; use a mixture-of-experts model.", field="model")
         if model.experts % x.ep_size:
             raise InputError(f"{model.experts} experts do not divide over EP {x.ep_size}.", field="ep_size")
-        tokens = x.batch_size * x.seq_len
-        weight = bytes_per_element(x.precision)
-        element = weight if weight >= 1 else 2.0
+        own, chosen, weight = x.batch_size * x.seq_len, model.active_experts_per_token, bytes_per_element(x.precision)
+        tokens, element = own * x.ep_size, weight if weight >= 1 else 2.0
         hidden = model.expert_latent_dim or model.hidden_dim or 0
-        hit = experts_hit(model.experts, model.active_experts_per_token, tokens * x.ep_size)
-        touched = model.totals.weights_hit(tokens * x.ep_size)
-        message = tokens * model.active_experts_per_token * hidden * element
-        latency = None
+        hit, touched = experts_hit(model.experts, chosen, tokens), model.totals.weights_hit(tokens)
+        message, latency = own * chosen * hidden * element, None
         if x.fleet is not None:
             net = datasheet_network(x.fleet, assumed=assumed)
             layers = (model.layers or 1) * moe_fraction(model)
-            token = message / model.active_experts_per_token
-            once = net.exchange(token, model.active_experts_per_token, net.group(x.ep_size), deduplicated=False)
+            once = net.exchange(message / chosen, chosen, net.group(x.ep_size), deduplicated=False)
             latency = 2 * layers * once * x.routing_imbalance_factor if x.ep_size > 1 else 0.0
         touches = f"touches {hit:.1f} of {model.experts} experts ({hit / model.experts:.0%})"
-        sentence = f"A pass of {tokens * x.ep_size:,} tokens {touches}."
         return MoERoutingResult.of(
             assumed,
             x,
-            binding=Binding(14, "Communication", None, sentence),
+            binding=Binding(14, "Communication", None, f"A pass of {tokens:,} tokens {touches}."),
             effective_active_experts=hit,
             effective_active_parameters=touched,
             active_parameter_multiplier=touched / model.active_parameter_count,
             token_dispatch_bytes=message,
             all_to_all_latency=latency,
-            shown={
-                "experts": model.experts,
-                "per_token": model.active_experts_per_token,
-                "tokens": tokens * x.ep_size,
-                "hidden": hidden,
-                "element": element,
-            },
+            shown={"per_token": chosen, "tokens": tokens, "hidden": hidden, "element": element},
         )

@@ -127,6 +127,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             largest = math.floor(available / (cache + activations))
         else:
             assumed["memory"] = f"unknown: {model.name} states no layers, hidden_dim and heads, so batches have no size"
+        each = {"cache_each": cache, "activations_each": activations}
         return WeightStreamingResult.of(
             assumed,
             found,
@@ -142,12 +143,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             activation_size=None if activations is None else activations * x.batch_size,
             memory_available=available,
             injection_bandwidth=bandwidth,
-            shown={
-                "all_weights": all_weights,
-                "work_per_token": work,
-                "cache_each": cache,
-                "activations_each": activations,
-            },
+            shown=each | {"all_weights": all_weights, "work_per_token": work},
         )
 
 

@@ -99,7 +99,7 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
         p50, p95, p99, latency = (
             None if queue is None else service * queue.percentile(each) for each in (0.5, 0.95, 0.99, fraction)
         )
-        wait = None if queue is None else service * queue.mean_wait
+        wait, theta = (None, None) if queue is None else (service * queue.mean_wait, queue.drain / service)
         violation = headroom = None
         if slo is not None:
             violation = 1.0 if queue is None else queue.tail(slo / service)
@@ -124,11 +124,7 @@ class TailLatencyModel(Resolver[TailLatencyResult]):
             slo_headroom_ratio=headroom,
             slo_violation_probability=violation,
             replicas_for_slo=enough,
-            shown={
-                "service_rate": 1 / service,
-                "fraction": fraction,
-                "theta": None if queue is None else queue.drain / service,
-            },
+            shown={"service_rate": 1 / service, "fraction": fraction, "theta": theta},
         )
 
 
