@@ -22,15 +22,13 @@ def board_key(name: str) -> str | None:
     for text in texts:
         if text and text in Hardware:
             return Hardware.key_of(text)
-    words = {word for word in re.split(r"[\s\-_/]+", texts[-1].lower()) if word}
-    if not words:
-        return None
-    close = []
-    for chip in Hardware:
-        have = set(re.split(r"[\s\-_/]+", f"{chip.name} {chip.metadata.key}".lower()))
-        if words <= have:
-            close.append(chip.metadata.key)
+    words = _words(texts[-1]) - {""}
+    close = [chip.metadata.key for chip in Hardware if words and words <= _words(f"{chip.name} {chip.metadata.key}")]
     return close[0] if len(close) == 1 else None
+
+
+def _words(text: str) -> set[str]:
+    return set(re.split(r"[\s\-_/]+", text.lower()))
 
 
 def board_named(name: str) -> HardwareNode | None:

@@ -22,9 +22,8 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers import named
 from mlsysim.importers.counting import Call, Shape, elements, moved, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing
-from mlsysim.importers.onnx_calls import VIEWS, calls_of, fuse_attention
 from mlsysim.importers.onnx_forms import MOST, fold, infer, known
-from mlsysim.importers.onnx_shapes import Applied
+from mlsysim.importers.onnx_operators import VIEWS, Applied, calls_of, fuse_attention
 from mlsysim.importers.onnx_wire import Dims, Function, Graph, Node, Reference, Tensor, read_onnx_file
 from mlsysim.importers.report import ImportReport
 

@@ -1,5 +1,7 @@
-"""ONNX operators that change the form of a tensor and compute nothing (reshapes, slices, joins, look-ups): shapes behind them,
-and the values of small tensors that later become shapes: the arithmetic that exporters write in front of a Reshape.
+"""ONNX operators that change the form of a tensor and compute nothing (reshapes, slices, joins, look-ups): shapes behind them.
+
+Exporters write reshapes as arithmetic on shapes (``Shape``, ``Gather``, ``Concat``, ``Reshape``), so the values of small integer
+tensors are carried along beside the shapes (``fold``).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.importers import named
 from mlsysim.importers.counting import Shape, broadcast, elements
-from mlsysim.importers.onnx_shapes import Applied, axis_of, computed
+from mlsysim.importers.onnx_operators import Applied, axis_of, computed
 from mlsysim.importers.onnx_wire import Tensor
 
 MOST = 512

@@ -119,9 +119,7 @@ def union_length(intervals: Iterable[Interval]) -> float:
 
 def chip_of(chip: str | HardwareNode | None) -> HardwareNode | None:
     """A chip by name or as it is; None stays None."""
-    if chip is None or isinstance(chip, HardwareNode):
-        return chip
-    found: HardwareNode = Hardware.get(chip)
+    found: HardwareNode | None = chip if chip is None or isinstance(chip, HardwareNode) else Hardware.get(chip)
     return found
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import math
 import os
 import re
 import zlib
@@ -99,10 +98,8 @@ def _unzipped(data: bytes, name: str) -> bytes:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    number = float(value) if abs(value) < 1e300 else math.inf
-    return number if math.isfinite(number) else None
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+    return float(value) if known else None
 
 
 def _sorted(name: str, listed: list[Any], device_names: tuple[str, ...]) -> Trace:

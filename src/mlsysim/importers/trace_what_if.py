@@ -87,22 +87,19 @@ def what_if(trace: TraceReport, chip: str | HardwareNode | None = None, batch_sc
     # Kernels that ran beside each other are taken to do so again.
     scale = trace.busy * trace.steps / total
     low, mid, high = low * scale, mid * scale, high * scale
-    notes = [
-        f"The device was idle for {trace.idle * 1e3:.4g} ms a step; how much of that the profiler made, and how much longer kernels would hide, a trace does not tell."
-    ]
-    if there is not here and there is not None:
-        notes.append(
-            "Each kind keeps the efficiency that it was measured with; another chip's libraries may reach another."
-        )
-        if COMMUNICATION in kinds and None in (_rates(here)[0], _rates(there)[0]):
-            notes.append("The links of the chips are not both known, so collectives keep their time.")
-    if batch_scale != 1:
-        notes.append(
-            "Whether the memory of the chip holds the new batch is not checked: a trace does not tell what is kept."
-        )
     unknown = sum(k.time for k in trace.kernels if k.kind in COMPUTE and k.flops is None) / total
-    if unknown > 0.1:
-        notes.append(f"{unknown:.0%} of the time is in products without shapes; record them with record_shapes=True.")
+    moves = there is not here and there is not None
+    unlinked = moves and COMMUNICATION in kinds and None in (_rates(here)[0], _rates(there)[0])
+    notes = [
+        f"The device was idle for {trace.idle * 1e3:.4g} ms a step; how much of that the profiler made, and how much longer kernels would hide, a trace does not tell.",
+        moves
+        and "Each kind keeps the efficiency that it was measured with; another chip's libraries may reach another.",
+        unlinked and "The links of the chips are not both known, so collectives keep their time.",
+        batch_scale != 1
+        and "Whether the memory of the chip holds the new batch is not checked: a trace does not tell what is kept.",
+        unknown > 0.1
+        and f"{unknown:.0%} of the time is in products without shapes; record them with record_shapes=True.",
+    ]
     return WhatIf(
         chip=trace.chip,
         other=None if there is None else there.metadata.key or there.name,
@@ -114,7 +111,7 @@ def what_if(trace: TraceReport, chip: str | HardwareNode | None = None, batch_sc
         measured_step=trace.step,
         measured_busy=trace.busy,
         kinds=kinds,
-        notes=tuple(notes),
+        notes=tuple(note for note in notes if note),
     )
 
 
