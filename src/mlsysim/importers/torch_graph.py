@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers import counting, named
+from mlsysim.importers import counting, named, table
 from mlsysim.importers.counting import Call, Shape, elements, product, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing, load_json, read_bounded, size_in_words
 from mlsysim.importers.report import ImportReport
@@ -30,13 +30,7 @@ from mlsysim.importers.report import ImportReport
 _VIEWS, _MADE, _CONVOLUTIONS, _ATTENTIONS = (
     named("torch", kind) for kind in ("views", "made", "convolutions", "attentions")
 )
-_PRODUCTS = {
-    **dict.fromkeys(("mm", "matmul", "bmm", "dot", "mv", "_scaled_mm", "_int_mm"), (0, 1)),
-    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), (1, 2)),
-}
-"""Products, with the places of their factors."""
-
-
+_FACTORS: dict[str, list[int]] = table("names")["factors"]
 _LARGEST_GRAPH = 200_000_000
 _MOST_FILES = 100_000
 _DEEPEST = 16
@@ -186,11 +180,10 @@ def _call(op: str, node: GraphNode, weight: list[bool]) -> Call:
         transposed = "transpose" in op or node.arguments.get("transposed") is True
         ones = (1,) * (len(shapes[1]) - len(shapes[0]))  # an input without a batch
         return counting.convolution(op, (*ones, *shapes[0]), shapes[1], (*ones, *out), transposed)
-    if op in ("linear", "_linear") and len(shapes) > 1 and len(shapes[1]) == 2:
-        return product(op, shapes[0], counting.turned(shapes[1]), weight[1])
-    left, right = _PRODUCTS.get(op, (0, len(shapes)))
-    if right < len(shapes):
-        return product(op, shapes[left], shapes[right], weight[right])
+    left, right = _FACTORS.get(op, (0, len(shapes)))
+    linear = op in ("linear", "_linear")
+    if right < len(shapes) and (len(shapes[right]) == 2 or not linear):
+        return product(op, shapes[left], counting.turned(shapes[right]) if linear else shapes[right], weight[right])
     if op in _ATTENTIONS and len(shapes) > 2:
         return counting.attention(op, shapes[0], shapes[1], shapes[2], causal=node.arguments.get("is_causal") is True)
     if op in ("embedding", "embedding_bag", "index_select") and weight[0]:

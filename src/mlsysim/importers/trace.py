@@ -247,7 +247,7 @@ def _kinds(
         moved = sum(k.bytes * k.count for k in group if k.bytes) or None
         eta = of = None
         if chip is not None and told_time > 0 and kind != COMMUNICATION and "host" not in kind:
-            ideal, of = _ideal(told, chip, precision) if computes else _streamed(told, chip)
+            ideal, of = _ideal(told, chip, precision, computes)
             eta = None if ideal is None else ideal / told_time
             if eta is not None and eta > 1 and computes:
                 warnings.append(
@@ -269,14 +269,13 @@ def _kinds(
     return tuple(sorted(found, key=lambda item: -item.time))
 
 
-def _streamed(kernels: Iterable[KernelTime], chip: HardwareNode) -> tuple[float, str]:
-    """Seconds at the bandwidth of the memory."""
-    total = sum((k.bytes or 0.0) * k.count for k in kernels)
-    return total / to_si(chip.memory.bandwidth, "byte/s"), "the memory bandwidth"
-
-
-def _ideal(kernels: Iterable[KernelTime], chip: HardwareNode, default: str | None) -> tuple[float | None, str]:
-    """Seconds at the peak of the precision of each product."""
+def _ideal(
+    kernels: Iterable[KernelTime], chip: HardwareNode, default: str | None, computes: bool
+) -> tuple[float | None, str]:
+    """Seconds at the peak of the precision of each product, or at the bandwidth of the memory."""
+    if not computes:
+        moved = sum((k.bytes or 0.0) * k.count for k in kernels)
+        return moved / to_si(chip.memory.bandwidth, "byte/s"), "the memory bandwidth"
     total, used = 0.0, set()
     for kernel in kernels:
         precision = kernel.precision or default

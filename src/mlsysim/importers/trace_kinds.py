@@ -17,11 +17,7 @@ COMMUNICATION = "collective"
 _COMPILED = tuple((kind, re.compile(rule, re.IGNORECASE)) for kind, rule in table("names")["kernels"].items())
 _TYPES: dict[str, list[Any]] = table("names")["types"]
 _NO_TYPE = ["", None]
-_FACTORS = {
-    **dict.fromkeys(("mm", "bmm", "matmul", "_scaled_mm", "linear"), (0, 1)),
-    **dict.fromkeys(("addmm", "baddbmm", "_addmm_activation"), (1, 2)),
-}
-"""Products, with the places of their factors among the tensors."""
+_FACTORS: dict[str, list[int]] = table("names")["factors"]
 
 
 def kind_of(name: str) -> str:
