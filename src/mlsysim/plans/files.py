@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.importers.limits import check_bounds, read_text
 from mlsysim.plans.plan import Plan
 
 _LARGEST = 1_000_000
@@ -27,14 +28,7 @@ def load_plan(path: str | Path) -> Plan:
     if path.suffix.lower() not in _ENDINGS:
         text = f"{path.name!r} is not a plan file; expected one that ends in {', '.join(_ENDINGS)}."
         raise InputError(text, field="file")
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise InputError(f"{path.name!r} is larger than {_LARGEST:,} bytes, which no plan is.", field="file")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text in UTF-8"
-        raise InputError(f"{str(path)!r} cannot be read: {reason.lower()}.", field="file") from None
-    return plan_from_text(text, path.suffix.lower().lstrip("."), path.name)
+    return plan_from_text(read_text(path, _LARGEST), path.suffix.lower().lstrip("."), path.name)
 
 
 def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Plan:
@@ -42,8 +36,7 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
     document = _parse(text, form, name)
     if not isinstance(document, dict):
         raise InputError(f"{name}: expected a table of workload, hardware and so on, got {type(document).__name__}.")
-    if _depth(document) > _DEEPEST:
-        raise InputError(f"{name}: tables are nested more than {_DEEPEST} deep.")
+    check_bounds(document, _DEEPEST, name=name, finite=False)
     work = document.get("workload")
     if isinstance(work, dict) and "name" in work and "model" not in work:
         document = _from_original(document)
@@ -88,19 +81,6 @@ def _brackets(text: str) -> int:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")[:200]
-
-
-def _depth(value: Any) -> int:
-    """Depth of nesting, walked without recursion."""
-    deepest, waiting = 0, [(value, 1)]
-    while waiting:
-        item, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        if depth > _DEEPEST:
-            return depth
-        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        waiting.extend((child, depth + 1) for child in children)
-    return deepest
 
 
 def _from_original(document: dict[str, Any]) -> dict[str, Any]:
