@@ -39,7 +39,7 @@ def check(folder: str, table: str, limits: dict[str, dict[str, float]]) -> None:
     for metric, reached in limits.items():
         if metric == "coverage":
             continue
-        scored = [s for s in answer.scored if metric == "all" or s.prediction.metric == metric]
+        scored = [s for s in answer.scored if metric == "all" or s.metric == metric]
         figures = score(scored)
         assert figures["median_ape"] <= reached["median"] + 1.0, (metric, figures)
         assert figures["p90_ape"] <= reached["p90"] * 1.1 + 1.0, (metric, figures)
@@ -95,7 +95,7 @@ def test_full_tables(table: str) -> None:
     assert 85 <= score(answer.scored)["interval_coverage"] <= 95
     errors: dict[str, list[float]] = defaultdict(list)
     for scored in answer.scored:
-        errors[pooled(table, scored.prediction)].append(scored.ape)
+        errors[pooled(table, scored)].append(scored.ape)
     for regime, (middle, tail) in REGIMES.get(table, {}).items():
         assert median(errors[regime]) < middle, regime
         assert float(np.quantile(errors[regime], 0.9)) < tail, regime

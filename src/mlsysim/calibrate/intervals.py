@@ -24,12 +24,10 @@ Bands = dict[tuple[str, bool], tuple[float, float, int]]
 def bands(reports: list[FileReport]) -> Bands:
     """Low and high factor and number of values, by regime and whether the chip was measured."""
     table = {}
-    scored = [
-        s for report in reports for s in report.scored if s.prediction.measured > 0 and s.prediction.predicted > 0
-    ]
-    for key, group in grouped(scored, lambda s: (s.prediction.regime, s.prediction.chip_measured)):
+    scored = [p for report in reports for p in report.scored if p.measured > 0 and p.predicted > 0]
+    for key, group in grouped(scored, lambda p: (p.regime, p.chip_measured)):
         if len(group) >= _FEWEST:
-            ordered = sorted(math.log(s.prediction.measured / s.prediction.predicted) for s in group)
+            ordered = sorted(math.log(p.measured / p.predicted) for p in group)
             widen = 1 + 2 / len(group)
             low, high = percentile(ordered, 0.05) * widen, percentile(ordered, 0.95) * widen
             table[key] = (math.exp(min(low, -0.005)), math.exp(max(high, 0.005)), len(group))

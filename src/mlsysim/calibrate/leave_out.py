@@ -44,15 +44,10 @@ def left_out(folder: Path | None) -> Iterator[tuple[str, str, Prediction]]:
                     yield from (("H200", other, p) for p in TABLES["silicon"].predict(row))
 
 
-def report(folder: Path | None) -> dict[tuple[str, str, str], list[float]]:
-    """Errors by chip, stand-in and kind of work."""
-    errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for chip, other, p in left_out(folder):
-        if not p.regime.startswith("memory"):
-            errors[chip, other, p.regime].append(p.error)
-    return errors
-
-
 if __name__ == "__main__":
-    for (chip, other, regime), found in sorted(report(Path(sys.argv[1]) if sys.argv[1:] else None).items()):
-        print(f"{chip} with constants of {other}, {regime:24s} {line(found)}")
+    errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for chip, other, p in left_out(Path(sys.argv[1]) if sys.argv[1:] else None):
+        errors[chip, other, p.regime].append(p.error)
+    for (chip, other, regime), found in sorted(errors.items()):
+        if not regime.startswith("memory"):
+            print(f"{chip} with constants of {other}, {regime:24s} {line(found)}")

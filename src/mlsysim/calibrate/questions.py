@@ -49,7 +49,8 @@ class Prediction:
 
     ``regime`` names the kind of work whose residuals give the error bar (such as "training dense", "decode", "timm eager");
     ``chip_measured`` says whether the chip has a profile of its own; ``inferred`` lists settings that the row did not give.
-    ``low`` and ``high`` are the answer's own interval and ``plan`` the TOML text whose answer it is, where there is one.
+    ``low`` and ``high`` are the answer's own interval and ``plan`` the TOML text whose answer it is, where there is one. A report adds
+    the ``row`` and its ``source``.
     """
 
     metric: str
@@ -61,11 +62,23 @@ class Prediction:
     low: float | None = None
     high: float | None = None
     plan: str = ""
+    row: str = ""
+    source: str = ""
 
     @property
     def error(self) -> float:
         """Signed relative error, predicted over measured minus one."""
         return self.predicted / self.measured - 1
+
+    @property
+    def ape(self) -> float:
+        """Absolute error in per cent."""
+        return abs(self.error) * 100
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured value lies in the interval; None where the answer states none."""
+        return None if self.low is None or self.high is None else self.low <= self.measured <= self.high
 
 
 @dataclass(frozen=True, slots=True)

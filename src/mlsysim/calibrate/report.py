@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mlsysim.calibrate.validate import FileReport, Scored, grouped, score, validate
+from mlsysim.calibrate.questions import Prediction
+from mlsysim.calibrate.validate import FileReport, grouped, score, validate
 
 BEGIN = "<!-- figures: written by mlsysim.calibrate.report -->"
 END = "<!-- end of figures -->"
@@ -19,7 +20,7 @@ _HEADER = "| {} | values | median | mean | p90 | within 10 % | within 25 % | bia
 _RULE = "|---|---|---|---|---|---|---|---|---|"
 
 
-def line(name: str, scored: list[Scored]) -> str:
+def line(name: str, scored: list[Prediction]) -> str:
     """One row of a table."""
     part = score(scored)
     coverage = "" if part["interval_coverage"] is None else f"{part['interval_coverage']:.0f}"
@@ -29,8 +30,7 @@ def line(name: str, scored: list[Scored]) -> str:
     )
 
 
-def _regime(scored: Scored) -> str:
-    p = scored.prediction
+def _regime(p: Prediction) -> str:
     return f"{p.metric}: {p.regime}{'' if p.chip_measured else ', chip known by class'}"
 
 
@@ -49,7 +49,7 @@ def render(reports: list[FileReport]) -> str:
             lines.append(f"Not predicted: {'; '.join(most)}.")
         lines += ["", _HEADER.format("regime"), _RULE]
         lines += [line(regime, values) for regime, values in grouped(report.scored, _regime)]
-        sources = grouped(report.scored, lambda scored: scored.source)
+        sources = grouped(report.scored, lambda p: p.source)
         if 1 < len(sources) <= 30:
             lines += ["", _HEADER.format("source"), _RULE]
             lines += [line(source, values) for source, values in sources]

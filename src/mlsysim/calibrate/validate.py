@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +22,6 @@ from mlsysim.calibrate.tables import TABLES
 from mlsysim.errors import InputError
 
 _LARGEST_FILE = 200_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """One predicted value of a row, with its interval."""
-
-    row: str
-    source: str
-    prediction: Prediction
-
-    @property
-    def ape(self) -> float:
-        return abs(self.prediction.error) * 100
-
-    @property
-    def inside(self) -> bool | None:
-        """Whether the measured value lies in the interval; None where the answer states none."""
-        p = self.prediction
-        return None if p.low is None or p.high is None else p.low <= p.measured <= p.high
 
 
 @dataclass
@@ -53,7 +34,7 @@ class FileReport:
     predicted: int = 0
     excluded: int = 0
     skipped_reasons: Counter[str] = field(default_factory=Counter)
-    scored: list[Scored] = field(default_factory=list)
+    scored: list[Prediction] = field(default_factory=list)
     not_predicted: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -77,26 +58,26 @@ class FileReport:
             "skipped_reasons": dict(self.skipped_reasons.most_common()),
             "not_predicted": self.not_predicted,
             **score(self.scored),
-            "by_source": {name: score(part) for name, part in grouped(self.scored, lambda s: s.source)},
-            "by_metric": {name: score(part) for name, part in grouped(self.scored, lambda s: s.prediction.metric)},
+            "by_source": {name: score(part) for name, part in grouped(self.scored, lambda p: p.source)},
+            "by_metric": {name: score(part) for name, part in grouped(self.scored, lambda p: p.metric)},
         }
 
 
-def grouped(scored: Iterable[Scored], key: Callable[[Scored], Any]) -> list[tuple[Any, list[Scored]]]:
+def grouped(scored: Iterable[Prediction], key: Callable[[Prediction], Any]) -> list[tuple[Any, list[Prediction]]]:
     """Scored values by what they have in common, in order."""
-    found: dict[Any, list[Scored]] = defaultdict(list)
+    found: dict[Any, list[Prediction]] = defaultdict(list)
     for each in scored:
         found[key(each)].append(each)
     return sorted(found.items())
 
 
-def score(scored: Iterable[Scored]) -> dict[str, Any]:
+def score(scored: Iterable[Prediction]) -> dict[str, Any]:
     """Errors of a set of predictions, in per cent; empty sets have no figures."""
     values = list(scored)
     if not values:
         return {"values": 0}
     errors = sorted(s.ape for s in values)
-    signed = sorted(s.prediction.error * 100 for s in values)
+    signed = sorted(s.error * 100 for s in values)
     count = len(values)
     stated = [inside for s in values if (inside := s.inside) is not None]
     return {
@@ -156,7 +137,7 @@ def validate_file(path: Path) -> FileReport:
         else:
             report.predicted += 1
             source = row.get("source") or row.get("section") or ""
-            report.scored += [Scored(key, source, prediction) for prediction in predictions]
+            report.scored += [replace(p, row=key, source=source) for p in predictions]
         report.rows += 1
     return report
 
@@ -170,7 +151,6 @@ def write_predictions(reports: Iterable[FileReport], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(COLUMNS)
-        for scored in (s for report in reports for s in report.scored):
-            p = scored.prediction
+        for p in (p for report in reports for p in report.scored):
             numbers = (p.measured, p.predicted, p.low, p.high, p.error)
-            writer.writerow([scored.row, p.metric, *("" if n is None else repr(n) for n in numbers), p.plan])
+            writer.writerow([p.row, p.metric, *("" if n is None else repr(n) for n in numbers), p.plan])

@@ -7,14 +7,15 @@ class and its nearest wider format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from mlsysim.calibrate import operators as forms
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.timing.kernels import EngineAttention, Profile
+from mlsysim.timing.kernels import Profile
 from mlsysim.timing.profile import profile
 
 COLUMNS = ("gpu", "op", "dtype", "shape", "metric", "value", "unit")
@@ -39,7 +40,7 @@ def predict_with(row: Mapping[str, str], chip: HardwareNode, shares: Profile) ->
         shape = {name: float(value) for name, value in forms.shape_of(row["shape"]).items()}
     except ValueError:
         raise Skipped(f"the shape {row['shape']!r} cannot be read") from None
-    kernel = {"gemm": _product, "context_attention": _context, "generation_attention": _decode}.get(row["op"])
+    kernel = _KERNELS.get(row["op"])
     if kernel is None:
         raise Skipped(f"the operator {row['op']!r} is not known")
     try:
@@ -64,33 +65,28 @@ def _product(label: str, shape: dict[str, float], chip: HardwareNode, shares: Pr
     return forms.product(chip, form, m, n, k, form.converts)(**values)
 
 
-def _formats(label: str, shares: Profile) -> tuple[EngineAttention, str]:
-    key = forms.CACHE_FORMATS.get(label)
+def _attention(label: str, shape: dict[str, float], chip: HardwareNode, shares: Profile, prompt: bool) -> Any:
+    """Attention over a prompt, or of one query on its cache."""
+    key, engine = forms.CACHE_FORMATS.get(label), shares.engines.get(_ENGINE)
     if key is None:
         raise Skipped(f"the number format {label!r} of attention is not known")
-    engine = shares.engines.get(_ENGINE)
     if engine is None:
         raise Skipped(f"there are no attention kernels of this engine for the class {shares.name}")
-    return engine, key
-
-
-def _nearest(kernels: Mapping[str, Any], key: str) -> Any:
-    return kernels.get(key) or kernels["bf16/bf16"]
-
-
-def _context(label: str, shape: dict[str, float], chip: HardwareNode, shares: Profile) -> Any:
-    engine, key = _formats(label, shares)
-    if shape.get("step"):
+    if prompt and shape.get("step"):
         raise Skipped("attention over a prompt that follows a cached one was not measured")
-    values = forms.constants(_nearest(engine.context, key), *forms.CONTEXT, *forms.HEADS)
-    return forms.context(
-        chip, forms.cache_bytes(key), *(shape[name] for name in ("batch", "isl", "heads", "kv", "hd"))
-    )(**values)
-
-
-def _decode(label: str, shape: dict[str, float], chip: HardwareNode, shares: Profile) -> Any:
-    engine, key = _formats(label, shares)
-    batch, heads, kv, size = shape["batch"], shape["heads"], shape["kv"], shape["hd"]
+    cache, batch, heads, kv, size = forms.cache_bytes(key), *(shape[name] for name in ("batch", "heads", "kv", "hd"))
     grouped = 1 < heads / kv <= engine.group_limit
-    values = forms.constants(_nearest(engine.grouped if grouped else engine.single, key), *forms.DECODE, *forms.REUSE)
-    return forms.decode(chip, forms.cache_bytes(key), grouped, batch, shape["step"] + 1, heads, kv, size)(**values)
+    kernels: Any = engine.context if prompt else engine.grouped if grouped else engine.single
+    kernel = kernels.get(key) or kernels["bf16/bf16"]
+    if prompt:
+        values = forms.constants(kernel, *forms.CONTEXT, *forms.HEADS)
+        return forms.context(chip, cache, batch, shape["isl"], heads, kv, size)(**values)
+    values = forms.constants(kernel, *forms.DECODE, *forms.REUSE)
+    return forms.decode(chip, cache, grouped, batch, shape["step"] + 1, heads, kv, size)(**values)
+
+
+_KERNELS: dict[str, Callable[..., Any]] = {
+    "gemm": _product,
+    "context_attention": partial(_attention, prompt=True),
+    "generation_attention": partial(_attention, prompt=False),
+}
