@@ -206,10 +206,8 @@ def rates(rows: Columns) -> tuple[dict[str, float], ...]:
 def errors(rows: Columns, tables: tuple[dict[str, float], ...]) -> Any:
     """Of the rows whose core is known."""
     known = rows.where(np.array([core in tables[0] for core in rows.core.tolist()]))
-    found = [
-        [table.get(key, 0.0) for key in labels.tolist()]
-        for table, labels in zip(tables, (known.core, known.shape, known.runtime), strict=True)
-    ]
+    labels = zip(tables, (known.core, known.shape, known.runtime), strict=True)
+    found = [[table.get(key, 0.0) for key in column.tolist()] for table, column in labels]
     return np.expm1(np.sum(found, axis=0) - known.rate)
 
 

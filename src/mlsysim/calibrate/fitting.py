@@ -23,6 +23,7 @@ import numpy as np
 
 from mlsysim.calibrate.measurements import settings
 
+Groups = Sequence[int] | None
 Bounds = dict[str, tuple[float, float, float]]
 """Positive constants: where the search starts, and the bounds it stays in."""
 
@@ -60,6 +61,10 @@ Fitted = Callable[[Columns], Any]
 """The constants that rows give."""
 Errors = Callable[[Columns, Any], Any]
 """The signed relative errors of rows under constants."""
+Step = Callable[[str, float, bool], float]
+"""The next value of a constant, up or down; the same where there is none."""
+Loss = Callable[[dict[str, float], str], float]
+"""How bad constants are, where the named one is being moved."""
 
 
 def summary(errors: Any) -> dict[str, float]:
@@ -106,12 +111,7 @@ def report(
     return values, found, out
 
 
-def descend(
-    values: dict[str, float],
-    step: Callable[[str, float, bool], float],
-    loss: Callable[[dict[str, float], str], float],
-    gain: float,
-) -> dict[str, float]:
+def descend(values: dict[str, float], step: Step, loss: Loss, gain: float) -> dict[str, float]:
     """One round: each constant is stepped up, then down, as long as the loss falls by more than ``gain``."""
     for name in values:
         best = loss(values, name)
@@ -169,7 +169,7 @@ def fit(form: Callable[..., Any], bounds: Bounds, measured: Any) -> Fit:
     return Fit(dict(zip(names, np.exp(point).tolist(), strict=True)), np.expm1(r))
 
 
-def _summed(terms: Any, coefficients: Any, groups: Sequence[int] | None, sharpness: float) -> tuple[Any, ...]:
+def _summed(terms: Any, coefficients: Any, groups: Groups, sharpness: float) -> tuple[Any, ...]:
     """Terms, columns and sum of each group, and the times."""
     kinds = np.asarray([0] * terms.shape[1] if groups is None else groups)
     members = [np.flatnonzero(kinds == g) for g in sorted(set(kinds.tolist()))]
@@ -178,18 +178,13 @@ def _summed(terms: Any, coefficients: Any, groups: Sequence[int] | None, sharpne
     return each, members, sums, sum(s**sharpness for s in sums) ** (1 / sharpness)
 
 
-def evaluate_sum(terms: Any, coefficients: Any, groups: Sequence[int] | None = None, sharpness: float = 1.0) -> Any:
+def evaluate_sum(terms: Any, coefficients: Any, groups: Groups = None, sharpness: float = 1.0) -> Any:
     """Times of rows of terms."""
     return _summed(terms, coefficients, groups, sharpness)[-1]
 
 
 def fit_sum(
-    terms: Any,
-    measured: Any,
-    start: Sequence[float],
-    pull: float | Sequence[float] = 1.0,
-    groups: Sequence[int] | None = None,
-    sharpness: float = 1.0,
+    terms: Any, measured: Any, start: Sequence[float], pull: Any = 1.0, groups: Groups = None, sharpness: float = 1.0
 ) -> Any:
     """Coefficients of a sum of terms; ``pull`` is the weight that holds each near its start."""
     begin = np.log(np.asarray(start, dtype=float))
@@ -227,8 +222,8 @@ def fit_sum(
 
 
 def sums(
-    start: Sequence[float], pull: float | Sequence[float] = 1.0, groups: Sequence[int] | None = None, sharpness: float = 1.0
-) -> tuple[Fitted, Errors]:  # fmt: skip
+    start: Sequence[float], pull: Any = 1.0, groups: Groups = None, sharpness: float = 1.0
+) -> tuple[Fitted, Errors]:
     """How the coefficients of rows with ``terms`` and ``measured`` times are fitted, and the relative errors of rows under them."""
 
     def fitted(rows: Columns) -> Any:

@@ -170,17 +170,8 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
         number = value.to(question.unit).magnitude if isinstance(value, Quantity) else value
         return None if number is None else float(number) * question.factor
 
-    return Prediction(
-        question.metric,
-        question.measured,
-        plain(found),
-        question.regime,
-        question.chip_measured,
-        question.inferred,
-        plain(low),
-        plain(high),
-        question.text(),
-    )
+    q, value, ends = question, plain(found), (plain(low), plain(high))
+    return Prediction(q.metric, q.measured, value, q.regime, q.chip_measured, q.inferred, *ends, q.text())
 
 
 @dataclass(frozen=True, slots=True)

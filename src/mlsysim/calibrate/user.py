@@ -101,20 +101,19 @@ class Calibration:
             "kept": list(self.kept),
             "notes": list(self.notes),
             "measurements": [
-                {
-                    "what": sample.label,
-                    "seconds": sample.seconds,
-                    "before_pct": 100 * math.expm1(b),
-                    "after_leave_one_out_pct": 100 * math.expm1(a),
-                }
-                for sample, b, a in zip(self.samples, self.before, self.after, strict=True)
+                {"what": s.label, "seconds": s.seconds, "before_pct": before, "after_leave_one_out_pct": after}
+                for s, before, after in zip(self.samples, _per_cent(self.before), _per_cent(self.after), strict=True)
             ],
         }
 
 
+def _per_cent(errors: Sequence[float]) -> list[float]:
+    return [100 * math.expm1(e) for e in errors]
+
+
 def _sizes(errors: Sequence[float]) -> dict[str, float]:
     """Median and mean of the absolute errors in per cent, of logarithms."""
-    sizes = [100 * abs(math.expm1(e)) for e in errors]
+    sizes = np.abs(_per_cent(errors))
     return {"median_ape": float(np.median(sizes)), "mape": float(np.mean(sizes))}
 
 
@@ -159,20 +158,13 @@ def calibrate(samples: Sequence[Sample], chip: HardwareNode, name: str | None = 
         after.append(problem.error(left_out, other))
     fitted = problem.errors(x)
     adjusted = problem.adjusted(chosen, x, scatter)
+    kept = tuple(c.path for i, c in enumerate(problem.constants) if i not in chosen)
+    made = problem.profile(x).model_copy(update={"name": name, "basis": "measured"})
+    notes = problem.notes(adjusted, fitted, scatter)
     return Calibration(
-        chip=chip,
-        name=name,
-        prior=prior,
-        profile=problem.profile(x).model_copy(update={"name": name, "basis": "measured"}),
-        rows=len(samples),
-        adjusted=adjusted,
-        kept=tuple(c.path for i, c in enumerate(problem.constants) if i not in chosen),
-        before=tuple(before),
-        after=tuple(after),
-        fitted=tuple(fitted),
-        samples=tuple(samples),
-        notes=problem.notes(adjusted, fitted, scatter),
-    )
+        chip, name, prior, made, len(samples), adjusted, kept, tuple(before), tuple(after), tuple(fitted),
+        tuple(samples), notes,
+    )  # fmt: skip
 
 
 def _with_precisions(prior: Profile, samples: Sequence[Sample]) -> Profile:

@@ -120,22 +120,10 @@ def verify(
     measured, graph, kernel = _measure(work, device, fuse, seconds)
     constants = profile(node)
     return Verification(
-        model=workload.name,
-        phase=phase,
-        batch=batch,
-        seq_len=None if vision else length,
-        layers=getattr(workload, "layers", None),
-        of_layers=whole,
-        precision=precision,
-        device=device.name,
-        chip=key_of(node),
-        profile=constants.name,
-        basis=constants.basis,
-        measured_s=measured,
-        graph=graph,
-        attention=kernel,
+        workload.name, phase, batch, None if vision else length, getattr(workload, "layers", None), whole, precision,
+        device.name, key_of(node), constants.name, constants.basis, measured, graph=graph, attention=kernel,
         **predict(work, node, graph, fuse),
-    )
+    )  # fmt: skip
 
 
 def _refuse_training(workload: Any, fuse: bool) -> None:

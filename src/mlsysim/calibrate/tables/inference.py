@@ -136,11 +136,8 @@ def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[st
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": _MOST_SEQUENCES, "offline": True}
         return "saturated throughput", lengths | full
     batch = max(1, round(number(row, "batch_or_concurrency")))
-    return _WORDS["kinds"].get(metric, "static batch"), lengths | {
-        "concurrency": batch,
-        "requests": batch,
-        "offline": True,
-    }
+    kind = str(_WORDS["kinds"].get(metric, "static batch"))
+    return kind, lengths | {"concurrency": batch, "requests": batch, "offline": True}
 
 
 def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:

@@ -162,17 +162,11 @@ def _engine(row: Mapping[str, str]) -> Question:
     if metric not in (*_QUERIES, _OFFLINE, _SERVER):
         raise Skipped(f"the metric {metric!r} is not modelled")
     batch = _QUERIES.get(metric) or _fitting(network, chip, facts["batch"])
-    plan = calibrated_plan(
-        "inference",
-        facts["model"],
-        f"1x{key_of(chip)}",
-        stack=ENGINE,
-        batch_size=batch,
-        seq_len=facts.get("tokens"),
-        precision="int8" if chip.compute.supports("int8") or not chip.compute.supports("fp8") else "fp8",
-        phase="generate" if hasattr(network, "passes_per_image") else None,
-        random_arrivals=True if metric == _SERVER else None,
-    )
+    wide = chip.compute.supports("int8") or not chip.compute.supports("fp8")
+    work = {"batch_size": batch, "seq_len": facts.get("tokens"), "precision": "int8" if wide else "fp8"}
+    work["phase"] = "generate" if hasattr(network, "passes_per_image") else None
+    work["random_arrivals"] = True if metric == _SERVER else None
+    plan = calibrated_plan("inference", facts["model"], f"1x{key_of(chip)}", stack=ENGINE, **work)
     known = f"generation_{(chip.generation or '').replace(' ', '_')}" in constants()["profile"]["tensorrt"]
     if metric in _QUERIES:
         return _question(row, plan, "latency", "ms", 1.0, "vision engine latency", known, ("TensorRT",))
