@@ -170,12 +170,6 @@ def timed(rows: Iterable[Measurement], section: str, *columns: str, **wanted: An
     return np.asarray(table, float).T
 
 
-def fit_library(chip: str, backend: str, rows: Iterable[Measurement]) -> Fit:
-    """Forward attention of a library."""
-    *shape, times = timed(rows, "attn_fwd", "B", "S", "H", "D", "causal", backend=backend)
-    return fit(library(chip, *shape), LIBRARY, times)
-
-
 def fit_library_decode(chip: str, rows: Iterable[Measurement]) -> Fit:
     """The fastest path of each decode shape: start and share of the bandwidth."""
     best: dict[tuple[float, ...], float] = {}
@@ -204,12 +198,7 @@ def fit_convolutions(chip: str, rows: Iterable[Measurement]) -> tuple[Fit, float
     return found, float(np.median(light))
 
 
-def fit_memory_bound(chip: str, rows: Iterable[Measurement], operator: str, mode: str) -> Fit:
+def fit_memory_bound(chip: str, moved: Any, times: Any) -> Fit:
     """Start and share of the bandwidth of a memory-bound kernel, which moves its smallest number of bytes."""
-    moved, times = timed(rows, "memop", "bytes", op=operator, mode=mode)
     _, bandwidth = speeds(chip)
-
-    def seconds(start: float, share: float) -> Any:
-        return memory_bound_time(moved, bandwidth, share, start)
-
-    return fit(seconds, table_of("memory_bound"), times)
+    return fit(lambda start, share: memory_bound_time(moved, bandwidth, share, start), table_of("memory_bound"), times)

@@ -121,7 +121,9 @@ def _own_products(
 
 
 def _attention(own: dict[str, Any], micro: tuple[Measurement, ...], errors: Errors) -> None:
-    forward = _entry(forms.fit_library(_OWN, "cudnn", micro), errors, f"{_OWN} attention, forward")
+    *shape, times = forms.timed(micro, "attn_fwd", "B", "S", "H", "D", "causal", backend="cudnn")
+    found = fit(forms.library(_OWN, *shape), forms.LIBRARY, times)
+    forward = _entry(found, errors, f"{_OWN} attention, forward")
     decode = forms.fit_library_decode(_OWN, micro)
     errors[f"{_OWN} attention, decode"] = summary(decode.errors)
     own["attention"] = forward | decode.values | {"backward_share": _backward(micro)}
@@ -140,8 +142,9 @@ def _backward(micro: tuple[Measurement, ...]) -> float:
 def _memory(own: dict[str, Any], micro: tuple[Measurement, ...], errors: Errors) -> None:
     kernels: dict[str, Any] = {}
     for mode, name in product(("eager", "compile"), table_of("memory_kernels")["names"]):
-        if len(set(forms.timed(micro, "memop", "bytes", op=name, mode=mode)[:1].ravel())) >= 3:
-            found = forms.fit_memory_bound(_OWN, micro, name, mode)
+        table = forms.timed(micro, "memop", "bytes", op=name, mode=mode)
+        if len(set(table[:1].ravel())) >= 3:
+            found = forms.fit_memory_bound(_OWN, *table)
             kernels[f"{name}/{mode}"] = _entry(found, errors, f"{_OWN} {name}, {mode}")
     launch = {
         (r.config["kind"], r.config["op"], r.config.get("nodes")): r.median for r in micro if r.section == "launch"

@@ -89,7 +89,9 @@ class Run:
         if virtual is None:
             virtual = 1
             if pp > 1:
-                virtual = known.virtual_stages or infer_virtual_stages(self.stack, notes, self.shape.layers, pp)
+                # One for each layer, or two of an interleaved schedule.
+                chunks = max(int(-(-self.shape.layers // pp)), 1) if self.stack.virtual_stages == "layer" else 0
+                virtual = known.virtual_stages or chunks or (2 if "Interleaved" in notes else 1)
                 self.inferred.append(f"{virtual} virtual stages")
         self.batch, self.virtual_stages = batch, virtual
         self.local_batch = max(batch / self.dp, 1.0)
@@ -98,7 +100,10 @@ class Run:
             self.micro_batch = min(known.micro_batch, self.local_batch)
             self.inferred.append(f"micro-batch {self.micro_batch} by the published recipe")
         elif micro is None:
-            self.micro_batch = infer_micro_batch(self.stack, self.local_batch, self.seq_len, pp, virtual)
+            self.micro_batch = max(min(self.local_batch, _MICRO_TOKENS // self.seq_len), 1)
+            if pp > 1:
+                titan = self.stack.name.startswith("titan")
+                self.micro_batch = max(self.local_batch / (pp * virtual), 1.0) if titan else 1
             self.inferred.append(f"micro-batch {self.micro_batch}")
 
     def _infer_layout(self, tp: int | None, pp: int | None) -> tuple[int, int]:
@@ -260,17 +265,3 @@ def read_recompute(label: str, software: Stack) -> str | None:
     if label and mode is None:
         raise Skipped(f"the recompute mode {label!r} is unknown")
     return software.recompute if mode == "selective" and software.recompute in ("half", "modules") else mode
-
-
-def infer_virtual_stages(software: Stack, notes: str, layers: float, pp: int) -> int:
-    """Chunks per stage where none are given: one, one per layer, or two for an interleaved schedule."""
-    if software.virtual_stages == "layer":
-        return max(int(-(-layers // pp)), 1)
-    return 2 if "Interleaved" in notes else 1
-
-
-def infer_micro_batch(software: Stack, local: float, seq_len: int, pp: int, virtual: int) -> float:
-    """Sequences of a micro-batch where none are given."""
-    if pp > 1:
-        return max(local / (pp * virtual), 1.0) if software.name.startswith("titan") else 1
-    return max(min(local, _MICRO_TOKENS // seq_len), 1)
