@@ -17,7 +17,9 @@ BY_ENTRY = [
     *PACKAGE.glob("models/data/*.toml"),
     *PACKAGE.glob("systems/data/*.toml"),
     *PACKAGE.glob("infra/data/*.toml"),
-    *(PACKAGE / "data" / f"{name}.toml" for name in ("constants", "scenarios", "intervals", "efficiency")),
+    *PACKAGE.glob("engine/data/*.toml"),
+    *PACKAGE.glob("data/profiles/*.toml"),
+    *(PACKAGE / "data" / f"{name}.toml" for name in ("constants", "intervals", "efficiency", "software/engines")),
 ]
 """Files that are read entry by entry; the others are small and parsed whole."""
 SHIPPED = sorted(BY_ENTRY)
