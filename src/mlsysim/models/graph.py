@@ -20,11 +20,6 @@ from mlsysim.units.registry import Quantity
 MULTIPLY_ADD = 2.0
 """Operations of a multiply-add."""
 
-KINDS = (
-    "gemm", "grouped_gemm", "batched_gemm", "attention", "conv", "depthwise_conv", "scan", "embedding", "elementwise",
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Operator:

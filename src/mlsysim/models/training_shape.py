@@ -68,10 +68,6 @@ class TrainingShape:
     def expert_parameters(self) -> float:
         return sum(kind.count * kind.experts.parameters for kind in self.kinds if kind.experts)
 
-    @property
-    def moe_layers(self) -> float:
-        return sum(kind.count for kind in self.kinds if kind.experts)
-
     def operations_per_token(self, seq_len: float, causal: bool = False, recompute: str = "none") -> float:
         """Model operations of a training step per token, as publications count them.
 
