@@ -136,13 +136,9 @@ def read_emissions(
     lines = (_Line(row, f"Line {number} of {place.name[:80]!r}") for number, row in enumerate(table, 2))
     rows = tuple(_row(line, chip, float(utilisation), grid) for line in lines)
     flagged = sum(bool(row.flags) for row in rows)
-    return EmissionsReport(
-        name=place.name,
-        rows=rows,
-        utilisation=float(utilisation),
-        unread=tuple(column for column in columns if column and column not in named("codecarbon", "columns")),
-        warnings=(f"{flagged} of {len(rows)} rows have something that cannot be right.",) if flagged else (),
-    )
+    unread = tuple(column for column in columns if column and column not in named("codecarbon", "columns"))
+    warnings = (f"{flagged} of {len(rows)} rows have something that cannot be right.",) if flagged else ()
+    return EmissionsReport(name=place.name, rows=rows, utilisation=float(utilisation), unread=unread, warnings=warnings)
 
 
 class _Line:

@@ -53,15 +53,9 @@ def read_config(
         workload, family = _read(config, text, title, notes)
     notes += [str(warning.message) for warning in raised]
     dtype = config.raw("torch_dtype", "dtype") or (text.raw("torch_dtype", "dtype") if text is not None else None)
-    return ImportReport.of(
-        workload,
-        family,
-        unread=tuple(config.unread),
-        warnings=tuple(notes),
-        quantisation=quantised,
-        dtype=dtype[:40] if isinstance(dtype, str) else None,
-        source=source,
-    )
+    found: dict[str, Any] = {"unread": tuple(config.unread), "warnings": tuple(notes), "quantisation": quantised}
+    dtype = dtype[:40] if isinstance(dtype, str) else None
+    return ImportReport.of(workload, family, dtype=dtype, source=source, **found)
 
 
 def _prefer(first: Quantisation | None, second: Quantisation | None) -> Quantisation | None:

@@ -150,15 +150,9 @@ def searched(config: Config, model_type: str, name: str, warnings: list[str]) ->
     kv_heads = max(set(grouped), key=grouped.count)
     both = min(len(grouped), len(widths))
     kinds = {("attention", "dense"): both, ("attention", "none"): len(grouped) - both}
-    workload = HybridWorkload(
-        layers=len(layers),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn_dim=round(sum(widths) / len(widths)),
-        blocks=blocks_of({**kinds, ("none", "dense"): len(widths) - both}),
-        **fields,
-    )
+    fields |= {"layers": len(layers), "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    fields["ffn_dim"] = round(sum(widths) / len(widths))
+    workload = HybridWorkload(blocks=blocks_of({**kinds, ("none", "dense"): len(widths) - both}), **fields)
     exact_count = sum(hidden * head_dim * (2 * heads + 2 * kv) for kv in grouped) + 3 * hidden * sum(widths)
     exact_count += hidden * (len(grouped) + len(widths) + 1) + linear * hidden * hidden
     exact_count += hidden * fields["vocab_size"] * (1 if fields["tied_embeddings"] else 2)

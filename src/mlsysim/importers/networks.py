@@ -45,16 +45,10 @@ def bert(config: Config, model_type: str, name: str, warnings: list[str]) -> Rea
     if narrow:
         # A narrow table: its positions are narrow too, and the projection has a bias.
         extra += positions * width + hidden
-    workload = _encoder(
-        config,
-        name,
-        **_CLASSIC,
-        embedding_dim=width if narrow else None,
-        position_embeddings=0 if narrow else positions,
-        # RoBERTa numbers positions from the padding's index on.
-        max_context=positions - 2 if model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else positions,
-        extra_parameters=extra,
-    )
+    # RoBERTa numbers positions from the padding's index on.
+    context = positions - 2 if model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else positions
+    own = {"embedding_dim": width if narrow else None, "position_embeddings": 0 if narrow else positions}
+    workload = _encoder(config, name, max_context=context, extra_parameters=extra, **own, **_CLASSIC)
     return workload, _LABELS.get(model_type, "BERT")
 
 
@@ -66,9 +60,8 @@ def deberta(config: Config, model_type: str, name: str, warnings: list[str]) -> 
     positions = config.integer("max_position_embeddings", default=512)
     extra = float(2 * (buckets if buckets > 0 else positions) * hidden + 2 * hidden)
     table = positions if absolute else 0
-    workload = _encoder(
-        config, name, **_CLASSIC, position_embeddings=table, max_context=positions, extra_parameters=extra
-    )
+    own = {"position_embeddings": table, "max_context": positions, "extra_parameters": extra}
+    workload = _encoder(config, name, **own, **_CLASSIC)
     config.ignore("relative_attention", "type_vocab_size")
     return workload, "DeBERTa"
 
@@ -91,15 +84,10 @@ def t5(config: Config, model_type: str, name: str, warnings: list[str]) -> Readi
     buckets = config.integer("relative_attention_num_buckets", default=32)
     layers = config.integer("num_decoder_layers", default=sizes["encoder_layers"])
     tables = layers + sizes["encoder_layers"] if model_type == "umt5" else 2
-    workload = TransformerWorkload(
-        name=name,
-        structure="encoder-decoder",
-        layers=layers,
-        gated_ffn=projection.startswith("gated"),
-        tied_embeddings=config.flag("tie_word_embeddings", default=model_type == "t5"),
-        extra_parameters=float(tables * buckets * sizes["heads"]),
-        **sizes,
-    )
+    sizes |= {"layers": layers, "extra_parameters": float(tables * buckets * sizes["heads"])}
+    sizes["tied_embeddings"] = config.flag("tie_word_embeddings", default=model_type == "t5")
+    gated = projection.startswith("gated")
+    workload = TransformerWorkload(name=name, structure="encoder-decoder", gated_ffn=gated, **sizes)
     return workload, "mT5" if model_type != "t5" else "T5"
 
 

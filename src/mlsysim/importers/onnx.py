@@ -11,12 +11,14 @@ operators that nobody here knows; both are warned of.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers import named
@@ -84,15 +86,12 @@ def read_onnx(
     title = name or (graph.name if own else place.stem)
     samples = ((key, reading.shapes[key]) for key in list(inputs)[:4] if key in reading.shapes)
     workload = workload_of(fuse_attention(reading.counted, reading.shapes), title, per_pass, samples)
-    return ImportReport.of(
-        workload,
-        f"ONNX graph{f' of {model.producer}' if model.producer else ''}",
-        checkpoint_bytes=_bytes_on_disk(place, graph, warnings),
-        unread=tuple(sorted(reading.strange)),
-        warnings=tuple(warnings),
-        dtype=_dtype(reading),
-        source=place.name,
-    )
+    found: dict[str, Any] = {
+        "checkpoint_bytes": _bytes_on_disk(place, graph, warnings),
+        "unread": tuple(sorted(reading.strange)),
+    }
+    found |= {"warnings": tuple(warnings), "dtype": _dtype(reading), "source": place.name}
+    return ImportReport.of(workload, f"ONNX graph{f' of {model.producer}' if model.producer else ''}", **found)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -137,13 +136,11 @@ def _size(dimension: int | str | None, chosen: Mapping[str, int]) -> int | None:
         return chosen[dimension]
     total = 0
     for part in re.split(r"\s*\+\s*", dimension)[:8]:
-        factor = 1
-        for word in re.split(r"\s*\*\s*", part)[:8]:
-            size = int(word) if re.fullmatch(r"\d{1,9}", word) else chosen.get(word)
-            if size is None:
-                return None
-            factor *= size
-        total += factor
+        words = re.split(r"\s*\*\s*", part)[:8]
+        sizes = [int(word) if re.fullmatch(r"\d{1,9}", word) else chosen.get(word) for word in words]
+        if None in sizes:
+            return None
+        total += math.prod(size for size in sizes if size is not None)
     return total
 
 
