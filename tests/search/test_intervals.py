@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim.search.expression import Expression
-from mlsysim.search.intervals import Pair, enclose, unknown
+from mlsysim.search.expression import Expression, Pair, enclose, unknown
 
 TEXTS = [
     "a + b <= c",

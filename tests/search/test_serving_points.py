@@ -14,8 +14,8 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
+from mlsysim.search.deployments import canonical
 from mlsysim.search.serving import OUTPUTS, evaluate
-from mlsysim.search.serving_inputs import canonical
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import sweep
 from mlsysim.systems.registry import Fabrics

@@ -12,7 +12,7 @@ import pytest
 
 from mlsysim.errors import InputError, UnitError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
-from mlsysim.search import serving_inputs, training_inputs
+from mlsysim.search import deployments, training_inputs
 from mlsysim.search.axes import read_axis
 from mlsysim.search.expression import Expression
 from mlsysim.search.space import Space
@@ -242,11 +242,11 @@ def test_shipped_spaces_load():
         (training_inputs, ("micro_batch", "micro_batch_size"), "micro_batch"),
         (training_inputs, ("region", "grid", "datacenter"), "datacenter"),
         (training_inputs, ("chip",), "chip"),
-        (serving_inputs, ("isl", "prompt_tokens", "seq_len"), "seq_len"),
-        (serving_inputs, ("osl", "output_tokens", "output_len"), "output_len"),
-        (serving_inputs, ("kv_precision", "cache_precision", "kv_cache_dtype"), "cache_precision"),
-        (serving_inputs, ("chunk", "chunk_tokens", "prefill_chunk_tokens"), "prefill_chunk_tokens"),
-        (serving_inputs, ("chip", "on", "hardware"), "hardware"),
+        (deployments, ("isl", "prompt_tokens", "seq_len"), "seq_len"),
+        (deployments, ("osl", "output_tokens", "output_len"), "output_len"),
+        (deployments, ("kv_precision", "cache_precision", "kv_cache_dtype"), "cache_precision"),
+        (deployments, ("chunk", "chunk_tokens", "prefill_chunk_tokens"), "prefill_chunk_tokens"),
+        (deployments, ("chip", "on", "hardware"), "hardware"),
     ],
 )
 def test_an_axis_may_be_written_by_every_name(kind, given, meant):

@@ -244,11 +244,11 @@ def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
         ({"model": "Llama3_8B"}, {"tp": [1]}, "needs 'fleet'"),
         ({"model": "Llama3_8B", "fleet": H100}, {"tpp": [1]}, "tp"),
         ({"model": "Llama3_8B", "fleet": H100}, {"recompute": ["some"]}, "some"),
-        ({"model": "Llama3_8B", "fleet": H100}, {"tp": [1, 0]}, "'tp' of a training space must be"),
+        ({"model": "Llama3_8B", "fleet": H100}, {"tp": [1, 0]}, "'tp' input of 'space' must be"),
         ({"model": "Llama3_8B", "fleet": H100}, {"pp": [1.5]}, "whole"),
         ({"model": "Llama3_8B", "fleet": H100}, {"seq_len": [float("nan")]}, "must be"),
         ({"model": "Llama3_8B", "fleet": H100}, {"zero_stage": [0, 4]}, "must be"),
-        ({"model": "Llama3_8B", "fleet": H100}, {"batch_size": ["many"]}, "needs numbers"),
+        ({"model": "Llama3_8B", "fleet": H100}, {"batch_size": ["many"]}, "must be a whole number"),
         ({"model": "Llama3_8B", "fleet": H100}, {"tp": [1], "tp_size": [2]}, "same axis"),
         ({"model": "Llama3_8B", "fleet": H100, "node": "DGX_A100"}, {"tp": [1]}, "a fleet, or a node"),
         ({"model": "Llama3_8B", "node": "DGX_A100", "chip": "A100", "fabric": "EFA_v2"}, {"tp": [1]}, "a node"),
@@ -260,7 +260,7 @@ def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
         ({"model": "Llama3_8B", "fleet": H100, "tokens": 1e12, "duration_days": 3}, {"tp": [1]}, "not both"),
         ({"model": "Llama3_8B", "fleet": H100, "tokens": 1e12}, {"duration_days": [3.0]}, "not both"),
         ({"model": "Llama3_8B", "fleet": H100, "unit_cost": 1, "node_cost": 1}, {"tp": [1]}, "not both"),
-        ({"model": "Llama3_8B", "fleet": H100}, {"offload": [0.5, 1.5]}, "'offload' of a training space must be"),
+        ({"model": "Llama3_8B", "fleet": H100}, {"offload": [0.5, 1.5]}, "'offload' input of 'space' must be"),
         ({"model": "Llama3_8B", "fleet": TRAINIUM}, {"offload": [0.0, 0.5]}, "no link to its host"),
         ({"model": "Llama3_8B", "fleet": TRAINIUM, "offload": 0.5}, {"tp": [1]}, "no link to its host"),
         ({"model": "Llama3_8B", "fleet": H100, "grid": "Iowa", "kwh_price": "cheap"}, {"tp": [1]}, "kwh_price"),
@@ -269,7 +269,8 @@ def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
 )
 def test_errors_are_sentences(fixed, columns, sentence):
     with pytest.raises(MLSysError, match=sentence):
-        evaluate(fixed, {name: np.array(values) for name, values in columns.items()})
+        space = Space.from_dict({"kind": "training", "fixed": fixed, "axes": columns})
+        evaluate(space, space.decode(np.arange(space.size)))
 
 
 def test_a_space_gives_the_same_as_plain_columns():

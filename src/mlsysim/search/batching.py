@@ -14,7 +14,7 @@ free to follow, with one replica more or less and with a tenth more or less time
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.physics.queueing import load
@@ -23,7 +23,7 @@ from mlsysim.search.steps import step
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import HARDWARE, MODEL, Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.node.serving_capacity import REPLICA_INPUTS, ServedBatch, notes, serve_batch
 from mlsysim.walls.node.tail import TailLatencyModel
@@ -32,6 +32,18 @@ from mlsysim.walls.result import Rate, Result, Time
 _KEPT = 5
 _TENTH = 0.1
 _MEMORY, _LOAD, _LATENCY = "Wall 2 (Memory)", "Wall 7 (unstable queue)", "Wall 7 (latency target)"
+
+
+_KNOWN = ServingModel.inputs | TailLatencyModel.inputs | REPLICA_INPUTS
+_KNOWN |= declared("""
+    sla_latency_ms | (0, 1e12] ms, plain | latency of a whole request that the percentile must not exceed, in milliseconds | 5 s
+    max_search_batch = 256 | whole [1, 65536] | largest batch to try
+""")
+_ASKED = (
+    *("model", "hardware", "seq_len", "sla_latency_ms", "arrival_rate_qps", "num_replicas", "precision", "efficiency"),
+    *("max_search_batch", "percentile", *REPLICA_INPUTS),
+)
+_INPUTS = {name: _KNOWN[name] for name in _ASKED}
 
 
 class BatchingResult(Result):
@@ -43,17 +55,17 @@ class BatchingResult(Result):
     """
 
     is_feasible: bool
-    objective_value: float | None
-    best_batch_size: int | None
+    objective_value: Annotated[float | None, "throughput_tokens_per_s"] = None
+    best_batch_size: Annotated[int | None, "batch_size"] = None
     best_config: dict[str, Any]
-    max_throughput: Rate
+    max_throughput: Annotated[Rate, "throughput_tokens_per_s"] = None
     offered_throughput: Rate
     p99_latency: Time
-    slo_violation_probability: float | None
-    request_latency: Time
-    ttft: Time
-    itl: Time
-    utilization: float | None
+    slo_violation_probability: Annotated[float | None, "violation_probability"] = None
+    request_latency: Annotated[Time, "request_latency_s"] = None
+    ttft: Annotated[Time, "ttft_s"] = None
+    itl: Annotated[Time, "itl_s"] = None
+    utilization: float | None = None
     smallest_feasible_batch: int | None
     largest_fitting_batch: int | None
     rejected: dict[str, int]
@@ -73,23 +85,7 @@ class BatchingOptimizer(Resolver[BatchingResult]):
     tier = "optimizer"
     walls = (4, 7)
     result = BatchingResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "hardware": HARDWARE,
-        "seq_len": ServingModel.inputs["seq_len"],
-        "sla_latency_ms": Input.of(
-            "latency of a whole request that the percentile must not exceed, in milliseconds",
-            "(0, 1e12] ms, plain",
-            example="5 s",
-        ),
-        "arrival_rate_qps": TailLatencyModel.inputs["arrival_rate_qps"],
-        "num_replicas": TailLatencyModel.inputs["num_replicas"],
-        "precision": ServingModel.inputs["precision"],
-        "efficiency": ServingModel.inputs["efficiency"],
-        "max_search_batch": Input.of("largest batch to try", "whole [1, 65536]", 256),
-        "percentile": TailLatencyModel.inputs["percentile"],
-        **REPLICA_INPUTS,
-    }
+    inputs = _INPUTS
     equations = written(r"""
         max_throughput: X = R B n_out / (TTFT + (n_out - 1) ITL)
             X = \frac{R\,B\,n_{\mathrm{out}}}{\mathrm{TTFT} + (n_{\mathrm{out}} - 1)\,\mathrm{ITL}}
@@ -136,30 +132,24 @@ class BatchingOptimizer(Resolver[BatchingResult]):
         best: dict[str, Any] = candidates[0] if candidates else {}
         second = candidates[1] if len(candidates) > 1 else None
         closest = None if allowed or not late else _describe(x, *min(late, key=lambda entry: entry[0])[1:])
-        value = best.get("throughput_tokens_per_s")
         return BatchingResult.of(
             assumed,
+            best,
             feasible=bool(best),
             binding=_binding(x, best, closest, rejected, len(batches)),
             is_feasible=bool(best),
-            objective_value=value,
-            best_batch_size=best.get("batch_size"),
             best_config=best,
-            max_throughput=value,
             offered_throughput=x.arrival_rate_qps * x.output_len,
             p99_latency=allowed[0][0].service * allowed[0][1].percentile(0.99) if best else None,
-            slo_violation_probability=best.get("violation_probability"),
-            request_latency=best.get("request_latency_s"),
-            ttft=best.get("ttft_s"),
-            itl=best.get("itl_s"),
-            utilization=best.get("utilization"),
             smallest_feasible_batch=smallest,
             largest_fitting_batch=len(batches) or None,
             rejected=rejected,
             top_candidates=candidates,
             ties=sum(served.rate == allowed[0][0].rate for served, _ in allowed),
             runner_up=second,
-            runner_up_behind_fraction=None if second is None else 1 - second["throughput_tokens_per_s"] / value,
+            runner_up_behind_fraction=None
+            if second is None
+            else 1 - second["throughput_tokens_per_s"] / best["throughput_tokens_per_s"],
             sensitivity=_sensitivity(x, batches, allowed[0][0], why) if best else {},
             closest=closest,
             total_searched=x.max_search_batch,

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError
-from mlsysim.search.expression import Expression, among
-from mlsysim.search.intervals import Pair, enclose, unknown
+from mlsysim.search.expression import Expression, Pair, among, enclose, unknown
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.monotone import MONOTONE, direction
 from mlsysim.search.space import Goal, Space
@@ -59,30 +58,26 @@ def walked_axes(space: Space) -> list[str]:
     ]
 
 
-def can_branch(space: Space) -> bool:
-    """Whether branch and bound knows the kind, and few enough combinations have to be walked through."""
-    return space.kind in MONOTONE and _combinations(space, walked_axes(space)) <= _MOST_COMBINATIONS
-
-
-def _combinations(space: Space, walked: list[str]) -> int:
-    return math.prod(axis.size for axis in space.axes if axis.name in walked)
+def refusal(space: Space) -> str | None:
+    """Why branch and bound cannot search a space; None where it can."""
+    if space.kind not in MONOTONE:
+        return f"Branch and bound knows no monotone axes of kind {space.kind!r}; it works on {', '.join(MONOTONE)}."
+    walked = walked_axes(space)
+    combinations = math.prod(axis.size for axis in space.axes if axis.name in walked)
+    if combinations <= _MOST_COMBINATIONS:
+        return None
+    return (
+        f"The axes {', '.join(walked)} of {space.name!r} have {combinations:,} combinations, and nothing says how "
+        f"{_goal(space).output} moves along them; branch and bound takes {_MOST_COMBINATIONS:,}."
+    )
 
 
 def branch_and_bound(space: Space, most_evaluations: int = MOST_EVALUATIONS) -> Found:
     """The best point of a space."""
     certain(space, "Branch and bound")
-    if space.kind not in MONOTONE:
-        raise InputError(
-            f"Branch and bound knows no monotone axes of kind {space.kind!r}; it works on {', '.join(MONOTONE)}."
-        )
-    walked = walked_axes(space)
-    combinations = _combinations(space, walked)
-    if combinations > _MOST_COMBINATIONS:
-        raise InputError(
-            f"The axes {', '.join(walked)} of {space.name!r} have {combinations:,} combinations, and nothing says how "
-            f"{_goal(space).output} moves along them; branch and bound takes {_MOST_COMBINATIONS:,}."
-        )
-    return _Search(space, most_evaluations).run(walked)
+    if why := refusal(space):
+        raise InputError(why)
+    return _Search(space, most_evaluations).run(walked_axes(space))
 
 
 def _goal(space: Space) -> Goal:
@@ -155,8 +150,6 @@ class _Search:
         inputs = {*space.homes, *space.fixed}
         self.bounded = sorted(name for name in used if name in self.outputs or name.split(".")[0] not in inputs)
 
-    # --- points -----------------------------------------------------------------------------------------------
-
     def _indices(self, places: Any) -> Any:
         index = np.zeros(len(places), dtype=np.int64)
         for number, (order, stride) in enumerate(zip(self.orders, self.space.strides, strict=True)):
@@ -189,8 +182,6 @@ class _Search:
         for expression in (*self.space.constraints, *self.space.subject_to):
             held = held & np.broadcast_to(expression(value), held.shape)
         return held
-
-    # --- bounds -----------------------------------------------------------------------------------------------
 
     def _signs(self, output: str) -> list[int | None]:
         if output not in self.signs:
@@ -249,8 +240,6 @@ class _Search:
             return outputs[name] if name in outputs else self._pair(name, boxes)
 
         return np.broadcast_to(enclose(expression, value).high, (len(boxes),))
-
-    # --- the search -------------------------------------------------------------------------------------------
 
     def run(self, walked: list[str]) -> Found:
         open_boxes, bounds = self._screen(self._start(walked))

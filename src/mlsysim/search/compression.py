@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.footprint import Site
 from mlsysim.cases.money import Prices
-from mlsysim.cases.run import Run, per_million, spent_by
-from mlsysim.cases.run_inputs import LOCAL, electricity_price, maintenance_rate, site_of
+from mlsysim.cases.run import Run, spent_by
+from mlsysim.cases.run_inputs import LOCAL, maintenance_rate
 from mlsysim.physics.power import proportional_power
+from mlsysim.search.costs import per_mtoken, site_at, sites_of, tariff
 from mlsysim.search.tables import table
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionModel, CompressionResult
-from mlsysim.walls.inputs import Input, read_input
+from mlsysim.walls.inputs import declared, read_input
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.zoo.constants import constant
 
@@ -51,15 +51,14 @@ FORMS: dict[str, dict[str, Any]] = {
 """Forms of a model, and what wall 13 is asked for each."""
 
 _PASS = ("model", "hardware", "compression", "batch_size", "seq_len", "efficiency")
-INPUTS: dict[str, Input] = {
-    **{name: CompressionModel.inputs[name] for name in ("model", "hardware")},
-    "compression": Input.of("form of the weights", tuple(FORMS), "none"),
-    **{name: CompressionModel.inputs[name] for name in ("batch_size", "seq_len", "efficiency")},
-    "grid": EconomicsModel.inputs["datacenter"],
-    "price": Input.of("price of the chip", "[0, 1e12] USD", None),
-    "kwh_price": Input.of("price of electricity", "[0, 1000] USD/kWh, plain", None),
-    "amortization_years": EconomicsModel.inputs["amortization_years"],
-}
+_OWN = declared(f"""
+    compression = none | one of {", ".join(FORMS)} | form of the weights
+    price? | [0, 1e12] USD | price of the chip
+    kwh_price? | [0, 1000] USD/kWh, plain | price of electricity
+""")
+INPUTS = {name: (CompressionModel.inputs | _OWN)[name] for name in _PASS}
+INPUTS |= {"grid": EconomicsModel.inputs["datacenter"], "price": _OWN["price"], "kwh_price": _OWN["kwh_price"]}
+INPUTS["amortization_years"] = EconomicsModel.inputs["amortization_years"]
 OUTPUTS = (
     *("feasible", "wall", "latency_s", "tokens_per_second", "memory_bytes", "mfu", "accuracy_delta", "accuracy_worst"),
     *("usd_per_mtoken", "kwh_per_mtoken", "kgco2e_per_mtoken"),
@@ -101,18 +100,12 @@ def _pass(given: dict[str, Any]) -> list[float]:
     ]
 
 
-def _place(given: dict[str, Any]) -> list[float]:
-    """PUE, carbon and price of electricity of a grid; without one, PUE 1, no carbon and the default price."""
-    grid = None if given["grid"] is None else read_input("a sweep", "grid", INPUTS["grid"], given["grid"])
-    site = site_of(grid, None, Assumptions())
-    price = electricity_price("a sweep", LOCAL, site, Assumptions())
-    return [site.pue, np.nan if site.carbon is None else site.carbon, price]
-
-
 def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     """Outputs at these points."""
     work = table(space, "passes", _PASS, INPUTS, _FIELDS, _pass).take(columns)
-    place = table(space, "grids", ("grid",), INPUTS, ("pue", "carbon", "price"), _place).take(columns)
+    if "sites" not in space.cache:
+        space.cache["sites"] = sites_of(space.values("grid") if "grid" in {*space.homes, *space.fixed} else (None,))
+    site = site_at(space.cache["sites"], columns.positions.get("grid", 0))
 
     def given(name: str, otherwise: Any) -> Any:
         value = columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
@@ -121,10 +114,9 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
     latency, tokens = work["latency"], work["tokens"]
     fits = work["fits"] > 0
     watts = proportional_power(work["tdp"], constant("idle_power_fraction").number, np.minimum(work["mfu"], 1.0))
-    price, tariff = given("price", work["price"]), given("kwh_price", place["price"])
-    prices = Prices(price, given("amortization_years", None), maintenance_rate(None, Assumptions()), tariff)
-    spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), Site("", place["pue"], None, place["carbon"]), prices)
-    assert spent.bill is not None
+    price, paid = given("price", work["price"]), tariff(given("kwh_price", LOCAL), site)
+    prices = Prices(price, given("amortization_years", None), maintenance_rate(None, Assumptions()), paid)
+    spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), site, prices)
     outputs = {
         "feasible": fits,
         "wall": np.where(fits, 0, _MEMORY),
@@ -134,8 +126,6 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
         "mfu": work["mfu"],
         "accuracy_delta": work["middle"],
         "accuracy_worst": work["low"],
-        "usd_per_mtoken": per_million(spent.bill.total, tokens),
-        "kwh_per_mtoken": per_million(spent.footprint.energy, tokens),
-        "kgco2e_per_mtoken": per_million(spent.footprint.carbon, tokens),
+        **per_mtoken(spent, tokens),
     }
-    return {name: np.broadcast_to(value, (columns.size,)) for name, value in outputs.items()}
+    return {name: np.broadcast_to(outputs[name], (columns.size,)) for name in OUTPUTS}

@@ -25,28 +25,18 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases import run_inputs
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.goodput import Saving, cluster_mtbf, goodput_of
 from mlsysim.cases.money import Prices, rental_cost
 from mlsysim.cases.run import Run, Spent, per_million, run_time, run_work, spent_by
-from mlsysim.cases.run_inputs import (
-    LOCAL,
-    REGION,
-    device_draw,
-    electricity_price,
-    fallback_price,
-    host_draw,
-    maintenance_rate,
-    node_parts,
-    node_price,
-    site_of,
-)
+from mlsysim.cases.run_inputs import LOCAL, REGION, maintenance_rate, site_of
 from mlsysim.errors import InputError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.registry import Prices as ListedPrices
-from mlsysim.search.training_inputs import COST_INPUTS, DURATION_DAYS, RELIABILITY_INPUTS, Names
+from mlsysim.search.training_inputs import COST_INPUTS, INPUTS, RELIABILITY_INPUTS, Names
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.inputs import read_input
@@ -84,16 +74,22 @@ def tariff(value: Any, site: Site) -> Any:
     """USD/kWh at each point: as given, or by the words for the price of its grid."""
     words = np.asarray(value.strip().lower() if isinstance(value, str) else value)
     if site.price is not None and words.dtype.kind == "U" and np.isin(words, (REGION, LOCAL)).all():
-        return np.where((words == LOCAL) & np.isnan(site.price), fallback_price(), site.price)
-    return value if isinstance(value, np.ndarray) else electricity_price("EconomicsModel", value, site, Assumptions())
+        return np.where((words == LOCAL) & np.isnan(site.price), run_inputs.fallback_price(), site.price)
+    if isinstance(value, np.ndarray):
+        return value
+    return run_inputs.electricity_price("EconomicsModel", value, site, Assumptions())
 
 
-def _amounts(spent: Spent, dollars: Any = None) -> dict[str, Any]:
+def _amounts(spent: Spent, rent: Any = None) -> dict[str, Any]:
     """Dollars, kWh, kgCO2e and litres by the names of outputs."""
-    taken, bill = spent.footprint, spent.bill
-    return dict(
-        zip(_AMOUNTS, (dollars if bill is None else bill.total, taken.energy, taken.carbon, taken.water), strict=True)
-    )
+    taken, dollars = spent.footprint, rent if spent.bill is None else spent.bill.total
+    return dict(zip(_AMOUNTS, (dollars, taken.energy, taken.carbon, taken.water), strict=True))
+
+
+def per_mtoken(spent: Spent, work: Any, rent: Any = None) -> dict[str, Any]:
+    """Outputs for a million tokens; not a number where unknown."""
+    amounts = {name: np.nan if v is None else per_million(v, work) for name, v in _amounts(spent, rent).items()}
+    return {f"{name}_per_mtoken": amount for name, amount in amounts.items()}
 
 
 # --- training runs ----------------------------------------------------------------------------------------------------
@@ -107,17 +103,14 @@ class RunCosts:
         self.fleet, self.saved = fleet, saved
         self.length = [name for name in ("duration_days", "tokens") if fixed.get(name) is not None]
         self._one_length(())
-        self.inputs: dict[str, Any] = {"duration_days": DURATION_DAYS, "kwh_price": LOCAL, "checkpoint_time_s": None}
-        for resolver, names in ((ReliabilityModel, RELIABILITY_INPUTS), (EconomicsModel, COST_INPUTS)):
-            for name in names:
-                spec = resolver.inputs[name]
-                if fixed.get(name) is not None:
-                    self.inputs[name] = read_input(resolver.__name__, name, spec, fixed[name])
-                elif name not in self.inputs:
-                    self.inputs[name] = spec.default
+        self.inputs = {name: INPUTS[name].default for name in (*RELIABILITY_INPUTS, *COST_INPUTS)}
+        specs = ReliabilityModel.inputs | EconomicsModel.inputs
+        for name in self.inputs:
+            if fixed.get(name) is not None:
+                self.inputs[name] = read_input("a training space", name, specs[name], fixed[name])
         self.inputs["maintenance_fraction"] = maintenance_rate(self.inputs["maintenance_fraction"], Assumptions())
         given = {name: self.inputs[f"{name}_mtbf"] for name in ("accelerator", "nic", "psu")}
-        self.node_mtbf = node_parts(fleet.node, Assumptions(), **given)[0].mtbf
+        self.node_mtbf = run_inputs.node_parts(fleet.node, Assumptions(), **given)[0].mtbf
         self._sites: dict[tuple[str | int, ...], tuple[Any, Site]] = {}
         self.unknown: dict[str, str] = {}
 
@@ -125,24 +118,20 @@ class RunCosts:
         if len({*self.length, *(name for name in columns if name in ("duration_days", "tokens"))}) > 1:
             raise InputError("a run has a number of tokens or of duration_days, not both.", field="tokens")
 
-    def goodput(self, columns: Mapping[str, Any], nodes: Any) -> tuple[Any, Any]:
-        """Share of the time that is useful, and whether any is."""
-        x = self.inputs | dict(columns)
-        stated = self.fleet.mtbf_hours
-        mtbf = float(stated) if stated is not None else cluster_mtbf(self.node_mtbf, nodes)
-        write = x["checkpoint_time_s"]
-        if write is None:
-            write = replace(self.saved, writers=nodes * self.fleet.node.accelerators_per_node).write
-        found = goodput_of(mtbf, Saving(write, x["avg_recovery_time_s"], x["checkpoint_interval"]))
-        return found.ratio, found.lasting
-
     def of_run(
-        self, columns: Mapping[str, Any], nodes: Any, mfu: Any, tokens_per_second: Any, goodput: Any
-    ) -> dict[str, Any]:
-        """Days, dollars, kWh, kgCO2e and litres of a run, and of a million of its useful tokens."""
+        self, columns: Mapping[str, Any], nodes: Any, mfu: Any, tokens_per_second: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Whether any of the time is useful; the share that is, days, dollars, kWh, kgCO2e and litres of a run, and of a million of
+        its useful tokens."""
         self._one_length(columns)
         x = self.inputs | dict(columns)
         node, self.unknown = self.fleet.node, {}
+        stated, write = self.fleet.mtbf_hours, x["checkpoint_time_s"]
+        mtbf = float(stated) if stated is not None else cluster_mtbf(self.node_mtbf, nodes)
+        if write is None:
+            write = replace(self.saved, writers=nodes * node.accelerators_per_node).write
+        useful = goodput_of(mtbf, Saving(write, x["avg_recovery_time_s"], x["checkpoint_interval"]))
+        goodput = useful.ratio
         used = x["utilization"]
         with np.errstate(divide="ignore"):
             # Without goodput a run never ends, or has no tokens, each of which costs infinitely much.
@@ -152,13 +141,15 @@ class RunCosts:
             else:
                 work = x["tokens"]
                 hours = run_time(work, tokens_per_second, goodput, used) * _IN_HOURS
-            found = {"run_days": hours * _IN_DAYS}
+            found = {"goodput_ratio": goodput, "run_days": hours * _IN_DAYS}
             if node.accelerator.tdp is None and x["average_power"] is None:
                 self._leave_out(_AMOUNTS, f"{node.accelerator.name} has no published TDP; give average_power.")
-                return found
+                return useful.lasting, found
             site = self._site(x["datacenter"])
-            power = device_draw(node.accelerator, mfu * used, x["average_power"], Assumptions())
-            run = Run(hours, nodes * node.accelerators_per_node, power, nodes, host_draw(node, x["include_host"]))
+            power = run_inputs.device_draw(node.accelerator, mfu * used, x["average_power"], Assumptions())
+            run = Run(
+                hours, nodes * node.accelerators_per_node, power, nodes, run_inputs.host_draw(node, x["include_host"])
+            )
             for name, amount in _amounts(spent_by(run, site, self._prices(x, nodes, site))).items():
                 if amount is not None:
                     found[f"{name}_per_run"] = amount
@@ -167,12 +158,12 @@ class RunCosts:
             self._leave_out(("kgco2e", "litres"), "no grid, datacenter or region is given.")
         elif site.wue is None:
             self._leave_out(("litres",), f"no WUE is published for {site.name}.")
-        return found
+        return useful.lasting, found
 
     def _prices(self, x: Mapping[str, Any], nodes: Any, site: Site) -> Prices | None:
         """What is paid; None, with the reason kept, where a price is not known."""
         try:
-            each = node_price(self.fleet.node, x["unit_cost"], x["node_cost"], Assumptions())
+            each = run_inputs.node_price(self.fleet.node, x["unit_cost"], x["node_cost"], Assumptions())
             paid = tariff(x["kwh_price"], site)
         except InputError as error:
             # A price that nobody knows is no mistake of the caller; anything else is.
@@ -246,11 +237,7 @@ def served_tokens(x: Mapping[str, Any], site: Site, pools: list[CostedPool], tok
         priced = replace(site, price=np.nan) if site.price is None else site
         prices = Prices(purchase, x["amortization_years"], upkeep, tariff(x["kwh_price"], priced))
     work = run_work(_HOUR, tokens_per_second, 1.0, x["utilization"])
-    amounts = _amounts(spent_by(Run(1.0, 1, power), site, prices), rent)
-    return {
-        f"{name}_per_mtoken": np.nan if amount is None else per_million(amount, work)
-        for name, amount in amounts.items()
-    }
+    return per_mtoken(spent_by(Run(1.0, 1, power), site, prices), work, rent)
 
 
 def _rent(given: Any, pool: CostedPool) -> Any:

@@ -1,4 +1,5 @@
-"""Deployments of a serving space: each combination of model, chips, formats and degrees, as numbers for arrays.
+"""What a space of kind serving may set, and its deployments: each combination of model, chips, formats and degrees, as numbers for
+arrays.
 
 A deployment is a replica that reads prompts, one that writes answers (the same, unless there is decode hardware) and one
 of the draft model, built and checked by the functions that :class:`ServingModel` calls. What a degree does not divide is no
@@ -7,8 +8,8 @@ design; a chip without the arithmetic is rejected by wall 1, one without links b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +17,139 @@ import numpy as np
 
 from mlsysim.cases.deployment import Deployment, check_degrees, language_model
 from mlsysim.cases.replica import Replica
+from mlsysim.cases.run_inputs import LOCAL, REGION
 from mlsysim.cases.serve import Engines, Replicated
-from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.costs import lowest_rents
-from mlsysim.search.serving_inputs import DEPLOYMENT, INPUTS, NONE
 from mlsysim.search.tables import Table
 from mlsysim.timing.network import Hierarchical
 from mlsysim.units.ops import taken
 from mlsysim.units.registry import to_si
-from mlsysim.walls.inputs import read_input
+from mlsysim.vocabulary import with_aliases
+from mlsysim.walls.inputs import Input, declared, read_input
+from mlsysim.walls.node.serving import ServingModel
+from mlsysim.walls.operations.capital import EconomicsModel
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Space
+
+NONE = "none"
+"""On an axis of draft models or of decode hardware: without."""
+
+DEPLOYMENT = (
+    *("model", "hardware", "decode_hardware", "draft_model", "precision", "cache_precision", "fabric", "engine"),
+    *("memory_fraction", "tp_size", "pp_size", "ep_size"),
+)
+"""Inputs that shape a deployment. Its numbers are worked out once for each combination."""
+
+NUMBERS = (
+    *("seq_len", "output_len", "batch_size", "concurrency", "cached_prefix_len", "prefill_chunk_tokens"),
+    *("prefill_batch_size", "num_replicas", "prefill_replicas", "draft_acceptance_rate", "num_speculative_tokens"),
+    *("efficiency", "bandwidth_efficiency", "network_bandwidth"),
+)
+"""Inputs that may differ from point to point within a deployment."""
+
+COSTS = (
+    *("datacenter", "kwh_price", "cloud_price", "unit_cost", "decode_unit_cost", "amortization_years"),
+    *("infrastructure_multiplier", "maintenance_fraction", "utilization", "average_power"),
+)
+"""Inputs that decide what a token costs."""
+
+_NEEDED = ("model", "hardware", "seq_len", "output_len")
+
+
+def _declared() -> dict[str, Input]:
+    """What a space may set, under the resolvers' names."""
+    found = {name: ServingModel.inputs[name] for name in (*DEPLOYMENT, *NUMBERS) if name in ServingModel.inputs}
+    found |= {name: EconomicsModel.inputs[name] for name in COSTS if name in EconomicsModel.inputs}
+    # These have other names too, so that which of them is missing is said when all are known.
+    for name in ("hardware", "seq_len", "output_len", "batch_size"):
+        found[name] = replace(found[name], default=None)
+    found["average_power"] = replace(found["average_power"], unit="W")
+    found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
+    # Names, because an axis may also say "none".
+    found["draft_model"] = replace(found["draft_model"], kind="object", example="Llama3_8B")
+    found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
+    found |= declared("""
+        concurrency? | whole [1, 1e6] | clients over all replicas, instead of batch_size
+        prefill_replicas? | whole [1, 1e7] | replicas that read prompts, beside decode_hardware; num_replicas unless given
+        cloud_price? | object | rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price \
+            of the chip; instead of owning | on-demand
+    """)
+    meaning = "price of one accelerator that writes answers"
+    return found | {"decode_unit_cost": replace(found["unit_cost"], meaning=meaning)}
+
+
+_DECLARED = _declared()
+_MEANT = with_aliases(_DECLARED)
+INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
+"""What a space may set, under every name that it has: meaning, unit and range."""
+
+
+def is_calibrated(names: Collection[str], models: Iterable[Any]) -> bool:
+    """Whether a space that gives inputs of these names is calibrated without saying so: unless it has an efficiency, or a model
+    without layers to sum over."""
+    if "efficiency" in names or "bandwidth_efficiency" in names:
+        return False
+    return all(getattr(Models.get(model), "has_dimensions", False) for model in models)
+
+
+def canonical(name: str) -> str:
+    """The resolver's name of an input."""
+    return _MEANT.get(name, name)
+
+
+def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Inputs on axes (by the resolver's name, with the name that the space uses) and fixed ones, checked together."""
+    on_axes: dict[str, str] = {}
+    fixed: dict[str, Any] = {}
+    for name in (*space.homes, *space.fixed):
+        key = canonical(name)
+        if key in on_axes or key in fixed:
+            raise InputError(f"{name!r} and another name of {key!r} are given; give one of them.", field=name)
+        if name in space.homes:
+            on_axes[key] = name
+        elif space.fixed[name] is not None:
+            fixed[key] = space.fixed[name]
+    given = {*on_axes, *fixed}
+    for key in _NEEDED:
+        if key not in given:
+            raise InputError(f"a serving space needs {key!r}: {INPUTS[key].meaning}.", field=key)
+    for one, other in (("batch_size", "concurrency"), ("cloud_price", "unit_cost")):
+        if one in given and other in given:
+            raise InputError(f"a serving space takes {one!r} or {other!r}, not both.", field=other)
+    for name in ("prefill_replicas", "decode_unit_cost"):
+        if name in given and "decode_hardware" not in given:
+            raise InputError(f"{name!r} has no meaning without 'decode_hardware'.", field=name)
+
+    def values(name: str) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = space.values(on_axes[name]) if name in on_axes else (fixed.get(name),)
+        return found
+
+    if "efficiency" in on_axes and any(isinstance(value, str) for value in values("efficiency")):
+        raise InputError('one space has one fidelity: fix efficiency = "calibrated".', field="efficiency")
+    for name in ("cloud_price", "kwh_price"):
+        for value in values(name):
+            _check_price(name, value)
+    return on_axes, fixed
+
+
+def _check_price(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        rents = sorted({commitment for _, commitment in lowest_rents()})
+        words = rents if name == "cloud_price" else (REGION, LOCAL)
+        if value not in words:
+            raise unknown_name(f"value of {name!r}", value, words, f"use a number, or one of {', '.join(words)}.")
+    elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9):
+        raise InputError(f"{name!r} must be a number of at least 0, got {str(value)[:40]!r}.", field=name)
+
+
+# --- deployments ------------------------------------------------------------------------------------------------------
 
 COMPUTE, COMMUNICATION = 1, 14
 NO_DESIGN = -1
@@ -57,13 +174,11 @@ class Replicas(Replica):
 
     @classmethod
     def of(cls, **numbers: Any) -> Replicas:
-        """Replicas with these numbers."""
         found = cls.__new__(cls)
         found.__dict__.update(numbers)
         return found
 
     def take(self, index: Any) -> Replicas:
-        """The replicas of some of the points."""
         return Replicas.of(**{name: taken(value, index) for name, value in self.__dict__.items()})
 
 
@@ -156,21 +271,14 @@ def _read(name: str, value: Any) -> Any:
 
 def _build(given: dict[str, Any], calibrated: bool) -> Built:
     """A checked deployment, with what rejects it."""
-    model, draft = given["model"], given["draft_model"]
-    described = Deployment(
-        language_model(model, "a serving space"),
-        given["hardware"],
-        given["precision"],
-        given["cache_precision"],
-        given["tp_size"],
-        given["pp_size"],
-        given["ep_size"],
-        given["decode_hardware"],
-        None if draft is None else language_model(draft, "a serving space"),
-        given["fabric"],
-        given["engine"] if calibrated else None,
-        memory_fraction=given["memory_fraction"],
+    model, draft = (
+        None if given[name] is None else language_model(given[name], "a serving space")
+        for name in ("model", "draft_model")
     )
+    names = ("hardware", "precision", "cache_precision", "tp_size", "pp_size", "ep_size", "decode_hardware")
+    engine, room = given["engine"] if calibrated else None, given["memory_fraction"]
+    options = {"draft": draft, "fabric": given["fabric"], "engine": engine, "memory_fraction": room}
+    described = Deployment(model, *(given[name] for name in names), **options)
     try:
         check_degrees(described.model, described.tp, described.pp, described.ep)
     except InputError:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import Any
 
@@ -50,20 +51,20 @@ def in_process(task: Task, parts: Iterable[Part]) -> Results:
 
 def in_pool(task: Task, parts: Iterable[Part], workers: int) -> Results:
     """Parts from a pool as they are finished; a pool that loses a worker is replaced and what it lost is done again."""
-    todo = _Queue(parts)
+    fresh, lost = iter(parts), deque[Part]()
     failures = 0
-    while todo:
+    while True:
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_attend)
         try:
-            for result in _flow(pool, task, todo, _watched(pool, workers)):
+            for result in _flow(pool, task, fresh, lost, _watched(pool, workers)):
                 failures = 0
                 yield result
+            return
         except BrokenProcessPool:
             failures += 1
             if failures > _RETRIES:
-                raise MLSysError(
-                    f"A worker process died {failures} times in a row on the same parts; {_KEPT}."
-                ) from None
+                died = f"A worker process died {failures} times in a row on the same parts"
+                raise MLSysError(f"{died}; {_KEPT}.") from None
         finally:
             _stop(pool)
 
@@ -95,7 +96,7 @@ def _watched(pool: ProcessPoolExecutor, workers: int) -> Callable[[], int]:
 def in_executor(task: Task, parts: Iterable[Part], executor: Executor, width: Callable[[], int]) -> Results:
     """Parts from somebody else's executor, of which ``width`` can be worked on at a time."""
     try:
-        yield from _flow(executor, task, _Queue(parts), width)
+        yield from _flow(executor, task, iter(parts), deque(), width)
     except BrokenProcessPool:
         raise MLSysError(f"The executor lost a worker process; {_KEPT}.") from None
     except CancelledError:
@@ -106,40 +107,20 @@ def in_executor(task: Task, parts: Iterable[Part], executor: Executor, width: Ca
         raise MLSysError(f"The Dask cluster gave up on a part ({type(error).__name__}); {_KEPT}.") from None
 
 
-class _Queue:
-    """Parts to do: those that were lost first, then the others, which are not made before they are needed."""
-
-    def __init__(self, parts: Iterable[Part]) -> None:
-        self.fresh = iter(parts)
-        self.again: deque[Part] = deque()
-
-    def __bool__(self) -> bool:
-        """Whether anything is left; looks one part ahead."""
-        if not self.again and (part := next(self.fresh, None)) is not None:
-            self.again.append(part)
-        return bool(self.again)
-
-    def next(self) -> Part:
-        return self.again.popleft()
-
-    def lost(self, part: Part) -> None:
-        self.again.append(part)
-
-
-def _flow(pool: Executor, task: Task, todo: _Queue, width: Callable[[], int]) -> Results:
-    """Keep a pool busy; parts that were handed out and not finished go back to the queue."""
+def _flow(pool: Executor, task: Task, fresh: Iterator[Part], lost: deque[Part], width: Callable[[], int]) -> Results:
+    """Keep a pool busy with parts that were lost, then with fresh ones; what was handed out and not finished is lost again."""
     flying: dict[Future[Any], Part] = {}
     seen = time.monotonic()
     try:
         while True:
             capacity = width()
-            while len(flying) < _AHEAD * max(capacity, 1) and todo:
-                part = todo.next()
-                try:
-                    flying[pool.submit(task, *part)] = part
-                except BaseException:
-                    todo.lost(part)
-                    raise
+            while len(flying) < _AHEAD * max(capacity, 1):
+                if not lost:
+                    lost.extend(islice(fresh, 1))
+                if not lost:
+                    break
+                flying[pool.submit(task, *lost[0])] = lost[0]
+                lost.popleft()
             if not flying:
                 return
             done, _ = wait(flying, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
@@ -149,25 +130,25 @@ def _flow(pool: Executor, task: Task, todo: _Queue, width: Callable[[], int]) ->
                 raise MLSysError(f"The cluster has had no worker for {_IDLE_S:.0f} seconds; {_KEPT}.")
             for future in done:
                 found = future.result()
-                number = flying.pop(future)[0]
-                yield number, found
+                yield flying.pop(future)[0], found
     finally:
         for future, part in flying.items():
             future.cancel()
-            todo.lost(part)
+            lost.append(part)
 
 
 def _attend() -> None:
     """In a worker: leave an interrupt to the program that started it, and end when that program does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
+
+    def end() -> None:
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
+        threading.Thread(target=end, daemon=True).start()
 
 
 def _stop(pool: Executor) -> None:
@@ -196,16 +177,12 @@ def uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-# --- Dask ---------------------------------------------------------------------------------------------------------
-
-
 def _distributed() -> Any:
     try:
         import distributed
     except ImportError:
-        raise InputError(
-            "A Dask cluster needs the package 'distributed': install mlsysim with its extra, mlsysim[dask]."
-        ) from None
+        needed = "the package 'distributed': install mlsysim with its extra, mlsysim[dask]"
+        raise InputError(f"A Dask cluster needs {needed}.") from None
     return distributed
 
 
@@ -219,9 +196,8 @@ def dask_executor(address: str) -> Iterator[tuple[Executor, Callable[[], int]]]:
         client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         why = str(error).splitlines()[0].rstrip(".") or type(error).__name__
-        raise InputError(
-            f"There is no Dask scheduler at {address!r}: {why}; expected an address such as tcp://10.0.0.7:8786."
-        ) from None
+        expected = "expected an address such as tcp://10.0.0.7:8786"
+        raise InputError(f"There is no Dask scheduler at {address!r}: {why}; {expected}.") from None
     looked, threads = 0.0, 0
 
     def width() -> int:
@@ -246,14 +222,9 @@ def local_cluster(workers: int) -> Iterator[str]:
         raise InputError(f"A local cluster needs a whole number of workers from 1, got {workers!r}.")
     # Nobody looks at the profile of these workers, and taking it costs them time.
     with distributed.dask.config.set({"distributed.worker.profile.enabled": False}):
+        quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL, "preload": [_DEAF]}
         cluster = distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-            preload=[_DEAF],
+            n_workers=workers, threads_per_worker=1, processes=True, memory_limit=0, **quiet
         )
     try:
         yield cluster.scheduler_address

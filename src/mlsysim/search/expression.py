@@ -1,7 +1,7 @@
 """Constraints as data: ``"global_batch % (dp * micro_batch) == 0"``, ``"tp <= 8 or precision == 'fp8'"``.
 
 An expression is parsed once, checked against a short list of what may stand in it (names, numbers, text, arithmetic,
-comparisons, ``and``/``or``/``not``, ``min``, ``max``, ``abs``, ``log2``) and evaluated on arrays, or in another algebra. ``model.layers`` reads a field of
+comparisons, ``and``/``or``/``not``, ``min``, ``max``, ``abs``, ``log2``) and evaluated on arrays, or over boxes of points in interval arithmetic. ``model.layers`` reads a field of
 a zoo entry. Nothing else of Python is reachable.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,15 +70,12 @@ class Expression:
             raise InputError(f"A constraint may have at most {_LONGEST} characters, got {len(text)}.")
         self.text = text.strip()
         try:
-            tree = ast.parse(self.text, mode="eval").body
+            self._tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise InputError(f"The constraint {self.text!r} cannot be read; write it like 'heads % tp == 0'.") from None
-        self.names: tuple[str, ...] = ()
-        self._check(tree)
-        self._tree = tree
-        if not isinstance(tree, (ast.Compare, ast.BoolOp)) and not (
-            isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
-        ):
+        self.names = tuple(dict.fromkeys(self._names(self._tree)))
+        compares = isinstance(self._tree, (ast.Compare, ast.BoolOp))
+        if not compares and not (isinstance(self._tree, ast.UnaryOp) and isinstance(self._tree.op, ast.Not)):
             raise InputError(f"The constraint {self.text!r} compares nothing; write it like 'heads % tp == 0'.")
 
     def check_names(self, known: Iterable[str], where: str) -> None:
@@ -103,42 +100,39 @@ class Expression:
             f"{', '.join(_ARITIES)}."
         )
 
-    def _check(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Constant):
-            if not isinstance(node.value, (bool, int, float, str)):
+    def _names(self, node: ast.AST) -> Iterator[str]:
+        """Names in the expression; raises on what may not be in it."""
+        parts: list[ast.AST] = []
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str()):
+                pass
+            case ast.Constant():
                 raise self._refuse("something that is no number or text")
-        elif isinstance(node, ast.Name):
-            self._add(node.id)
-        elif isinstance(node, ast.Attribute):
-            if not isinstance(node.value, ast.Name) or node.attr.startswith("_"):
+            case ast.Name(id=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id=name), attr=field) if not field.startswith("_"):
+                yield f"{name}.{field}"
+            case ast.Attribute():
                 raise self._refuse("a field it may not read")
-            self._add(f"{node.value.id}.{node.attr}")
-        elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            for part in (node.left, node.right):
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+                parts = [left, right]
                 # Python would repeat and format text, to any length.
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                if any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in parts):
                     raise self._refuse("arithmetic on text")
-                self._check(part)
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
-            self._check(node.operand)
-        elif isinstance(node, ast.BoolOp):
-            for part in node.values:
-                self._check(part)
-        elif isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-            for part in (node.left, *node.comparators):
-                self._check(part)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ARITIES:
-            arity = _ARITIES[node.func.id]
-            if len(node.args) != arity or node.keywords:
-                raise self._refuse(f"{node.func.id} without its {arity} arguments")
-            for part in node.args:
-                self._check(part)
-        else:
-            raise self._refuse(f"a {type(node).__name__}")
-
-    def _add(self, name: str) -> None:
-        if name not in self.names:
-            self.names = (*self.names, name)
+            case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=inner):
+                parts = [inner]
+            case ast.BoolOp(values=values):
+                parts = list(values)
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARE for op in ops):
+                parts = [left, *others]
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords) if name in _ARITIES:
+                if len(arguments) != _ARITIES[name] or keywords:
+                    raise self._refuse(f"{name} without its {_ARITIES[name]} arguments")
+                parts = list(arguments)
+            case _:
+                raise self._refuse(f"a {type(node).__name__}")
+        for part in parts:
+            yield from self._names(part)
 
 
 def among(*tables: Mapping[str, Any]) -> Callable[[str], Any]:
@@ -177,3 +171,125 @@ def _evaluate(node: ast.AST, value: Callable[[str], Any], algebra: Algebra) -> A
             return reduce(operators[ast.And], held)
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     return algebra.functions[node.func.id](*map(of, node.args))
+
+
+# --- over boxes -------------------------------------------------------------------------------------------------------
+# A number is a pair (lowest, highest), a comparison a pair (surely, possibly). Each operation rounds as the expression itself does,
+# and rounding is monotone, so that the pair of a box of points encloses the value at every point in it. Where little can be said
+# (a division by an interval around zero, a remainder of a range) the pair is wide, never wrong.
+
+
+class Pair(NamedTuple):
+    """Lowest and highest; for text, the same value twice where it is one, and None where it is not known."""
+
+    low: Any
+    high: Any
+
+
+def unknown(size: int) -> Pair:
+    """Any number."""
+    return Pair(np.full(size, -np.inf), np.full(size, np.inf))
+
+
+def enclose(expression: Expression, value: Callable[[str], Pair]) -> Pair:
+    """Where the expression surely holds, and where it possibly does."""
+    found: Pair = expression(value, _PAIRS)
+    return found
+
+
+def _below(a: Pair, b: Pair) -> Pair:
+    return Pair(np.less(a.high, b.low), ~np.less_equal(b.high, a.low))
+
+
+def _not_above(a: Pair, b: Pair) -> Pair:
+    return Pair(np.less_equal(a.high, b.low), ~np.less(b.high, a.low))
+
+
+def _not(a: Pair) -> Pair:
+    return Pair(np.logical_not(a.high), np.logical_not(a.low))
+
+
+def _equal(a: Pair, b: Pair) -> Pair:
+    if any(_is_text(side) for side in (*a, *b)):
+        first, second = np.asarray(a.low, dtype=object), np.asarray(b.low, dtype=object)
+        known = (first != None) & (second != None)  # noqa: E711 - element by element
+        same = np.asarray(first == second, dtype=bool)
+        return Pair(known & same, ~np.asarray(known, dtype=bool) | same)
+    one = np.equal(a.low, a.high) & np.equal(b.low, b.high) & np.equal(a.low, b.low)
+    return Pair(one, ~(np.less(a.high, b.low) | np.less(b.high, a.low)))
+
+
+def _is_text(side: Any) -> bool:
+    return isinstance(side, str) or (isinstance(side, np.ndarray) and side.dtype.kind in "OU")
+
+
+def _hull(*values: Any) -> Pair:
+    """The pair around some products; what is not a number could be anything."""
+    stack = np.stack(np.broadcast_arrays(*values)).astype(float)
+    broken = np.isnan(stack).any(axis=0)
+    return Pair(np.where(broken, -np.inf, stack.min(axis=0)), np.where(broken, np.inf, stack.max(axis=0)))
+
+
+def _over(a: Pair, b: Pair) -> Pair:
+    around = np.less_equal(b.low, 0) & np.greater_equal(b.high, 0)
+    found = _hull(*(np.divide(x, y) for x in a for y in b))
+    return Pair(np.where(around, -np.inf, found.low), np.where(around, np.inf, found.high))
+
+
+def _one(a: Pair, b: Pair) -> Any:
+    return np.equal(a.low, a.high) & np.equal(b.low, b.high) & np.not_equal(b.low, 0)
+
+
+def _whole_parts(a: Pair, b: Pair) -> Pair:
+    ratio, exact = _over(a, b), np.floor_divide(a.low, b.low)
+    # The quotient rounds otherwise than the division that it stands for, by one at most.
+    single = _one(a, b)
+    return Pair(np.where(single, exact, np.floor(ratio.low) - 1), np.where(single, exact, np.floor(ratio.high) + 1))
+
+
+def _remainder(a: Pair, b: Pair) -> Pair:
+    exact, single = np.mod(a.low, b.low), _one(a, b)
+    positive = np.greater(b.low, 0)
+    return Pair(
+        np.where(single, exact, np.where(positive, 0.0, -np.inf)),
+        np.where(single, exact, np.where(positive, b.high, np.inf)),
+    )
+
+
+def _absolute(a: Pair) -> Pair:
+    around = np.less_equal(a.low, 0) & np.greater_equal(a.high, 0)
+    low, high = np.abs(a.low), np.abs(a.high)
+    return Pair(np.where(around, 0.0, np.minimum(low, high)), np.maximum(low, high))
+
+
+def _logarithm(a: Pair) -> Pair:
+    low, high = (np.log2(np.maximum(end, 1e-300)) for end in a)
+    return Pair(np.where(np.less_equal(a.low, 0), -np.inf, low), np.where(np.less_equal(a.high, 0), np.inf, high))
+
+
+def _joined(join: Callable[[Any, Any], Any]) -> Callable[[Pair, Pair], Pair]:
+    return lambda a, b: Pair(join(a.low, b.low), join(a.high, b.high))
+
+
+_PAIRS = Algebra(
+    lambda value: Pair(value, value),
+    {
+        ast.Add: _joined(operator.add),
+        ast.Sub: lambda a, b: Pair(a.low - b.high, a.high - b.low),
+        ast.Mult: lambda a, b: _hull(*(np.multiply(x, y) for x in a for y in b)),
+        ast.Div: _over,
+        ast.FloorDiv: _whole_parts,
+        ast.Mod: _remainder,
+        ast.Lt: _below,
+        ast.LtE: _not_above,
+        ast.Gt: lambda a, b: _below(b, a),
+        ast.GtE: lambda a, b: _not_above(b, a),
+        ast.Eq: _equal,
+        ast.NotEq: lambda a, b: _not(_equal(a, b)),
+        ast.Not: _not,
+        ast.USub: lambda a: Pair(-a.high, -a.low),
+        ast.And: _joined(np.logical_and),
+        ast.Or: _joined(np.logical_or),
+    },
+    {"min": _joined(np.minimum), "max": _joined(np.maximum), "abs": _absolute, "log2": _logarithm},
+)

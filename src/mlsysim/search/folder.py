@@ -24,7 +24,6 @@ from mlsysim.search.space import Space
 
 FORMAT = 1
 _PREFIX = "part-"
-_BENEATH = "parts"
 
 
 class PartFolder:
@@ -35,6 +34,8 @@ class PartFolder:
     """What the folder is called in a sentence, such as ``checkpoint``."""
     holds: ClassVar[str]
     """What a reader expects in it, such as ``sweep``."""
+    beneath: ClassVar[str]
+    """Where it is in the output of a sweep."""
     suffix: str
 
     def __init__(self, folder: str | Path, space: Space, part_size: int) -> None:
@@ -88,9 +89,11 @@ class PartFolder:
 
     @classmethod
     def existing(cls, folder: str | Path) -> Self:
-        """What is in a folder, with the space that it was started for."""
-        document = cls.read_manifest(Path(folder))
-        return cls(folder, Space.from_document(document["space"]), document["part_size"])
+        """What is in a folder, or beneath it in a sweep's output, with the space that it was started for."""
+        beneath = Path(folder) / cls.beneath
+        there = (Path(folder) / cls.manifest).exists() or not (beneath / cls.manifest).exists()
+        document = cls.read_manifest(Path(folder) if there else beneath)
+        return cls(folder if there else beneath, Space.from_document(document["space"]), document["part_size"])
 
     @property
     def count(self) -> int:
@@ -98,11 +101,9 @@ class PartFolder:
         return math.ceil(self.space.size / self.part_size)
 
     def path(self, part: int) -> Path:
-        """Where a part is kept."""
         return self.folder / f"{_PREFIX}{part:08d}{self.suffix}"
 
     def parts(self) -> list[int]:
-        """Numbers of the parts that are there."""
         found = []
         for path in self.folder.glob(f"{_PREFIX}*{self.suffix}"):
             digits = path.name[len(_PREFIX) : -len(self.suffix)]
@@ -137,17 +138,9 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 class Checkpoint(PartFolder):
     """The finished parts of one sweep."""
 
-    manifest, noun, holds, suffix = "sweep.json", "checkpoint", "sweep", ".json"
-
-    @classmethod
-    def existing(cls, folder: str | Path) -> Self:
-        """The checkpoint in a folder, or in the folder ``parts`` of a sweep's output."""
-        beneath = Path(folder) / _BENEATH
-        whole = not (Path(folder) / cls.manifest).exists() and (beneath / cls.manifest).exists()
-        return super().existing(beneath if whole else folder)
+    manifest, noun, holds, beneath, suffix = "sweep.json", "checkpoint", "sweep", "parts", ".json"
 
     def save(self, part: int, state: dict[str, Any]) -> None:
-        """Write one part."""
         document = {"format": FORMAT, "digest": self.space.digest, "part": part, "state": state}
         write_json(self.path(part), {**document, "sha256": _hash(state)})
 

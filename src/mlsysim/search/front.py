@@ -24,9 +24,7 @@ def nondominated(values: Any, indices: Any) -> tuple[Any, Any]:
     fresh[1:] = (values[:, 1:] != values[:, :-1]).any(axis=0)
     values, indices = values[:, fresh], indices[fresh]
     if values.shape[0] == 2:
-        second = values[1]
-        best_before = np.concatenate(([np.inf], np.minimum.accumulate(second)[:-1]))
-        keep = second < best_before
+        keep = values[1] < np.concatenate(([np.inf], np.minimum.accumulate(values[1])[:-1]))
         values, indices = values[:, keep], indices[keep]
     else:
         values, indices = _peel(values, indices)
@@ -34,21 +32,23 @@ def nondominated(values: Any, indices: Any) -> tuple[Any, Any]:
     return values[:, order], indices[order]
 
 
-def _peel(values: Any, indices: Any) -> tuple[Any, Any]:
-    """Take the point with the smallest scaled sum, which nothing left dominates, drop what it dominates, and repeat."""
+def _scaled(values: Any) -> Any:
+    """Each objective from 0 to 1."""
     low = values.min(axis=1, keepdims=True)
     span = values.max(axis=1, keepdims=True) - low
-    scaled = (values - low) / np.where(span > 0, span, 1.0)
-    order = np.argsort(scaled.sum(axis=0), kind="stable")
+    return (values - low) / np.where(span > 0, span, 1.0)
+
+
+def _peel(values: Any, indices: Any) -> tuple[Any, Any]:
+    """Take the point with the smallest scaled sum, which nothing left dominates, drop what it dominates, and repeat."""
+    order = np.argsort(_scaled(values).sum(axis=0), kind="stable")
     values, indices = values[:, order], indices[order]
     kept = []
     left = np.arange(indices.size)
     while left.size:
-        pivot = left[0]
+        pivot, rest = left[0], left[1:]
         kept.append(pivot)
-        rest = left[1:]
-        better = (values[:, rest] < values[:, pivot : pivot + 1]).any(axis=0)
-        left = rest[better]
+        left = rest[(values[:, rest] < values[:, pivot : pivot + 1]).any(axis=0)]
     return values[:, kept], indices[kept]
 
 
@@ -61,12 +61,11 @@ class Archive:
         self._indices = np.empty(0, dtype=np.int64) if indices is None else np.asarray(indices, dtype=np.int64)
         self._waiting: list[tuple[Any, Any]] = []
         self._waiting_size = 0
-        self._champions: Any = None
+        self._champions: list[int] = []
         self._choose()
 
     def add(self, values: Any, indices: Any) -> None:
-        """Points to consider."""
-        for number in () if self._champions is None else self._champions:
+        for number in self._champions:
             worse = indices > self._indices[number]
             for row in range(self.objectives):
                 worse &= values[row] >= self._values[row, number]
@@ -90,7 +89,6 @@ class Archive:
         return self._indices
 
     def merge(self, other: Archive) -> Archive:
-        """The front of both."""
         joined = Archive(self.objectives, self.values, self.indices)
         joined._waiting = [(other.values, other.indices)]
         return joined
@@ -120,9 +118,7 @@ class Archive:
         """A few strong points that most newcomers can be held against."""
         if not self._indices.size:
             return
-        low = self._values.min(axis=1, keepdims=True)
-        span = self._values.max(axis=1, keepdims=True) - low
-        scaled = (self._values - low) / np.where(span > 0, span, 1.0)
+        scaled = _scaled(self._values)
         balanced = [int(scaled.sum(axis=0).argmin()), int(scaled.max(axis=0).argmin())]
         extremes = [int(np.lexsort((scaled.sum(axis=0), row))[0]) for row in scaled]
         self._champions = list(dict.fromkeys(balanced + extremes))

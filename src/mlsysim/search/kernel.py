@@ -16,7 +16,6 @@ Every point of such a space is feasible: a kernel computes, it rejects nothing.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -44,32 +43,23 @@ def kernels() -> dict[str, Signature]:
     return {name: found for name, found in KERNELS.items() if name.startswith("mlsysim.")}
 
 
-def evaluate(space: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Outputs of the points in ``columns``; ``space`` is a Space of kind kernel, or what is fixed as a mapping."""
-    fixed = dict(getattr(space, "fixed", space))
+def evaluate(space: Any, columns: Any) -> dict[str, np.ndarray]:
+    """Outputs at these points."""
+    fixed = dict(space.fixed)
     signature = _named(fixed.pop("kernel", None))
-    positions = getattr(columns, "positions", {})
     given: dict[str, Any] = {}
-    for name, value in {**fixed, **columns}.items():
+    for name in (*fixed, *columns):
         if name not in signature.inputs:
             raise unknown_name(f"input of the kernel {signature.name}", name, signature.inputs)
-        arg = signature.inputs[name]
-        if name in positions:
-            numbers = np.array([_number(name, item, arg) for item in space.values(name)])
-            given[name] = numbers.take(positions[name])
-        elif isinstance(value, np.ndarray):
-            given[name] = _column(name, value, arg)
-        else:
-            given[name] = _number(name, value, arg)
+        numbers = np.array([_number(name, value, signature.inputs[name]) for value in space.values(name)])
+        given[name] = numbers[columns.positions.get(name, 0)]
     for name, arg in signature.inputs.items():
         if name not in given:
-            raise InputError(
-                f"The kernel {signature.name} needs {name!r}, in {arg.unit or 'counts'}; fix it or make it an axis.",
-                field=name,
-            )
-    size = len(next(iter(columns.values()))) if columns else 1
+            needed = f"{name!r}, in {arg.unit or 'counts'}; fix it or make it an axis"
+            raise InputError(f"The kernel {signature.name} needs {needed}.", field=name)
     with np.errstate(all="ignore"):
         found = signature.unpack(signature.function(**given))
+    size = columns.size
     outputs = {name: np.broadcast_to(np.asarray(value, dtype=np.float64), size) for name, value in found.items()}
     return {"feasible": np.ones(size, dtype=bool), "wall": np.zeros(size, dtype=np.int64), **outputs}
 
@@ -92,9 +82,3 @@ def _number(name: str, value: Any, arg: Arg) -> float:
     if isinstance(value, str):
         return float(to_si(quantity_from(value, arg.unit, f"1 {arg.unit}".strip(), name), arg.unit))
     return float(value)
-
-
-def _column(name: str, values: np.ndarray, arg: Arg) -> np.ndarray:
-    if values.dtype.kind in "ifu":
-        return values.astype(np.float64)
-    return np.array([_number(name, value, arg) for value in values.tolist()])

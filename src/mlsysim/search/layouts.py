@@ -44,7 +44,7 @@ _SIMPLER = (
     *("tp", "pp", "ep", "cp", "zero_stage", "recompute", "optimizer_offload", "v_stages", "schedule"),
     "microbatch_count",
 )
-_FOUND = ("mfu", "step_time_s", "memory_bytes")
+_FOUND = ("mfu", "step_time_s", "memory_gb")
 _DIGITS = 9
 _TILE = 8192
 
@@ -154,13 +154,12 @@ def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:
 class RankedLayouts:
     """Layouts that fit, best first, as columns; those of none are empty."""
 
-    columns: Mapping[str, list[Any]]
+    columns: Mapping[str, tuple[Any, ...]]
 
     def __len__(self) -> int:
         return len(self.columns["mfu"])
 
     def row(self, place: int) -> dict[str, Any]:
-        """One layout."""
         return {name: column[place] for name, column in self.columns.items()}
 
     def ties(self) -> int:
@@ -197,7 +196,22 @@ def evaluate(
     shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
 ) -> tuple[RankedLayouts, int]:
     """The layouts that fit, and how many were looked at; ``shared`` are the inputs of wall 14 that all have in common."""
-    return (_evaluate_together if arrays_available() else _evaluate_singly)(shared, groups, modes, fractions)
+    rows = [
+        (split.tp, split.pp, split.dp, ep, split.cp, v, count, zero, mode, schedule, offload)
+        for split in groups
+        for schedule, v in split.pipelines
+        for count, ep, zero, mode, offload in product(split.counts(schedule), split.eps, split.zeros, modes, fractions)
+    ]
+    times = (_together if arrays_available() else _singly)(shared, rows, any(fractions))
+    codes = {"recompute": RECOMPUTE.index, "schedule": SCHEDULES.index}
+    simpler = [(SETTINGS.index(name), codes.get(name, float)) for name in _SIMPLER]
+
+    def rank(found: tuple[Any, ...]) -> tuple[float, ...]:
+        return -round(found[-3], _DIGITS), *(code(found[place]) for place, code in simpler)
+
+    ranked = sorted((row + time for row, time in zip(rows, times, strict=True) if time is not None), key=rank)
+    columns = zip(*ranked, strict=True) if ranked else [()] * len((*SETTINGS, *_FOUND))
+    return RankedLayouts(dict(zip((*SETTINGS, *_FOUND), columns, strict=True))), len(rows)
 
 
 def arrays_available() -> bool:
@@ -209,59 +223,35 @@ def arrays_available() -> bool:
     return True
 
 
-def _evaluate_together(
-    shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
-) -> tuple[RankedLayouts, int]:
-    """All layouts on arrays, a schedule at a time."""
+def _together(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> list[tuple[float, ...] | None]:
+    """MFU, seconds and GB of layouts on arrays, a schedule at a time; None where one does not fit or cannot be."""
     import numpy as np
 
-    from mlsysim.search.training import MEMORY, TrainingPoints
-    from mlsysim.search.training_inputs import Names
+    from mlsysim.search.training import COMPUTE, MEMORY, TrainingPoints
 
-    names = ("tp", "pp", "dp", "cp", "ep", "v_stages", "microbatch_count", "zero_stage", "recompute", "place")
-    choices = [RECOMPUTE.index(mode) for mode in modes], range(len(fractions))
-    pieces: list[dict[str, Any]] = []
-    searched = 0
-    for code, schedule in enumerate(SCHEDULES):
-        blocks = []
-        for split in groups:
-            degrees = [split.tp], [split.pp], [split.dp], [split.cp]
-            stages = [v for name, v in split.pipelines if name == schedule]
-            if not stages:
-                continue
-            axes = (*degrees, split.eps, stages, split.counts(schedule), split.zeros, *choices)
-            blocks.append(np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(names), -1).astype(np.int64))
-        rows = dict(zip(names, np.concatenate(blocks, axis=1), strict=True)) if blocks else {}
-        size = len(rows["tp"]) if rows else 0
-        if not size:
-            continue
-        searched += size
-        rows["optimizer_offload"] = np.array(fractions)[rows.pop("place")]
-        given = {name: column for name, column in rows.items() if name != "dp"}
-        given["recompute"] = Names(RECOMPUTE, rows["recompute"])
-        if not any(fractions):
-            # A column of zeros would ask a chip without a host for its link.
-            del given["optimizer_offload"]
+    found: list[tuple[float, ...] | None] = [None] * len(rows)
+    columns = dict(zip(SETTINGS, map(np.array, zip(*rows, strict=True)), strict=True)) if rows else {}
+    # A column of zeros would ask a chip without a host for its link.
+    left_out = ("dp", "schedule") if offloads else ("dp", "schedule", "optimizer_offload")
+    for schedule in dict.fromkeys(row[-2] for row in rows):
         points = TrainingPoints({**shared, "schedule": schedule})
-        for first in range(0, size, _TILE):
-            tile = np.arange(first, min(first + _TILE, size))
-            answers = points.evaluate({name: column.take(tile) for name, column in given.items()})
+        places = np.flatnonzero(columns["schedule"] == schedule)
+        for first in range(0, len(places), _TILE):
+            tile = places[first : first + _TILE]
+            answers = points.evaluate({name: columns[name][tile] for name in SETTINGS if name not in left_out})
             if not answers["valid"].all():
                 raise InputError("The layouts of a search divide, but a training space refuses one of them.")
-            fits = answers["wall"] != MEMORY
-            kept = {name: column[tile][fits] for name, column in rows.items()}
-            pieces.append(
-                kept | {"schedule": np.full(fits.sum(), code)} | {name: answers[name][fits] for name in _FOUND}
-            )
-    if not pieces:
-        return RankedLayouts({"mfu": []}), searched
-    joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-    keys = [joined[name] for name in reversed(_SIMPLER)]
-    order = np.lexsort((*keys, -np.round(joined["mfu"], _DIGITS)))
-    columns = {name: column[order].tolist() for name, column in joined.items()}
-    columns["recompute"] = [RECOMPUTE[code] for code in columns["recompute"]]
-    columns["schedule"] = [SCHEDULES[code] for code in columns["schedule"]]
-    return _described(columns), searched
+            times = (answers[name].tolist() for name in ("wall", "mfu", "step_time_s", "memory_bytes"))
+            for place, wall, mfu, seconds, memory in zip(tile.tolist(), *times, strict=True):
+                if wall not in (COMPUTE, MEMORY):
+                    found[place] = mfu, seconds, memory / 1e9
+    return found
+
+
+def _singly(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> list[tuple[float, ...] | None]:
+    """The same one by one, where there is no NumPy."""
+    times = LayoutTimes(shared, offloads)
+    return [times.of(dict(zip(SETTINGS, row, strict=True))) for row in rows]
 
 
 class LayoutTimes:
@@ -270,62 +260,32 @@ class LayoutTimes:
     def __init__(self, shared: Mapping[str, Any], offloads: bool) -> None:
         self.given = frozenset(shared)
         defaults = {name: spec.default for name, spec in DistributedModel.inputs.items()}
-        self.values = {**defaults, **shared}
         # Asked for once, so that a chip without a host is refused where state may rest there.
-        self.trainer = trainer_of(self._inputs(optimizer_offload=float(offloads)), Assumptions(self.given)).congested(
-            self.values["congestion_factor"]
+        self.x = Inputs({**defaults, **shared, "optimizer_offload": float(offloads)})
+        self.trainer = trainer_of(self.x, Assumptions(self.given)).congested(self.x.congestion_factor)
+
+    def of(self, row: Mapping[str, Any]) -> tuple[float, float, float] | None:
+        """MFU, seconds and GB of a layout; None where it does not fit or cannot be."""
+        own = {name: row[name] for name in ("zero_stage", "optimizer_offload")}
+        x = self.x.but(activation_recomputation=row["recompute"], **own)
+        layout = Layout(
+            **{name: row[name] for name in ("dp", "tp", "pp", "ep", "cp", "schedule")},
+            micro_batches=row["microbatch_count"],
+            local_batch=x.batch_size // row["dp"],
+            virtual_stages=row["v_stages"],
+            group=x.microbatch_group_size,
         )
-
-    def _inputs(self, **settings: Any) -> Inputs:
-        return Inputs({**self.values, **settings})
-
-    def evaluate(self, layout: Layout, zero: int, mode: str, offload: float) -> tuple[float, float, float, bool]:
-        """MFU, seconds, bytes and whether it fits and can be."""
-        x = self._inputs(zero_stage=zero, activation_recomputation=mode, optimizer_offload=offload)
         job = job_of(x, self.trainer, Assumptions(self.given | {"zero_stage"}))
         held = training_held(job, layout)
         memory = on_device(held)
         if memory > self.trainer.capacity:
-            return 0.0, 0.0, memory, False
+            return None
         micro = self.trainer.demand(job, layout)
         seconds = self.trainer.step(job, layout, micro, on_host(held)).seconds
         shares = layout.dp * layout.micro_batches * job.accumulation
         ranks = layout.dp * layout.tp * layout.pp * layout.cp
         mfu = micro.flops * shares / (seconds * ranks * self.trainer.device.peak)
-        return mfu, seconds, memory, self.trainer.software is None or mfu <= 1
-
-
-def _evaluate_singly(
-    shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
-) -> tuple[RankedLayouts, int]:
-    """The same one by one, where there is no NumPy."""
-    times = LayoutTimes(shared, any(fractions))
-    searched = 0
-    rows: list[dict[str, Any]] = []
-    for split in groups:
-        for (schedule, v), ep, zero, mode, offload in product(
-            split.pipelines, split.eps, split.zeros, modes, fractions
-        ):
-            for m in split.counts(schedule):
-                searched += 1
-                layout = Layout(split.dp, split.tp, split.pp, ep, split.cp, m, split.local, v, schedule)
-                *found, fits = times.evaluate(layout, zero, mode, offload)
-                if fits:
-                    settings = (split.tp, split.pp, split.dp, ep, split.cp, v, m, zero, mode, schedule, offload)
-                    rows.append(dict(zip((*SETTINGS, *_FOUND), (*settings, *found), strict=True)))
-    codes = {"recompute": RECOMPUTE.index, "schedule": SCHEDULES.index}
-
-    def rank(row: dict[str, Any]) -> tuple[float, ...]:
-        return -round(row["mfu"], _DIGITS), *(codes[n](row[n]) if n in codes else row[n] for n in _SIMPLER)
-
-    rows.sort(key=rank)
-    return _described({name: [row[name] for row in rows] for name in (*SETTINGS, *_FOUND)}), searched
-
-
-def _described(columns: dict[str, list[Any]]) -> RankedLayouts:
-    """Columns in the order and units in which a layout is shown."""
-    found = {name: columns[name] for name in (*SETTINGS, "mfu", "step_time_s")}
-    return RankedLayouts(found | {"memory_gb": [memory / 1e9 for memory in columns["memory_bytes"]]})
+        return (mfu, seconds, memory / 1e9) if self.trainer.software is None or mfu <= 1 else None
 
 
 def split_of(config: Mapping[str, Any]) -> tuple[int, ...]:

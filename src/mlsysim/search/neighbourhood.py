@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -87,14 +88,12 @@ def steps_from(
             if free is not None:
                 row["worth_with_others_free"] = worth(free, value, goal.larger)
             rows.append(row)
-        ways = {"other": max(rows, key=_rank)} if named else dict(zip((way for way, _ in moves), rows, strict=True))
+        if named:
+            gains = ("worth", "worth_with_others_free")
+            rows = [max(rows, key=lambda row: max(-math.inf if row.get(n) is None else row[n] for n in gains))]
+        ways = dict(zip((way for way, _ in moves), rows, strict=False))
         found[axis.name] = {"at": _label(axis, place), **ways}
     return found
-
-
-def _rank(row: dict[str, Any]) -> float:
-    values = [row.get(name) for name in ("worth", "worth_with_others_free")]
-    return max((v for v in values if v is not None), default=-math.inf)
 
 
 def _label(axis: Axis, place: int) -> Any:
@@ -104,12 +103,20 @@ def _label(axis: Axis, place: int) -> Any:
 
 
 def elasticity(space: Space, goal: Goal, best: dict[str, Any], value: float) -> dict[str, Any]:
-    """What one per cent more of each number is worth; those that change nothing are left out."""
+    """What one per cent more is worth of each number at the best point that may take any value (given, of the kind's own finding, or
+    by default); those that change nothing are left out."""
     kind = kind_named(space.kind)
     given = {**space.fixed, **best["inputs"]}
+    known = kind.declared("known_numbers")
+    own = {} if known is None else known(space, space.decode(np.array([best["point"]])))
     found: dict[str, Any] = {}
-    for name, number in _numbers(space, best["point"], given).items():
-        spec = kind.inputs[name]
+    for name, spec in kind.inputs.items():
+        number = given.get(name, own.get(name, None if spec.required else spec.default))
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
+            continue
+        if spec.whole or spec.kind not in ("number", "quantity", "efficiency"):
+            continue
+        number = float(number)
         more = number * (1 + _PER_CENT)
         if spec.high is not None and more > spec.high:
             continue
@@ -129,49 +136,23 @@ def elasticity(space: Space, goal: Goal, best: dict[str, Any], value: float) -> 
     return dict(sorted(found.items(), key=lambda item: -abs(item[1]["worth"])))
 
 
-def _numbers(space: Space, point: int, given: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers at the best point that may take any value: given, of the kind's own finding, or by default."""
-    kind = kind_named(space.kind)
-    known = kind.declared("known_numbers")
-    own = {} if known is None else known(space, space.decode(np.array([point])))
-    found = {}
-    for name, spec in kind.inputs.items():
-        if spec.kind not in ("number", "quantity", "efficiency") or spec.whole:
-            continue
-        number = given.get(name, own.get(name, None if spec.required else spec.default))
-        if isinstance(number, (int, float)) and not isinstance(number, bool) and number > 0 and math.isfinite(number):
-            found[name] = float(number)
-    return found
-
-
-# --- what binds -----------------------------------------------------------------------------------------------
-
-
 def what_binds(space: Space, best: dict[str, Any], steps: Mapping[str, Any]) -> str:
     """Which wall sets the time at the optimum, and which walls and constraints hold it back."""
-    try:
+    parts: list[str] = []
+    with suppress(InputError):
         result = answer(space, best["inputs"])
-    except InputError:
-        result = None
+        if result is not None and result.binding is not None:
+            parts.append(str(result.binding.sentence).rstrip("."))
     held: dict[str, list[str]] = {}
+    ends = []
     for name, entry in steps.items():
-        for direction in ("up", "down", "other"):
-            row = entry.get(direction)
-            if row and row["worth"] is None and (row.get("worth_if_allowed") or 0) > 0:
+        rows = [entry[way] for way in ("up", "down", "other") if way in entry]
+        for row in rows:
+            if row["worth"] is None and (row.get("worth_if_allowed") or 0) > 0:
                 held.setdefault(row["rejected_by"], []).append(name)
-    bound = None if result is None else result.binding
-    parts = [] if bound is None else [str(bound.sentence).rstrip(".")]
+        if len(rows) == 1 and "other" not in entry and (rows[0]["worth"] or 0) < 0:
+            ends.append(f"{name} ends at {shown(entry['at'])}")
     parts += [f"{reason} holds back {' and '.join(names)}" for reason, names in held.items()]
-    ends = [
-        f"{name} ends at {shown(entry['at'])}"
-        for name, entry in steps.items()
-        if _at_an_end(entry) and not any(name in names for names in held.values())
-    ]
     if not parts and ends:
         parts.append("the space ends: " + ", ".join(ends))
     return "; ".join(parts) + "." if parts else "no wall or constraint: a step along any axis is worse."
-
-
-def _at_an_end(entry: Mapping[str, Any]) -> bool:
-    sides = [entry[side]["worth"] for side in ("up", "down") if side in entry]
-    return "at" in entry and len(sides) == 1 and sides[0] is not None and sides[0] < 0

@@ -37,7 +37,7 @@ from mlsysim.physics.precision import compute_precision
 from mlsysim.search.kinds import asked_of
 from mlsysim.search.tables import table
 from mlsysim.units.registry import Q_, conversion_factor, to_si
-from mlsysim.walls.inputs import CALIBRATED, HARDWARE, Input, Inputs, read_input
+from mlsysim.walls.inputs import CALIBRATED, Inputs, declared, read_input
 from mlsysim.walls.node.compute_memory import CALIBRATED_ONLY, SingleNodeModel
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.operations.capital import EconomicsModel
@@ -46,28 +46,22 @@ from mlsysim.zoo.constants import constant
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
 
-_CHIP: dict[str, Input] = {
-    "peak": Input.of("dense peak at the precision of the pass", "[1000, 1e21] flop/s", None),
-    "bandwidth": Input.of("memory bandwidth", "[1000, 1e18] byte/s", None),
-    "capacity": Input.of("memory capacity", "[1, 1e18] byte", None),
-    "host_bandwidth": Input.of("link to the host, one direction", "[1000, 1e18] byte/s", None),
-    "price": Input.of("price of the chip", "[0, 1e12] USD", None),
-    "tdp": Input.of("power limit", "[1e-06, 1e9] W", None),
-    "dispatch_tax": Input.of("time to dispatch a pass", "[0, 1000] s", None),
-}
+_CHIP = declared("""
+    peak? | [1000, 1e21] flop/s | dense peak at the precision of the pass
+    bandwidth? | [1000, 1e18] byte/s | memory bandwidth
+    capacity? | [1, 1e18] byte | memory capacity
+    host_bandwidth? | [1000, 1e18] byte/s | link to the host, one direction
+    price? | [0, 1e12] USD | price of the chip
+    tdp? | [1e-06, 1e9] W | power limit
+    dispatch_tax? | [0, 1000] s | time to dispatch a pass
+""")
 _FIRST_ORDER = {"efficiency", "bandwidth_efficiency", *_CHIP} - {"price"}
 """What a space says that has no measurements, or wants none."""
-_OWN = ("hardware", "efficiency", "bandwidth_efficiency", "runtime")
-_PASSED = {
-    name: spec for name, spec in SingleNodeModel.inputs.items() if name not in ("raise_errors", *CALIBRATED_ONLY)
-}
+_OWN = ("efficiency", "bandwidth_efficiency", "runtime")
+_PASSED = [name for name in SingleNodeModel.inputs if name not in ("hardware", "raise_errors", *CALIBRATED_ONLY)]
 _WORKLOAD = tuple(name for name in _PASSED if name not in _OWN)
-INPUTS: dict[str, Input] = {
-    "hardware": Input(HARDWARE.meaning, "hardware", default=None, example="H100"),
-    **_CHIP,
-    **{name: spec for name, spec in _PASSED.items() if name != "hardware"},
-    "amortization_years": EconomicsModel.inputs["amortization_years"],
-}
+INPUTS = declared("hardware?") | _CHIP | {name: SingleNodeModel.inputs[name] for name in _PASSED}
+INPUTS["amortization_years"] = EconomicsModel.inputs["amortization_years"]
 LARGER = ("throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd")
 OUTPUTS = (
     *("feasible", "wall", "latency_s", "latency_compute_s", "latency_memory_s", *LARGER[:-1], "memory_bytes"),
@@ -92,8 +86,6 @@ def _plain(space: Space, columns: Columns, name: str) -> Any:
     return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
 
 
-# --- chips ------------------------------------------------------------------------------------------------------------
-
 _ENTRY = (*_CHIP, "flash")
 
 
@@ -104,16 +96,8 @@ def _entry(given: dict[str, Any]) -> list[float]:
         peak, _ = arithmetic_peak(chip, precision)
     except UnknownNameError:
         peak = np.nan
-    memory, link = chip.memory, chip.interconnect and chip.interconnect.bandwidth
-    known = (
-        memory.bandwidth,
-        memory.capacity,
-        link,
-        chip.unit_cost,
-        chip.tdp,
-        chip.dispatch_tax,
-        memory.flash_capacity,
-    )
+    own = (chip.interconnect and chip.interconnect.bandwidth, chip.unit_cost, chip.tdp, chip.dispatch_tax)
+    known = (chip.memory.bandwidth, chip.memory.capacity, *own, chip.memory.flash_capacity)
     units = [*(spec.unit for spec in _CHIP.values()), "byte"][1:]
     return [peak, *(np.nan if v is None else to_si(v, unit) for v, unit in zip(known, units, strict=True))]
 
@@ -127,9 +111,8 @@ def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
     else:
         for name in ("peak", "bandwidth", "capacity"):
             if name not in columns and space.fixed.get(name) is None:
-                raise InputError(
-                    f"The space {space.name!r} needs {name!r} ({INPUTS[name].meaning}), or 'hardware', a chip of the zoo."
-                )
+                needed = f"{name!r} ({INPUTS[name].meaning}), or 'hardware', a chip of the zoo"
+                raise InputError(f"The space {space.name!r} needs {needed}.")
     for name in _CHIP:
         if name in columns:
             found[name] = columns[name]
@@ -137,8 +120,6 @@ def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
             found[name] = space.fixed[name]
     return found
 
-
-# --- calibrated: the resolver's answer for each combination ------------------------------------------------------------
 
 _ANSWER = ("feasible", "wall", *(name for name in OUTPUTS[2:] if "usd" not in name), "tokens", "binding")
 
@@ -179,19 +160,12 @@ def _solved(given: dict[str, Any]) -> list[float]:
         raise
     tokens, latency = float(found.named("tokens")), to_si(found.latency, "s")
     return [
-        float(found.feasible),
-        0.0 if found.feasible else 2.0,
-        latency,
-        to_si(found.latency_compute, "s"),
-        to_si(found.latency_memory, "s"),
-        to_si(found.throughput, "1/s"),
-        tokens / latency,
-        found.mfu,
-        found.hfu,
+        *(float(found.feasible), 0.0 if found.feasible else 2.0, latency),
+        *(to_si(part, "s") for part in (found.latency_compute, found.latency_memory)),
+        *(to_si(found.throughput, "1/s"), tokens / latency, found.mfu, found.hfu),
         to_si(found.memory_footprint, "byte"),
         np.nan if found.energy is None else to_si(found.energy, "J"),
-        tokens,
-        float(found.binding.wall),
+        *(tokens, float(found.binding.wall)),
     ]
 
 
@@ -206,8 +180,6 @@ def known_numbers(space: Space, columns: Columns) -> dict[str, float]:
     found = {name: float(np.ravel(values)[0]) for name, values in chip_numbers(space, columns).items()}
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
-
-# --- first order: the case on arrays ----------------------------------------------------------------------------------
 
 _PASS = tuple(field.name for field in fields(Work))
 
@@ -261,8 +233,6 @@ def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[s
         "tokens": work.tokens,
     }
 
-
-# --- outputs ----------------------------------------------------------------------------------------------------------
 
 _YEAR = conversion_factor("year", "s")
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore"}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from mlsysim.errors import InputError, MLSysError, unknown_name
 from mlsysim.search.steps import behind, said, shown
 
 try:
-    from mlsysim.search.branch import branch_and_bound, can_branch
+    from mlsysim.search.branch import branch_and_bound, refusal
     from mlsysim.search.expression import Expression
     from mlsysim.search.neighbourhood import SAME, elasticity, point_at, rejecter, steps_from, what_binds
     from mlsysim.search.space import Goal, Space
@@ -75,8 +75,7 @@ class OptimizeResult:
     binding: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return dict(self.__dict__)
 
     def summary(self) -> str:
         """The answer in a few lines."""
@@ -91,11 +90,8 @@ class OptimizeResult:
                 lines.append(f"ties: {self.ties:,} points have this value; the first is shown")
         if self.runner_up is not None and self.distance is not None:
             best = {} if self.best is None else self.best["inputs"]
-            differs = ", ".join(
-                f"{name} = {shown(value)}"
-                for name, value in self.runner_up["inputs"].items()
-                if value != best.get(name)
-            )
+            others = {name: value for name, value in self.runner_up["inputs"].items() if value != best.get(name)}
+            differs = ", ".join(f"{name} = {shown(value)}" for name, value in others.items())
             lines.append(f"runner-up: {self.distance:.3%} behind, with {differs}")
         if self.rejected:
             lines.append("rejected: " + "; ".join(f"{count:,} by {reason}" for reason, count in self.rejected.items()))
@@ -110,15 +106,16 @@ class OptimizeResult:
         return self.summary()
 
 
-def read_space(space: Any) -> Space:
-    """A space from a Space, the path of its file, or a table with the keys of such a file."""
-    if isinstance(space, Space):
-        return space
+def read_space(space: Any, subject_to: str | Iterable[str] = ()) -> Space:
+    """A space from a Space, the path of its file, or a table with the keys of such a file; with further constraints."""
     if isinstance(space, (str, Path)):
-        return Space.from_toml(space)
-    if isinstance(space, Mapping):
-        return Space.from_dict(space)
-    raise InputError(f"A space is a Space, the path of a TOML file or a table, got {type(space).__name__}.")
+        space = Space.from_toml(space)
+    elif isinstance(space, Mapping):
+        space = Space.from_dict(space)
+    elif not isinstance(space, Space):
+        raise InputError(f"A space is a Space, the path of a TOML file or a table, got {type(space).__name__}.")
+    certain(space, "optimize()")
+    return space.subjected(_listed("subject_to", subject_to))
 
 
 def optimize(
@@ -133,19 +130,21 @@ def optimize(
     """The best point of a space under its constraints and those of ``subject_to``."""
     if method not in METHODS:
         raise unknown_name("method of optimize()", method, METHODS, f"use one of {', '.join(METHODS)}.")
-    whole = _constrained(read_space(space), subject_to)
+    whole = read_space(space, subject_to)
     if minimize is not None or maximize is not None or whole.goal is None:
         whole = whole.with_goals(minimize=minimize, maximize=maximize)
     goal = whole.goal
     assert goal is not None
     if goal.output in ("feasible", "wall", "valid"):
         raise InputError(f"{goal.output!r} is not something to make least or most of.")
-    branched = method == "branch" or (method == "auto" and whole.size > _MOST_EXHAUSTIVE and can_branch(whole))
+    branched = method == "branch" or (method == "auto" and whole.size > _MOST_EXHAUSTIVE and not refusal(whole))
     best, runner_up, marginals, counts = _branched(whole, goal) if branched else _exhausted(whole, goal, workers)
     value = None if best is None else best["outputs"][goal.output]
     steps: dict[str, Any] = {}
     per_cent: dict[str, Any] = {}
-    binds = _nothing(counts["rejected"])
+    reason, count = next(iter(counts["rejected"].items()), ("", 0))
+    binds = f"nothing is feasible; {reason} rejects most ({count:,} points)."
+    binds = binds if count else "no point of the space is a design."
     if best is not None and value is not None:
         steps = steps_from(whole, goal, best, value, marginals)
         per_cent = elasticity(whole, goal, best, value)
@@ -176,17 +175,12 @@ def pareto(
     Each is a point's number, inputs and outputs. Outputs of which more is better (throughput, accuracy) are made most of,
     the others least.
     """
-    whole = _constrained(read_space(space), subject_to)
+    whole = read_space(space, subject_to)
     names = objectives.split(",") if isinstance(objectives, str) else _listed("objectives", objectives)
     whole = replace(whole, pareto=()).with_goals(pareto=names, top=1)
     first = whole.pareto[0]
     front = sweep(whole, workers=workers).pareto
     return sorted(front, key=lambda point: (point["outputs"][first.output] * first.sign, point["point"]))
-
-
-def _constrained(space: Space, subject_to: str | Iterable[str]) -> Space:
-    certain(space, "optimize()")
-    return space.subjected(_listed("subject_to", subject_to))
 
 
 def _listed(what: str, given: Any) -> list[Any]:
@@ -196,8 +190,6 @@ def _listed(what: str, given: Any) -> list[Any]:
         raise InputError(f"{what!r} must be a text or a list of texts, got {type(given).__name__}.", field=what)
     return list(given)
 
-
-# --- the two ways ---------------------------------------------------------------------------------------------
 
 Found = tuple[dict[str, Any] | None, dict[str, Any] | None, Mapping[str, Any], dict[str, Any]]
 """The best point, the next one, the best for each value of each axis, and fields of the result that count."""
@@ -246,10 +238,3 @@ def _by_name(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by the name of the wall or the text of the constraint, largest first."""
     named = {rejecter(reason): count for reason, count in counts.items() if count}
     return dict(sorted(named.items(), key=lambda item: -item[1]))
-
-
-def _nothing(rejected: dict[str, int]) -> str:
-    if not rejected:
-        return "no point of the space is a design."
-    reason, count = next(iter(rejected.items()))
-    return f"nothing is feasible; {reason} rejects most ({count:,} points)."

@@ -13,38 +13,48 @@ so the best is where it is allowed, and ``sensitivity`` says what it is worth.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.layout import Layout
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import SCHEDULES
-from mlsysim.search.layouts import (
-    PASSED,
-    RECOMPUTE,
-    SETTINGS,
-    LayoutTimes,
-    RankedLayouts,
-    evaluate,
-    offload_fractions,
-    recompute_modes,
-    split_of,
-    splits,
-)
+from mlsysim.search import layouts
+from mlsysim.search.layouts import PASSED, RECOMPUTE, LayoutTimes, RankedLayouts, split_of
 from mlsysim.search.steps import best_by_value, neighbours, step
-from mlsysim.units.registry import quantity
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.inputs import CALIBRATED_EFFICIENCY, MODEL, PRECISION, Input
+from mlsysim.walls.inputs import declared
 from mlsysim.walls.result import Rate, Result, Time
-from mlsysim.zoo.provenance import cite
 
 _KEPT = 10
 _MEMORY = "Wall 2 (Memory)"
 _OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")
-_SEARCHED = tuple(name for name in SETTINGS if name != "dp")
+_SEARCHED = tuple(name for name in layouts.SETTINGS if name != "dp")
+
+
+_INPUTS = declared(f"""
+    model
+    fleet | fleet | the fleet: a Fleet or the name of a cluster in the zoo
+    batch_size | whole [1, 1e9] | sequences (or samples) per step
+    precision, efficiency or calibrated
+    max_tp? | whole [1, 65536] | largest tensor-parallel degree | | the accelerators of a node
+    max_pp = 64 | whole [1, 4096] | largest number of stages
+    max_cp = 1 | whole [1, 4096] | largest context-parallel degree
+    max_ep = 64 | whole [1, 65536] | largest expert-parallel degree
+    max_v_stages = 8 | whole [1, 128] | most virtual stages per device
+    max_zero_stage = 3 | whole [0, 3] | highest ZeRO stage
+    recompute | object | recomputation modes to try, such as ['none', 'selective'] | | none, selective, full
+    schedule? | one of {", ".join(SCHEDULES)}, all | pipeline schedule, or 'all' to try each | | 1f1b, interleaved with virtual stages
+    optimizer_offload | object | fractions of the optimizer state on the host to try, such as [0, 0.5, 1] | | 0: all of it on the devices
+    fixed? | object | settings that every layout has, such as {{'tp': 8}}
+    compare_to? | object | a layout to rank among the others, such as {{'tp': 8, 'pp': 16}}
+""")
+_INPUTS |= {
+    name: replace(_INPUTS[name], default=tried)
+    for name, tried in {"recompute": RECOMPUTE, "optimizer_offload": (0.0,)}.items()
+}
 
 
 class ParallelismResult(Result):
@@ -76,43 +86,11 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
     tier = "optimizer"
     walls = (14,)
     result = ParallelismResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "model": MODEL,
-        "fleet": Input.of("the fleet: a Fleet or the name of a cluster in the zoo", "fleet"),
-        "batch_size": Input.of("sequences (or samples) per step", "whole [1, 1e9]"),
-        "precision": PRECISION,
-        "efficiency": CALIBRATED_EFFICIENCY,
-        "max_tp": Input.of(
-            "largest tensor-parallel degree", "whole [1, 65536]", None, assumed="the accelerators of a node"
-        ),
-        "max_pp": Input.of("largest number of stages", "whole [1, 4096]", 64),
-        "max_cp": Input.of("largest context-parallel degree", "whole [1, 4096]", 1),
-        "max_ep": Input.of("largest expert-parallel degree", "whole [1, 65536]", 64),
-        "max_v_stages": Input.of("most virtual stages per device", "whole [1, 128]", 8),
-        "max_zero_stage": Input.of("highest ZeRO stage", "whole [0, 3]", 3),
-        "recompute": Input.of(
-            "recomputation modes to try, such as ['none', 'selective']",
-            "object",
-            RECOMPUTE,
-            assumed="none, selective, full",
-        ),
-        "schedule": Input.of(
-            "pipeline schedule, or 'all' to try each",
-            (*SCHEDULES, "all"),
-            None,
-            assumed="1f1b, interleaved with virtual stages",
-        ),
-        "optimizer_offload": Input.of(
-            "fractions of the optimizer state on the host to try, such as [0, 0.5, 1]",
-            "object",
-            (0.0,),
-            assumed="0: all of it on the devices",
-        ),
-        "fixed": Input.of("settings that every layout has, such as {'tp': 8}", "object", None),
-        "compare_to": Input.of("a layout to rank among the others, such as {'tp': 8, 'pp': 16}", "object", None),
-        **{name: DistributedModel.inputs[name] for name in PASSED if name not in _OWN},
-        "overlap_comm": replace(DistributedModel.inputs["overlap_comm"], default=True),
-    }
+    inputs = (
+        _INPUTS
+        | {name: DistributedModel.inputs[name] for name in PASSED if name not in _OWN}
+        | {"overlap_comm": replace(DistributedModel.inputs["overlap_comm"], default=True)}
+    )
     equations = written(r"""
         best_mfu: max over layouts of MFU, memory <= capacity
             \max_c \mathrm{MFU}(c)\ \text{s.t.}\ M(c) \le C
@@ -129,29 +107,19 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
                 f"compare_to is a table of degrees such as {{'tp': 8, 'pp': 16}}, got {type(x.compare_to).__name__}.",
                 field="compare_to",
             )
-        modes, fractions = recompute_modes(x.recompute), offload_fractions(x.optimizer_offload)
+        modes, fractions = layouts.recompute_modes(x.recompute), layouts.offload_fractions(x.optimizer_offload)
         chip = x.fleet.node.accelerator
-        shared = self._shared(x, assumed)
-        table, searched = evaluate(shared, list(splits(x)), modes, fractions)
+        # What was given, and at first order the defaults of the search.
+        calibrated = isinstance(x.efficiency, str)
+        names = [name for name in PASSED if name in _OWN[:5] or name in assumed.given or not calibrated]
+        shared = {name: getattr(x, name) for name in names if getattr(x, name) is not None}
+        table, searched = layouts.evaluate(shared, list(layouts.splits(x)), modes, fractions)
         if not len(table):
             raise InputError(
                 f"None of {searched} layouts of {x.model.name} on {x.fleet.total_accelerators} x {chip.name} fits"
                 f"{' with ' + ', '.join(f'{n} {v}' for n, v in x.fixed.items()) if x.fixed else ''}: "
                 "use more accelerators, a batch that divides, or allow ZeRO 3 and full recomputation."
             )
-        return self._answer(x, assumed, shared, table, searched)
-
-    @staticmethod
-    def _shared(x: Any, assumed: Assumptions) -> dict[str, Any]:
-        """Inputs that all layouts have in common: what was given, and at first order the defaults of the search."""
-        calibrated = isinstance(x.efficiency, str)
-        names = [name for name in PASSED if name in _OWN[:5] or name in assumed.given or not calibrated]
-        return {name: getattr(x, name) for name in names if getattr(x, name) is not None}
-
-    @staticmethod
-    def _answer(
-        x: Any, assumed: Assumptions, shared: dict[str, Any], table: RankedLayouts, searched: int
-    ) -> ParallelismResult:
         best = table.row(0)
         ranks = table.splits()
         second = next((place for split, place in ranks.items() if split != split_of(best)), None)
@@ -164,14 +132,14 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         sentence = (
             f"{_label(best)} is the best of {len(table)} layouts that fit{gap}; memory rejected {rejected[_MEMORY]}."
         )
-        outcome = ParallelismResult(
-            assumptions=assumed,
+        return ParallelismResult.of(
+            assumed,
             binding=Binding(14, "Communication", None, sentence),
             objective_value=best["mfu"],
             best_config=best,
             best_mfu=best["mfu"],
-            best_throughput=quantity(x.batch_size / best["step_time_s"], "1/second"),
-            best_step_time=quantity(best["step_time_s"], "s"),
+            best_throughput=x.batch_size / best["step_time_s"],
+            best_step_time=best["step_time_s"],
             total_searched=searched,
             search_space_size=searched,
             rejected=rejected,
@@ -181,9 +149,8 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             runner_up_behind_fraction=behind,
             sensitivity=_sensitivity(x, shared, table, best),
             compared=table.rank(x.compare_to) if x.compare_to else None,
+            cited={"model": x.model, "hardware": chip},
         )
-        outcome._facts.sources = {"model": cite(x.model.metadata), "hardware": cite(x.fleet.node.accelerator.metadata)}
-        return outcome
 
 
 def _sensitivity(x: Any, shared: dict[str, Any], table: RankedLayouts, best: dict[str, Any]) -> dict[str, Any]:
@@ -200,15 +167,8 @@ def _sensitivity(x: Any, shared: dict[str, Any], table: RankedLayouts, best: dic
             entry[direction] = step(order[place], mfu, best["mfu"], larger=True)
         if len(entry) > 1:
             found[name] = entry
-    layout = Layout(
-        **{name: best[name] for name in ("dp", "tp", "pp", "ep", "cp", "schedule")},
-        micro_batches=best["microbatch_count"],
-        local_batch=x.batch_size // best["dp"],
-        virtual_stages=best["v_stages"],
-    )
-    settings = (layout, best["zero_stage"], best["recompute"], best["optimizer_offload"])
-    other = {**shared, "overlap_comm": not x.overlap_comm}
-    mfu = LayoutTimes(other, bool(best["optimizer_offload"])).evaluate(*settings)[0]
+    other = LayoutTimes({**shared, "overlap_comm": not x.overlap_comm}, bool(best["optimizer_offload"])).of(best)
+    mfu = None if other is None else other[0]
     found["overlap_comm"] = {
         "at": x.overlap_comm,
         "down" if x.overlap_comm else "up": step(not x.overlap_comm, mfu, best["mfu"], larger=True),

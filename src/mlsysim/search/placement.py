@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from mlsysim.cases.assumptions import DEFAULT, Assumptions
 from mlsysim.cases.run_inputs import FALLBACK_GRID, LOCAL, REGION
@@ -30,10 +30,9 @@ from mlsysim.units.registry import conversion_factor
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
-from mlsysim.walls.inputs import Input, Inputs
+from mlsysim.walls.inputs import Inputs, declared
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.result import Amount, Result
-from mlsysim.zoo.constants import constant
 
 _PER_CENT = 0.01
 _NAMED = 3
@@ -47,6 +46,19 @@ _PASSED_ON = (
 )
 
 
+_INPUTS = declared(f"""
+    fleet, duration_days
+    regions | object | grids or datacenters to compare, by name or as objects; 'all' for every grid of the zoo | all \
+        | {", ".join(DEFAULT_REGIONS)}
+    carbon_tax_per_ton = constant carbon_tax | [0, inf) USD/tCO2e, plain | price of a tonne of CO2 equivalent | 100 USD/tCO2e
+    mfu
+    kwh_price | object | price of electricity
+    objective = cost | one of cost, carbon | what to make least
+""") | {name: EconomicsModel.inputs[name] for name in _PASSED_ON}
+_INPUTS["regions"] = replace(_INPUTS["regions"], default=DEFAULT_REGIONS)
+_INPUTS["kwh_price"] = replace(EconomicsModel.inputs["kwh_price"], default=LOCAL, assumed="that of each region")
+
+
 @kernel("cost: USD [1, 1e10], carbon: tCO2e [0.1, 1e6], tax: USD/tCO2e [1, 1e3] -> total: USD")
 def taxed_cost(cost: Any, carbon: Any, tax: Any) -> Any:
     """Cost with the tax on its carbon."""
@@ -56,12 +68,12 @@ def taxed_cost(cost: Any, carbon: Any, tax: Any) -> Any:
 class PlacementResult(Result):
     """The best place, the next best, and what was looked at. Candidates are ordered, best first."""
 
-    best_region: str
-    best_region_name: str
+    best_region: Annotated[str, "region"]
+    best_region_name: Annotated[str, "name"]
     objective: str
     objective_value: float
-    lowest_tco: Annotated[Any, Amount("USD")]
-    carbon_footprint: Annotated[Any, Amount("kgCO2e")]
+    lowest_tco: Annotated[Any, Amount("USD"), "total_usd"]
+    carbon_footprint: Annotated[Any, Amount("kgCO2e"), "carbon_footprint_kg"]
     pue: float
     carbon_tax_usd: float
     best_config: dict[str, Any]
@@ -82,27 +94,7 @@ class PlacementOptimizer(Resolver[PlacementResult]):
     tier = "optimizer"
     walls = (17, 18)
     result = PlacementResult
-    inputs: ClassVar[dict[str, Input]] = {
-        "fleet": EconomicsModel.inputs["fleet"],
-        "duration_days": EconomicsModel.inputs["duration_days"],
-        "regions": Input.of(
-            "grids or datacenters to compare, by name or as objects; 'all' for every grid of the zoo",
-            "object",
-            DEFAULT_REGIONS,
-            example="all",
-            assumed=", ".join(DEFAULT_REGIONS),
-        ),
-        "carbon_tax_per_ton": Input.of(
-            "price of a tonne of CO2 equivalent",
-            "[0, inf) USD/tCO2e, plain",
-            constant("carbon_tax"),
-            example="100 USD/tCO2e",
-        ),
-        "mfu": EconomicsModel.inputs["mfu"],
-        "kwh_price": replace(EconomicsModel.inputs["kwh_price"], default=LOCAL, assumed="that of each region"),
-        "objective": Input.of("what to make least", ("cost", "carbon"), "cost"),
-        **{name: EconomicsModel.inputs[name] for name in _PASSED_ON},
-    }
+    inputs = _INPUTS
     equations = written(r"""
         lowest_tco: total = TCO + tax CO2
             C = \mathrm{TCO} + p_{\mathrm{CO_2}}\,\mathrm{CO_2}
@@ -163,15 +155,10 @@ class PlacementOptimizer(Resolver[PlacementResult]):
         best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
         return PlacementResult.of(
             assumed,
+            best,
             binding=_binding(best, second, x.objective, measure),
-            best_region=best["region"],
-            best_region_name=best["name"],
             objective=x.objective,
             objective_value=best[measure],
-            lowest_tco=best["total_usd"],
-            carbon_footprint=best["carbon_footprint_kg"],
-            pue=best["pue"],
-            carbon_tax_usd=best["carbon_tax_usd"],
             best_config={"region": best["region"]},
             ties=sum(found[measure] == best[measure] for found in candidates),
             runner_up=second,

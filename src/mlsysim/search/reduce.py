@@ -44,8 +44,6 @@ class Reduction:
         self.marginal_count = {name: np.zeros(size, dtype=np.int64) for name, (_, size) in self.axes.items()}
         self.archive = Archive(max(len(self.pareto), 1))
 
-    # --- points in --------------------------------------------------------------------------------------------
-
     def add(self, indices: Any, columns: Columns, outputs: dict[str, Any]) -> Any:
         """Take in points with what was computed for them; gives which of them are feasible."""
         valid = np.broadcast_to(outputs.get("valid", True), indices.shape)
@@ -137,8 +135,6 @@ class Reduction:
             for offset in np.flatnonzero(counts).tolist():
                 self.histogram[first + offset] += int(counts[offset])
 
-    # --- merging ----------------------------------------------------------------------------------------------
-
     def merge(self, other: Reduction) -> Reduction:
         """Take in the points of another reduction of the same space; gives itself."""
         for name in (*_COUNTS, "infeasible", "histogram"):
@@ -151,8 +147,6 @@ class Reduction:
             self.marginal_count[name] += other.marginal_count[name]
         self.archive = self.archive.merge(other.archive)
         return self
-
-    # --- documents --------------------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
         """The state as JSON; every float comes back exactly."""
@@ -173,7 +167,6 @@ class Reduction:
 
     @classmethod
     def from_document(cls, space: Space, document: dict[str, Any]) -> Reduction:
-        """The state of a document."""
         found = cls(space)
         for name in (*_COUNTS, "ties"):
             setattr(found, name, document[name])

@@ -32,11 +32,11 @@ from mlsysim.cases.pools import Pool, first_order_power
 from mlsysim.cases.serve import Engines, Replicated, loads, serve
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
+from mlsysim.search import deployments
 from mlsysim.search.costs import CostedPool, served_tokens, site_at, sites_of
-from mlsysim.search.deployments import NO_DESIGN, Built, Deployments, Replicas
+from mlsysim.search.deployments import INPUTS, Built, Deployments, Replicas, is_calibrated
 from mlsysim.search.kinds import asked_of
 from mlsysim.search.series import sums_over_steps
-from mlsysim.search.serving_inputs import COSTS, INPUTS, NONE, NUMBERS, canonical, inputs_of, is_calibrated
 from mlsysim.timing.power import power_of
 from mlsysim.walls.inputs import CALIBRATED
 from mlsysim.walls.node.serving import ServingModel, ServingResult
@@ -71,7 +71,7 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
 
 def answer(given: dict[str, Any]) -> ServingResult:
     """What ServingModel says of the deployment of a point."""
-    given = {canonical(name): value for name, value in given.items() if value != NONE}
+    given = {deployments.canonical(name): value for name, value in given.items() if value != deployments.NONE}
     if "decode_hardware" not in given:
         given.pop("network_bandwidth", None)
     return ServingModel().solve(**asked_of(ServingModel, INPUTS, given))
@@ -81,7 +81,7 @@ class ServingPoints:
     """The points of one space."""
 
     def __init__(self, space: Space) -> None:
-        self.on_axes, self.fixed = inputs_of(space)
+        self.on_axes, self.fixed = deployments.inputs_of(space)
         self.calibrated = self.fixed.get("efficiency") == CALIBRATED
         places, rents = (
             space.values(self.on_axes[name]) if name in self.on_axes else (self.fixed.get(name),)
@@ -96,20 +96,12 @@ class ServingPoints:
             # An output that no point can have is an error where it is asked for.
             if name in wanted and places == (None,):
                 raise InputError(f"{name} is not known for these points: give a 'grid'.", field="datacenter")
-        if self.calibrated:
-            self._refuse_uncalibrated()
-
-    def _refuse_uncalibrated(self) -> None:
-        given = {*self.on_axes, *self.fixed}
+        given = {*self.on_axes, *self.fixed} if self.calibrated else set()
         if "bandwidth_efficiency" in given:
             raise InputError("bandwidth_efficiency is for the first order; engines have their own.", field="efficiency")
-        if "concurrency" in given and "prefill_batch_size" in given:
-            raise InputError(
-                "calibrated, 'concurrency' and 'prefill_batch_size' cannot be given together; efficiency = 0.5 is first order.",
-                field="prefill_batch_size",
-            )
-
-    # --- a tile -----------------------------------------------------------------------------------------------
+        if {"concurrency", "prefill_batch_size"} <= given:
+            words = "'concurrency' and 'prefill_batch_size' cannot be given together; efficiency = 0.5 is first order"
+            raise InputError(f"calibrated, {words}.", field="prefill_batch_size")
 
     def evaluate(self, columns: Columns) -> dict[str, Any]:
         """All outputs of a tile, in parts that the kernels can take together."""
@@ -117,7 +109,7 @@ class ServingPoints:
         status, places, groups = (
             np.broadcast_to(row, (size,)).astype(np.int64) for row in self.deployments.table.take(columns).values()
         )
-        valid = (status != NO_DESIGN) & self._whole(columns, size)
+        valid = (status != deployments.NO_DESIGN) & self._whole(columns, size)
         found: dict[str, Any] = {name: np.full(size, np.nan) for name in OUTPUTS}
         feasible = np.zeros(size, dtype=bool)
         wall = np.where(valid, status, 0).astype(np.int8)
@@ -154,7 +146,7 @@ class ServingPoints:
         """Outputs of points that share a model, a draft model, and one pool of devices or two."""
         built = self.deployments.built[places[0]]
         model, draft = built.described.model, built.described.draft
-        given = {name: self._column(columns, name, index) for name in (*NUMBERS, *COSTS)}
+        given = {name: self._column(columns, name, index) for name in (*deployments.NUMBERS, *deployments.COSTS)}
         rates = (1.0, 1.0) if self.calibrated else (given["efficiency"], given["bandwidth_efficiency"])
         reader = writer = self.deployments.replicas(places, "writer", model, *rates)
         if built.apart:
@@ -195,19 +187,18 @@ class ServingPoints:
             **served_tokens(given, site_at(self.sites, at), costed, tokens),
         }
 
-    # --- devices ----------------------------------------------------------------------------------------------
-
     def _pools(self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any) -> list[CostedPool]:
         """The devices at work: one pool, or one that reads prompts and one that writes answers."""
-        writes = Pool(x.replicas, writer.width * writer.pp, reads=not built.apart)
-        found = [self._pool(built, built.described.writing_chip, writer, writes, x, requests)]
-        if not built.apart:
-            return found
-        reads = Pool(x.prefills, reader.width * reader.pp, writes=False)
-        return [self._pool(built, built.described.chip, reader, reads, x, requests), *found]
+        pools = [(built.described.writing_chip, writer, x.replicas, not built.apart, True)]
+        if built.apart:
+            pools.insert(0, (built.described.chip, reader, x.prefills, True, False))
+        return [
+            self._pool(built.described, chip, each, Pool(count, each.width * each.pp, reads, writes), x, requests)
+            for chip, each, count, reads, writes in pools
+        ]
 
-    def _pool(self, built: Built, chip: Any, replica: Replicas, pool: Pool, x: Traffic, requests: Any) -> CostedPool:
-        model, precision = built.described.model, built.described.precision
+    def _pool(self, of: Any, chip: Any, replica: Replicas, pool: Pool, x: Traffic, requests: Any) -> CostedPool:
+        model, precision = of.model, of.precision
         mfu = requests * pool.operations(model, x) / (pool.devices * replica.peak)
 
         def power(utilization: Any) -> Any:
@@ -221,7 +212,6 @@ class ServingPoints:
 
 
 def _traffic(given: dict[str, Any]) -> Traffic:
-    """What is asked at the points."""
     return Traffic(
         prompt=given["seq_len"],
         answer=given["output_len"],

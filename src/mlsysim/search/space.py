@@ -44,9 +44,9 @@ _TOP = 10
 class Columns(dict[str, Any]):
     """Values of each input at some points; ``positions`` has their places on the axes and ``size`` their number."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, indices: Any) -> None:
         super().__init__()
-        self.size = size
+        self.indices, self.size = indices, indices.size
         self.positions: dict[str, Any] = {}
 
 
@@ -83,11 +83,8 @@ class Space:
     description: str = ""
     uncertain: Uncertainty | None = None
 
-    # --- reading ----------------------------------------------------------------------------------------------
-
     @classmethod
     def from_toml(cls, path: str | Path) -> Space:
-        """A space from its file."""
         return cls.from_dict(read_toml(path), name=Path(path).stem)
 
     @classmethod
@@ -141,8 +138,6 @@ class Space:
             raise InputError(f"'top' must be a whole number between 1 and {MOST_TOP:,}, got {str(count)[:40]!r}.")
         return replace(self, goal=goal, pareto=front, top=count)
 
-    # --- documents --------------------------------------------------------------------------------------------
-
     def document(self) -> dict[str, Any]:
         """All that a worker needs, as JSON."""
         return {
@@ -161,7 +156,6 @@ class Space:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Space:
-        """The space of a document."""
         try:
             goal, uncertain = document["goal"], document["uncertain"]
             return cls(
@@ -184,8 +178,6 @@ class Space:
         """A fingerprint of everything that decides the result."""
         text = json.dumps([version("mlsysim"), self.document()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
-
-    # --- points -----------------------------------------------------------------------------------------------
 
     @cached_property
     def size(self) -> int:
@@ -224,7 +216,7 @@ class Space:
     def decode(self, indices: Any) -> Columns:
         """Values of every input on an axis at these points."""
         rest = np.asarray(indices, dtype=np.int64)
-        columns = Columns(rest.size)
+        columns = Columns(rest)
         places = []
         for axis in reversed(self.axes):
             quotient = rest // axis.size

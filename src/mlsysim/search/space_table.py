@@ -51,11 +51,13 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     axes = _by_their_names(_table(table, "axes"), inputs)
     if not axes:
         raise InputError(f"The space {where} needs at least one axis under [axes].")
-    read = tuple(read_axis(axis, spec, inputs, where) for axis, spec in axes.items())
-    columns = [column for axis in read for column in axis.columns]
-    for column in columns:
-        if columns.count(column) > 1:
-            raise InputError(f"The input {column!r} of {where} is on two axes.")
+    read = tuple(read_axis(axis_name, spec, inputs, where) for axis_name, spec in axes.items())
+    columns: dict[str, tuple[Any, ...]] = {}
+    for axis in read:
+        for column in axis.columns:
+            if column in columns:
+                raise InputError(f"The input {column!r} of {where} is on two axes.")
+        columns |= axis.columns
     fixed = {}
     for key, value in _by_their_names(_table(table, "fixed"), inputs).items():
         if inputs and key not in inputs:
@@ -74,8 +76,7 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     for key, spec in inputs.items():
         if spec.required and key not in known:
             raise InputError(f"The space {where} needs {key!r} ({spec.meaning}), fixed or on an axis.")
-    on_axes = {column: values for axis in read for column, values in axis.columns.items()}
-    if kind.is_calibrated(known, on_axes.get("model", (fixed.get("model"),))):
+    if kind.is_calibrated(known, columns.get("model", (fixed.get("model"),))):
         fixed["efficiency"] = CALIBRATED
     return {
         "kind": kind.name,

@@ -32,7 +32,6 @@ LARGEST_PART = 2**18
 
 _MARKS = ("valid", "feasible", "wall")
 _ROW_GROUP = 2**16
-_BENEATH = "points"
 
 
 def chosen_format(name: str | None = None) -> str:
@@ -49,7 +48,7 @@ def chosen_format(name: str | None = None) -> str:
 class PointStore(PartFolder):
     """The points of one sweep."""
 
-    manifest, noun, holds = "points.json", "store of points", "points of a sweep"
+    manifest, noun, holds, beneath = "points.json", "store of points", "points of a sweep", "points"
 
     def __init__(self, folder: str | Path, space: Space, part_size: int, form: str | None = None) -> None:
         """Open the folder of this space, or start one; ``form`` is ``parquet`` or ``npz``."""
@@ -75,18 +74,15 @@ class PointStore(PartFolder):
         return cls(folder, space, cls.read_manifest(Path(folder))["part_size"])
 
     def has(self, part: int) -> bool:
-        """Whether a part was written."""
         return self.path(part).exists() or self.path(part).with_suffix(".empty").exists()
 
     def save(self, part: int, columns: dict[str, Any]) -> None:
-        """Write one part."""
         if columns:
             write_whole(self.path(part), lambda beside: _write(self.form, beside, columns))
         else:
             write_whole(self.path(part).with_suffix(".empty"), Path.touch)
 
     def load(self, part: int) -> dict[str, Any]:
-        """The columns of a part."""
         path = self.path(part)
         try:
             return _read(self.form, path)
@@ -132,8 +128,7 @@ def _joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
 
 def parts(folder: str | Path, *, partial: bool = False) -> Iterator[dict[str, Any]]:
     """The columns of each part in a folder, in the order of the points; ``partial`` allows parts to be missing."""
-    beneath = Path(folder) / _BENEATH
-    store = PointStore.existing(beneath if (beneath / PointStore.manifest).exists() else folder)
+    store = PointStore.existing(folder)
     if not partial and (missing := store.count - sum(map(store.has, range(store.count)))):
         raise InputError(
             f"The points in {str(folder)!r} are not complete ({missing:,} of {store.count:,} parts are missing); go on "

@@ -26,16 +26,8 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError
-from mlsysim.search.executors import (
-    Part,
-    Results,
-    dask_executor,
-    in_executor,
-    in_pool,
-    in_process,
-    local_cluster,
-    uninterrupted,
-)
+from mlsysim.search import executors
+from mlsysim.search.executors import Part, Results, uninterrupted
 from mlsysim.search.folder import Checkpoint
 from mlsysim.search.forecast import check_size
 from mlsysim.search.kinds import kind_named
@@ -155,7 +147,10 @@ def sweep(
     size = points_per_part or part_size(space, points is not None)
     if points is not None and size > LARGEST_PART:
         raise InputError(f"Parts whose points are stored have at most {LARGEST_PART:,} points, got {size:,}.")
-    mine = _portion(math.ceil(space.size / size), portion)
+    (i, n), parts = portion or (1, 1), math.ceil(space.size / size)
+    if not 1 <= i <= n:
+        raise InputError(f"A shard is i/n with i from 1 to n, got {i}/{n}.")
+    mine = range((i - 1) * parts // n, i * parts // n)
     folder = None if checkpoint is None else Checkpoint(checkpoint, space, size)
     store = None if points is None else PointStore(points, space, size, points_format)
     total = Reduction(space)
@@ -190,12 +185,12 @@ def _opened(
     """The results of the parts, from wherever they are to be computed; the stack closes what was opened."""
     run: Any
     if dask is not None:
-        address = stack.enter_context(local_cluster(workers)) if dask == LOCAL else dask
-        run = in_executor(task, missing, *stack.enter_context(dask_executor(address)))
+        address = stack.enter_context(executors.local_cluster(workers)) if dask == LOCAL else dask
+        run = executors.in_executor(task, missing, *stack.enter_context(executors.dask_executor(address)))
     elif executor is not None:
-        run = in_executor(task, missing, executor, lambda: workers)
+        run = executors.in_executor(task, missing, executor, lambda: workers)
     else:
-        run = in_process(task, missing) if workers == 1 else in_pool(task, missing, workers)
+        run = executors.in_process(task, missing) if workers == 1 else executors.in_pool(task, missing, workers)
     stack.callback(run.close)
     return iter(run)
 
@@ -225,15 +220,6 @@ def merge(folders: Iterable[str | Path]) -> SweepResult:
     if first is None or total is None:
         raise InputError("Name at least one folder to merge.")
     return _result(first.space, total, len(seen) == first.count, began, 0.0, total.points)
-
-
-def _portion(parts: int, portion: tuple[int, int] | None) -> range:
-    if portion is None:
-        return range(parts)
-    i, n = portion
-    if not 1 <= i <= n:
-        raise InputError(f"A shard is i/n with i from 1 to n, got {i}/{n}.")
-    return range((i - 1) * parts // n, i * parts // n)
 
 
 def _result(space: Space, total: Reduction, complete: bool, began: float, cpu: float, resumed: int) -> SweepResult:

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 _MOST_ROWS = 2**22
 
 
+Compute = Callable[[dict[str, Any]], list[float]]
+"""From the values of one combination to a number for each field."""
+
+
 def table(
     space: Space,
     what: str,
     inputs: tuple[str, ...],
     declared: Mapping[str, Input],
     fields: tuple[str, ...],
-    compute: Callable[[dict[str, Any]], list[float]],
+    compute: Compute,
 ) -> Table:
     """The table of a space under a name, made once; inputs that are not given have their declared default."""
     if what not in space.cache:
@@ -40,13 +44,7 @@ class Table:
     """
 
     def __init__(
-        self,
-        space: Space,
-        inputs: Iterable[str],
-        fields: tuple[str, ...],
-        compute: Callable[[dict[str, Any]], list[float]],
-        defaults: Mapping[str, Any],
-        what: str,
+        self, space: Space, inputs: Iterable[str], fields: tuple[str, ...], compute: Compute, defaults: Any, what: str
     ) -> None:
         self.space, self.inputs, self.fields, self.compute = space, tuple(inputs), fields, compute
         self.defaults = defaults
@@ -55,10 +53,8 @@ class Table:
         self.sizes = [space.axes[home].size for home in self.homes]
         size = math.prod(self.sizes)
         if size > _MOST_ROWS:
-            raise InputError(
-                f"The space {space.name!r} has {size:,} different {what}; spaces of kind {space.kind!r} may have "
-                f"{_MOST_ROWS:,}."
-            )
+            most = f"spaces of kind {space.kind!r} may have {_MOST_ROWS:,}"
+            raise InputError(f"The space {space.name!r} has {size:,} different {what}; {most}.")
         self.rows = np.full((len(fields), size), np.nan)
         self.known = np.zeros(size, dtype=bool)
 
@@ -75,7 +71,6 @@ class Table:
         return {name: row[code] for name, row in zip(self.fields, self.rows, strict=True)}
 
     def _values(self, code: int) -> dict[str, Any]:
-        """The inputs of one combination."""
         places = {}
         for home, size in zip(reversed(self.homes), reversed(self.sizes), strict=True):
             code, places[home] = divmod(code, size)

@@ -30,22 +30,13 @@ from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.cases.training_memory import on_device, on_host, training_held
-from mlsysim.errors import InputError, UnknownNameError, unknown_name
+from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.search import training_inputs
 from mlsysim.search.costs import RunCosts
 from mlsysim.search.kinds import asked_of
-from mlsysim.search.training_inputs import (
-    COST_NUMBERS,
-    GROUPED,
-    INPUTS,
-    NUMBERS,
-    Names,
-    canonical,
-    checked,
-    fleet_named,
-    with_fidelity,
-)
+from mlsysim.search.training_inputs import INPUTS, NUMBERS, Names, canonical, fleet_named, with_fidelity
 from mlsysim.timing.stacks import default_stack
 from mlsysim.units.ops import taken, where
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
@@ -120,13 +111,10 @@ class TrainingPoints:
                 raise InputError(f"{name!r} and {key!r} are the same axis; give one of them.", field=name)
             if key in ("activation_recomputation", "datacenter"):
                 numbers[key] = Names.of(column)
-                for mode in numbers[key].values if key != "datacenter" else ():
-                    if mode not in _MODES:
-                        raise unknown_name("recomputation mode", mode, _MODES)
-            elif key in NUMBERS:
-                numbers[key] = checked(name, np.asarray(column)).astype(np.float64)
+            elif np.asarray(column).dtype.kind in "iuf":
+                numbers[key] = np.asarray(column).astype(np.float64)
             else:
-                raise InputError(f"{name!r} is one for all points of a tile; use evaluate().", field=name)
+                raise InputError(f"The axis {name!r} of a training space needs numbers.", field=name)
         self._check_counts(numbers)
         x, index = self._inputs(numbers), None
         *shares, valid = self._divided(x, size)
@@ -216,8 +204,8 @@ class TrainingPoints:
         shares = dp * parts * job.accumulation / step.seconds
         mfu = demand.flops * shares / (x.accelerators * trainer.device.peak)
         rate = demand.tokens * shares
-        own = {name: numbers[name] for name in numbers if name in COST_NUMBERS or name == "datacenter"}
-        goodput, lasting = self.costs.goodput(own, x.nodes)
+        own = {name: numbers[name] for name in numbers if name in training_inputs.COST_NUMBERS or name == "datacenter"}
+        lasting, costs = self.costs.of_run(own, x.nodes, mfu, rate)
         # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
         possible = mfu <= 1 if trainer.software is not None else True
         found: dict[str, Any] = {}
@@ -232,8 +220,7 @@ class TrainingPoints:
             "tokens_per_second": rate,
             "memory_bytes": memory,
             "scaling_efficiency": step.ideal / step.seconds,
-            "goodput_ratio": goodput,
-            **self.costs.of_run(own, x.nodes, mfu, rate, goodput),
+            **costs,
         }
 
     def _demand(self, trainer: Trainer, job: Job, layout: Layout) -> Demand:
@@ -282,7 +269,7 @@ def _evaluate(
     fixed: Mapping[str, Any], columns: Mapping[str, Any], binds: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The points in groups by value of each column that has to be one for all of a group; and what is unknown, and why."""
-    name = next((name for name in columns if canonical(name) in GROUPED), None)
+    name = next((name for name in columns if canonical(name) in training_inputs.GROUPED), None)
     if name is None:
         points = _points(fixed)
         stacks = points.stacks(columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
-from mlsysim.walls.inputs import CALIBRATED, Input
+from mlsysim.walls.inputs import CALIBRATED, Input, declared
 from mlsysim.walls.operations.capital import EconomicsModel
 
 DURATION_DAYS = run_days()
@@ -39,16 +39,8 @@ COST_NUMBERS = (
 """Inputs that may be arrays, in the plain unit of their resolver."""
 
 NUMBERS = {
-    *(
-        "tp_size",
-        "pp_size",
-        "ep_size",
-        "cp_size",
-        "v_stages",
-        "microbatch_count",
-        "microbatch_group_size",
-        "zero_stage",
-    ),
+    *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "microbatch_group_size"),
+    "zero_stage",
     *("batch_size", "seq_len", "nodes", "accelerators", "dp", "micro_batch", "efficiency"),
     *("gradient_accumulation_steps", "optimizer_offload"),
     *("overlap_efficiency", "overlap_tp", "overlap_ep", "overlap_cp", "overlap_pp"),
@@ -75,23 +67,16 @@ def _declared() -> dict[str, Input]:
     found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
     meaning = "time that one checkpoint stops the run; that of writing the state where none is given"
     found["checkpoint_time_s"] = replace(found["checkpoint_time_s"], default=None, meaning=meaning)
-    found |= {
-        "nodes": Input.of("nodes of the fleet", "whole [1, 1e7]", None),
-        "accelerators": Input.of("accelerators of the fleet, instead of nodes", "whole [1, 1e8]", None),
-        "dp": Input.of(
-            "data-parallel degree: it decides the number of nodes where nothing else does, else only layouts that have it "
-            "are designs",
-            "whole [1, 1e8]",
-            None,
-        ),
-        "node": Input.of("node of the fleet, by name, beside a fabric", "object", None),
-        "chip": Input.of(
-            "accelerator of the fleet, instead of a node: the first node of the zoo that holds it", "hardware", None
-        ),
-        "fabric": Input.of("network between the nodes", "fabric", None),
-        "micro_batch": Input.of("samples of a micro-batch, instead of micro_batches", "whole [1, inf)", None),
-    }
-    return found
+    return found | declared("""
+        nodes? | whole [1, 1e7] | nodes of the fleet
+        accelerators? | whole [1, 1e8] | accelerators of the fleet, instead of nodes
+        dp? | whole [1, 1e8] | data-parallel degree: it decides the number of nodes where nothing else does, else only layouts \
+            that have it are designs
+        node? | object | node of the fleet, by name, beside a fabric
+        chip? | hardware | accelerator of the fleet, instead of a node: the first node of the zoo that holds it
+        fabric? | fabric | network between the nodes
+        micro_batch? | whole [1, inf) | samples of a micro-batch, instead of micro_batches
+    """)
 
 
 _DECLARED = _declared()
@@ -116,7 +101,6 @@ class Names:
         return cls(tuple(values.tolist()), places)
 
     def take(self, index: Any) -> Names:
-        """The names of some of the points."""
         return Names(self.values, self.places.take(index))
 
     def __eq__(self, name: object) -> Any:
@@ -141,32 +125,13 @@ def canonical(name: str) -> str:
     return _MEANT.get(name, name)
 
 
-def checked(name: str, column: np.ndarray) -> np.ndarray:
-    """A column of numbers in the range that its input declares; one sentence where they are not."""
-    spec = INPUTS[name]
-    if column.dtype.kind not in "iuf":
-        raise InputError(f"The axis {name!r} of a training space needs numbers.", field=name)
-    if not column.size:
-        return column
-    low, high = column.min(), column.max()
-    # Written so that a value that is not a number is refused too.
-    inside = (spec.low is None or low > spec.low or (low == spec.low and not spec.low_open)) and bool(low <= high)
-    inside = inside and bool(np.isfinite(high)) and (spec.high is None or bool(high <= spec.high))
-    if inside and spec.whole and column.dtype.kind == "f":
-        inside = bool((column == np.floor(column)).all())
-    if not inside:
-        raise InputError(f"The axis {name!r} of a training space must be {spec.range_text}.", field=name)
-    return column
-
-
 def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
     """The fleet that settings describe, which are taken out of them, and whether they say how large it is."""
-    parts = {name: given.pop(name, None) for name in ("node", "chip", "fabric", "nodes", "accelerators")}
-    nodes, accelerators = parts["nodes"], parts["accelerators"]
+    names = ("node", "chip", "fabric", "nodes", "accelerators")
+    named, chip, fabric, nodes, accelerators = (given.pop(name, None) for name in names)
     if nodes is not None and accelerators is not None:
         raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="accelerators")
     fleet = given.get("fleet")
-    named, chip, fabric = parts["node"], parts["chip"], parts["fabric"]
     described = any(part is not None for part in (named, chip, fabric))
     if described:
         if fleet is not None or fabric is None or (named is None) == (chip is None):
@@ -180,11 +145,8 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
     if accelerators is not None:
         nodes, rest = divmod(int(accelerators), fleet.node.accelerators_per_node)
         if rest:
-            raise InputError(
-                f"{int(accelerators)} accelerators do not fill nodes of {fleet.node.accelerators_per_node} "
-                f"({fleet.node.name}).",
-                field="accelerators",
-            )
+            nodes_of = f"nodes of {fleet.node.accelerators_per_node} ({fleet.node.name})"
+            raise InputError(f"{int(accelerators)} accelerators do not fill {nodes_of}.", field="accelerators")
     if nodes is not None:
         fleet = fleet.model_copy(update={"count": int(nodes)})
     return fleet, nodes is not None or not described
@@ -193,8 +155,8 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
 def _node_of(chip: Any) -> Node:
     """The first node of the zoo that holds a chip."""
     wanted = Hardware.get(chip)
-    for name in Nodes.keys():  # noqa: SIM118
-        node: Node = Nodes.get(name)
-        if node.accelerator.metadata.key == wanted.metadata.key:
-            return node
-    raise InputError(f"no node of the zoo holds {wanted.name}; give a node instead.", field="chip")
+    nodes: Iterator[Node] = (Nodes.get(name) for name in Nodes.keys())  # noqa: SIM118
+    found = next((node for node in nodes if node.accelerator.metadata.key == wanted.metadata.key), None)
+    if found is None:
+        raise InputError(f"no node of the zoo holds {wanted.name}; give a node instead.", field="chip")
+    return found

@@ -73,7 +73,6 @@ class Uncertainty:
     seed: int = 0
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
         return {**self.__dict__, "inputs": dict(self.inputs)}
 
 
@@ -86,7 +85,7 @@ def certain(space: Space, what: str) -> None:
 
 
 def read_uncertainty(
-    table: Mapping[str, Any], inputs: Mapping[str, Input], fixed: Mapping[str, Any], columns: list[str], where: str
+    table: Mapping[str, Any], inputs: Mapping[str, Input], fixed: Mapping[str, Any], columns: Any, where: str
 ) -> Uncertainty | None:
     """What a space file says about uncertainty; None where it says nothing."""
     named = table.get("uncertain", {})
@@ -123,9 +122,6 @@ def _rank(value: Any) -> float:
         if isinstance(value, str) and value.startswith("p") and 0 <= float(value[1:]) <= 100:
             return float(value[1:])
     raise InputError(f'\'rank_by\' must be a percentile from "p0" to "p100", got {str(value)[:40]!r}.')
-
-
-# --- evaluation -----------------------------------------------------------------------------------------------
 
 
 class Outputs(dict[str, Any]):
@@ -229,15 +225,9 @@ def _tiles(kind: Kind, space: Space, columns: Columns, binding: Any = None) -> A
     draws = wide.axes[-1].size
     step = max(1, TILE // draws)
     for first in range(0, columns.size, step):
-        size = min(step, columns.size - first)
-        part = type(columns)(size * draws)
-        for name, values in columns.items():
-            part[name] = np.repeat(values[first : first + size], draws)
-            part.positions[name] = np.repeat(columns.positions[name][first : first + size], draws)
-        places = np.tile(np.arange(draws), size)
-        for name in wide.axes[-1].columns:
-            part[name] = wide.tables[name].take(places)
-            part.positions[name] = places
+        indices = columns.indices[first : first + step]
+        size = indices.size
+        part = wide.decode((indices[:, None] * draws + np.arange(draws)).ravel())
         outputs = evaluate(wide, part)
 
         def square(values: Any, shape: tuple[int, int] = (size, draws)) -> Any:
@@ -264,15 +254,19 @@ def _widened(space: Space, inputs: Mapping[str, Input]) -> Space:
         certain, variables = read_variables(where, inputs, space.fixed, stated.inputs)
         shares = latin_hypercube({v.name: v.distribution for v in variables}, stated.samples, stated.seed)
         numbers = zip(*(v.draws(shares[v.name]) for v in variables), strict=True)
-        owners = {v.owner: bool(v.path) for v in variables}
-        columns: dict[str, list[Any]] = {owner: [] for owner in owners}
-        for drawn in numbers:
-            values = values_at(certain, variables, drawn)
-            for owner, whole in owners.items():
-                value = values[owner]
-                columns[owner].append(value if whole else read_value(where, owner, inputs.get(owner), value))
-        axis = Axis(_DRAW, {owner: tuple(values) for owner, values in columns.items()})
-        fixed = {name: value for name, value in space.fixed.items() if name not in columns}
+        drawn = [values_at(certain, variables, row) for row in numbers]
+        # A part of an entry makes another entry, which needs no reading.
+        axis = Axis(
+            _DRAW,
+            {
+                v.owner: tuple(
+                    row[v.owner] if v.path else read_value(where, v.owner, inputs.get(v.owner), row[v.owner])
+                    for row in drawn
+                )
+                for v in variables
+            },
+        )
+        fixed = {name: value for name, value in space.fixed.items() if name not in axis.columns}
         space.cache["wide"] = replace(space, axes=(*space.axes, axis), fixed=fixed, uncertain=None)
     wide: Space = space.cache["wide"]
     return wide
