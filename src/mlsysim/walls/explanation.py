@@ -1,7 +1,7 @@
 r"""Equations of resolvers as data, and ``explain(result)``: the numbers put in with their units, and the value.
 
 An equation is three lines of text: the field that it gives and the equation in words, the same in LaTeX, and what the symbols
-are. A symbol is the name of a value (see :meth:`Result.named`) and the unit in which it is shown:
+are. A symbol is the name of a value (see :meth:`Result.named`), or names with dots that lead to it, and the unit in which it is shown:
 
     capex_usd: CapEx = purchase min(t, L) / L
         \mathrm{CapEx} = C\,\frac{\min(t, L)}{L}

@@ -214,13 +214,10 @@ class DistributedModel(Resolver[DistributedResult]):
         say_idle_inputs(x, layout, trainer, assumed)
         if job.keeps.gathered and layout.pp > 1 and job.zero == 3:
             assumed["weights"] = "gathered for the whole step, as ZeRO 3 in a pipeline is run"
-        return self._answer(x, assumed, trainer, job, layout)
-
-    def _answer(self, x: Any, assumed: Assumptions, trainer: Trainer, job: Job, layout: Layout) -> DistributedResult:
         held, micro = training_memory.training_held(job, layout), trainer.demand(job, layout)
         step, memory = trainer.step(job, layout, micro, training_memory.on_host(held)), training_memory.on_device(held)
         shares = layout.dp * layout.micro_batches * job.accumulation
-        accelerators, chip = x.fleet.total_accelerators, x.fleet.node.accelerator
+        accelerators, chip = fleet.total_accelerators, fleet.node.accelerator
         possible = step.seconds * accelerators * trainer.device.peak
         mfu, band = micro.flops * shares / possible, None
         if trainer.software is not None:

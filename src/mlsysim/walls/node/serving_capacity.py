@@ -136,7 +136,8 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
             rho = load(x.qps, served.service, replicas * served.size)
             queue = Sojourn(replicas * served.size, rho, x.service_time_cv)
         p99 = served.service * (queue or Sojourn(_MOST_SLOTS, 1e-6, x.service_time_cv)).percentile(P99)
-        bound = self._bound(served, replicas, least)
+        bound = "Service" if replicas is None else "Throughput" if replicas == least else "Queueing"
+        bound = bound if served.fits else "Memory"
         return ServingCapacityResult.of(
             assumed,
             served,
@@ -176,14 +177,6 @@ class ServingCapacityModel(Resolver[ServingCapacityResult]):
                 best, fewest = served, count
         assumed["batch_size"] = f"{best.size}: it needs the fewest replicas"
         return best, fewest
-
-    @staticmethod
-    def _bound(served: ServedBatch, replicas: int | None, least: int) -> str:
-        if not served.fits:
-            return "Memory"
-        if replicas is None:
-            return "Service"
-        return "Throughput" if replicas == least else "Queueing"
 
 
 def _binding(

@@ -105,10 +105,9 @@ class CheckpointModel(Resolver[CheckpointResult]):
         snapshot = None
         if x.asynchronous:
             if chip.interconnect is None:
-                words = (
-                    "has no host link to copy the state over; give the chip an 'interconnect', or write synchronously"
-                )
-                raise InputError(f"{chip.name} {words}.", field="asynchronous")
+                remedy = "give the chip an 'interconnect', or write synchronously"
+                lacks = f"{chip.name} has no host link to copy the state over"
+                raise InputError(f"{lacks}; {remedy}.", field="asynchronous")
             link = to_si(chip.interconnect.bandwidth, "byte/s")
             snapshot = Checkpoint(size, x.n_writers, link, math.inf).write
         stall, interval = saved.write if snapshot is None else snapshot, x.checkpoint_interval_hours * _HOUR
