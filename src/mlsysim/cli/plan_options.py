@@ -7,7 +7,7 @@ declares what is its own; what it declares is not made again.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -33,11 +33,16 @@ _PANELS = {
 _LAYOUT, _SLO = "--layout", "--slo"
 
 
-def option(key: str) -> str:
-    """How the command line writes a key of a plan."""
+def _leaves() -> Mapping[str, Leaf]:
+    """The keys of a plan, known once a command needs them."""
     from mlsysim.plans.plan import Plan
 
-    return "--" + Plan.leaves()[key].flat.replace("_", "-")
+    return Plan.leaves()
+
+
+def option(key: str) -> str:
+    """How the command line writes a key of a plan."""
+    return "--" + _leaves()[key].flat.replace("_", "-")
 
 
 def as_an_option(leaf: Leaf, value: Any) -> str:
@@ -51,10 +56,9 @@ def in_options(error: MLSysError) -> str:
     """The sentence of an error; of one that an answer to a plan ended in, settings as options."""
     if not error.details.get("of_a_plan"):
         return str(error)
-    from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import spoken
 
-    return spoken(error.message, as_an_option, Plan.leaves())
+    return spoken(error.message, as_an_option, _leaves())
 
 
 class PlanCommand(TyperCommand):
@@ -87,10 +91,9 @@ def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:
 
 def _options(task: str | None, keys: tuple[str, ...], own: set[str]) -> list[Any]:
     """Parameters for the keys of a plan, made by typer from a function that nobody calls."""
-    from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import SAID
 
-    leaves = [leaf for key, leaf in Plan.leaves().items() if not keys or key in keys]
+    leaves = [leaf for key, leaf in _leaves().items() if not keys or key in keys]
     offered = leaves if task is None else [leaf for leaf in leaves if task in leaf.tasks and leaf.key not in SAID]
     short = _SHORT if task != "serving" else {**_SHORT, "serving.prompt_tokens": "-s"}
     hints = {leaf.flat: _annotation(leaf, short.get(leaf.key), own) for leaf in offered}
@@ -137,7 +140,6 @@ def _annotation(leaf: Leaf, letter: str | None, own: set[str]) -> Any:
 
 def _in_our_words(args: list[str], params: list[Any], task: str | None) -> list[str]:
     """Arguments with other names of options, such as --tp_size or --parallelism.tp, as the options that they mean."""
-    from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import key_named
 
     known = {opt for param in params for opt in (*param.opts, *param.secondary_opts)}
@@ -147,7 +149,7 @@ def _in_our_words(args: list[str], params: list[Any], task: str | None) -> list[
             return found + args[place:]
         name, mark, value = arg.partition("=")
         if name.startswith("--") and name not in known:
-            key = key_named(name.removeprefix("--"), Plan.leaves(), task)
+            key = key_named(name.removeprefix("--"), _leaves(), task)
             meant = None if key is None else option(key)
             if meant in known:
                 arg = f"{meant}{mark}{value}"
@@ -160,9 +162,7 @@ def _in_our_words(args: list[str], params: list[Any], task: str | None) -> list[
 
 def settings_of(context: typer.Context, **more: Any) -> dict[str, Any]:
     """What the command line gives of a plan, by name; pairs of --layout and --slo beside single options."""
-    from mlsysim.plans.plan import Plan
-
-    given, leaves = dict(context.meta.get(_GIVEN, {})), Plan.leaves()
+    given, leaves = dict(context.meta.get(_GIVEN, {})), _leaves()
     layout, slo = given.pop("layout", None), given.pop("slo", None)
     pairs: dict[str, Any] = {"mode": "auto"} if layout is not None and layout.strip() == "auto" else {}
     if layout is not None and not pairs:
@@ -179,10 +179,9 @@ def settings_of(context: typer.Context, **more: Any) -> dict[str, Any]:
 def _pairs(option: str, text: str, keys: list[str]) -> dict[str, Any]:
     """The value of an option that takes several keys, such as tp=8,zero=1."""
     from mlsysim.errors import nearest
-    from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import key_named
 
-    offered = {key: Plan.leaves()[key] for key in keys}
+    offered = {key: _leaves()[key] for key in keys}
     names = [leaf.flat for leaf in offered.values()]
     found: dict[str, Any] = {}
     for piece in text.split(","):
@@ -213,13 +212,12 @@ def changed(context: typer.Context, plan: Plan, **more: Any) -> Plan:
 
 def _made(make: Callable[[dict[str, Any]], Plan], given: dict[str, Any]) -> Plan:
     """A plan, errors about its keys in the words of the command line."""
-    from mlsysim.plans.plan import Plan
     from mlsysim.plans.schema import in_words
 
     try:
         return make(given)
     except InputError as error:
-        raise in_words(error, lambda leaf: option(leaf.key), Plan.leaves()) from None
+        raise in_words(error, lambda leaf: option(leaf.key), _leaves()) from None
 
 
 def load(path: str) -> Plan:

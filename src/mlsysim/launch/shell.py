@@ -24,6 +24,7 @@ _INTO = re.compile(r">{1,2}\s*([^\s<>|&;]+)")
 _VARIABLE = re.compile(
     r"\$\(\((?P<sum>[^()]*)\)\)|\$\{(?P<array>[A-Za-z_]\w*)\[[@*]\]\}|\$\{(?P<long>\w+)(?::?-(?P<default>[^{}]*))?\}|\$(?P<short>[A-Za-z_]\w*|\d)"
 )
+_WHOLE = re.compile(r'"\$\{([A-Za-z_]\w*)\[[@*]\]\}"')
 _NOTE = re.compile(r"#\s*(fleet|model|plan):\s*(\S.*?)\s*$")
 _REDIRECT = re.compile(r"^(\d?>{1,2}(&\d)?|<|&>)")
 
@@ -217,20 +218,17 @@ def _words(text: str) -> list[str]:
 def _expanded(text: str, script: Script) -> str:
     """The text with the variables that the script sets put in; what stands in single quotes stays."""
     out: list[str] = []
+    arrays = script.arrays
     for i, piece in enumerate(re.split(r"('[^']*')", text)):
         if i % 2:
             out.append(piece)
             continue
         # "${ARRAY[@]}" in quotes keeps its words whole; without them each is split again.
-        piece = re.sub(r'"\$\{([A-Za-z_]\w*)\[[@*]\]\}"', lambda m: _joined(m, script), piece)
+        piece = _WHOLE.sub(lambda m: shlex.join(arrays[m[1]]) if m[1] in arrays else m[0], piece)
         out.append(_VARIABLE.sub(lambda m: _value(m, script), piece))
         if sum(map(len, out)) > LARGEST:
             raise InputError(f"The variables of the launch file grow beyond {LARGEST:,} characters.")
     return "".join(out)
-
-
-def _joined(match: re.Match[str], script: Script) -> str:
-    return shlex.join(script.arrays[match[1]]) if match[1] in script.arrays else match[0]
 
 
 def _value(match: re.Match[str], script: Script) -> str:
