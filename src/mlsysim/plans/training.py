@@ -100,9 +100,8 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     if plan.workload.tokens is None:
         sheet.add("tokens", tokens)
     _scaling(sheet, model, tokens)
-    sheet.shown["roofline"] = roof_point(
-        ledger, fleet.node.accelerator, options["precision"], "training step of one device"
-    )
+    chip, label = fleet.node.accelerator, "training step of one device"
+    sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], label)
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
         feasible=bool(step.feasible),

@@ -49,11 +49,5 @@ def build_report(plan: Plan | dict[str, Any]) -> Report:
     """The report of a plan. The same plan gives the same report: nothing in it depends on when or where it was made."""
     answer = evaluate(plan, change=True)
     designs = designs_around(answer)
-    return Report(
-        answer=answer,
-        designs=designs,
-        figures=figures_of(answer, designs),
-        assumptions=assumptions_of(answer),
-        documents=documents_of(answer),
-        version=version("mlsysim"),
-    )
+    sources = assumptions_of(answer), documents_of(answer)
+    return Report(answer, designs, figures_of(answer, designs), *sources, version=version("mlsysim"))

@@ -195,10 +195,10 @@ def _pipeline(report: Report) -> Iterator[Block]:
         yield Text(text, quiet=True)
     if "pipeline-memory" in report.figures:
         yield from _charts(report, "pipeline-memory")
-        yield Text(
-            "Activations follow the schedule; the fullest stage is the memory above. Communication takes no time here.",
-            quiet=True,
+        text = (
+            "Activations follow the schedule; the fullest stage is the memory above. Communication takes no time here."
         )
+        yield Text(text, quiet=True)
 
 
 def _cost(report: Report) -> Iterator[Block]:
@@ -208,11 +208,8 @@ def _cost(report: Report) -> Iterator[Block]:
     rows += [(kind.label_of(answer.task), NOT_KNOWN, "", f"{kind.wall}") for kind in missing]
     yield _metrics(answer.questions["macro"], rows)
     reasons = [line for line in answer.verdict if NOT_KNOWN in line]
-    reasons += [
-        f"{name.replace('_', ' ').capitalize()} is {text}."
-        for name, text in answer.assumptions.items()
-        if text.startswith("unknown")
-    ]
+    assumed = [(name.replace("_", " ").capitalize(), text) for name, text in answer.assumptions.items()]
+    reasons += [f"{name} is {text}." for name, text in assumed if text.startswith("unknown")]
     if answer.task == "inference":
         reasons.append("One pass has no duration and no fleet, so there is no cost of owning and no carbon to tell.")
     if reasons:
@@ -264,8 +261,6 @@ def _plan(report: Report) -> Iterator[Block]:
     if whole != plan:
         yield Text("The same plan with everything that was chosen for it written down:", quiet=True)
         yield Code(plan_to_toml(whole), "toml")
-    yield Text(
-        f"Made with mlsysim {report.version}, {report.answer.fidelity}. To make it again, save the plan as plan.toml and run:",
-        quiet=True,
-    )
+    made = f"Made with mlsysim {report.version}, {report.answer.fidelity}."
+    yield Text(f"{made} To make it again, save the plan as plan.toml and run:", quiet=True)
     yield Code("mlsysim report plan.toml -o report.html", "sh")

@@ -107,14 +107,11 @@ def _table(table: Table) -> str:
     body = "\n".join(rows)
     # Numbers behind one column of words share their widths with other tables of that kind.
     numbers = len(table.right) == len(table.headers) - 1 and 0 not in table.right
-    kind = f"c{len(table.headers)}" + (
-        " numbers" if numbers else " words" if not table.right and len(table.headers) == 4 else ""
-    )
+    words = not table.right and len(table.headers) == 4
+    kind = f"c{len(table.headers)}{' numbers' if numbers else ' words' if words else ''}"
     # A table that is wider than a phone scrolls in its own frame, which the keyboard can reach.
-    return (
-        f'<div class="frame" tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>"
-    )
+    inner = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+    return f'<div class="frame" tabindex="0"><table class="{kind}">{inner}</table></div>'
 
 
 def _chart(chart: Chart) -> str:

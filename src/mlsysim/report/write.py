@@ -17,10 +17,8 @@ def format_of(path: str | Path) -> str:
     """The format that a file name asks for: html or markdown."""
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
-        raise InputError(
-            f"A report is written as .html or .md, got {Path(path).name[:60]!r}; use such as report.html.",
-            field="output",
-        )
+        text = f"A report is written as .html or .md, got {Path(path).name[:60]!r}; use such as report.html."
+        raise InputError(text, field="output")
     return FORMATS[ending]
 
 
