@@ -80,8 +80,8 @@ class Span:
             if wire in (0, 2):
                 value, used = varint(head, used)
                 if wire == 2:
-                    value = Span(self.source, position + used, position + used + value)
-                    used += len(value)
+                    position, used = position + used, value
+                    value = Span(self.source, position, position + used)
             else:
                 value = head[used : used + (8 if wire == 1 else 4)]
                 used += 8 if wire == 1 else 4
