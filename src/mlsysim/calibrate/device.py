@@ -33,19 +33,14 @@ _BOARD = re.compile(r"^(NVIDIA|AMD|Intel|Tesla|GeForce|Virtualized)\s+", re.IGNO
 _CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|@.*$|\b\d+-Core\b|\bProcessor\b|\bwith .*$", re.IGNORECASE)
 
 
-def torch_or_sentence() -> Any:
-    """The torch module, or one sentence."""
-    try:
-        return import_module("torch")
-    except ImportError:
-        raise InputError("measuring needs PyTorch, which is not installed; say pip install torch.") from None
-
-
 class Device:
     """CUDA device 0, or the CPU."""
 
     def __init__(self, kind: str | None = None) -> None:
-        self.torch = torch_or_sentence()
+        try:
+            self.torch: Any = import_module("torch")
+        except ImportError:
+            raise InputError("measuring needs PyTorch, which is not installed; say pip install torch.") from None
         available = self.torch.cuda.is_available()
         self.kind = kind or ("cuda" if available else "cpu")
         if self.kind == "cuda" and not available:

@@ -84,14 +84,9 @@ def _public(rows: list[dict[str, str]], profiles: Profiles, errors: Errors) -> N
             found = fit(forms.decode(chip, forms.cache_bytes(key), kind == "grouped", *sizes), bounds, times)
             entry = _entry(found, errors, f"{chip} decode attention, {kind} {key}")
         engine.setdefault(kind, {})[key] = entry
-    for profile in profiles.values():
-        _split_conversion(profile.get("products", {}))
-
-
-def _split_conversion(gemm: dict[str, Any]) -> None:
-    """A converted product was timed with its conversion: what it starts later than a 16-bit one is the other kernel's."""
-    for name, entry in gemm.items():
-        if "quantise_share" in entry and name != "bf16":
+    for gemm in (profile.get("products", {}) for profile in profiles.values()):
+        for entry in (entry for name, entry in gemm.items() if "quantise_share" in entry and name != "bf16"):
+            # A converted product was timed with its conversion: what it starts later than a 16-bit one is the other kernel's.
             plain = gemm["bf16"]["start"]
             entry["quantise_start"] = max(entry["start"] - plain, 0.0)
             entry["start"] = min(entry["start"], plain)

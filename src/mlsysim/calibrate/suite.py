@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,8 @@ from mlsysim.models.registry import Models
 CASES: dict[str, list[dict[str, Any]]] = settings("suite")["cases"]
 
 
-def say(text: str) -> None:
-    """A line at once, so that an end by the clock loses nothing."""
-    print(text, flush=True)
+say = partial(print, flush=True)
+"""A line at once, so that an end by the clock loses nothing."""
 
 
 def run(out: Path, chip: str | None = None, tiny: bool = False, limit: float = 330.0) -> list[dict[str, Any]]:

@@ -43,7 +43,10 @@ def write_profile(
     folder = Path(folder)
     day = checked or datetime.date.today().isoformat()
     source = Source(title=f"{result.rows} measurements: {origin}", url="", checked=day, kind="measured")
-    fitted = _with_fit_errors(result.profile.model_copy(update={"source": (source,)}), result)
+    # The error on unseen rows is noted in each table that was moved.
+    error = {"fit_error_pct": round(result.after_mean_pct, 2)}
+    fitted = changed(result.profile, {a.path.rpartition(".")[0]: error for a in result.adjusted})
+    fitted = fitted.model_copy(update={"source": (source,)})
     chip_file = None
     try:
         target = folder / "profiles" / f"{result.name}.toml"
@@ -55,22 +58,12 @@ def write_profile(
         target.write_text(profile_toml(fitted), encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror}.") from None
-    _forget()
-    return target, chip_file
-
-
-def _with_fit_errors(fitted: Profile, result: Calibration) -> Profile:
-    """The profile with the error on unseen rows noted in each table that was moved."""
-    error = {"fit_error_pct": round(result.after_mean_pct, 2)}
-    return changed(fitted, {a.path.rpartition(".")[0]: error for a in result.adjusted})
-
-
-def _forget() -> None:
-    """Profiles are read once; what was just written must be seen."""
+    # Profiles are read once; what was just written must be seen.
     for member in list(vars(profiles).values()):
         if callable(clear := getattr(member, "cache_clear", None)):
             clear()
     Hardware._store._user_for = None
+    return target, chip_file
 
 
 def profile_toml(profile: Profile) -> str:

@@ -84,17 +84,14 @@ def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Me
         link = host if "pairwise" in wires and ranks > _PAIR else _BRIDGE
         return measured_network(chip, ranks, link=link, switched=False), "collective bridge", ("bridge rate",)
     if "PCIe" in wires:
-        return _over_host(ranks, chip, host), "collective host bus", ("no peer access across sockets",)
+        table = collective_constants()["host_bus"]
+        if not host:
+            raise Skipped(f"{chip.name} states no host link")
+        if str(ranks) not in table["without_peer"]:
+            raise Skipped(f"no rate is known for {ranks} ranks over a host without peer access")
+        # The share is that of all the bus, so that a protocol takes none of it away.
+        net = measured_network(chip, ranks, link=host * table["without_peer"][str(ranks)], switched=False)
+        whole = {"efficiency": 1.0, "eager_share": table["eager_share"]}
+        net = replace(net, ring=net.ring._replace(**whole), swap=net.swap._replace(**whole))
+        return net, "collective host bus", ("no peer access across sockets",)
     return measured_network(chip, ranks), "collective link domain", ()
-
-
-def _over_host(ranks: int, chip: HardwareNode, host: float) -> Measured:
-    if not host:
-        raise Skipped(f"{chip.name} states no host link")
-    table = collective_constants()["host_bus"]
-    if str(ranks) not in table["without_peer"]:
-        raise Skipped(f"no rate is known for {ranks} ranks over a host without peer access")
-    # The share is that of all the bus, so that a protocol takes none of it away.
-    net = measured_network(chip, ranks, link=host * table["without_peer"][str(ranks)], switched=False)
-    whole = {"efficiency": 1.0, "eager_share": table["eager_share"]}
-    return replace(net, ring=net.ring._replace(**whole), swap=net.swap._replace(**whole))

@@ -18,7 +18,6 @@ from typing import Any
 
 from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, model_of, whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
-from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
 
@@ -97,7 +96,8 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
         tp, ep, devices = _layout(row, "")
         if not row.get("token_budget"):
             inferred.append(f"token budget {runner.token_budget}")
-        if _waits(row, model, runner.name, tp):
+        dense, even = experts_of(model) <= 1, row["isl"] == row["osl"] == "1024"
+        if runner.name.startswith("TensorRT_LLM") and dense and even and tp < 8:
             inferred.append(f"{_GATHER_STEPS} steps until prompts have gathered")
             serving["wait_steps"] = _GATHER_STEPS
         serving |= {
@@ -109,8 +109,3 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
     split = {"tp": tp, "ep": ep if ep > 1 else None}
     on, precision = whole_nodes(devices, name), format_of(row["precision"], row["model"])
     return calibrated_plan("serving", key_of(model), on, precision=precision, parallelism=split, serving=serving)
-
-
-def _waits(row: Mapping[str, str], model: TransformerWorkload, runner: str, tp: int) -> bool:
-    dense = experts_of(model) <= 1
-    return runner.startswith("TensorRT_LLM") and dense and row["isl"] == row["osl"] == "1024" and tp < 8

@@ -148,20 +148,16 @@ _QUERIES = {"singlestream_p90_latency": 1, "multistream_p99_latency": 8}
 _OFFLINE, _SERVER = "offline_samples_per_s", "server_completed_samples_per_s"
 
 
-def _fitting(network: Workload, chip: HardwareNode, batch: int) -> int:
-    """The batch, or as much of it as fits beside the weights."""
-    if not network.fixed_shape:
-        return batch
-    room = to_si(chip.memory.capacity, "byte") - network.parameter_count
-    return max(1, min(batch, int(room / network.working_bytes(1, "int8"))))
-
-
 def _engine(row: Mapping[str, str]) -> Question:
     metric, chip = row["metric"], _chip(row)
     network, facts = task_of(row["model"])
     if metric not in (*_QUERIES, _OFFLINE, _SERVER):
         raise Skipped(f"the metric {metric!r} is not modelled")
-    batch = _QUERIES.get(metric) or _fitting(network, chip, facts["batch"])
+    batch = _QUERIES.get(metric) or facts["batch"]
+    if metric not in _QUERIES and network.fixed_shape:
+        # As much of the batch as fits beside the weights.
+        room = to_si(chip.memory.capacity, "byte") - network.parameter_count
+        batch = max(1, min(batch, int(room / network.working_bytes(1, "int8"))))
     wide = chip.compute.supports("int8") or not chip.compute.supports("fp8")
     work = {"batch_size": batch, "seq_len": facts.get("tokens"), "precision": "int8" if wide else "fp8"}
     work["phase"] = "generate" if hasattr(network, "passes_per_image") else None
