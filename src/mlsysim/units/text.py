@@ -64,6 +64,5 @@ def bytes_text(value: float) -> str:
     >>> bytes_text(141.2e9), bytes_text(85.899e9), bytes_text(16e3)
     ('141.2 GB', '85.90 GB', '16 kB')
     """
-    unit = byte_unit(value)
-    least = next(size for size, name in _BYTES if name == unit) or 1e3
-    return f"{_quantity_digits(value / least)} {unit}"
+    least, unit = next(each for each in _BYTES if value >= each[0])
+    return f"{_quantity_digits(value / (least or 1e3))} {unit}"

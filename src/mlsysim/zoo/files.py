@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.errors import ZooFileError
 
@@ -23,8 +22,7 @@ _STRING_OR_COMMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|#[^\n]*')
 _NAMESPACE = re.compile(r'^namespace\s*=\s*"([^"]*)"', re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """The text of one entry in a file."""
 
     file: str
