@@ -417,6 +417,13 @@ def test_random_bytes(tmp_path_factory, data):
     assert not sound(path)
 
 
+def test_a_length_beyond_the_file_is_refused(tmp_path):
+    path = tmp_path / "net.onnx"
+    for length in (100, 2**62, 2**64 - 1):
+        path.write_bytes(varint(7 << 3 | 2) + varint(length) + b"x")
+        assert not sound(path)
+
+
 def test_a_folder_and_nothing_are_refused(tmp_path):
     for path in (tmp_path, tmp_path / "missing.onnx"):
         with pytest.raises(InputError):

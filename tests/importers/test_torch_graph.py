@@ -113,6 +113,15 @@ def test_unknown_operators_are_listed(save):
     assert report.unread == ("acme.frobnicate",) and "acme.frobnicate" in report.warnings[0]
 
 
+def test_an_operator_without_tensors_only_moves(save):
+    document = program()
+    node = document["graph_module"]["graph"]["nodes"][1]
+    for target in ("embedding", "einsum", "lstm"):
+        node |= {"target": f"torch.ops.aten.{target}.default", "inputs": [{"name": "x", "arg": {"as_int": 1}}]}
+        kinds = {op.name: op.kind for op in read_pt2(save(document)).workload.operators}
+        assert kinds[target] == "elementwise"
+
+
 def sound(path):
     try:
         report = read_pt2(path)
