@@ -214,9 +214,11 @@ def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int, redunda
     if pp > 1 and not layers:
         words = worded(Setting("pp_size", pp), f" needs 'layers' of {model.name}, which are not stated.")
         raise InputError(words, field="pp_size")
+    experts = getattr(model, "experts", 1)
+    if redundant and experts <= 1:
+        raise InputError(f"{model.name} has no experts to hold twice.", field="redundant_experts")
     if ep == 1:
         return
-    experts = getattr(model, "experts", 1)
     if experts > 1 and redundant and (experts + redundant) % ep == 0:
         experts += redundant
     if experts == 1:
