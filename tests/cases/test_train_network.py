@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.search.training import evaluate
+from mlsysim.systems.registry import Systems
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
@@ -62,3 +66,23 @@ def test_what_was_not_measured_is_refused():
         step("1xA100", fp8_attention=True)
     with pytest.raises(InputError, match="no choice for the"):
         step("1xA100", stack="compiled")
+
+
+def test_a_sweep_over_fleets_batches_and_recomputation_is_what_solve_gives() -> None:
+    fixed = {"model": "ResNet50", "node": "DGX_A100", "fabric": "InfiniBand_HDR"}
+    columns = {
+        "nodes": np.array([1.0, 2.0, 4.0, 2.0]),
+        "batch_size": np.array([256.0, 1024.0, 4096.0, 512.0]),
+        "activation_recomputation": np.array(["none", "full", "none", "full"]),
+    }
+    found = evaluate(fixed, columns)
+    node, fabric = Systems.Nodes.DGX_A100, Systems.Fabrics.InfiniBand_HDR
+    for place, nodes in enumerate(columns["nodes"]):
+        answer = DistributedModel().solve(
+            "ResNet50",
+            Fleet(name="some", node=node, count=int(nodes), fabric=fabric),
+            batch_size=int(columns["batch_size"][place]),
+            activation_recomputation=str(columns["activation_recomputation"][place]),
+            efficiency="calibrated",
+        )
+        assert found["step_time_s"][place] == pytest.approx(answer.step_latency_total.magnitude, rel=1e-12)

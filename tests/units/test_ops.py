@@ -120,9 +120,14 @@ def test_floats_stay_floats():
 
 def test_every_exported_name_is_tested_here():
     tested = {"ceil", "floor", "log", "log2", "exp", "expm1", "sqrt"}
-    assert set(ops.__all__) == tested | {"maximum", "minimum", "where", "power", "taken"}
+    assert set(ops.__all__) == tested | {"maximum", "minimum", "where", "power", "taken", "some"}
 
 
 def test_taken_elements_of_an_array_and_numbers_that_all_share():
     assert ops.taken(np.array([1.0, 2.0, 3.0]), [2, 0]).tolist() == [3.0, 1.0]
     assert ops.taken(7.0, [2, 0]) == 7.0
+
+
+def test_some_holds_where_one_of_an_array_does():
+    assert ops.some(True) and not ops.some(False)
+    assert ops.some(np.array([False, True])) and not ops.some(np.array([False, False]))

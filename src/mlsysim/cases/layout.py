@@ -15,7 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.timing.network import Group, Network
-from mlsysim.units.ops import floor, maximum
+from mlsysim.units.ops import floor, maximum, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def rules(
                 f"{model.name} has {layers} layers, too few for PP {pp} x {virtual_stages} virtual stages; use fewer stages."
             ),
         )
-    if _some(ep > 1):
+    if some(ep > 1):
         yield Rule(
             divides(ep, experts) | (ep <= 1),
             "ep_size",
@@ -152,7 +152,7 @@ def rules(
                 f"use {_near(int(dp * tp * cp), ep)}."
             ),
         )
-    if _some(cp > 1):
+    if some(cp > 1):
         yield Rule(
             divides(cp, seq_len),
             "cp_size",
@@ -249,7 +249,3 @@ def _not_divided(accelerators: int, tp: int, pp: int, cp: int) -> str:
 def _batch_not_divided(batch: int, dp: int) -> str:
     lower, upper = batch // dp * dp, (batch // dp + 1) * dp
     return f"A batch of {batch} does not divide over DP {dp}; use {f'{lower} or {upper}' if lower else upper}."
-
-
-def _some(condition: Any) -> bool:
-    return bool(condition.any()) if hasattr(condition, "any") else bool(condition)

@@ -37,7 +37,7 @@ from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
-from mlsysim.units.ops import maximum, minimum, where
+from mlsysim.units.ops import maximum, minimum, some, where
 
 BACKWARD_SHARE = 2 / 3
 """Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""
@@ -133,7 +133,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     activation = element if element >= 1 else 2.0
     hidden = getattr(model, "hidden_dim", None) or 0
     tokens = layout.micro_batch * (1 if model.fixed_shape else job.seq_len) / layout.cp
-    cache = getattr(model, "kv_elements_per_token", 0.0) if _some(layout.cp > 1) else 0.0
+    cache = getattr(model, "kv_elements_per_token", 0.0) if some(layout.cp > 1) else 0.0
     trained = 0.0 if job.frozen else model.parameter_count
     return Amounts(
         flops=micro.hardware_flops / shards * imbalance,
@@ -260,10 +260,6 @@ def _shares(micro: Demand, frozen: bool) -> Shares:
 def _sent(times: Any, message: Any, ranks: Any) -> Any:
     """Bytes that one rank sends in rings: of each message all but its own share."""
     return times * (ranks - 1) / ranks * message
-
-
-def _some(condition: Any) -> bool:
-    return bool(condition.any()) if hasattr(condition, "any") else bool(condition)
 
 
 def expert_share(model: Any) -> float:

@@ -29,6 +29,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.runtimes import Runtime, band_of, reciprocal, runtime_for
 from mlsysim.timing.vision_time import constants, inventory_time
+from mlsysim.units.ops import some, where
 from mlsysim.zoo.intervals import Interval
 
 _TRAINED = 2 / 3
@@ -65,30 +66,35 @@ class NetworkSoftware:
         return reciprocal(found), words
 
 
-def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: str, frozen: bool, a: Algebra) -> Any:
+def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: Any, frozen: bool, a: Algebra) -> Any:
     """Seconds of a step of one device."""
 
     def seconds(stack: str) -> Any:
         return inventory_time(s.inventory, s.chip, batch, precision, stack, tag=a.tag)
 
     total = (_TRAINED if frozen else 1.0) * seconds(s.stack)
-    return total if recompute != "full" else total + seconds(s.runtime.inference or s.stack.removesuffix("_train"))
+    again = recompute == "full"
+    if again is False:
+        return total
+    forward = seconds(s.runtime.inference or s.stack.removesuffix("_train"))
+    return total + (forward if again is True else where(again, forward, 0.0))
 
 
 def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAIN) -> Step:
     """One optimizer step on so many devices."""
-    if layout.tp * layout.pp * layout.cp * layout.ep > 1:
+    if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
         raise InputError("Networks of fixed shape are calibrated under data parallelism alone.", field="parallelism")
     m = layout.micro_batches * job.accumulation
     alone = m * device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
     gradients = 0.0 if job.frozen else bytes_per_element("fp32") * s.inventory.parameters
     ring: Any = 0.0
-    if s.network is not None and layout.dp > 1:
-        ring = s.network.all_reduce(gradients, s.network.group(layout.dp))
+    several = layout.dp > 1
+    if s.network is not None and some(several):
+        ring = where(several, s.network.all_reduce(gradients, s.network.group(layout.dp)), 0.0)
     sent = 2 * gradients * (layout.dp - 1) / layout.dp
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: sent)
-    kept = constants()["data_parallel"]["share"] if layout.dp > 1 else 1.0
+    kept = where(several, constants()["data_parallel"]["share"], 1.0)
     none = 0.0 * data
     step, shown = composed(
         a,

@@ -14,7 +14,8 @@ from typing import Any
 
 from mlsysim.units.registry import Quantity
 
-__all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power", "sqrt", "taken", "where"]
+__all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power"]
+__all__ += ["some", "sqrt", "taken", "where"]
 
 _SCALARS = (float, int)
 
@@ -119,3 +120,8 @@ def power(x: Any, exponent: Any) -> Any:
 def taken(value: Any, index: Any) -> Any:
     """Of an array the elements at some places; a number that all share stays."""
     return value.take(index) if hasattr(value, "take") else value
+
+
+def some(condition: Any) -> bool:
+    """Whether a condition holds, of an array anywhere."""
+    return bool(condition.any()) if hasattr(condition, "any") else bool(condition)
