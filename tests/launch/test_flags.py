@@ -11,7 +11,7 @@ import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import data_table, parse, parse_tables, table
-from mlsysim.launch.settings import read_yaml
+from mlsysim.launch.settings import read_documents
 from mlsysim.launch.shell import read_script
 from mlsysim.launch.targets import TARGETS
 from mlsysim.models.registry import Models
@@ -66,7 +66,7 @@ def test_every_key_of_a_file_is_in_the_table() -> None:
     files = {
         "torchtitan": tomllib.loads((WRITTEN / "torchtitan.toml").read_text(encoding="utf-8")),
         "deepspeed": json.loads((WRITTEN / "deepspeed.json").read_text(encoding="utf-8")),
-        "fsdp": read_yaml((WRITTEN / "fsdp.yaml").read_text(encoding="utf-8"), "it")[0],
+        "fsdp": read_documents((WRITTEN / "fsdp.yaml").read_text(encoding="utf-8"), "it")[0],
     }
     for name, document in files.items():
         assert parse_tables(document, table(name), ("_comments",)).unread == []

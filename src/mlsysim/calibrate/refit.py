@@ -20,7 +20,8 @@ import numpy as np
 from mlsysim.calibrate import operators as forms
 from mlsysim.calibrate.fitting import Fit, fit, summary, table_of
 from mlsysim.calibrate.measurements import Measurement, operators, silicon
-from mlsysim.calibrate.write import table_lines
+from mlsysim.calibrate.write import digits
+from mlsysim.importers.markup import table_lines
 
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
 _OWN = "H200"
@@ -169,7 +170,7 @@ def render(profiles: dict[str, Any]) -> str:
         source, own = table_of("source"), chip == _OWN
         head: Profiles = {"source": [source["ours" if own else "public"], source["kept"]]}
         head |= {"passes_measured": True} if own else {}
-        lines += table_lines(chip, head | _rounded(profile))
+        lines += table_lines(chip, head | _rounded(profile), digits)
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,6 @@ so that ``Hardware.NAME`` is the chip with its own constants.
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import re
 from pathlib import Path
@@ -18,10 +17,9 @@ from mlsysim.calibrate.movable import changed
 from mlsysim.calibrate.user import Calibration
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
+from mlsysim.importers.markup import plain, table_lines
 from mlsysim.timing import profile as profiles
 from mlsysim.timing.kernels import Profile
-from mlsysim.units.fields import Record
-from mlsysim.units.registry import Quantity
 from mlsysim.zoo.provenance import Source
 
 
@@ -68,46 +66,17 @@ def write_profile(
 
 def profile_toml(profile: Profile) -> str:
     """A profile as the file that ``mlsysim.timing.profile`` reads."""
-    fields = _plain(profile)
-    return "\n".join(["# Fitted by mlsysim calibrate.", *table_lines(fields.pop("name"), fields)[1:]]) + "\n"
+    fields = plain(profile, _quantity)
+    return "\n".join(["# Fitted by mlsysim calibrate.", *table_lines(fields.pop("name"), fields, digits)[1:]]) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Quantity):
-        return f"{value.to('us').magnitude:.6g} us" if value.is_compatible_with("s") else f"{value:~}"
-    if isinstance(value, Record):
-        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(entry) for entry in value]
-    return value
+def _quantity(value: Any) -> str:
+    return f"{value.to('us').magnitude:.6g} us" if value.is_compatible_with("s") else f"{value:~}"
 
 
-def table_lines(path: str, fields: dict[str, Any]) -> list[str]:
-    """A table and those inside it as lines of TOML, with an empty one before each."""
-    inner = {key: value for key, value in fields.items() if isinstance(value, dict)}
-    plain = {key: value for key, value in fields.items() if key not in inner and value is not None}
-    lines = ["", f"[{path}]"] if plain or not inner else []
-    lines += [f"{_key(key)} = {_cell(value)}" for key, value in plain.items()]
-    return lines + [line for key, value in inner.items() for line in table_lines(f"{path}.{_key(key)}", value)]
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:.6g}" if value != int(value) else f"{value:.1f}"
-    if isinstance(value, list):
-        return f"[{', '.join(_cell(entry) for entry in value)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_cell(v)}" for k, v in value.items() if v is not None) + "}"
-    # A JSON string is a TOML string.
-    return json.dumps(value) if isinstance(value, str) else str(value)
+def digits(value: float) -> str:
+    """A float as a profile writes it: six digits at most."""
+    return f"{value:.6g}" if value != int(value) else f"{value:.1f}"
 
 
 def _chip_toml(result: Calibration) -> str:

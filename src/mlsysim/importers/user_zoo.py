@@ -8,7 +8,6 @@ refused. ``check_user_zoo`` runs the checks that hold for shipped entries over t
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import os
 import re
@@ -20,6 +19,7 @@ from typing import Any
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.hardware.checks import CHECKS as HARDWARE_CHECKS
 from mlsysim.hardware.registry import Hardware
+from mlsysim.importers.markup import assignments, plain
 from mlsysim.importers.report import ImportReport
 from mlsysim.infra.checks import FACILITY_CHECKS, GRID_CHECKS, PRICE_CHECKS, RACK_CHECKS
 from mlsysim.infra.registry import Facilities, Grids, Prices, Racks
@@ -29,8 +29,6 @@ from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.registry import KINDS, Models
 from mlsysim.systems.checks import CLUSTER_CHECKS, FABRIC_CHECKS, NODE_CHECKS
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
-from mlsysim.units.fields import Record
-from mlsysim.units.registry import Quantity
 from mlsysim.zoo.checks import Check, Problem, run_checks
 from mlsysim.zoo.registry import Registry
 from mlsysim.zoo.store import VARIABLE, chosen_folder
@@ -116,29 +114,19 @@ def _entries(workload: Workload, key: str, name: str, origin: dict[str, str]) ->
         fields |= {part: f"{key}_{part}" for part in _TOWERS}
         for part in _TOWERS:
             yield from _entries(getattr(workload, part), fields[part], fields[part], origin)
-    lines = [f"{field} = {_toml(value)}" for field, value in fields.items()]
-    yield f"[{key}]\n" + "\n".join(lines) + f"\nsource = {_toml(origin)}\n\n"
+    lines = assignments(plain(fields | {"source": origin}, _quantity), _number)
+    yield f"[{key}]\n" + "\n".join(lines) + "\n\n"
 
 
-def _toml(value: Any) -> str:
-    """A value as TOML, on one line."""
-    if isinstance(value, bool | int | str):
-        # JSON strings are TOML basic strings, but for DEL.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise InputError("A model with a number that is not finite cannot be saved.")
-        return str(int(value)) if value == int(value) and abs(value) < 2**63 else repr(value)
-    if isinstance(value, Quantity):
-        unit = f"{value.units:~}"
-        return _toml(f"{value.magnitude!r} {unit}") if unit else _toml(float(value.magnitude))
-    if isinstance(value, Record):
-        return _toml({k: v for k, v in dict(value).items() if v is not None})
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    raise InputError(f"A value of type {type(value).__name__} cannot be saved.")
+def _quantity(value: Any) -> str | float:
+    unit = f"{value.units:~}"
+    return f"{value.magnitude!r} {unit}" if unit else float(value.magnitude)
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        raise InputError("A model with a number that is not finite cannot be saved.")
+    return str(int(value)) if value == int(value) and abs(value) < 2**63 else repr(value)
 
 
 def check_user_zoo() -> list[Problem]:

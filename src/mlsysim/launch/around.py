@@ -21,7 +21,7 @@ from mlsysim.launch.flags import Parsed, parse, table, tables_with
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
 from mlsysim.launch.serving import Server, cap_of, ranks_of, rounded, traffic_of
-from mlsysim.launch.settings import Details, Why, comment, read_yaml, write_yaml
+from mlsysim.launch.settings import Details, Why, comment, read_documents, write_yaml
 from mlsysim.launch.shell import Script, read_notes, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -212,7 +212,7 @@ class Kubernetes:
 
     def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
         """What a manifest and its command say."""
-        documents = [d for d in read_yaml(text, "The manifest") if isinstance(d, dict) and d.get("kind")]
+        documents = [d for d in read_documents(text, "The manifest") if isinstance(d, dict) and d.get("kind")]
         notes = read_notes(text)
         for document in documents:
             spec = _table(document.get("spec"))

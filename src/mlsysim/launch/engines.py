@@ -23,7 +23,7 @@ from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, data_table, parse_tables, put
 from mlsysim.launch.model_names import checkpoint_of, precision_in_name
 from mlsysim.launch.serving import Server, cap_of, named, one_server, traffic_of
-from mlsysim.launch.settings import Rows, Setting, Why, kept, read_yaml, write_yaml
+from mlsysim.launch.settings import Rows, Setting, Why, kept, read_documents, write_yaml
 from mlsysim.launch.shell import Script
 from mlsysim.plans.plan import Plan
 
@@ -270,7 +270,7 @@ class TensorRTLLM(GroupedServer):
         if body is None:
             parsed.warnings.append(f"The options of {file[:80]!r} are not in the file and were not read.")
             return
-        documents = read_yaml(body, "The file of further options") or [{}]
+        documents = read_documents(body, "The file of further options") or [{}]
         if len(documents) != 1 or not isinstance(documents[0], dict):
             raise InputError("The file of further options is one table of keys.")
         more = parse_tables(documents[0], self.table)

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError
 from mlsysim.importers.limits import check_bounds
+from mlsysim.importers.markup import DEEPEST, read_yaml, toml
 from mlsysim.launch.shell import bounded
 
 KEPT = "kept from the file that was read"
@@ -91,35 +91,15 @@ def write_toml(settings: Iterable[Setting]) -> list[str]:
     for path, value, reason in settings:
         section, _, key = path.rpartition(".")
         lines = sections.setdefault(section, [f"[{section}]"])
-        lines += [*comment([reason] if reason else []), f"{key} = {_toml(value)}"]
+        lines += [*comment([reason] if reason else []), f"{key} = {toml(value)}"]
     return "\n\n".join("\n".join(lines) for lines in sections.values()).split("\n")
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value) if isinstance(value, (bool, str)) else str(value)
-
-
-def read_yaml(text: str, name: str) -> list[Any]:
-    """The documents of a YAML text, which has no aliases."""
-    bounded(text, name)
-    try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
-    except ModuleNotFoundError:
-        raise InputError(f"{name}: YAML needs PyYAML (pip install pyyaml).") from None
-    try:
-        if any(isinstance(event, yaml.events.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            # Aliases can make a small file expand without end.
-            raise InputError(f"{name}: YAML aliases are not read; write the values out.")
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except InputError:
-        raise
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        first = (str(error).strip().splitlines() or ["it cannot be read"])[0]
-        raise InputError(f"{name} is not valid YAML: {first.rstrip('.')[:200]}.") from None
+def read_documents(text: str, name: str) -> list[Any]:
+    """The documents of a launch file in YAML."""
+    documents = read_yaml(bounded(text, name), name)
     for document in documents:
-        check_bounds(document, 32, name=name)
+        check_bounds(document, DEEPEST, name=name)
     return documents
 
 

@@ -17,7 +17,7 @@ from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import check_offered, completed, header, not_expressed, reasons
-from mlsysim.launch.settings import KEPT, Details, Rows, Why, comment, kept, read_yaml, settings, write_yaml
+from mlsysim.launch.settings import KEPT, Details, Rows, Why, comment, kept, read_documents, settings, write_yaml
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -130,7 +130,7 @@ class FSDP:
 
     def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
         """What a configuration of Accelerate, or of Trainer, says."""
-        documents = read_yaml(text, "The FSDP configuration")
+        documents = read_documents(text, "The FSDP configuration")
         if len(documents) != 1 or not isinstance(documents[0], dict):
             raise InputError("An FSDP configuration is one table of keys, such as distributed_type and fsdp_config.")
         notes = read_notes(text)

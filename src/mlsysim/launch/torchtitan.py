@@ -7,11 +7,11 @@ Tensor parallelism splits norms and dropouts too, always, and gradient reduction
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError, nearest
+from mlsysim.importers.markup import read_toml
 from mlsysim.launch.flags import Parsed, data_table, parse_tables, put, table
 from mlsysim.launch.megatron import launcher
 from mlsysim.launch.reading import Reading
@@ -37,12 +37,7 @@ _CONFIG = "torchtitan.toml"
 
 def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
     """What a configuration says."""
-    bounded(text)
-    try:
-        tables = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"The launch file is not valid TOML: {str(error).splitlines()[0].rstrip('.')}.") from None
-    parsed = parse_tables(tables, table(NAME))
+    parsed = parse_tables(read_toml(bounded(text), "The launch file"), table(NAME))
     document, warnings = parsed.document(task="training"), parsed.warnings
     split = document.setdefault("parallelism", {})
     key, size = parsed.text("model.name"), parsed.text("model.flavor")

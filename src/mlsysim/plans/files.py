@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import check_bounds, read_text
+from mlsysim.importers.markup import DEEPEST, assignments, invalid, read_toml, read_yaml, table_lines
 from mlsysim.plans.plan import Plan
 
 _LARGEST = 1_000_000
-_DEEPEST = 32
 _ENDINGS = (".toml", ".json", ".yaml", ".yml")
 _ORIGINAL_EFFICIENCY = 0.5
 
@@ -36,7 +35,7 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
     document = _parse(text, form, name)
     if not isinstance(document, dict):
         raise InputError(f"{name}: expected a table of workload, hardware and so on, got {type(document).__name__}.")
-    check_bounds(document, _DEEPEST, name=name, finite=False)
+    check_bounds(document, DEEPEST, name=name, finite=False)
     work = document.get("workload")
     if isinstance(work, dict) and "name" in work and "model" not in work:
         document = _from_original(document)
@@ -48,25 +47,20 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
 
 
 def _parse(text: str, form: str, name: str) -> Any:
-    if _brackets(text) > _DEEPEST:
+    if _brackets(text) > DEEPEST:
         # Parsers recurse, and some take the square of the depth in time.
-        raise InputError(f"{name}: brackets are nested more than {_DEEPEST} deep.")
-    if form in ("toml", "json"):
+        raise InputError(f"{name}: brackets are nested more than {DEEPEST} deep.")
+    if form == "toml":
+        return read_toml(text, name)
+    if form == "json":
         try:
-            return tomllib.loads(text) if form == "toml" else json.loads(text)
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} is not valid {form.upper()}: {_first_line(error)}.") from None
-    try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
-    except ModuleNotFoundError:
-        raise InputError(f"{name}: YAML needs PyYAML (pip install pyyaml); or write the plan as TOML.") from None
-    if "&" in text and "*" in text:
-        # Aliases can make a small file expand without end.
-        raise InputError(f"{name}: YAML anchors and aliases are not read; write the values out.")
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"{name} is not valid YAML: {_first_line(error)}.") from None
+            raise invalid(name, "JSON", error) from None
+    documents = read_yaml(text, name, "; or write the plan as TOML")
+    if len(documents) > 1:
+        raise InputError(f"{name} is not valid YAML: expected a single document in the stream.")
+    return documents[0] if documents else None
 
 
 def _brackets(text: str) -> int:
@@ -76,11 +70,6 @@ def _brackets(text: str) -> int:
         depth = depth + 1 if mark in "[{" else max(0, depth - 1)
         deepest = max(deepest, depth)
     return deepest
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".")[:200]
 
 
 def _from_original(document: dict[str, Any]) -> dict[str, Any]:
@@ -107,37 +96,8 @@ def plan_schema() -> dict[str, Any]:
 def plan_to_toml(plan: Plan) -> str:
     """A plan as TOML; reading it again gives an equal plan."""
     document = plan.document()
-    lines = [f"{key} = {_toml(value)}" for key, value in document.items() if not isinstance(value, dict)]
+    lines = assignments({key: value for key, value in document.items() if not isinstance(value, dict)})
     for part, fields in document.items():
         if isinstance(fields, dict):
-            lines += _table(part, fields)
+            lines += table_lines(part, fields, apart=True)
     return "\n".join(lines) + "\n"
-
-
-def _table(name: str, fields: dict[str, Any]) -> list[str]:
-    lines = ["", f"[{name}]"]
-    later: list[str] = []
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            later += _table(f"{name}.{key}", value)
-        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            for item in value:
-                later += ["", f"[[{name}.{key}]]", *(f"{k} = {_toml(v)}" for k, v in item.items())]
-        else:
-            lines.append(f"{key} = {_toml(value)}")
-    return (lines if len(lines) > 2 or not later else []) + later
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, str):
-        # JSON strings are TOML basic strings, but for DEL.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
-    raise InputError(f"{type(value).__name__} has no form in TOML.")
