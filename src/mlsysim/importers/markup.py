@@ -59,7 +59,9 @@ def plain(value: Any, of_quantity: Callable[[Any], Any]) -> Any:
     if isinstance(value, Quantity):
         return of_quantity(value)
     if isinstance(value, Record):
-        value = {name: field for name, field in dict(value).items() if field is not None}
+        # Not dict(value): that has what the record remembers too.
+        held = {name: getattr(value, name) for name in type(value).model_fields}
+        value = {name: field for name, field in held.items() if field is not None}
     if isinstance(value, dict):
         return {key: plain(item, of_quantity) for key, item in value.items()}
     return [plain(item, of_quantity) for item in value] if isinstance(value, list | tuple) else value
