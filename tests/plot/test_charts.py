@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mlsysim import plot
 from mlsysim.errors import InputError
+from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.plot.schedule import SCHEDULE_NAMES
 from mlsysim.plot.svg import clean
 
@@ -110,9 +111,9 @@ def schedules(draw):
     name = draw(st.sampled_from(SCHEDULE_NAMES))
     stages, virtual = draw(st.integers(1, 12)), 1
     micro_batches = draw(st.integers(1, 40))
-    if name == "interleaved":
-        virtual, micro_batches = draw(st.integers(1, 4)), stages * draw(st.integers(1, 3))
-    if name == "dualpipe":
+    if name in CHUNKED:
+        virtual = draw(st.integers(1, 4))
+    if name.startswith("dualpipe"):
         stages = 2 * ((stages + 1) // 2)
         micro_batches = 2 * stages + 2 * draw(st.integers(0, 6))
     return name, stages, micro_batches, virtual
@@ -198,9 +199,13 @@ TITLES = {"x_title": "x", "y_title": "y"}
         (lambda: plot.timeline("1f1b", 0, 8), "at least 1"),
         (lambda: plot.timeline("1f1b", 4, 2.5), "whole number"),
         (lambda: plot.timeline("1f1b", 4, 8, 2), "Virtual stages"),
-        (lambda: plot.timeline("interleaved", 4, 6, 2), "do not divide"),
+        (lambda: plot.timeline("zb_v", 4, 8, 2), "interleaved schedules, not to zb_v"),
+        (lambda: plot.timeline("breadth_first", 4, 8, 2, 4), "interleaved schedule, not to breadth_first"),
+        (lambda: plot.timeline("interleaved", 4, 5, 3, 4), "wait for themselves"),
+        (lambda: plot.timeline("interleaved", 4, 8, 2, 0), "'group'"),
         (lambda: plot.timeline("dualpipe", 5, 20), "even number of stages"),
         (lambda: plot.timeline("dualpipe", 4, 6), "at least two per stage"),
+        (lambda: plot.timeline("dualpipe_v", 4, 7), "at least two micro-batches per stage"),
         (lambda: plot.timeline("1f1b", 1000, 1000), "too many"),
         (lambda: plot.memory_timeline("1f1b", 4, 8, activations="1 s"), "in bytes"),
         (lambda: plot.memory_timeline("1f1b", 4, 8, activations="-1 GB"), "negative"),

@@ -97,7 +97,7 @@ def test_parts_of_the_cost_add_up():
 
 def test_a_large_pipeline_is_drawn_smaller_and_says_so():
     report = report_of("llama3-405b-16k-h100")
-    assert pipeline_drawn(report.answer) == ("interleaved", 16, 16, 2)
+    assert pipeline_drawn(report.answer) == ("interleaved", 16, 16, 2, None)
     shown = words(to_html(report))
     assert (
         f"Drawn with 2 of the 8 virtual stages, so that blocks can be seen; in the plan the bubble is {report.answer.metric('bubble').text}"

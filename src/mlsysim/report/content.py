@@ -188,7 +188,7 @@ def _pipeline(report: Report) -> Iterator[Block]:
         return
     layout, share = report.answer.layout, report.answer.metric("bubble").text
     yield from _charts(report, "pipeline")
-    counts = zip(drawn[2:], ("micro_batches", "virtual_stages"), ("micro-batches", "virtual stages"), strict=True)
+    counts = zip(drawn[2:4], ("micro_batches", "virtual_stages"), ("micro-batches", "virtual stages"), strict=True)
     fewer = [f"{few} of the {layout[name]:,} {words}" for few, name, words in counts if few < layout[name]]
     if fewer:
         text = f"Drawn with {' and '.join(fewer)}, so that blocks can be seen; in the plan the bubble is {share} of the step."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mlsysim.errors import InputError
+from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plans.answer import Answer, Part
 from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
 from mlsysim.plot.charts.bars import waterfall
@@ -58,8 +59,8 @@ def _designs(designs: Designs) -> Figure:
 # --- pipelines -------------------------------------------------------------------------------------------------------
 
 
-def pipeline_drawn(answer: Answer) -> tuple[str, int, int, int] | None:
-    """(schedule, stages, micro-batches, virtual stages) to draw for a plan with a pipeline.
+def pipeline_drawn(answer: Answer) -> tuple[str, int, int, int, int | None] | None:
+    """(schedule, stages, micro-batches, virtual stages, group) to draw for a plan with a pipeline.
 
     A step with many micro-batches repeats its middle, and blocks of a pixel are no picture: where a row would have too
     many, two virtual stages and fewer micro-batches are drawn.
@@ -68,15 +69,18 @@ def pipeline_drawn(answer: Answer) -> tuple[str, int, int, int] | None:
     stages, schedule = layout.get("pp"), layout.get("schedule")
     if not isinstance(stages, int) or stages < 2 or answer.task != "training" or schedule not in SCHEDULE_NAMES:
         return None
-    batches, virtual = layout["micro_batches"], layout["virtual_stages"] if schedule == "interleaved" else 1
-    split = 3 if schedule in ("zero_bubble", "dualpipe") else 2
-    least = 2 * stages if schedule == "dualpipe" else stages
+    batches, virtual = layout["micro_batches"], layout["virtual_stages"] if schedule in CHUNKED else 1
+    group = answer.plan.parallelism.micro_batch_group if schedule == "interleaved" else None
+    split = 2 if schedule in ("gpipe", "1f1b", *CHUNKED) else 6 if schedule in FOLDED else 3
+    least = stages if split == 2 or schedule == "zero_bubble" else 2 * stages
     if batches * virtual * split > _MOST_BLOCKS:
         virtual = min(virtual, 2)
     if batches * virtual * split > _MOST_BLOCKS and batches > least:
         fewer = _MOST_BLOCKS // (virtual * split)
-        batches = max(least, fewer - fewer % (stages if schedule == "interleaved" else 2))
-    return schedule, stages, batches, virtual
+        if group is not None:
+            least = group = min(group, max(stages, fewer))
+        batches = max(least, fewer - fewer % (group or (stages if schedule == "interleaved" else 2)))
+    return schedule, stages, batches, virtual, group
 
 
 def _pipeline(answer: Answer) -> dict[str, Figure | None]:
@@ -87,7 +91,7 @@ def _pipeline(answer: Answer) -> dict[str, Figure | None]:
         found: dict[str, Figure | None] = {"pipeline": timeline(*drawn)}
         line = simulate(*drawn)
     except InputError:
-        # Such as micro-batches that do not divide by the stages: the engine has a closed form, the simulation no order.
+        # Such as DualPipe with less than two micro-batches per stage: the engine has a closed form, the simulation no order.
         return {}
     bar = answer.memory
     held = max(line.peak_held(device) for device in range(line.devices))

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plot.amounts import read_amount
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import PAD, SMALL, KeyEntry, axis_title, key, note, x_axis, y_axis, y_ticks
@@ -21,13 +22,17 @@ from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRAD
 from mlsysim.plot.svg import Box, Drawing, measure
 
 _TITLES = {
-    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved 1F1B", "zero_bubble": "Zero bubble (H1)",
-    "dualpipe": "DualPipe",
+    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved 1F1B", "breadth_first": "Breadth first",
+    "zero_bubble": "Zero bubble (H1)", "zb_h2": "Zero bubble (H2)", "zb_v": "Zero bubble (V)",
+    "dualpipe": "DualPipe", "dualpipe_v": "DualPipeV",
 }  # fmt: skip
 _SERIES = {FORWARD: 0, BACKWARD: 1, INPUT_GRADIENT: 4, WEIGHT_GRADIENT: 2}
 _SMALLEST_TEXT = 8.0
 _SHORTER = {
-    "interleaved": "Lower blocks are passes through every second chunk of layers of a stage.",
+    **dict.fromkeys(CHUNKED, "Lower blocks are passes through every second chunk of layers of a stage."),
+    **dict.fromkeys(
+        FOLDED, "Lower blocks are passes through the second half of the layers, on the way back to stage 0."
+    ),
     "dualpipe": "Lower blocks are passes of the micro-batches that enter at the far end of the pipeline.",
 }
 _TIME = "Time, in times of one micro-batch on one stage"
@@ -103,13 +108,14 @@ def timeline(
     stages: int,
     micro_batches: int,
     virtual_stages: int = 1,
+    group: int | None = None,
     *,
     title: str | None = None,
     width: int = WIDE,
 ) -> Figure:
-    """The slots of gpipe, 1f1b, interleaved, zero_bubble or dualpipe, by simulation (:mod:`mlsysim.plot.schedule`)."""
-    line = simulate(schedule, stages, micro_batches, virtual_stages)
-    chunks = f", {virtual_stages} virtual stages each" if virtual_stages > 1 else ""
+    """The slots of a pipeline schedule, by simulation (:mod:`mlsysim.plot.schedule`)."""
+    line = simulate(schedule, stages, micro_batches, virtual_stages, group)
+    chunks = f", {line.virtual_stages} virtual stages each" if line.virtual_stages > 1 else ""
     subtitle = (
         f"{stages} stages{chunks}, {micro_batches} micro-batches: {line.length:.4g} micro-batch times, "
         f"of which a stage waits {line.bubble_fraction:.1%}."
@@ -205,6 +211,7 @@ def memory_timeline(
     stages: int,
     micro_batches: int,
     virtual_stages: int = 1,
+    group: int | None = None,
     *,
     activations: Any,
     state: Any = "0 B",
@@ -213,7 +220,7 @@ def memory_timeline(
     width: int = WIDE,
 ) -> Figure:
     """Memory of each stage over a step. ``activations`` are those of one micro-batch on one stage, in bytes with a unit."""
-    line = simulate(schedule, stages, micro_batches, virtual_stages)
+    line = simulate(schedule, stages, micro_batches, virtual_stages, group)
     kept = _bytes(activations, "activations", zero=False)
     limit = None if capacity is None else _bytes(capacity, "capacity", zero=False)
     below = _bytes(state, "state")
