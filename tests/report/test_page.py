@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
+from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
 from mlsysim.report.build import build_report
 from mlsysim.report.content import NOT_KNOWN
-from mlsysim.report.figures import pipeline_drawn
+from mlsysim.report.figures import figures_of, pipeline_drawn
 from mlsysim.report.html import escape, to_html
 from mlsysim.report.markdown import escape as markdown_escape
 from mlsysim.report.markdown import to_markdown
@@ -26,6 +28,11 @@ TOO_LARGE = {
     "hardware": {"on": "8xH100"},
     "parallelism": {"tp": 8, "zero": 0},
     "ops": {"budget": "1 USD"},
+}
+PIPELINE = {
+    "task": "training",
+    "workload": {"model": "Llama3_8B", "batch_size": 64, "seq_len": 4096},
+    "hardware": {"on": "16xH100"},
 }
 
 
@@ -104,6 +111,22 @@ def test_a_large_pipeline_is_drawn_smaller_and_says_so():
         in shown
     )
     assert report.figures["pipeline-memory"].alt.count("stage") > 8
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("count", [8, 64])
+def test_every_schedule_is_drawn(name, count):
+    split = {"tp": 4, "pp": 4, "schedule": name, "micro_batches": count}
+    split |= {"virtual_stages": 4} if name in CHUNKED else {}
+    split |= {"micro_batch_group": 8} if name == "interleaved" else {}
+    answer = evaluate(PIPELINE | {"parallelism": split})
+    schedule, stages, drawn, virtual, group = pipeline_drawn(answer)
+    assert (schedule, stages, group) == (name, 4, split.get("micro_batch_group"))
+    assert 8 <= drawn <= count and 1 <= virtual <= split.get("virtual_stages", 1)
+    figures = figures_of(answer, None)
+    assert f"{drawn} micro-batches" in figures["pipeline"].subtitle
+    # The fullest stage of the drawing holds what the memory of the plan has.
+    assert max(figures["pipeline-memory"].peaks) == pytest.approx(answer.memory.used)
 
 
 @settings(max_examples=50)

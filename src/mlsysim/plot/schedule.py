@@ -25,6 +25,7 @@ what does not exist, as PyTorch does.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
@@ -354,7 +355,7 @@ def _both_ways(depth: int, turn: int, half: int, near: tuple[int, range], far: t
     return order + owed
 
 
-_ORDERS = {
+_ORDERS: dict[str, Callable[..., Order]] = {
     "gpipe": _all_forward_first, "1f1b": _one_forward_one_backward, "interleaved": _interleaved,
     "breadth_first": _all_forward_first, "zero_bubble": _zero_bubble, "zb_h2": partial(_zero_bubble, further=2),
     "zb_v": _zero_bubble_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v,
