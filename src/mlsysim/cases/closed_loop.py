@@ -50,7 +50,7 @@ from mlsysim.cases.request import (
     TAIL,
     value_of,
 )
-from mlsysim.cases.traffic import Clients
+from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
@@ -91,28 +91,20 @@ def draft_cost(drafted: int) -> float:
     return float(table["base"] + table["per_token"] * drafted) if drafted else 1.0
 
 
-def closed_loop(
-    step: EngineStep,
-    clients: Clients,
-    *,
-    token_budget: Any = None,
-    a: Algebra = PLAIN,
-) -> Loop:
-    """Prompts and answers on the same devices."""
-    engine, h = step.engine, clients.habits
+def closed_loop(step: EngineStep, t: Traffic, a: Algebra = PLAIN) -> Loop:
+    """Prompts and answers on the same devices: the clients of one replica."""
+    engine, h = step.engine, t.habits
     ranks, drafted = step.deployment.attention_dp, h.drafted
     gain = accepted_tokens(drafted, h.acceptance)
-    prompt, answer = clients.mean_prompt, clients.mean_answer
-    budget = engine.token_budget if token_budget is None else token_budget
+    prompt, answer = t.mean_prompt, t.mean_answer
+    budget = engine.token_budget if t.chunk is None else t.chunk
     mixed = engine.policy == "mixed"
     poll: Any = max(h.poll_steps, 1.0)
 
-    limits = {"clients": clients.concurrency, "memory": maximum(engine_memory(step, prompt + answer).sequences, 1.0)}
+    limits = {"clients": t.concurrency, "memory": maximum(engine_memory(step, prompt + answer).sequences, 1.0)}
     if h.slots:
         limits["slots"] = float(h.slots)
-    at_once = minimum(
-        prompt, maximum(budget - (minimum(clients.concurrency / ranks, budget / 2) if mixed else 0.0), 16.0)
-    )
+    at_once = minimum(prompt, maximum(budget - (minimum(t.concurrency / ranks, budget / 2) if mixed else 0.0), 16.0))
     chunks = prompt / at_once
     together = where(chunks <= 1, maximum(1.0, floor(budget / prompt)), 1.0)
     if mixed:
@@ -154,7 +146,7 @@ def closed_loop(
 
     length = answer * cycle / gain
     firsts = _rounds(
-        clients,
+        t,
         active,
         reading(full, active / 2, read) * (chunks / full),
         full,
@@ -167,12 +159,12 @@ def closed_loop(
         a,
     )
     idle = a.loss(RUNNING, SERVING, _REST, (poll - 1) / 2 * step_time + h.wait_steps * cycle)
-    place = a.loss(PLACE, BATCHING, "t = (C - N)/N O T", maximum(clients.concurrency - active, 0.0) / active * length)
+    place = a.loss(PLACE, BATCHING, "t = (C - N)/N O T", maximum(t.concurrency - active, 0.0) / active * length)
     front = a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if h.server else 0.0)
     ttft = sum(firsts) / len(firsts) + idle + place + front
     if not h.warm:
         ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", engine.cold_start / h.rounds)
-    return _result(clients, tpot, ttft, firsts[-1] + idle + place + front, active, step_time, prompt_step, bound)
+    return _result(t, tpot, ttft, firsts[-1] + idle + place + front, active, step_time, prompt_step, bound)
 
 
 def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
@@ -185,7 +177,7 @@ def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
 
 
 def _rounds(
-    clients: Clients,
+    t: Traffic,
     active: Any,
     burst: Any,
     full: Any,
@@ -203,11 +195,11 @@ def _rounds(
     go together, ``lone`` the time of a single one, ``length`` the time of an answer. Loads and windows are numbers: what a
     queue waits for is so many times the service.
     """
-    read, h = a.under(FIRST), clients.habits
+    read, h = a.under(FIRST), t.habits
     queued = full * burst + a.loss(QUEUE, TAIL, _QUEUED, maximum(active - full, 0.0) * burst / 2)
     firsts = [] if h.random else [where(active > full, queued, reading(minimum(active, full), read))]
     each, turn = value_of(service), value_of(step_time)
-    spread = (1 - h.shortest) * clients.answer * value_of(token_time)
+    spread = (1 - h.shortest) * t.answer * value_of(token_time)
     # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
     different = 2 if h.random else h.rounds if h.shortest < 1 else min(h.rounds, 2)
     for number in range(1, different):
@@ -235,7 +227,7 @@ def _rounds(
 
 
 def _result(
-    clients: Clients,
+    t: Traffic,
     tpot: Any,
     ttft: Any,
     steady: Any,
@@ -244,9 +236,9 @@ def _result(
     prompt_step: Any,
     bound: str | None,
 ) -> Loop:
-    answer = clients.mean_answer
-    rate = clients.concurrency / value_of(ttft + (answer - 1) * tpot)
-    waiting = maximum(clients.concurrency - active, 0.0)
+    answer = t.mean_answer
+    rate = t.concurrency / value_of(ttft + (answer - 1) * tpot)
+    waiting = maximum(t.concurrency - active, 0.0)
     steps = value_of(decode_step), value_of(prompt_step)
     return Loop(tpot, ttft, steady, active, waiting, *steps, rate * answer, rate, bound)
 
@@ -268,34 +260,25 @@ def _overflow(requests: float, slots: float, workers: int) -> float:
     return workers * max(mean - room + total, 0.0)
 
 
-def disaggregated_loop(
-    prefill: EngineStep,
-    prefill_workers: Any,
-    decode: EngineStep,
-    decode_workers: Any,
-    clients: Clients,
-    *,
-    network: Any = None,
-    token_budget: Any = None,
-    a: Algebra = PLAIN,
-) -> Loop:
-    """Prompts on one pool of devices, answers on another; caches cross the ``network`` at that rate, or at the engine's."""
-    engine, h = decode.engine, clients.habits
+def disaggregated_loop(prefill: EngineStep, decode: EngineStep, t: Traffic, a: Algebra = PLAIN) -> Loop:
+    """Prompts on one pool of devices, answers on another; caches cross the network at its rate, or at the engine's."""
+    prefill_workers, decode_workers = t.prefills, t.replicas
+    engine, h = decode.engine, t.habits
     drafted, gain = h.drafted, accepted_tokens(h.drafted, h.acceptance)
-    prompt, answer = clients.mean_prompt, clients.mean_answer
+    prompt, answer = t.mean_prompt, t.mean_answer
     groups = decode_workers * decode.deployment.attention_dp
     ranks = prefill.deployment.attention_dp
-    budget = engine.prefill_budget if token_budget is None else token_budget
+    budget = engine.prefill_budget if t.chunk is None else t.chunk
     together = maximum(1.0, budget / prompt)
 
     limits = {
-        "clients": clients.concurrency,
+        "clients": t.concurrency,
         "memory": maximum(engine_memory(decode, prompt + answer).sequences * decode_workers, 1.0),
     }
     if h.slots:
         slots = h.slots * decode_workers
-        overflow = _overflow(clients.concurrency, slots, decode_workers) * serving_table("balance")["slots"]
-        limits["slots"] = min(float(slots), max(clients.concurrency - overflow, 1.0))
+        overflow = _overflow(t.concurrency, slots, decode_workers) * serving_table("balance")["slots"]
+        limits["slots"] = min(float(slots), max(t.concurrency - overflow, 1.0))
     places, bound = _least(limits)
 
     def writing(n: Any, tag: Tag = untagged) -> Any:
@@ -314,7 +297,7 @@ def disaggregated_loop(
     devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
     hand_over = where(devices <= decode.network.domain, engine.hand_over, engine.hand_over_network)
     size = prefill.sequence_bytes(prompt) * prefill.deployment.tp
-    move = decode.network.hand_over(size, network)
+    move = decode.network.hand_over(size, t.network)
     active = places
     first = reading(1.0)
     slow: Any = False
@@ -323,16 +306,16 @@ def disaggregated_loop(
         behind = active / length > 1 / service
         slow = slow | behind
         active = where(behind, minimum(active, length / service), active)
-        away = clients.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
-        left = minimum(maximum(clients.concurrency - away, 1.0), length / service)
+        away = t.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
+        left = minimum(maximum(t.concurrency - away, 1.0), length / service)
         active = 0.5 * active + 0.5 * minimum(places, left)
     read = a.under(FIRST)
     step_time = writing(active, a.under(ANSWER))
     length = answer * step_time / gain
     pace = reading(full, read) / full
     firsts = _rounds(
-        clients,
-        minimum(active + 1, clients.concurrency),
+        t,
+        minimum(active + 1, t.concurrency),
         pace,
         full,
         pace,
@@ -343,10 +326,10 @@ def disaggregated_loop(
         reading,
         a,
     )
-    limited = slow | (places < clients.concurrency)
+    limited = slow | (places < t.concurrency)
     if bound is not None and slow:
         bound = "prompts"
-    waiting = maximum(clients.concurrency - active, 0.0)
+    waiting = maximum(t.concurrency - active, 0.0)
     mean = sum(firsts) / len(firsts)
     span = value_of(length)
     ahead = where(limited, maximum(waiting / active * span - value_of(mean) - move, 0.0), 0.0)
@@ -357,4 +340,4 @@ def disaggregated_loop(
         + a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if h.server else 0.0)
         + writing(active, read)
     )
-    return _result(clients, step_time / gain, mean + extra, firsts[-1] + extra, active, step_time, reading(1.0), bound)
+    return _result(t, step_time / gain, mean + extra, firsts[-1] + extra, active, step_time, reading(1.0), bound)

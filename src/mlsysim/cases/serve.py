@@ -27,18 +27,8 @@ from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
 from mlsysim.cases.closed_loop import Loop, accepted_tokens, closed_loop, disaggregated_loop, draft_cost
 from mlsysim.cases.phases import Decoder, of_draft, prefill_passes, speculative_tokens, sum_over_steps
 from mlsysim.cases.replica import Replica
-from mlsysim.cases.request import (
-    ANSWER,
-    BATCHING,
-    COMMUNICATION,
-    FIRST,
-    HAND_OVER,
-    OTHERS,
-    PLACE,
-    SERVING,
-    value_of,
-)
-from mlsysim.cases.traffic import Clients, Traffic
+from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
+from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.operator_times import Tag
 from mlsysim.units.kernel import kernel
@@ -212,11 +202,9 @@ class Engines:
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
         if self.apart:
-            clients = Clients(t.concurrency, t.prompt, t.answer, t.habits)
-            pools = self.reader, t.prefills, self.writer, t.replicas
-            return disaggregated_loop(*pools, clients, network=t.network, token_budget=t.chunk, a=a), 1.0
-        clients = Clients(maximum(t.concurrency / t.replicas, 1.0), t.prompt, t.answer, t.habits)
-        return closed_loop(self.reader, clients, token_budget=t.chunk, a=a), t.replicas
+            return disaggregated_loop(self.reader, self.writer, t, a), 1.0
+        alone = replace(t, concurrency=maximum(t.concurrency / t.replicas, 1.0))
+        return closed_loop(self.reader, alone, a), t.replicas
 
     def take(self, index: Any) -> Engines:
         return self

@@ -41,24 +41,6 @@ class Habits:
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
-    """Clients in a closed loop on one replica, or on a pool of them."""
-
-    concurrency: Any
-    prompt: Any
-    answer: Any
-    habits: Habits = Habits()
-
-    @property
-    def mean_prompt(self) -> Any:
-        return self.habits.mean(self.prompt)
-
-    @property
-    def mean_answer(self) -> Any:
-        return maximum(self.habits.mean(self.answer), 1.0)
-
-
-@dataclass(frozen=True, slots=True)
 class Traffic:
     """What is asked. ``batch`` sequences are answered at once by each of ``replicas``; ``together`` of their prompts are read at
     once (all of a batch unless given, one where clients come by themselves). With ``concurrency`` the batch follows from it."""
@@ -76,6 +58,11 @@ class Traffic:
     prefill_replicas: Any = None
     network: Any = None
     habits: Habits = Habits()
+
+    @property
+    def mean_prompt(self) -> Any:
+        """Tokens of a prompt on average."""
+        return self.habits.mean(self.prompt)
 
     @property
     def mean_answer(self) -> Any:

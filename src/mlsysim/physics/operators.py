@@ -130,13 +130,7 @@ def gemm_time(
     streaming: s [1e-6, 0.01], corner [1, 12] -> time: s
 """)
 def attention_prefill_time(
-    operations: Any,
-    tokens: Any,
-    rate: Any,
-    ramp: Any,
-    start: Any,
-    streaming: Any = 0.0,
-    corner: Any = _ROUND,
+    operations: Any, tokens: Any, rate: Any, ramp: Any, start: Any, streaming: Any = 0.0, corner: Any = _ROUND
 ) -> Any:
     """Fused attention over a sequence; ``ramp`` is the length at which half of the rate is reached, ``streaming`` the time
     that queries, keys, values and results take through memory."""

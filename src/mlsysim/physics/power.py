@@ -31,13 +31,7 @@ _CORNER = 16
     arithmetic_utilisation [1e-3, 0.4], memory_utilisation [1e-3, 0.4] -> power: W
 """)
 def utilised_power(
-    tdp: Any,
-    idle: Any,
-    arithmetic: Any,
-    memory: Any,
-    cap: Any,
-    arithmetic_utilisation: Any,
-    memory_utilisation: Any,
+    tdp: Any, idle: Any, arithmetic: Any, memory: Any, cap: Any, arithmetic_utilisation: Any, memory_utilisation: Any
 ) -> Any:
     """Power of a running chip: waiting, plus arithmetic and memory at their utilisation, up to the cap."""
     return tdp * minimum(idle + arithmetic * arithmetic_utilisation + memory * memory_utilisation, cap)

@@ -17,11 +17,8 @@ without it that of the chip's profile or the class default holds, within a facto
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -29,6 +26,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.collectives import ring_all_reduce, ring_time, send, tree_all_reduce
 from mlsysim.physics.operators import link_time
 from mlsysim.timing.network import Group, Network, copies
+from mlsysim.timing.profile import data_file
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.registry import Q_, to_si
 
@@ -45,10 +43,9 @@ class Protocol(NamedTuple):
     rendezvous: float
 
 
-@cache
 def collective_constants() -> dict[str, Any]:
     """The tables of ``data/collectives.toml``."""
-    return tomllib.loads(files("mlsysim.data").joinpath("collectives.toml").read_text(encoding="utf-8"))
+    return data_file("collectives")
 
 
 def wire_and_steps(kind: str, ranks: Any) -> tuple[Any, Any]:

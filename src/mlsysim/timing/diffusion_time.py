@@ -29,18 +29,22 @@ from mlsysim.timing.vision_time import constants, vector_rate
 from mlsysim.units.registry import to_si
 
 _HALF = bytes_per_element("bf16")
-DEVICE_TERMS = (
-    "products",
-    "attention",
-    "product_bytes",
-    "elementwise_bytes",
-    "attention_bytes",
-    "weights",
-    "decoder",
-    "ring",
-    "exchange",
-)
-HOST_TERMS = ("operators", "group")
+_PARTS = {
+    "products": ("products", 1, "peak"),
+    "attention": ("attention", 1, "peak"),
+    "product_bytes": ("products", 1, "peak"),
+    "elementwise_bytes": ("norms and activations", 1, "peak"),
+    "attention_bytes": ("attention", 1, "peak"),
+    "weights": ("weights", 2, "bandwidth"),
+    "decoder": ("image decoder", 1, "peak"),
+    "ring": ("ring of keys and values", 14, "link"),
+    "exchange": ("exchange of heads", 14, "link"),
+    "operators": ("launches", 3, "host"),
+    "group": ("launches", 3, "host"),
+}
+"""Name, wall and resource of each term. Bytes of eager diffusion code go at the vector rate, so arithmetic is their wall."""
+DEVICE_TERMS = tuple(term for term, (_, _, resource) in _PARTS.items() if resource != "host")
+HOST_TERMS = tuple(term for term in _PARTS if term not in DEVICE_TERMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +132,6 @@ def diffusion_features(
         "operators": work.operators * steps * 1e-6,
         "group": many * work.blocks * steps * 1e-6,
     }
-
-
-_PARTS = {
-    "products": ("products", 1, "peak"),
-    "attention": ("attention", 1, "peak"),
-    "product_bytes": ("products", 1, "peak"),
-    "elementwise_bytes": ("norms and activations", 1, "peak"),
-    "attention_bytes": ("attention", 1, "peak"),
-    "weights": ("weights", 2, "bandwidth"),
-    "decoder": ("image decoder", 1, "peak"),
-    "ring": ("ring of keys and values", 14, "link"),
-    "exchange": ("exchange of heads", 14, "link"),
-    "operators": ("launches", 3, "host"),
-    "group": ("launches", 3, "host"),
-}
-"""Name, wall and resource of each term. Bytes of eager diffusion code go at the vector rate, so arithmetic is their wall."""
 
 
 def diffusion_time(

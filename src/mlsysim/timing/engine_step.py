@@ -343,9 +343,8 @@ def _some(number: Any) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _built(key: tuple[Any, ...]) -> EngineStep:
-    model, chip, engine, *rest = (part.value if isinstance(part, _Held) else part for part in key)
-    return EngineStep(Deployment(model, chip, engine, *rest))
+def _built(model: _Held, chip: _Held, engine: Engine, layout: tuple[tuple[str, Any], ...]) -> EngineStep:
+    return EngineStep(Deployment(model.value, chip.value, engine, **dict(layout)))
 
 
 class _Held:
@@ -363,20 +362,6 @@ class _Held:
         return isinstance(other, _Held) and other.value is self.value
 
 
-def engine_step(
-    model: TransformerWorkload,
-    chip: HardwareNode,
-    engine: Engine,
-    *,
-    precision: str = "bf16",
-    cache_precision: str = "bf16",
-    tp: int = 1,
-    attention_dp: int = 1,
-    moe_tp: int | None = None,
-    moe_ep: int = 1,
-    pp: int = 1,
-    redundant: int = 0,
-) -> EngineStep:
-    """The steps of a deployment; equal deployments are built once."""
-    rest = (precision, cache_precision, tp, attention_dp, moe_tp, moe_ep, pp, redundant)
-    return _built((_Held(model), _Held(chip), engine, *rest))
+def engine_step(model: TransformerWorkload, chip: HardwareNode, engine: Engine, **layout: Any) -> EngineStep:
+    """The steps of a deployment, whose formats and degrees are those of :class:`Deployment`; equal ones are built once."""
+    return _built(_Held(model), _Held(chip), engine, tuple(sorted(layout.items())))

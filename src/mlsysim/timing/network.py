@@ -23,13 +23,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.collectives import (
-    all_gather,
-    distinct_domains,
-    hierarchical_all_reduce,
-    send,
-    tree_all_reduce,
-)
+from mlsysim.physics.collectives import all_gather, distinct_domains, hierarchical_all_reduce, send, tree_all_reduce
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 from mlsysim.units.registry import to_si

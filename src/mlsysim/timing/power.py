@@ -14,16 +14,14 @@ fans and conversion. The proportional form 0.3 + 0.7 MFU is wrong by half for se
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import running_power
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.profile import data_file
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 
@@ -47,10 +45,9 @@ class Activity:
     converting: bool = False
 
 
-@cache
 def power_constants() -> dict[str, Any]:
     """The tables of ``data/power.toml``."""
-    return tomllib.loads(files("mlsysim.data").joinpath("power.toml").read_text(encoding="utf-8"))
+    return data_file("power")
 
 
 def _constants(chip: HardwareNode, work: str) -> dict[str, float]:

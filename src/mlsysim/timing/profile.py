@@ -30,9 +30,14 @@ Layers = list[tuple[str, dict[str, Any]]]
 
 
 @cache
+def data_file(name: str) -> dict[str, Any]:
+    """The tables of a file of ``data``."""
+    return tomllib.loads(files("mlsysim.data").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def software_file(name: str) -> dict[str, Any]:
     """A file of ``data/software``."""
-    return tomllib.loads(files("mlsysim.data").joinpath("software", f"{name}.toml").read_text(encoding="utf-8"))
+    return data_file(f"software/{name}")
 
 
 class _Tables(dict[str, dict[str, Any]]):
@@ -94,6 +99,14 @@ def _lineage(tables: dict[str, dict[str, Any]], name: str) -> Layers:
     own = dict(tables[name])
     parent = own.pop("like", None)
     return [*(_lineage(tables, parent) if parent is not None else ()), (name, own)]
+
+
+def inherited(tables: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """A table with what it inherits from those that it is like; ``sources`` are each one's own."""
+    found: dict[str, Any] = {}
+    for _, own in _lineage(tables, name):
+        found = merged({key: value for key, value in found.items() if key != "sources"}, own)
+    return found
 
 
 def _layers(names: tuple[str, ...], software: str, own: str) -> Layers:

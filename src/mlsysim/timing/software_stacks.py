@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 from mlsysim.errors import unknown_name
-from mlsysim.timing.profile import software_file
+from mlsysim.timing.profile import inherited, software_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +58,11 @@ def software_names() -> tuple[str, ...]:
     return tuple(software_file("device"))
 
 
-def _table(name: str) -> dict[str, Any]:
-    own = dict(software_file("device")[name])
-    parent = own.pop("like", None)
-    if parent is None:
-        return own
-    base = _table(parent)
-    return {**base, **own, "costs": {**base.get("costs", {}), **own.get("costs", {})}}
-
-
 @cache
 def software(name: str) -> Software:
     """The entry of that name."""
     if name not in software_file("device"):
         raise unknown_name("software", name, software_names())
-    table = _table(name)
+    table = inherited(software_file("device"), name)
     costs = {key: Cost(**value) for key, value in table.pop("costs", {}).items()}
     return Software(name=name, costs=costs, **table)

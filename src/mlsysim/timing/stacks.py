@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.models.footprint import Keeping
-from mlsysim.timing.profile import software_file
+from mlsysim.timing.profile import inherited, software_file
 
 __all__ = ["Recipe", "Stack", "default_stack", "nearest_stack", "recipe", "stack", "stack_names", "stack_of_source"]
 
@@ -112,22 +112,13 @@ def _fusion(name: str) -> Fusion:
 
 @cache
 def _keeping(name: str) -> Keeping:
-    """Of a table of memory, which may be like another."""
-    own = {key: value for key, value in software_file("stacks")["memory"][name].items() if key != "source"}
-    parent = own.pop("like", None)
-    return replace(_keeping(parent), **own) if parent else Keeping(**own)
+    found = inherited(software_file("stacks")["memory"], name)
+    return Keeping(**{key: value for key, value in found.items() if key != "source"})
 
 
 def stack_names() -> tuple[str, ...]:
     """Names of all stacks."""
     return tuple(_tables())
-
-
-def _table(name: str) -> dict[str, Any]:
-    own = dict(_tables()[name])
-    parent = own.pop("like", None)
-    inherited = {key: value for key, value in _table(parent).items() if key != "sources"} if parent else {}
-    return {**inherited, **own}
 
 
 @cache
@@ -136,7 +127,7 @@ def stack(name: str) -> Stack:
     folded = name.lower().replace("_", "-")
     if folded not in _tables():
         raise unknown_name("training stack", name, stack_names())
-    table = _table(folded)
+    table = inherited(_tables(), folded)
     unknown = set(table) - {field.name for field in fields(Stack)}
     if unknown:
         raise ZooFileError(

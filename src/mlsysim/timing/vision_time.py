@@ -35,21 +35,8 @@ from mlsysim.units.registry import Q_, to_si
 
 TENSOR = {"conv": ("conv",), "dense": ("pointwise", "gemm"), "attention": ("attention",), "grouped": ("grouped",)}
 MOVED = (
-    "conv",
-    "pointwise",
-    "gemm",
-    "attention",
-    "softmax",
-    "depthwise",
-    "grouped",
-    "batch_norm",
-    "relu",
-    "activation",
-    "elementwise",
-    "layer_norm",
-    "group_norm",
-    "copy",
-    "reduction",
+    *("conv", "pointwise", "gemm", "attention", "softmax", "depthwise", "grouped"),
+    *("batch_norm", "relu", "activation", "elementwise", "layer_norm", "group_norm", "copy", "reduction"),
 )
 TERMS = (
     *(f"{name}_operations" for name in TENSOR),
@@ -58,36 +45,35 @@ TERMS = (
     "weights",
     "kernels",
 )
+_CPU_OPERATIONS = ("conv", "pointwise", "gemm", "attention", "grouped", "depthwise")
+_CPU_BYTES = {
+    "product": ("conv", "pointwise", "gemm", "attention", "softmax", "grouped"),
+    "depthwise": ("depthwise",),
+    "elementwise": ("batch_norm", "relu", "activation", "elementwise", "reduction", "softmax"),
+    "norm": ("layer_norm", "group_norm"),
+    "copy": ("copy",),
+}
+_CPU_CALLS = {
+    "conv": ("conv", "pointwise", "grouped", "depthwise"),
+    "gemm": ("gemm", "attention"),
+    "elementwise": (
+        *("elementwise", "activation", "reduction", "layer_norm", "group_norm"),
+        *("softmax", "batch_norm", "relu"),
+    ),
+    "copy": ("copy",),
+}
 CPU_TERMS = (
-    "conv_operations",
-    "pointwise_operations",
-    "gemm_operations",
-    "attention_operations",
-    "grouped_operations",
-    "depthwise_operations",
+    *(f"{name}_operations" for name in _CPU_OPERATIONS),
     "weights",
-    "product_bytes",
-    "depthwise_bytes",
-    "elementwise_bytes",
-    "norm_bytes",
-    "copy_bytes",
-    "conv_calls",
-    "gemm_calls",
-    "elementwise_calls",
-    "copy_calls",
+    *(f"{name}_bytes" for name in _CPU_BYTES),
+    *(f"{name}_calls" for name in _CPU_CALLS),
 )
 CAPTURED = ("compiled", "graph")
 """Stacks that start kernels alone: what is a view, or inside a fused attention, is not launched."""
 _NAMES = {
-    "conv": "convolutions",
-    "grouped": "convolutions",
-    "depthwise": "convolutions",
-    "dense": "products",
-    "pointwise": "products",
-    "gemm": "products",
-    "product": "products",
-    "attention": "attention",
-    "softmax": "attention",
+    **dict.fromkeys(("conv", "grouped", "depthwise"), "convolutions"),
+    **dict.fromkeys(("dense", "pointwise", "gemm", "product"), "products"),
+    **dict.fromkeys(("attention", "softmax"), "attention"),
     "weights": "weights",
 }
 _PRECISIONS = {"amp": "fp16", "mixed": "fp16"}
@@ -141,12 +127,7 @@ def _width(chip: HardwareNode, precision: str) -> float:
 
 
 def gpu_features(
-    inventory: Inventory,
-    chip: HardwareNode,
-    batch: float,
-    precision: str,
-    intensity: float,
-    clock: float | None = None,
+    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, intensity: float, clock: float | None = None
 ) -> dict[str, float]:
     """Seconds of each term for one sample, at a coefficient of one."""
     width = _width(chip, precision)
@@ -174,29 +155,13 @@ def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float, precisi
     """Seconds of each term for one sample on a CPU, at a coefficient of one; measured in single precision."""
     peak, memory = _peak(chip, precision), to_si(chip.memory.bandwidth, "byte/s")
     width = _width(chip, precision)
-
-    def moved(*classes: str) -> float:
-        return width * sum(inventory.elements.get(c, 0.0) for c in classes) / memory
-
-    def calls(*classes: str) -> float:
-        return _MICROSECOND * sum(inventory.calls.get(c, 0.0) for c in classes) / batch
-
-    names = ("conv", "pointwise", "gemm", "attention", "grouped", "depthwise")
-    return {
-        **{f"{name}_operations": inventory.operations.get(name, 0.0) / peak for name in names},
-        "weights": width * inventory.parameters / memory / batch,
-        "product_bytes": moved("conv", "pointwise", "gemm", "attention", "softmax", "grouped"),
-        "depthwise_bytes": moved("depthwise"),
-        "elementwise_bytes": moved("batch_norm", "relu", "activation", "elementwise", "reduction", "softmax"),
-        "norm_bytes": moved("layer_norm", "group_norm"),
-        "copy_bytes": moved("copy"),
-        "conv_calls": calls("conv", "pointwise", "grouped", "depthwise"),
-        "gemm_calls": calls("gemm", "attention"),
-        "elementwise_calls": calls(
-            "elementwise", "activation", "reduction", "layer_norm", "group_norm", "softmax", "batch_norm", "relu"
-        ),
-        "copy_calls": calls("copy"),
-    }
+    found = {f"{name}_operations": inventory.operations.get(name, 0.0) / peak for name in _CPU_OPERATIONS}
+    found["weights"] = width * inventory.parameters / memory / batch
+    for name, classes in _CPU_BYTES.items():
+        found[f"{name}_bytes"] = width * sum(inventory.elements.get(c, 0.0) for c in classes) / memory
+    for name, classes in _CPU_CALLS.items():
+        found[f"{name}_calls"] = _MICROSECOND * sum(inventory.calls.get(c, 0.0) for c in classes) / batch
+    return found
 
 
 def _combine(coefficients: Mapping[str, float], features: Mapping[str, float], batch: float) -> dict[str, float]:
@@ -217,12 +182,7 @@ def stack_constants(stack: str) -> tuple[dict[str, float], float]:
 
 
 def inventory_time(
-    inventory: Inventory,
-    chip: HardwareNode,
-    batch: float,
-    precision: str,
-    stack: str,
-    tag: Tag = untagged,
+    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, stack: str, tag: Tag = untagged
 ) -> Any:
     """Seconds of one pass over a batch on a GPU or a CPU, run by a named stack."""
     tables = constants()
