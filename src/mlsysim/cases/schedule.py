@@ -73,7 +73,9 @@ def pipelined(
     busy = m * stage
     if last is not None:
         # Even stages differ by rounding; none is shorter than their mean.
-        busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, last), mean))
+        # A device of DualPipe has half of the micro-batches on each of two stages, so that the ends share the longer one.
+        most = 0.5 * (stage + last) if layout.schedule == "dualpipe" else last
+        busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, most), mean))
     if isinstance(layout.pp, int) and layout.pp == 1:
         return Pipelined(busy, 0.0 * busy, 0.0 * busy, lambda: 0.0 * busy)
     name, chunks = layout.schedule or "interleaved", (layout.virtual_stages, layout.group)

@@ -1,0 +1,64 @@
+"""A pipeline of a step: busy, waiting and sending add up to its makespan, and nobody waits for less than nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from mlsysim.cases.algebra import PLAIN, ledger_of
+from mlsysim.cases.job import Job, Overlap
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.schedule import in_flight, pipelined, stage_layers, weight_copies
+from mlsysim.models.registry import Models
+from mlsysim.physics.pipeline import CHUNKED, SCHEDULES, Shares, makespan
+
+LLAMA = Models.get("Llama3_8B")
+
+
+def layout(pp: int, m: int, v: int = 1, schedule: str | None = None) -> Layout:
+    return Layout(1, 1, pp, 1, 1, m, m, v, schedule)
+
+
+@given(
+    schedule=st.sampled_from([None, *SCHEDULES]),
+    pp=st.integers(1, 16),
+    m=st.integers(1, 64),
+    v=st.integers(1, 4),
+    last=st.floats(0.2, 2.0),
+    forward=st.floats(0.2, 0.4),
+    weights=st.floats(0.1, 0.4),
+    send=st.floats(0, 0.1),
+    hidden=st.floats(0, 1),
+)
+def test_parts_are_the_makespan(schedule, pp, m, v, last, forward, weights, send, hidden):
+    assume(schedule != "dualpipe" or pp % 2 == 0 or pp == 1)
+    v = v if schedule in (None, *CHUNKED) else 1
+    last = max(last, 1.0) if pp == 1 else last
+    where = layout(pp, m, v, schedule)
+    job = Job(LLAMA, "bf16", 4096, overlap=Overlap(pipeline=hidden))
+    shares, mean = Shares(forward, 1 - forward - weights, weights), (pp - 1 + last) / pp
+
+    def found(a, seconds):
+        times = {"mean": seconds(mean), "stage": seconds(1.0), "last": seconds(last)}
+        return pipelined(a, job, where, **times, shares=shares, send=send, message=1.0)
+
+    plain = found(PLAIN, lambda number: number)
+    assert plain.bubble >= -1e-12 and plain.sends >= -1e-12 and plain.busy >= m * mean * (1 - 1e-12)
+    delay = (1 - hidden) * send if pp > 1 else 0.0
+    whole = makespan(schedule or "interleaved", pp, m, 1.0, shares, delay, None, last, v)
+    assert plain.busy + plain.bubble + plain.sends == pytest.approx(whole, rel=1e-12)
+
+    def taped(a):
+        pipeline = found(a, lambda number: number * a.tag("work", 1, "peak", "t", 1.0))
+        return pipeline.busy + pipeline.bubble + pipeline.sends
+
+    assert ledger_of(taped).seconds == pytest.approx(whole, rel=1e-12)
+
+
+def test_stages_and_copies():
+    """126 layers over 16 stages: eight each, six in the last; DualPipe has both directions on each device."""
+    assert stage_layers(126, layout(16, 16)) == (8, 6)
+    assert stage_layers(80, layout(1, 4, v=3)) == (80, 80)
+    assert weight_copies(layout(8, 16, schedule="dualpipe")) == 2 and weight_copies(layout(8, 16)) == 1
+    assert in_flight(layout(8, 4)) == 4 and in_flight(layout(8, 4), accumulation=4) == 8
