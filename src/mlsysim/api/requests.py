@@ -6,9 +6,6 @@ is the plan's own schema.
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, WithJsonSchema
@@ -20,6 +17,7 @@ from mlsysim.plans.plan_parts import Short
 from mlsysim.plans.schema import SAID, in_words, record_of
 from mlsysim.search.kinds import KINDS
 from mlsysim.units.fields import Record
+from mlsysim.zoo.files import shipped
 
 _NAME = 400
 Detail = Literal["full", "summary"]
@@ -33,10 +31,9 @@ HowMuch = Annotated[
 Filter = Annotated[str, Field(max_length=200, description="field, comparison, value: memory.capacity>=80GB")]
 
 
-@cache
 def file(name: str) -> dict[str, Any]:
     """A table of this folder."""
-    return tomllib.loads(files("mlsysim.api").joinpath(name).read_text(encoding="utf-8"))
+    return shipped("mlsysim.api", name)
 
 
 _SPACE = file("description.toml")["space"]

@@ -15,7 +15,6 @@ import csv
 import gzip
 import io
 import json
-import tomllib
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -23,14 +22,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
+from mlsysim.zoo.files import shipped
 
 OWN_TABLES = ("micro", "llm", "train", "other", "extra")
 
 
-@cache
 def settings(name: str) -> dict[str, Any]:
     """A TOML file of this room's data."""
-    return tomllib.loads(files("mlsysim.calibrate").joinpath("data", f"{name}.toml").read_text(encoding="utf-8"))
+    return shipped("mlsysim.calibrate", f"data/{name}.toml")
 
 
 class Measurement(NamedTuple):

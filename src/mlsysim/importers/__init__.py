@@ -4,16 +4,15 @@ Nothing that is read is executed or unpickled, and every reader bounds what it l
 stands in ``names.toml``, what families of decoders leave unsaid in ``families.toml``.
 """
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from mlsysim.zoo.files import shipped
 
-@cache
+
 def table(name: str) -> dict[str, Any]:
     """One of the tables beside this file."""
-    return tomllib.loads(files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    return shipped(__name__, f"{name}.toml")
 
 
 @cache

@@ -17,17 +17,16 @@ import os
 import ssl
 import sys
 import tempfile
-import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from mlsysim.errors import InputError
+from mlsysim.zoo.files import shipped
 
 NPM = "https://registry.npmjs.org/"
 PYPI = "https://pypi.org/simple/"
@@ -62,7 +61,7 @@ class Pin:
 
 def pins() -> list[Pin]:
     """Everything in ``lock.toml``, in its order."""
-    table = tomllib.loads(files("mlsysim.labs").joinpath("lock.toml").read_text(encoding="utf-8"))
+    table = shipped("mlsysim.labs", "lock.toml")
     return [Pin(name=name, **entry) for name, entry in table.items()]
 
 

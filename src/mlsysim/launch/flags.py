@@ -7,15 +7,14 @@ target's module turns into fields itself. The others are details: no field of a 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib.resources import files
 from typing import Any, Literal
 
 from mlsysim.errors import InputError
 from mlsysim.launch.shell import is_unresolved
+from mlsysim.zoo.files import shipped
 
 _NEGATIVE = re.compile(r"-\.?\d")
 Takes = Literal["switch", "int", "float", "text", "many"]
@@ -60,9 +59,8 @@ class Table:
         return self.index.get(word.replace("_", "-"))
 
 
-@cache
 def _all() -> dict[str, Any]:
-    return tomllib.loads(files("mlsysim.launch").joinpath("flags.toml").read_text(encoding="utf-8"))
+    return shipped("mlsysim.launch", "flags.toml")
 
 
 @cache

@@ -5,11 +5,9 @@ The texts of metrics are made here once, so that the terminal, a report and the 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.resources import files
 from typing import Any, Literal
 
 from mlsysim.units.fields import Record
@@ -17,6 +15,7 @@ from mlsysim.units.registry import Quantity, quantity
 from mlsysim.units.text import byte_unit, format_value, time_unit
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.walls.result import as_plain
+from mlsysim.zoo.files import shipped
 
 Level = Literal["feasibility", "performance", "macro"]
 
@@ -75,7 +74,7 @@ class Kind:
 @cache
 def kinds() -> dict[str, Kind]:
     """All metrics by name."""
-    levels = tomllib.loads(files("mlsysim.data").joinpath("metrics.toml").read_text(encoding="utf-8"))
+    levels = shipped("mlsysim.data", "metrics.toml")
     return {name: Kind(name, level, **entry) for level, held in levels.items() for name, entry in held.items()}  # type: ignore[arg-type]
 
 

@@ -26,9 +26,9 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.collectives import ring_all_reduce, ring_time, send, tree_all_reduce
 from mlsysim.physics.operators import link_time
 from mlsysim.timing.network import Group, Network, copies
-from mlsysim.timing.profile import data_file
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.zoo.files import shipped
 
 SWITCHED_RANKS = 8
 """Smallest group for which reduction in the switch was seen to be used."""
@@ -45,7 +45,7 @@ class Protocol(NamedTuple):
 
 def collective_constants() -> dict[str, Any]:
     """The tables of ``data/collectives.toml``."""
-    return data_file("collectives")
+    return shipped("mlsysim.data", "collectives.toml")
 
 
 def wire_and_steps(kind: str, ranks: Any) -> tuple[Any, Any]:

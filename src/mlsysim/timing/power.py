@@ -21,9 +21,9 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import running_power
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.timing.profile import data_file
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.files import shipped
 
 
 @kernel("power: W [1, 2000], devices whole [1, 1e3], rate: 1/s [0.01, 1e6] -> energy: J")
@@ -47,7 +47,7 @@ class Activity:
 
 def power_constants() -> dict[str, Any]:
     """The tables of ``data/power.toml``."""
-    return data_file("power")
+    return shipped("mlsysim.data", "power.toml")
 
 
 def _constants(chip: HardwareNode, work: str) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import Any
 from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import Profile
-from mlsysim.zoo.files import entries, parse_slice
+from mlsysim.zoo.files import entries, parse_slice, shipped
 from mlsysim.zoo.store import user_folder
 
 EVERY = "every"
@@ -29,15 +29,9 @@ EVERY = "every"
 Layers = list[tuple[str, dict[str, Any]]]
 
 
-@cache
-def data_file(name: str) -> dict[str, Any]:
-    """The tables of a file of ``data``."""
-    return tomllib.loads(files("mlsysim.data").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-
-
 def software_file(name: str) -> dict[str, Any]:
     """A file of ``data/software``."""
-    return data_file(f"software/{name}")
+    return shipped("mlsysim.data", f"software/{name}.toml")
 
 
 class _Tables(dict[str, dict[str, Any]]):
@@ -45,8 +39,8 @@ class _Tables(dict[str, dict[str, Any]]):
 
     def __init__(self, own: str) -> None:
         super().__init__()
-        shipped = sorted(path.name for path in files("mlsysim.data").joinpath("profiles").iterdir())
-        self.pieces = [entries("mlsysim.data", f"profiles/{name}") for name in shipped if name.endswith(".toml")]
+        names = sorted(path.name for path in files("mlsysim.data").joinpath("profiles").iterdir())
+        self.pieces = [entries("mlsysim.data", f"profiles/{name}") for name in names if name.endswith(".toml")]
         for path in sorted(Path(own).glob("profiles/*.toml")) if own else ():
             try:
                 self.update(tomllib.loads(path.read_text(encoding="utf-8")))

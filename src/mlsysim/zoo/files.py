@@ -57,6 +57,12 @@ def slices(file: str, text: str) -> Iterator[Slice]:
 
 
 @cache
+def shipped(package: str, name: str) -> dict[str, Any]:
+    """The tables of a file of a package, parsed whole."""
+    return tomllib.loads(files(package).joinpath(name).read_text(encoding="utf-8"))
+
+
+@cache
 def entries(package: str, *names: str) -> dict[str, Slice]:
     """The entries of files of a package, unparsed, by key."""
     texts = ((name, files(package).joinpath(name).read_text(encoding="utf-8")) for name in names)
