@@ -62,6 +62,7 @@ def test_a_missed_limit_returns_3(run, tmp_path):
         (("missing.toml",), "cannot be read"),
         ((SMALL, "-o", "report.pdf"), "A report is written as .html or .md, got 'report.pdf'"),
         ((SMALL, "-o", "nowhere/report.html"), "cannot be written: no such file or directory"),
+        ((SMALL, "-o", f"{__file__}/report.html"), "cannot be written: not a directory"),
         (("Llama3_70B",), "neither a plan file nor MODEL@FLEET"),
     ],
 )

@@ -19,6 +19,7 @@ from typing import Any
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.hardware.checks import CHECKS as HARDWARE_CHECKS
 from mlsysim.hardware.registry import Hardware
+from mlsysim.importers.limits import write_whole
 from mlsysim.importers.markup import assignments, plain
 from mlsysim.importers.report import ImportReport
 from mlsysim.infra.checks import FACILITY_CHECKS, GRID_CHECKS, PRICE_CHECKS, RACK_CHECKS
@@ -87,13 +88,7 @@ def save_model(
         "note": note,
     }
     text = "".join(_entries(workload, key, name, origin))
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f"{file.name}.part")
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, file)
-    except OSError as error:
-        raise InputError(f"{str(file)[-200:]!r} cannot be written: {(error.strerror or str(error)).lower()}.") from None
+    write_whole(file, text, folders=True)
     Models.reload()
     return file
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from mlsysim.errors import InputError
+from mlsysim.importers.limits import write_whole
 from mlsysim.report.build import Report
 from mlsysim.report.html import to_html
 from mlsysim.report.markdown import to_markdown
@@ -24,14 +24,5 @@ def format_of(path: str | Path) -> str:
 
 def write_report(report: Report, path: str | Path) -> Path:
     """Write a report whole or not at all."""
-    target = Path(path)
-    text = to_html(report) if format_of(target) == "html" else to_markdown(report)
-    waiting = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        waiting.write_text(text, encoding="utf-8", newline="\n")
-        waiting.replace(target)
-    except OSError as error:
-        waiting.unlink(missing_ok=True)
-        reason = (error.strerror or "unknown reason").lower()
-        raise InputError(f"{str(target)[:200]!r} cannot be written: {reason}.", field="output") from None
-    return target
+    text = to_html(report) if format_of(path) == "html" else to_markdown(report)
+    return write_whole(Path(path), text, field="output")
