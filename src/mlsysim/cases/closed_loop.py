@@ -62,7 +62,7 @@ _REST, _QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What clients see. Times in seconds; ``active`` requests are being answered, ``waiting`` ones have no place.
+    """What clients see. Times in seconds; ``active`` requests are being answered.
 
     ``bound`` names what limits the active requests; None for many loops at once.
     """
@@ -71,10 +71,8 @@ class Loop:
     ttft: Any
     ttft_steady: Any
     active: Any
-    waiting: Any
     decode_step: Any
     prompt_step: Any
-    output_rate: Any
     request_rate: Any
     bound: str | None
 
@@ -151,7 +149,6 @@ def closed_loop(step: EngineStep, t: Traffic, a: Algebra = PLAIN) -> Loop:
         reading(full, active / 2, read) * (chunks / full),
         full,
         reading(full, active, read) * (chunks / full),
-        reading(1.0, active, read) * chunks,
         cycle if mixed else step_time,
         length,
         cycle / gain,
@@ -182,7 +179,6 @@ def _rounds(
     burst: Any,
     full: Any,
     service: Any,
-    lone: Any,
     step_time: Any,
     length: Any,
     token_time: Any,
@@ -192,10 +188,11 @@ def _rounds(
     """Mean time to the first token of each round, without front end and waiting for a place.
 
     ``burst`` and ``service`` are seconds per prompt when many wait (in the first round, later), ``full`` how many prompts
-    go together, ``lone`` the time of a single one, ``length`` the time of an answer. Loads and windows are numbers: what a
-    queue waits for is so many times the service.
+    go together, ``length`` the time of an answer. Loads and windows are numbers: what a queue waits for is so many times the
+    service.
     """
     read, h = a.under(FIRST), t.habits
+    lone = reading(1.0, read)
     queued = full * burst + a.loss(QUEUE, TAIL, _QUEUED, maximum(active - full, 0.0) * burst / 2)
     firsts = [] if h.random else [where(active > full, queued, reading(minimum(active, full), read))]
     each, turn = value_of(service), value_of(step_time)
@@ -236,11 +233,8 @@ def _result(
     prompt_step: Any,
     bound: str | None,
 ) -> Loop:
-    answer = t.mean_answer
-    rate = t.concurrency / value_of(ttft + (answer - 1) * tpot)
-    waiting = maximum(t.concurrency - active, 0.0)
-    steps = value_of(decode_step), value_of(prompt_step)
-    return Loop(tpot, ttft, steady, active, waiting, *steps, rate * answer, rate, bound)
+    rate = t.concurrency / value_of(ttft + (t.mean_answer - 1) * tpot)
+    return Loop(tpot, ttft, steady, active, value_of(decode_step), value_of(prompt_step), rate, bound)
 
 
 def _overflow(requests: float, slots: float, workers: int) -> float:
@@ -319,7 +313,6 @@ def disaggregated_loop(prefill: EngineStep, decode: EngineStep, t: Traffic, a: A
         pace,
         full,
         pace,
-        reading(1.0, read),
         0.0 * step_time,
         length,
         step_time / gain,

@@ -187,9 +187,7 @@ class Engines:
         means = [total(_writing(tag), self, u, u.prompt, u.answer) / u.answer for u in (t, short)]
         tpot = loop.tpot + (means[0] - means[1])
         before, after = (value_of(loop.ttft) + t.answer * value_of(each) for each in (loop.tpot, tpot))
-        slower = before / after
-        rates = {"request_rate": loop.request_rate * slower, "output_rate": loop.output_rate * slower}
-        return replace(loop, tpot=tpot, **rates), copies
+        return replace(loop, tpot=tpot, request_rate=loop.request_rate * (before / after)), copies
 
     def band(self, metric: str) -> tuple[Interval, str]:
         """The 90 % band of ``tpot`` or ``ttft``, and what it rests on, in words."""

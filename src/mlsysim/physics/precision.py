@@ -12,37 +12,15 @@ from __future__ import annotations
 from mlsysim.errors import unknown_name
 
 BYTES_PER_ELEMENT: dict[str, float] = {
-    "fp64": 8.0,
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "mxfp8": 1.03125,
-    "int8": 1.0,
-    "fp6": 0.75,
-    "fp4": 0.5,
-    "int4": 0.5,
-    "mxfp4": 0.53125,
-    "nvfp4": 0.5625,
-}
+    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.03125, "int8": 1.0,
+    "fp6": 0.75, "fp4": 0.5, "int4": 0.5, "mxfp4": 0.53125, "nvfp4": 0.5625,
+}  # fmt: skip
 
 _ALIASES = {
-    "float64": "fp64",
-    "double": "fp64",
-    "float32": "fp32",
-    "float": "fp32",
-    "single": "fp32",
-    "float16": "fp16",
-    "half": "fp16",
-    "bfloat16": "bf16",
-    "float8": "fp8",
-    "fp8e4m3": "fp8",
-    "fp8e5m2": "fp8",
-    "e4m3": "fp8",
-    "float4": "fp4",
-    "w4a16": "int4",
-}
+    "float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "single": "fp32", "float16": "fp16",
+    "half": "fp16", "bfloat16": "bf16", "float8": "fp8", "fp8e4m3": "fp8", "fp8e5m2": "fp8", "e4m3": "fp8",
+    "float4": "fp4", "w4a16": "int4",
+}  # fmt: skip
 
 _COMPUTES_AS = {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
 

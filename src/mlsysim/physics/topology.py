@@ -15,23 +15,14 @@ DIMENSIONS = {"torus_2d": 2, "torus_3d": 3}
 DRAGONFLIES = ("dragonfly", "dragonfly_plus")
 TREES = ("fat_tree", "rail_optimized")
 TITLES = {
-    "fat_tree": "fat-tree",
-    "rail_optimized": "rail-optimised fat-tree",
-    "dragonfly": "dragonfly",
-    "dragonfly_plus": "dragonfly+",
-    "torus_2d": "2D torus",
-    "torus_3d": "3D torus",
-    "switched": "single switch",
+    "fat_tree": "fat-tree", "rail_optimized": "rail-optimised fat-tree", "dragonfly": "dragonfly",
+    "dragonfly_plus": "dragonfly+", "torus_2d": "2D torus", "torus_3d": "3D torus", "switched": "single switch",
     "full_mesh": "full mesh",
-}
+}  # fmt: skip
 SPELLINGS = {
-    "clos": "fat_tree",
-    "leaf_spine": "fat_tree",
-    "rail_optimised": "rail_optimized",
-    "dragonfly+": "dragonfly_plus",
-    "2d_torus": "torus_2d",
-    "3d_torus": "torus_3d",
-}
+    "clos": "fat_tree", "leaf_spine": "fat_tree", "rail_optimised": "rail_optimized", "dragonfly+": "dragonfly_plus",
+    "2d_torus": "torus_2d", "3d_torus": "torus_3d",
+}  # fmt: skip
 
 
 @kernel("oversubscription [1, 8] -> share")

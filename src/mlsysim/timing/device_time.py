@@ -28,7 +28,7 @@ from mlsysim.physics.operators import memory_bound_time, moving_time
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.kernels import Profile
-from mlsysim.timing.operator_times import STARTS, Execution, PassTime, Tag, pass_time, untagged
+from mlsysim.timing.operator_times import Execution, PassTime, Tag, pass_time, started, untagged
 from mlsysim.timing.profile import profile
 from mlsysim.timing.software_stacks import Software, software
 from mlsysim.units.registry import to_si
@@ -159,7 +159,7 @@ def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float
     reading = moved / (share * to_si(chip.memory.bandwidth, "byte/s"))
     return moving_time(
         tag("sampling", 2, "bandwidth", "t = B / (e W)", reading, moved=moved),
-        tag(STARTS, 3, "start", "t = n t_0", start),
+        started(start, tag),
     )
 
 

@@ -109,13 +109,12 @@ def diffusion_features(
     peak = arithmetic_peak(chip, wide)[0] * profile(chip, "runtimes.diffusion").gemm_for("bf16").rate_share
     vector = vector_rate(chip)
     memory = to_si(chip.memory.bandwidth, "byte/s")
-    link = to_si(chip.link.bandwidth_per_direction, "byte/s") if devices > 1 and chip.link is not None else None
-    if devices > 1 and link is None:
+    if devices > 1 and chip.link is None:
         raise InputError(f"{chip.name} states no link to other chips, so {devices} of them cannot share an image.")
     images = batch * passes
-    many = 1.0 if devices > 1 else 0.0
     exchange = 0.0
-    if link is not None:
+    if devices > 1 and chip.link is not None:
+        link = to_si(chip.link.bandwidth_per_direction, "byte/s")
         exchange = work.exchanged_bytes * images / devices * (ulysses - 1) / ulysses / link
     return {
         "products": work.products * images / (peak * devices),
@@ -130,7 +129,7 @@ def diffusion_features(
         "ring": (ring - 1) * work.blocks * steps * 1e-6,
         "exchange": exchange,
         "operators": work.operators * steps * 1e-6,
-        "group": many * work.blocks * steps * 1e-6,
+        "group": (devices > 1) * work.blocks * steps * 1e-6,
     }
 
 
@@ -175,17 +174,15 @@ def _combined(features: Mapping[str, float], operations: float, tag: Tag) -> Any
     return overlapped_time(device, host, table["sharpness"])
 
 
-def single_device_ideal(model: DiffusionWorkload, chip: HardwareNode, batch_size: float, steps: int) -> float:
-    """Seconds that the device work alone would take on one device: what the busy share of a run is measured against."""
-    table = constants()["diffusion"]
-    features = diffusion_features(denoiser(model), chip, batch_size, steps * model.guidance_passes, steps)
-    return sum(table[name] * features[name] for name in DEVICE_TERMS)
-
-
 def diffusion_activity(
     model: DiffusionWorkload, chip: HardwareNode, devices: int, batch_size: float, steps: int, seconds: float
 ) -> Activity:
-    """What each device does while a group of them makes a batch of images in a given time."""
-    operations = denoiser(model).operations * batch_size * steps * model.guidance_passes
-    busy = min(1.0, single_device_ideal(model, chip, batch_size, steps) / (devices * seconds))
+    """What each device does while a group of them makes a batch of images in a given time.
+
+    It is busy for what the device work alone would take on one device, over the time of all of them.
+    """
+    table, work = constants()["diffusion"], denoiser(model)
+    operations = work.operations * batch_size * steps * model.guidance_passes
+    features = diffusion_features(work, chip, batch_size, steps * model.guidance_passes, steps)
+    busy = min(1.0, sum(table[name] * features[name] for name in DEVICE_TERMS) / (devices * seconds))
     return Activity(operations / (devices * seconds * wide_peak(chip)), 0.0, busy)

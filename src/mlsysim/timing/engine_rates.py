@@ -17,32 +17,21 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.kernels import Profile
-from mlsysim.timing.operator_times import STARTS, Tag, untagged
+from mlsysim.timing.operator_times import Tag, started, untagged
 from mlsysim.timing.profile import profile
-from mlsysim.timing.vision_time import clock_of
+from mlsysim.timing.vision_time import clock_of, first_peak
 from mlsysim.units.registry import to_si
 
 _CONV = ("conv", "pointwise", "grouped", "depthwise")
 _FUSED_AWAY = ("batch_norm", "relu", "softmax", "copy", "elementwise")
 
 
-def _narrow_peak(chip: HardwareNode) -> float:
-    for precision in ("int8", "fp8", "bf16", "fp16"):
-        if chip.compute.supports(precision):
-            return to_si(chip.compute.peak(precision), "flop/s")
-    raise InputError(f"{chip.name} states no 8-bit or 16-bit rate.")
-
-
-def _wide_peak(chip: HardwareNode) -> float:
-    for precision in ("bf16", "fp16"):
-        if chip.compute.supports(precision):
-            return to_si(chip.compute.peak(precision), "flop/s")
-    return _narrow_peak(chip) / 2
-
-
 def engine_features(inventory: Inventory, chip: HardwareNode) -> dict[str, float]:
     """Seconds of each term for one sample, at a share of one and at the datasheet's clock."""
-    narrow, wide = _narrow_peak(chip), _wide_peak(chip)
+    narrow = first_peak(chip, "int8", "fp8", "bf16", "fp16")
+    if narrow is None:
+        raise InputError(f"{chip.name} states no 8-bit or 16-bit rate.")
+    wide = first_peak(chip, "bf16", "fp16") or narrow / 2
     normed = inventory.elements.get("layer_norm", 0.0) + inventory.elements.get("group_norm", 0.0) > 0
     moved = sum(n for name, n in inventory.elements.items() if name not in _FUSED_AWAY) if normed else 0.0
     return {
@@ -88,9 +77,7 @@ def engine_latency(
     inventory: Inventory, chip: HardwareNode, samples: float = 1.0, passes: float = 1.0, tag: Tag = untagged
 ) -> Any:
     """Seconds of one query of ``samples`` samples."""
-    start = operator_kernels(inventory) * tag(
-        STARTS, 3, "start", "t = n t_0", engine_profile(chip).memory_bound.times[0]
-    )
+    start = operator_kernels(inventory) * started(engine_profile(chip).memory_bound.times[0], tag)
     size = inventory.parameters * bytes_per_element("int8")
     weights = tag("weights", 2, "bandwidth", "t = w / W", size / to_si(chip.memory.bandwidth, "byte/s"), moved=size)
     return passes * (start + weights) + samples * engine_time(inventory, chip, passes, tag)

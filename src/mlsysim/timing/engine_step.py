@@ -40,7 +40,7 @@ from mlsysim.physics.precision import bytes_per_element, compute_precision, prec
 from mlsysim.timing import kernels
 from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct, step_blocks
 from mlsysim.timing.engines import Engine, chip_class, engine_network, offered_memory, serving_table
-from mlsysim.timing.operator_times import STARTS, Tag, untagged
+from mlsysim.timing.operator_times import Tag, started, untagged
 from mlsysim.timing.profile import profile
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
@@ -201,7 +201,7 @@ class EngineStep:
         communication = self._communication(tokens, everywhere, tag)
         moved = serving_table("small")["passes"] * tokens * self.hidden * self.half
         small = self.blocks.layers * (
-            tag(STARTS, 3, "start", "t = n t_0", self.engine.small_kernels * k.memory_bound.times[0])
+            started(self.engine.small_kernels * k.memory_bound.times[0], tag)
             + self._streamed(_SMALL, moved, k.memory_bound.fused_share, tag)
         )
         device = products + attention + experts + communication + small
@@ -225,7 +225,7 @@ class EngineStep:
             tag(_WEIGHTS, 2, "bandwidth", _ROOF, moved / (r.memory_share * self.bandwidth), moved=moved),
             tag(_CONVERSION, 2, "bandwidth", _MOVED, quantised / (r.quantise_share * self.bandwidth), moved=quantised),
             0.0,
-            tag(STARTS, 3, "start", "t = n t_0", r.start),
+            started(r.start, tag),
         )
 
     def _streamed(self, name: str, moved: Any, share: float, tag: Tag) -> Any:
@@ -238,7 +238,7 @@ class EngineStep:
     def _decoded(self, kind: Core | Scan, p: Pass, drafted: int, tag: Tag) -> Any:
         """Attention of one query a sequence against its cache, or states read and written."""
         k, narrow = self.kernels.attention, self.cache < self.half
-        op, start = kind.operators(p, None)[-1], tag(STARTS, 3, "start", "t = n t_0", k.times[1])
+        op, start = kind.operators(p, None)[-1], started(k.times[1], tag)
         if isinstance(kind, Scan):
             share = self._scan(kind).memory_share
             return moving_time(self._streamed(_CACHES, op.cache_bytes * (self.half / self.cache), share, tag), start)
@@ -248,19 +248,15 @@ class EngineStep:
             share = k.latent_memory_share
             rate = self.peak16 * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
         operations = op.flops * (1 + drafted)
+        computing = tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations)
         seconds = op.cache_bytes / (share * self.bandwidth)
-        return cache_attention_time(
-            tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations),
-            tag(_CACHES, 2, "bandwidth", _ROOF, seconds, moved=op.cache_bytes),
-            0.0,
-            0.0,
-            start,
-        )
+        reading = tag(_CACHES, 2, "bandwidth", _ROOF, seconds, moved=op.cache_bytes)
+        return cache_attention_time(computing, reading, 0.0, 0.0, start)
 
     def _prompted(self, kind: Core | Scan, p: Pass, tag: Tag) -> Any:
         """Attention over a prompt, or a scan in chunks."""
         k = self.kernels.attention
-        op, start = kind.operators(p, None)[-1], tag(STARTS, 3, "start", "t = n t_0", k.times[0])
+        op, start = kind.operators(p, None)[-1], started(k.times[0], tag)
         if isinstance(kind, Scan):
             own = self._scan(kind)
             scan = tag(_SCANS, 1, "peak", "t = F / R", op.flops / (own.rate_share * self.peak16), flop=op.flops)
@@ -306,7 +302,7 @@ class EngineStep:
             tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * own.rate_share), flop=operations),
             self._streamed(_EXPERT_WEIGHTS, active * each * self.weight, own.memory_share, tag),
             self._streamed(_ROUTED, rows * (inner + width) * self.half, own.activation_share, tag),
-            tag(STARTS, 3, "start", "t = n t_0", to_si(own.start, "s") + self.engine.expert_block),
+            started(to_si(own.start, "s") + self.engine.expert_block, tag),
             1.0,
         )
 

@@ -37,16 +37,11 @@ Tag = Callable[..., Any]
 """``tag(name, wall, resource, equation, seconds, flop=, moved=)``: a time under a name."""
 
 _LATENT = 256
+_PRODUCT, _CACHED = "t = t_0 + |F / R, B / (e W)|", "t = t_0 + |K / (e W), F / A|"
 _NAMES = {
-    "gemm": "products",
-    "batched_gemm": "products",
-    "grouped_gemm": "experts",
-    "conv": "convolutions",
-    "depthwise_conv": "convolutions",
-    "attention": "attention",
-    "embedding": "embedding",
-    "scan": "scans",
-}
+    "gemm": "products", "batched_gemm": "products", "grouped_gemm": "experts", "conv": "convolutions",
+    "depthwise_conv": "convolutions", "attention": "attention", "embedding": "embedding", "scan": "scans",
+}  # fmt: skip
 STARTS = "kernel starts"
 """The name of what kernels need to begin, drain and walk one tile, of whatever kind they are."""
 
@@ -143,10 +138,11 @@ def operator_time(
 def _streamed(kind: str, moved: Any, bandwidth: float, share: float, start: Any, tag: Tag) -> Any:
     """Bytes at the achieved share of the bandwidth."""
     moving = tag(part_name(kind), 2, "bandwidth", "t = B / (e W)", moved / (share * bandwidth), moved=moved)
-    return moving_time(moving, _started(start, tag))
+    return moving_time(moving, started(start, tag))
 
 
-def _started(start: Any, tag: Tag) -> Any:
+def started(start: Any, tag: Tag) -> Any:
+    """What kernels need to begin."""
     return tag(STARTS, 3, "start", "t = n t_0", start)
 
 
@@ -176,16 +172,15 @@ def _product_time(
 ) -> Any:
     k, rate, widened, narrow = _product_constants(chip, profile, precision, how)
     start, chain, convert_start = k.times
-    name, equation = part_name(op.kind), "t = t_0 + |F / R, B / (e W)|"
+    name = part_name(op.kind)
     if op.kind == "grouped_gemm":
         experts = profile.experts["any"]
         weights_share = experts.memory_share * k.memory_share
         routed = op.input_bytes + op.output_bytes
         return experts_time(
-            tag(name, 1, "peak", equation, op.flops / (rate * experts.rate_share), flop=op.flops),
-            tag(name, 2, "bandwidth", equation, op.weight_bytes / (weights_share * bandwidth), moved=op.weight_bytes),
-            tag(name, 2, "bandwidth", equation, routed / (experts.activation_share * bandwidth), moved=routed),
-            _started(to_si(experts.start, "s"), tag),
+            *_roof(name, op.flops, rate * experts.rate_share, op.weight_bytes, weights_share * bandwidth, tag),
+            tag(name, 2, "bandwidth", _PRODUCT, routed / (experts.activation_share * bandwidth), moved=routed),
+            started(to_si(experts.start, "s"), tag),
             1.0,
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
@@ -198,11 +193,10 @@ def _product_time(
         if how.convert == "separate":
             start = start + convert_start
     return product_time(
-        tag(name, 1, "peak", equation, op.flops / rate, flop=op.flops),
-        tag(name, 2, "bandwidth", equation, moved / (k.memory_share * bandwidth), moved=moved),
+        *_roof(name, op.flops, rate, moved, k.memory_share * bandwidth, tag),
         conversion,
-        _started(chain * power(op.k / REACH, k.growth), tag),
-        _started(start, tag),
+        started(chain * power(op.k / REACH, k.growth), tag),
+        started(start, tag),
         k.corner,
     )
 
@@ -215,16 +209,10 @@ def _convolution_time(
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     if op.kind == "depthwise_conv":
         return _streamed(op.kind, moved, bandwidth, c.depthwise_share, c.seconds, tag)
-    roof = profile.gemm_for(precision)
-    rate = arithmetic_peak(chip, precision)[0] * c.rate_share * (roof.kept if how.sustained else 1.0)
-    name, equation = part_name(op.kind), "t = t_0 + |F / R, B / (e W)|"
-    return product_time(
-        tag(name, 1, "peak", equation, op.flops / rate, flop=op.flops),
-        tag(name, 2, "bandwidth", equation, moved / (c.memory_share * bandwidth), moved=moved),
-        0.0,
-        0.0,
-        _started(c.seconds, tag),
-    )
+    kept = profile.gemm_for(precision).kept if how.sustained else 1.0
+    rate = arithmetic_peak(chip, precision)[0] * c.rate_share * kept
+    roof = _roof(part_name(op.kind), op.flops, rate, moved, c.memory_share * bandwidth, tag)
+    return product_time(*roof, 0.0, 0.0, started(c.seconds, tag))
 
 
 def _attention_time(
@@ -242,30 +230,28 @@ def _attention_time(
         if how.software is not None and how.software.cache_share is not None and not latent:
             share = min(share, how.software.cache_share)
         decode_rate = peak * (constants.latent_rate_share if latent else 1.0)
-        return cache_attention_time(
-            *_computed_and_read(op.flops / decode_rate, op.flops, op.cache_bytes, share * bandwidth, tag),
-            0.0,
-            0.0,
-            _started(decode_start, tag),
-        )
+        read = _roof("attention", op.flops, decode_rate, op.cache_bytes, share * bandwidth, tag, _CACHED)
+        return cache_attention_time(*read, 0.0, 0.0, started(decode_start, tag))
     rate = peak * constants.rate_share * constants.kernel_rate(how.attention)
     rate = rate * constants.head_share(op.k)
     if op.direction == "backward":
         # A fused backward pass recomputes the scores: 2.5 times the forward work where the model counts 2.
         rate = rate * constants.backward_share * 2 / 2.5
     computing = op.flops * (1 + constants.ramp_tokens / op.m) / rate
-    return attention_time(_attending(computing, op.flops, tag), 0.0, _started(start, tag))
+    return attention_time(_attending(computing, op.flops, tag), 0.0, started(start, tag))
 
 
 def _attending(seconds: Any, operations: Any, tag: Tag) -> Any:
     return tag("attention", 1, "peak", "t = t_0 + F (1 + S_0 / S) / A", seconds, flop=operations)
 
 
-def _computed_and_read(computing: Any, operations: Any, cached: Any, bandwidth: Any, tag: Tag) -> tuple[Any, Any]:
-    equation = "t = t_0 + |K / (e W), F / A|"
+def _roof(
+    name: str, operations: Any, rate: Any, moved: Any, bandwidth: Any, tag: Tag, equation: str = _PRODUCT
+) -> tuple[Any, Any]:
+    """Arithmetic and bytes, of which the longer counts."""
     return (
-        tag("attention", 1, "peak", equation, computing, flop=operations),
-        tag("attention", 2, "bandwidth", equation, cached / bandwidth, moved=cached),
+        tag(name, 1, "peak", equation, operations / rate, flop=operations),
+        tag(name, 2, "bandwidth", equation, moved / bandwidth, moved=moved),
     )
 
 
@@ -284,7 +270,7 @@ def _engine_attention_time(
         return attention_time(
             _attending(op.flops * (1 + context.ramp_tokens / op.m) / rate, op.flops, tag),
             tag("attention", 2, "bandwidth", "t = B / (e W)", streaming, moved=moved),
-            _started(to_si(context.start, "s"), tag),
+            started(to_si(context.start, "s"), tag),
             context.corner,
         )
     # Sequences times key heads: the cache holds 2 k elements of each for each of the n tokens.
@@ -314,10 +300,10 @@ def decode_kernel_time(
 ) -> Any:
     """Seconds of a measured decode kernel."""
     return cache_attention_time(
-        *_computed_and_read(operations / peak, operations, moved, kernel.memory_share * bandwidth, tag),
-        _started(rows * to_si(kernel.row_time, "s"), tag),
-        _started(to_si(kernel.chain, "s") * power(cached / REACH, kernel.growth), tag),
-        _started(to_si(kernel.start, "s"), tag),
+        *_roof("attention", operations, peak, moved, kernel.memory_share * bandwidth, tag, _CACHED),
+        started(rows * to_si(kernel.row_time, "s"), tag),
+        started(to_si(kernel.chain, "s") * power(cached / REACH, kernel.growth), tag),
+        started(to_si(kernel.start, "s"), tag),
     )
 
 

@@ -29,7 +29,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory
 from mlsysim.physics.precision import bytes_per_element, compute_precision
 from mlsysim.physics.vision import clock_share, elementwise_bandwidth, overlapped_time
-from mlsysim.timing.operator_times import STARTS, Tag, untagged
+from mlsysim.timing.operator_times import Tag, started, untagged
 from mlsysim.timing.profile import software_file
 from mlsysim.units.registry import Q_, to_si
 
@@ -97,15 +97,19 @@ def clock_of(chip: HardwareNode) -> float:
     return float(clock_share(to_si(chip.tdp, "W"), vector, to_si(Q_(usual), "J/flop"), limits["exponent"]))
 
 
+def first_peak(chip: HardwareNode, *formats: str) -> float | None:
+    """Peak of the first of these formats that the chip computes in."""
+    known = (name for name in formats if chip.compute.supports(name))
+    return next((to_si(chip.compute.peak(name), "flop/s") for name in known), None)
+
+
 def vector_rate(chip: HardwareNode) -> float:
     """Rate of single-precision arithmetic outside matrix units; a share of the 16-bit peak where the chip states none."""
-    if chip.compute.supports("fp32"):
-        return to_si(chip.compute.peak("fp32"), "flop/s")
-    share: float = constants()["vector_rate"]["share"]
-    for precision in ("bf16", "fp16"):
-        if chip.compute.supports(precision):
-            return share * to_si(chip.compute.peak(precision), "flop/s")
-    return share * to_si(chip.compute.peak_flops, "flop/s")
+    own = first_peak(chip, "fp32")
+    if own is not None:
+        return own
+    wide = first_peak(chip, "bf16", "fp16") or to_si(chip.compute.peak_flops, "flop/s")
+    return float(constants()["vector_rate"]["share"] * wide)
 
 
 def _arithmetic(precision: str) -> str:
@@ -225,7 +229,7 @@ def _named(
     word, _, kind = term.rpartition("_")
     name = _NAMES.get(word or term, "norms and activations")
     if term == "kernels" or kind == "calls":
-        return tag(STARTS, 3, "start", "t = n t_0", seconds)
+        return started(seconds, tag)
     if kind == "operations":
         counted = batch * _operations(word, inventory)
         return tag(name, 1, "peak", "t = a F / P", seconds, flop=counted)
