@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,17 +49,9 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
 
 def print_json(document: Any) -> None:
     """One JSON document; what is not a number becomes null."""
-    sys.stdout.write(json.dumps(_finite(document), indent=2, ensure_ascii=False) + "\n")
+    from mlsysim.walls.result import finite
 
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
+    sys.stdout.write(json.dumps(finite(document), indent=2, ensure_ascii=False) + "\n")
 
 
 def print_text(text: str, style: str | None = None) -> None:

@@ -249,7 +249,7 @@ class Result(BaseModel):
 
     def to_json(self, indent: int | None = None) -> str:
         """The same as JSON. Raises nothing: results hold no infinities that are not meant, and those become null."""
-        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False)
+        return json.dumps(finite(self.to_dict()), indent=indent, ensure_ascii=False)
 
     def explain(self, style: str = "text") -> str:
         """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
@@ -266,13 +266,14 @@ def _read_binding(outcome: Result, noun: str) -> Binding:
     return binding_of(outcome.ledger, noun)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A plain value as strict JSON has it: numbers that are not finite become null, keys text."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
     return value
 
 
