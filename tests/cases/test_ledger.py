@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlsysim.cases.algebra import PLAIN, Tape, ledger_of
 from mlsysim.cases.ledger import Held, Ledger, Part
-from mlsysim.physics.training_step import overlapped
+from mlsysim.physics.operators import overlapped
 from mlsysim.units.ops import maximum, minimum, where
 
 TIMES = st.floats(1e-6, 1e3)

@@ -18,8 +18,8 @@ from mlsysim.models.registry import Models
 from mlsysim.plans.parts import time_parts
 from mlsysim.timing.diffusion_time import diffusion_time
 from mlsysim.timing.engine_rates import engine_latency, engine_time
-from mlsysim.timing.runtimes import runtime, runtime_names
-from mlsysim.timing.vision_time import inventory_time
+from mlsysim.timing.runtimes import runtime
+from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.walls.analysis.sensitivity import scaled
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 
@@ -237,4 +237,4 @@ def test_the_default_runtime_is_said_and_unknown_ones_are_refused():
 
 
 def test_every_runtime_has_words():
-    assert all(runtime(name).title for name in runtime_names())
+    assert all(runtime(name).title for name in constants()["runtimes"])

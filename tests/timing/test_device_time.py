@@ -10,7 +10,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.timing.device_time import inference_time, training_time
-from mlsysim.timing.software_stacks import software, software_names
+from mlsysim.timing.stacks import software, software_names
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 
 H200 = Hardware.get("H200")

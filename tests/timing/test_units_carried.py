@@ -30,7 +30,7 @@ from mlsysim.timing.kernels import Profile
 from mlsysim.timing.network import Group, Hierarchical, Reduction, Tabled
 from mlsysim.timing.operator_times import Execution, pass_time
 from mlsysim.timing.profile import profile
-from mlsysim.timing.software_stacks import software
+from mlsysim.timing.stacks import software
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, DimensionalityError, Quantity
 

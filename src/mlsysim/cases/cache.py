@@ -31,7 +31,7 @@ from mlsysim.cases.replica import Replica
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import table_bytes
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import ceil, floor, maximum, where
+from mlsysim.units.ops import ceil, floor, maximum, some, where
 from mlsysim.vocabulary import Setting, listed, worded
 
 WEIGHTS, CACHES, WORKSPACE, DRAFT = "weights", "KV caches", "workspace", "draft model"
@@ -50,10 +50,10 @@ def held_bytes(fixed: Any, each: Any, sequences: Any, groups: Any) -> Any:
 """)
 def sequences_that_fit(capacity: Any, fixed: Any, each: Any, groups: Any) -> Any:
     """The largest number of sequences for which :func:`held_bytes` is at most ``capacity``; 0 where not even one is."""
-    some = floor(maximum(capacity - fixed, 0 * capacity) / each)
+    fitting = floor(maximum(capacity - fixed, 0 * capacity) / each)
     # The quotient is rounded: one more may fit to the last byte, or the last one miss by it.
-    some = where(fixed + each * (some + 1.0) <= capacity, some + 1.0, some)
-    return groups * maximum(where(fixed + each * some <= capacity, some, some - 1.0), 0.0)
+    fitting = where(fixed + each * (fitting + 1.0) <= capacity, fitting + 1.0, fitting)
+    return groups * maximum(where(fixed + each * fitting <= capacity, fitting, fitting - 1.0), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,7 @@ class DeviceMemory:
             Held(RESERVE, self.reserve),
             Held(CACHES, self.each * ceil(sequences / self.groups)),
         )
-        return tuple(line for line in lines if line.name == RESERVE or _some(line.bytes))
-
-
-def _some(value: Any) -> bool:
-    return bool(value > 0) if isinstance(value, (int, float)) else bool((value > 0).any())
+        return tuple(line for line in lines if line.name == RESERVE or some(line.bytes > 0))
 
 
 def replica_memory(replica: Replica, tokens: Any, draft: Replica | None = None) -> DeviceMemory:

@@ -43,7 +43,7 @@ from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller
 from mlsysim.timing.power import power_constants, power_of
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
-from mlsysim.timing.software_stacks import software, software_names
+from mlsysim.timing.stacks import software, software_names
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.zoo.intervals import Interval, interval

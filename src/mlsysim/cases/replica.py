@@ -31,7 +31,7 @@ from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import ceil, maximum, minimum, where
+from mlsysim.units.ops import ceil, maximum, minimum, some, where
 from mlsysim.units.registry import to_si
 
 
@@ -252,11 +252,11 @@ class Replica:
             moving = tag(name, 14, net.reach(ranks), equation, whole - start, sent=size)
             return moving + tag(name, 14, "start", equation, start)
 
-        if _some(self.tp > 1):
+        if some(self.tp > 1):
             group, sums = net.group(self.tp), self._reductions
             ring = "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)"
             time = time + sent("tensor parallelism", ring, self.tp, lambda m: sums * net.all_reduce(m, group), message)
-        if _some(self.ep > self.tp):
+        if some(self.ep > self.tp):
             token, choices = message / self.tp, self.model.totals.experts_per_token
             times, experts = where(self.ep > self.tp, 2 * self._expert_layers, 0.0), net.group(self.ep)
 
@@ -264,7 +264,7 @@ class Replica:
                 return times * net.exchange(routed / choices, choices, experts, deduplicated=False)
 
             time = time + sent("expert exchange", "t = 2 L (M/W + a)", self.width, exchanged, token * choices)
-        if _some(self.pp > 1):
+        if some(self.pp > 1):
             near, hops = self.devices <= net.domain, self.pp - 1
             sends = "t = (p-1) (M/W + a)"
             time = time + sent("pipeline parallelism", sends, self.devices, lambda m: hops * net.send(m, near), message)
@@ -329,8 +329,3 @@ class Passes:
             dispatch=tag("dispatch", 3, "host", "t = p T_dispatch", r.dispatch * r.pp),
             operations=demand.flops,
         )
-
-
-def _some(condition: Any) -> bool:
-    """Whether a condition holds, for one of many replicas where there are many."""
-    return condition if isinstance(condition, bool) else bool(condition.any())

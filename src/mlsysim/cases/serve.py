@@ -32,7 +32,7 @@ from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.operator_times import Tag
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.zoo.intervals import Interval, interval
 
 
@@ -177,7 +177,7 @@ class Engines:
         if self.draft is not None:
             # No closed loop was measured with a draft model: as many as there is room for are answered together.
             return None
-        if not _some(t.cached > 0):
+        if not some(t.cached > 0):
             return self._loop(t, a)
         # Only the rest of the prompt is read, while every token attends to all of it: the loop of the shorter prompt, and the
         # longer cache's part of a step on top.
@@ -242,10 +242,6 @@ def _writing(tag: Tag) -> Callable[[Machine, Traffic], Callable[[Any], Any]]:
     return lambda machine, traffic: machine.writing(traffic, tag)
 
 
-def _some(condition: Any) -> bool:
-    return condition if isinstance(condition, bool) else bool(condition.any())
-
-
 def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = sum_over_steps) -> Times:
     """Times of a batch that nobody disturbs."""
     prefill, longest = _prefill(machine, t, a.under(FIRST), total)
@@ -277,7 +273,7 @@ def _prefill(machine: Machine, t: Traffic, tag: Tag, total: Sum) -> tuple[Any, A
     # A pass takes the longer the more it finds cached, so that the last whole one is the longest of them.
     longest = full(machine, t)(cached + (whole - 1) * tokens)
     left = rest > 0
-    if _some(left):
+    if some(left):
         last = where(left, machine.reading(t, maximum(rest, 1), tag)(cached + whole * tokens), 0.0)
         time, longest = time + last, maximum(longest, last)
     return time, longest

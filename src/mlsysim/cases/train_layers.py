@@ -33,10 +33,9 @@ from mlsysim.cases.train_operators import (
     stream,
 )
 from mlsysim.models.training_shape import LayerKind, TrainingShape
-from mlsysim.physics.operators import stream_time
+from mlsysim.physics.operators import overlapped, stream_time
 from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.training_memory import optimizer_bytes
-from mlsysim.physics.training_step import overlapped
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import log2, maximum, minimum, where

@@ -18,9 +18,8 @@ from mlsysim.cases.layout import Groups, Layout
 from mlsysim.models.ffn import Experts
 from mlsysim.models.template import Core
 from mlsysim.models.training_shape import LayerKind, TrainingShape
-from mlsysim.physics.operators import HARD, attention_prefill_time, product_time, stream_time
+from mlsysim.physics.operators import HARD, attention_prefill_time, overlapped, product_time, stream_time
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.training_step import overlapped
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import minimum, where

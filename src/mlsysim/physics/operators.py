@@ -7,6 +7,7 @@ Every form has a start-up time t0 (launch, ramp, drain), which decides small ope
     decode attention   t0 + ||K/(e W), F/A|_4, r n|_2, L s^g|_4      keys and values read once; latent attention may be compute bound
     memory bound       t0 + B / (e W)
     host               max(device time, n x cost per operator)   when operators are launched one by one
+    overlap            max(a, b) + kappa min(a, b)               kappa 0: hidden for free; 1: nothing is gained
     collective         start + steps + bytes over the share of the link, two protocols, in-switch reduction
 
 |a, b|_c is the c-norm: the larger of the two, with a soft corner where both matter (c = 1 is their sum: no overlap; without an end the longer alone, as in training). L k^g
@@ -174,6 +175,12 @@ def memory_bound_time(moved: Any, bandwidth: Any, memory_share: Any, start: Any)
 def host_bound_time(device: Any, operators: Any, cost: Any) -> Any:
     """A pass whose operators the host launches one by one: it cannot be faster than the launches."""
     return maximum(device, operators * cost)
+
+
+@kernel("a: s [1e-5, 10], b: s [1e-5, 10], kappa [0.01, 1] -> time: s")
+def overlapped(a: Any, b: Any, kappa: Any) -> Any:
+    """Two activities at the same time, each of which slows the other: the longer, and a part of the shorter."""
+    return maximum(a, b) + kappa * minimum(a, b)
 
 
 @kernel("""

@@ -6,7 +6,8 @@ P = TDP (i + (1 - i) MFU) with i = 0.3 (Barroso and Hölzle, 2007). Measured acc
 H200 that only moves memory draws 0.6 to 0.9 of its TDP at an MFU of zero, so this form understates memory-bound work
 by up to three times. :func:`utilised_power` adds what arithmetic and memory draw, each in proportion to its own
 utilisation, and stops at the power cap; its shares are fitted to a chip. :func:`running_power` has a third state between
-waiting and the cap: kernels that run back to back draw 0.6 of TDP even where they move and compute little.
+waiting and the cap: kernels that run back to back draw 0.6 of TDP even where they move and compute little. Under a cap P below the
+chip's own a training step runs at R ((P - P_0) / (P_full - P_0))^e.
 """
 
 from __future__ import annotations
@@ -60,3 +61,12 @@ def running_power(
     running = floor * power(busy, exponent)
     wanted = idle + running + memory * memory_utilisation + arithmetic * arithmetic_utilisation
     return tdp * wanted / power(1 + power(wanted / cap, _CORNER), 1 / _CORNER)
+
+
+@kernel("""
+    rate: flop/s [1e12, 1e16], cap: W [200, 1e3], full: W [300, 1400], fixed: W [50, 150],
+    exponent [0.2, 1] -> rate: flop/s
+""")
+def capped_rate(rate: Any, cap: Any, full: Any, fixed: Any, exponent: Any) -> Any:
+    """The rate under a power cap below the chip's own: dynamic power over its full value, to an exponent."""
+    return rate * ((cap - fixed) / (full - fixed)) ** exponent

@@ -4,7 +4,7 @@
     training     forward, recomputed and backward operators, loss, casts of mixed precision, optimizer
 
 Operators are timed by :mod:`mlsysim.timing.operator_times` with the constants of the chip's profile; the software
-(:mod:`mlsysim.timing.software_stacks`) says what is fused and who launches. On one H200 the sum is within 1 to 3 % of
+(:mod:`mlsysim.timing.stacks`) says what is fused and who launches. On one H200 the sum is within 1 to 3 % of
 measured prefill, decode and training steps (median).
 
 Assumed: operators follow one another without gaps or overlap; a model in a format below 16 bits keeps its output head in
@@ -30,7 +30,7 @@ from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import Execution, PassTime, Tag, pass_time, started, untagged
 from mlsysim.timing.profile import profile
-from mlsysim.timing.software_stacks import Software, software
+from mlsysim.timing.stacks import Software, software
 from mlsysim.units.registry import to_si
 
 _HALF = bytes_per_element("bf16")

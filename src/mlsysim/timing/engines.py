@@ -26,11 +26,12 @@ from mlsysim.zoo.files import entries
 from mlsysim.zoo.provenance import Source
 
 
-def _in_seconds(value: Any) -> Any:
+@cache
+def _seconds(value: str | float) -> float:
     return to_si(Q_(value), "s") if isinstance(value, str) else value
 
 
-Span = Annotated[float, BeforeValidator(_in_seconds)]
+Span = Annotated[float, BeforeValidator(_seconds)]
 """A time as a file gives it, in seconds."""
 
 
@@ -127,11 +128,6 @@ def chip_class(chip: HardwareNode) -> str:
     return "other" if known is None else known.get("like", name).removeprefix("generation_")
 
 
-@cache
-def _seconds(text: str) -> float:
-    return to_si(Q_(text), "s")
-
-
 def offered_memory(chip: HardwareNode) -> float:
     """Memory that the driver offers, over the datasheet's: as read off the chip of that name, else as its profile has it."""
     own, key = profile(chip, "serving"), chip.metadata.key
@@ -183,7 +179,6 @@ def table_bytes(name: str, field: str) -> float:
     return to_si(value, "byte/s" if value.check("[information]/[time]") else "byte")
 
 
-@cache
 def table_seconds(name: str, field: str) -> float:
     """A time of ``data/software/serving.toml`` in seconds."""
     return _seconds(serving_table(name)[field])

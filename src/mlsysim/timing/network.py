@@ -25,7 +25,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.collectives import all_gather, distinct_domains, hierarchical_all_reduce, send, tree_all_reduce
 from mlsysim.systems.types import Fleet, NetworkFabric
-from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+from mlsysim.units.ops import ceil, floor, maximum, minimum, taken, where
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
@@ -53,8 +53,7 @@ class Network:
 
     def take(self, index: Any) -> Any:
         """The networks of some of many points."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        return replace(self, **{name: value.take(index) for name, value in found.items() if hasattr(value, "take")})
+        return replace(self, **{each.name: taken(getattr(self, each.name), index) for each in fields(self)})
 
     def congested(self, factor: Any) -> Any:
         """The same with a fabric so many times slower."""

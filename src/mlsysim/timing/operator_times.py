@@ -29,7 +29,7 @@ from mlsysim.physics.operators import (
 )
 from mlsysim.physics.precision import bytes_per_element, compute_precision, is_narrow
 from mlsysim.timing.kernels import FULL_HEAD, REACH, DecodeKernel, Products, Profile
-from mlsysim.timing.software_stacks import Software
+from mlsysim.timing.stacks import Software
 from mlsysim.units.ops import minimum, power, where
 from mlsysim.units.registry import to_si
 

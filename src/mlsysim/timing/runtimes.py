@@ -36,11 +36,6 @@ class Runtime:
     training: str | None = None
 
 
-def runtime_names() -> tuple[str, ...]:
-    """All names."""
-    return tuple(constants()["runtimes"])
-
-
 def runtime(name: str) -> Runtime:
     """The runtime of a name, however it is spelled: ``TensorRT``, ``eager-nhwc``."""
     key = name.strip().lower().replace("-", "_").replace(" ", "_")

@@ -1,19 +1,23 @@
-"""Software stacks for training: what a framework fused, hid and kept, as named data.
+"""Software as named data: what a framework fused, hid and kept in training, and how one device runs a network.
 
-``stack(name)`` gives one; ``nearest_stack(year, sharded)`` the one whose year is nearest, for software that has no entry.
+Training (``data/software/stacks.toml``): ``stack(name)`` gives one; ``nearest_stack(year, sharded)`` the one whose year is nearest,
+for software that has no entry.
+
+One device (``data/software/device.toml``): ``software(name)`` says how it runs what lies between the products. A lowered graph
+counts the bytes that a norm, a residual or an activation must move at least. Software moves more: it runs them as several kernels,
+or in wider numbers, or it fuses neighbours and moves less. ``traffic`` is that factor and ``launches`` the number of kernels, for
+each operator by name; ``rotary`` is what stands beside an attention core.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.models.footprint import Keeping
 from mlsysim.timing.profile import inherited, software_file
-
-__all__ = ["Recipe", "Stack", "default_stack", "nearest_stack", "recipe", "stack", "stack_names", "stack_of_source"]
 
 _ONE, _MANY = "plain", "bridge"
 
@@ -128,7 +132,7 @@ def stack(name: str) -> Stack:
     if folded not in _tables():
         raise unknown_name("training stack", name, stack_names())
     table = inherited(_tables(), folded)
-    unknown = set(table) - {field.name for field in fields(Stack)}
+    unknown = set(table) - {each.name for each in fields(Stack)}
     if unknown:
         raise ZooFileError(
             f"stacks.toml, entry {folded!r}: unknown field {sorted(unknown)[0]!r}.",
@@ -195,3 +199,57 @@ def recipe(software: str, model: str, chip: str, release: float = 0.0) -> Recipe
         ):
             return entry
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Bytes moved over the least number of bytes, and kernels launched."""
+
+    traffic: float = 1.0
+    launches: float = 1.0
+
+
+_PLAIN = Cost()
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """A way of running a network on one device.
+
+    ``graph``: captured and replayed, else launched by the host at ``host`` seconds a kernel (the chip's usual cost where None).
+    ``cache_share`` is the bandwidth share of its decode attention where that is not the chip's best. ``backward`` is the traffic of a backward kernel over what a lowered graph counts for it. ``loss_bytes`` are moved for each
+    token and vocabulary entry by the loss, forward and backward; ``cast_bytes`` for each parameter by converting weights to
+    16 bits in every pass.
+    """
+
+    name: str
+    title: str
+    graph: bool
+    fused: bool
+    attention: str
+    source: str
+    costs: dict[str, Cost] = field(default_factory=dict)
+    host: float | None = None
+    cache_share: float | None = None
+    backward: float = 1.0
+    loss_bytes: float = 0.0
+    cast_bytes: float = 0.0
+
+    def cost(self, operator: str) -> Cost:
+        """What the operator of that name costs; backward kernels as their forward ones."""
+        return self.costs.get(operator.removesuffix(".backward"), _PLAIN)
+
+
+def software_names() -> tuple[str, ...]:
+    """Names of all entries."""
+    return tuple(software_file("device"))
+
+
+@cache
+def software(name: str) -> Software:
+    """The entry of that name."""
+    if name not in software_file("device"):
+        raise unknown_name("software", name, software_names())
+    table = inherited(software_file("device"), name)
+    costs = {key: Cost(**value) for key, value in table.pop("costs", {}).items()}
+    return Software(name=name, costs=costs, **table)

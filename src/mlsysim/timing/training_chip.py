@@ -14,8 +14,8 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.physics.power import capped_rate
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.training_step import capped_rate
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, measured_network
 from mlsysim.timing.kernels import Products, Profile

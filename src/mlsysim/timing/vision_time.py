@@ -19,7 +19,6 @@ each byte term is two parts, of walls 2 and 1. Starts and launches are wall 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -168,10 +167,6 @@ def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float, precisi
     return found
 
 
-def _combine(coefficients: Mapping[str, float], features: Mapping[str, float], batch: float) -> dict[str, float]:
-    return {name: coefficients[name] * value * batch for name, value in features.items()}
-
-
 def stack_constants(stack: str) -> tuple[dict[str, float], float]:
     """Coefficients of a named stack and its host cost of one operator (s)."""
     tables = constants()
@@ -199,8 +194,8 @@ def inventory_time(
     memory = to_si(chip.memory.bandwidth, "byte/s")
     share = elementwise_bandwidth(memory, vector_rate(chip) * clock_of(chip), intensity) / memory
     device = sum(
-        _named(name, seconds, share, batch * features[name] * share * memory, inventory, batch, tag)
-        for name, seconds in _combine(table, features, batch).items()
+        _named(name, table[name] * value * batch, share, batch * value * share * memory, inventory, batch, tag)
+        for name, value in features.items()
     )
     launched = inventory.kernels if stack not in CAPTURED else inventory.captured
     if not launched * cost:
@@ -216,10 +211,11 @@ def _cpu_time(inventory: Inventory, chip: HardwareNode, batch: float, precision:
     scales = cpu["classes"].get(chip.metadata.key, cpu["classes"]["default"])
     features = cpu_features(inventory, chip, batch, precision)
     memory = to_si(chip.memory.bandwidth, "byte/s")
-    return sum(
-        _named(name, seconds * scales[_cpu_kind(name)], 1.0, batch * features[name] * memory, inventory, batch, tag)
-        for name, seconds in _combine(cpu, features, batch).items()
-    )
+    total: Any = 0
+    for name, value in features.items():
+        seconds = cpu[name] * value * batch * scales[_cpu_kind(name)]
+        total = total + _named(name, seconds, 1.0, batch * value * memory, inventory, batch, tag)
+    return total
 
 
 def _named(
@@ -231,7 +227,7 @@ def _named(
     if term == "kernels" or kind == "calls":
         return started(seconds, tag)
     if kind == "operations":
-        counted = batch * _operations(word, inventory)
+        counted = batch * sum(inventory.operations.get(each, 0.0) for each in TENSOR.get(word, (word,)))
         return tag(name, 1, "peak", "t = a F / P", seconds, flop=counted)
     if term == "weights":
         return tag("weights", 2, "bandwidth", "t = b w / W", seconds, moved=moved / memory_share)
@@ -239,10 +235,6 @@ def _named(
     if memory_share == 1.0:
         return moving
     return moving + tag(name, 1, "peak", "t = b B (1 / W + i / V)", (1 - memory_share) * seconds)
-
-
-def _operations(word: str, inventory: Inventory) -> float:
-    return sum(inventory.operations.get(name, 0.0) for name in TENSOR.get(word, (word,)))
 
 
 def _cpu_kind(term: str) -> str:

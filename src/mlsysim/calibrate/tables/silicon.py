@@ -21,7 +21,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.timing.kernels import REACH, Profile
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import regime_of
-from mlsysim.timing.software_stacks import software
+from mlsysim.timing.stacks import software
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
