@@ -50,6 +50,10 @@ class Machine(Protocol):
     """A replica that reads prompts and one that writes answers, at either fidelity."""
 
     @property
+    def writer(self) -> Any:
+        """The replica that writes answers, whose network caches come over."""
+
+    @property
     def apart(self) -> bool:
         """Whether prompts and answers have devices of their own."""
 
@@ -61,9 +65,6 @@ class Machine(Protocol):
 
     def cache(self, tokens: Any) -> Any:
         """Bytes of one sequence's cache, each element counted once."""
-
-    def hand_over(self, size: Any, rate: Any) -> Any:
-        """Time of so much cache between the two, at a rate or what their network has."""
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         """The fullest device that writes answers and, where they are others, that reads prompts."""
@@ -98,9 +99,6 @@ class Replicated:
 
     def cache(self, tokens: Any) -> Any:
         return self.writer.cache(tokens)
-
-    def hand_over(self, size: Any, rate: Any) -> Any:
-        return self.writer.network.hand_over(size, rate)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         found = [replica_memory(self.writer, t.length, self.draft)]
@@ -154,9 +152,6 @@ class Engines:
 
     def cache(self, tokens: Any) -> Any:
         return self.writer.deployment.model.stack.cache_elements(tokens) * self.writer.cache
-
-    def hand_over(self, size: Any, rate: Any) -> Any:
-        return self.writer.network.hand_over(size, rate)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         found = [engine_memory(self.writer, t.length, self.draft)]
@@ -250,7 +245,12 @@ def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = s
     if machine.apart:
         size = machine.cache(t.prompt) * t.together
         transfer = a.tag(
-            HAND_OVER, COMMUNICATION, "fabric", "t = KV / W + a", machine.hand_over(size, t.network), sent=size
+            HAND_OVER,
+            COMMUNICATION,
+            "fabric",
+            "t = KV / W + a",
+            machine.writer.network.hand_over(size, t.network),
+            sent=size,
         )
     return Times(prefill, longest, transfer, itl)
 

@@ -7,7 +7,7 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     decode attention     t0 + KV bytes/(ekv W), by engine and cache format; latent attention is not split by tensors
     prefill attention    t0 + F (1 + S0/S)/(eta P)
     recurrent layers     states read and written (decode), chunked scan (prefill)
-    experts              t0 + imbalance (|F/(ec P), active weights/(eb W)|_2 + routed activations/(ea W))
+    experts              t0 + |F/(ec P), active weights/(eb W)|_2 + routed activations/(ea W), of the busiest device
     tensor parallelism   an all-reduce after each mixer and each feed-forward part: a + b n + bytes/bandwidth(n)
     attention ranks      dispatch and combine between the ranks' tokens and the experts
     small kernels        a fixed number per layer, and passes over m x h elements
@@ -303,7 +303,6 @@ class EngineStep:
             self._streamed(_EXPERT_WEIGHTS, active * each * self.weight, own.memory_share, tag),
             self._streamed(_ROUTED, rows * (inner + width) * self.half, own.activation_share, tag),
             started(to_si(own.start, "s") + self.engine.expert_block, tag),
-            1.0,
         )
 
     def _communication(self, tokens: Any, everywhere: Any, tag: Tag) -> Any:

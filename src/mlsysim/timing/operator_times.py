@@ -181,7 +181,6 @@ def _product_time(
             *_roof(name, op.flops, rate * experts.rate_share, op.weight_bytes, weights_share * bandwidth, tag),
             tag(name, 2, "bandwidth", _PRODUCT, routed / (experts.activation_share * bandwidth), moved=routed),
             started(to_si(experts.start, "s"), tag),
-            1.0,
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     conversion: Any = 0.0
