@@ -79,7 +79,8 @@ def makespan(
     c = 0.0 * t if c is None else c
     first, last = t if first is None else first, t if last is None else last
     # Each micro-batch waits for an end that is longer; one that is shorter is crossed once, in filling and draining.
-    alone, spared = m * (first + last - t), minimum(first - t, 0.0 * t) + minimum(last - t, 0.0 * t)
+    chunks = v if schedule in CHUNKED else 1
+    alone, spared = m * (first + last - t), _spared(t, first, chunks) + _spared(t, last, chunks)
     first, last = maximum(first, t), maximum(last, t)
     if schedule == "gpipe":
         found = first + last + (p - 2) * t + (m - 1) * maximum(first, last) + 2 * (p - 1) * c
@@ -93,7 +94,7 @@ def makespan(
         form = {"zb_h2": _zb_h2, "zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
         f, b, w = (share * t for share in shares)
         found = _between(schedule, m, t, form(p, m, f, b, w, c), first, last)
-    return where(p > 1, found + spared, alone)
+    return where(p > 1, maximum(found + spared, m * t), alone)
 
 
 def sends_waited(
@@ -113,9 +114,14 @@ def _alone(v: Any) -> bool:
     return isinstance(v, int) and v == 1
 
 
+def _spared(t: Any, end: Any, v: Any) -> Any:
+    """What a shorter end saves of filling and draining: at most its one chunk there."""
+    return maximum(minimum(end - t, 0.0 * t), -1.0 / v * t)
+
+
 def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
     """1F1B (v = 1) and interleaving without messages, where no device but the last is longer: other paths are shorter."""
-    busy = m * t if last is None else m * maximum(last, t) + minimum(last - t, 0.0 * t)
+    busy = m * t if last is None else m * maximum(last, t) + _spared(t, last, v)
     if _alone(v):
         return busy + (p - 1) * t
     if group is None:
