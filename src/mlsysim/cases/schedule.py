@@ -41,13 +41,13 @@ def stage_layers(layers: Any, layout: Layout) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Pipelined:
-    """Seconds of a step: the longest stage is busy, waits for other stages, and for messages.
+    """Seconds of a step: the longest stage is busy, it is ``paced`` by waiting for other stages, and waits for messages.
 
     ``messages`` gives the seconds of all messages of a stage, waited for or not.
     """
 
     busy: Any
-    bubble: Any
+    paced: Any
     sends: Any
     messages: Callable[[], Any]
 
@@ -77,7 +77,7 @@ def pipelined(
         most = 0.5 * (stage + last) if layout.schedule == "dualpipe" else last
         busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, most), mean))
     if isinstance(layout.pp, int) and layout.pp == 1:
-        return Pipelined(busy, 0.0 * busy, 0.0 * busy, lambda: 0.0 * busy)
+        return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy)
     name, chunks = layout.schedule or "interleaved", (layout.virtual_stages, layout.group)
     alone = makespan(name, layout.pp, m, stage, shares, None, None, last, *chunks)
     delay = (1 - job.overlap.pipeline) * send
@@ -91,4 +91,5 @@ def pipelined(
     sends = a.tag(*line, late, sent=lambda: count() * message)
     # Messages of other stages that fill and drain the pipeline may be waited for longer than one's own take.
     sends = a.beside(sends, lambda: a.tag(*line, maximum(count() * send - late, 0.0 * send)))
-    return Pipelined(busy, a.loss("pipeline bubble", 14, "bubble", alone - busy), sends, lambda: count() * send)
+    paced = a.grown("pipeline bubble", 14, "bubble", busy, alone)
+    return Pipelined(busy, paced, sends, lambda: count() * send)

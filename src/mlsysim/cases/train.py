@@ -48,7 +48,7 @@ class Step:
     """Seconds of a step, numbers or times of a tape; communication in full, hidden or not.
 
     ``compute`` is what a device computes; ``ideal`` what it would do alone: evenly split layers and its update, without stragglers.
-    ``busy`` and ``bubble`` are what the longest stage works and waits in the pipeline.
+    ``busy`` is what the longest stage works, ``paced`` with what it waits for others in the pipeline.
     """
 
     seconds: Any
@@ -61,8 +61,13 @@ class Step:
     data: Any
     exposed_data: Any
     busy: Any
-    bubble: Any
+    paced: Any
     offload: Any
+
+    @property
+    def bubble(self) -> Any:
+        """What the longest stage waits for others."""
+        return self.paced - self.busy
 
     @property
     def pipeline(self) -> Any:
@@ -88,8 +93,8 @@ def composed(
     beside, from the time that stages are busy.
     """
     shown = data - minimum(hides * data, window(pipeline.busy))
-    step = pipeline.busy + pipeline.bubble + pipeline.sends + shown + update
-    return a.grown("jitter at scale", 14, "jitter", step, jitter * step) + fixed + offload, shown
+    step = pipeline.paced + pipeline.sends + shown + update
+    return a.grown("jitter at scale", 14, "jitter", step, jitter * step) + (fixed + offload), shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ def first_order(
 
     def spoken(name: str, over: str, equation: str, ranks: Any, seconds: Any, sent: Callable[[], Any]) -> Any:
         """A group's messages of a micro-batch; nothing where it has one rank."""
-        return a.tag(name, 14, over, equation, where(ranks > 1, seconds, 0.0 * seconds), sent=sent)
+        return a.tag(name, 14, over, equation, (ranks > 1) * seconds, sent=sent)
 
     sums, exchanges, hops = x.stage_layers * x.tensor_sums, 4 * x.expert_layers, 3 * x.stage_layers * (layout.cp - 1)
     around = hops * net.send(x.context_message, g.context_near)
@@ -242,7 +247,7 @@ def first_order(
         data=data,
         exposed_data=shown,
         busy=pipeline.busy,
-        bubble=pipeline.bubble,
+        paced=pipeline.paced,
         offload=host,
     )
 

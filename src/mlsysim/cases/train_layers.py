@@ -162,7 +162,7 @@ def calibrated(
         data=data + share * gathers,
         exposed_data=jitter * (shown + share * (layers - inside)),
         busy=pipeline.busy,
-        bubble=pipeline.bubble,
+        paced=pipeline.paced,
         offload=host,
     )
 

@@ -98,7 +98,7 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAI
     none = 0.0 * data
     step, shown = composed(
         a,
-        Pipelined(device, none, none, lambda: none),
+        Pipelined(device, device, none, lambda: none),
         data=data,
         hides=job.overlap.data,
         window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
@@ -107,4 +107,4 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAI
         fixed=none,
         offload=none,
     )
-    return Step(step, device, alone, none, none, none, lambda: none, data, shown, device, none, none)
+    return Step(step, device, alone, none, none, none, lambda: none, data, shown, device, device, none)

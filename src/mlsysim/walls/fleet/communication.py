@@ -241,7 +241,7 @@ class DistributedModel(Resolver[DistributedResult]):
             feasible=fits,
             binding=stopped,
             communication_latency=step.data + step.tensor + step.expert + step.context + step.pipeline,
-            bubble_fraction=float(step.bubble / (step.seconds if trainer.software else step.busy + step.bubble)),
+            bubble_fraction=float(step.bubble / (step.seconds if trainer.software else step.paced)),
             scaling_efficiency=step.ideal / step.seconds,
             effective_throughput=layout.dp * layout.local_batch * job.accumulation / step.seconds,
             tokens_per_second=micro.tokens * shares / step.seconds,
@@ -298,7 +298,7 @@ def _shown(
         "step": step.seconds,
         "idle": m * step.bubble / step.busy,
         "inside": step.busy - step.compute,
-        "sends_waited": step.seconds - step.busy - step.bubble - step.exposed_data - step.offload,
+        "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload,
         "host_state": training_memory.on_host(held),
         "local_batch": layout.local_batch * job.accumulation,
     }
