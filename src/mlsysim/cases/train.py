@@ -180,7 +180,7 @@ def first_order(
 
     def spoken(name: str, over: str, equation: str, ranks: Any, seconds: Any, sent: Callable[[], Any]) -> Any:
         """A group's messages of a micro-batch; nothing where it has one rank."""
-        return a.tag(name, 14, over, equation, (ranks > 1) * seconds, sent=sent)
+        return a.tag(name, 14, over, equation, where(ranks > 1, seconds, 0.0 * seconds), sent=sent)
 
     sums, exchanges, hops = x.stage_layers * x.tensor_sums, 4 * x.expert_layers, 3 * x.stage_layers * (layout.cp - 1)
     around = hops * net.send(x.context_message, g.context_near)
