@@ -286,7 +286,8 @@ def test_r4_with_virtual_stages_another_split_is_a_few_per_cent_better() -> None
     best, asked = found.best_config, found.compared
     assert (best["tp"], best["pp"], best["dp"]) == (4, 16, 32)
     assert best["v_stages"] > 1
-    assert asked["rank_of_split"] <= 4
+    # The exact sends of each wrap put one more interleaved split before it.
+    assert asked["rank_of_split"] == 4
     assert 0.04 < asked["behind_best_fraction"] < 0.07
 
 

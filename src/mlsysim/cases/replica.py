@@ -128,6 +128,10 @@ class Replica:
     redundant: int = 0
     """Experts that are held twice."""
 
+    def take(self, index: Any) -> Replica:
+        """At some of many points: one replica is the same at all."""
+        return self
+
     # --- shape ------------------------------------------------------------------------------------------------
 
     @cached_property

@@ -115,9 +115,9 @@ class Replicated:
         return None
 
     def take(self, index: Any) -> Replicated:
-        reader = self.reader.take(index)  # type: ignore[attr-defined]
-        writer = self.writer.take(index) if self.apart else reader  # type: ignore[attr-defined]
-        return Replicated(reader, writer, None if self.draft is None else self.draft.take(index))  # type: ignore[attr-defined]
+        reader = self.reader.take(index)
+        writer = self.writer.take(index) if self.apart else reader
+        return Replicated(reader, writer, None if self.draft is None else self.draft.take(index))
 
 
 @dataclass(frozen=True, slots=True)
