@@ -154,6 +154,8 @@ def _watch(event, arguments):
     if isinstance(target, int):
         return
     text = os.fsdecode(target) if isinstance(target, (str, bytes, os.PathLike)) else str(target)
+    if event == "os.listdir" and text in sys.path:
+        return  # Python looks for a module that a first request imports
     writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
     if writes or not os.path.realpath(text.replace("\x00", "")).startswith(_ALLOWED):
         _SEEN.append(f"{event} {text}")
