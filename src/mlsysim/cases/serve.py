@@ -30,10 +30,11 @@ from mlsysim.cases.replica import Replica
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.engine_step import EngineStep
+from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
-from mlsysim.zoo.intervals import Interval, interval
+from mlsysim.zoo.intervals import Interval, interval, widest
 
 
 @kernel("ttft: s [1e-3, 10], itl: s [1e-3, 1], output_tokens whole [1, 1e4] -> time: s")
@@ -190,6 +191,13 @@ class Engines:
         found = interval(f"serving {pools}{metric}", self.writer.family != "other")
         if found.extrapolating:
             return found, "extrapolating: serving was not validated on such a chip"
+        chips = [step.deployment.chip for step in (self.writer, self.reader)]
+        strange = next(
+            (chip.name for chip in chips if chip.metadata.key not in serving_table("measured")["chips"]), None
+        )
+        if strange is not None:
+            wide = widest([found, interval("unvalidated", False)], found.regime)
+            return wide, f"extrapolating: none of the {found.rows} measured {pools}serving runs was on {strange}"
         of = "times per token" if metric == "tpot" else "times to the first token"
         return found, f"90 % of the {of} of {found.rows} measured {pools}serving runs"
 

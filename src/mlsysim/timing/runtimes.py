@@ -16,7 +16,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.timing.profile import software_file
 from mlsysim.timing.vision_time import constants
-from mlsysim.zoo.intervals import Interval, interval
+from mlsysim.zoo.intervals import Interval, interval, widest
 
 ENGINE = "tensorrt"
 DENOISING = "diffusion"
@@ -113,7 +113,7 @@ def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False
     bands += [_band(other, Hardware.get(name), True) for name in constants()["measured"][other]["times"]]
     named = _listed([name for name, _ in elsewhere])
     words = f"extrapolating: passes with this software were measured on {named}, none on this chip"
-    return _widest(bands, f"vision {stack}"), words
+    return widest(bands, f"vision {stack}"), words
 
 
 def _common(stack: str, key: str | None, batch: float, arrivals: bool) -> tuple[Interval, str]:
@@ -132,7 +132,7 @@ def _common(stack: str, key: str | None, batch: float, arrivals: bool) -> tuple[
     if key in chips:
         return band, f"90 % of {band.rows:,} passes measured with this software on this chip and on others ({regime})"
     return (
-        _widest([band, interval("unvalidated", False)], regime),
+        widest([band, interval("unvalidated", False)], regime),
         f"extrapolating: passes with this software were measured on {_listed(chips)}, none on this chip",
     )
 
@@ -148,11 +148,6 @@ def _band(stack: str, chip: HardwareNode, timed: bool) -> Interval:
 def reciprocal(band: Interval) -> Interval:
     """The band of times where rates were measured, and of rates where times were."""
     return band.model_copy(update={"low": 1 / band.high, "high": 1 / band.low})
-
-
-def _widest(bands: list[Interval], regime: str) -> Interval:
-    low, high = min(band.low for band in bands), max(band.high for band in bands)
-    return Interval(low=low, high=high, rows=0, regime=regime, extrapolating=True)
 
 
 def _listed(keys: Sequence[str]) -> str:

@@ -47,6 +47,12 @@ def interval(regime: str, measured: bool) -> Interval:
     return Interval(low=low, high=high, rows=0, regime=regime, extrapolating=True)
 
 
+def widest(bands: list[Interval], regime: str) -> Interval:
+    """A band that holds all of these, for what none of them was measured on."""
+    low, high = min(band.low for band in bands), max(band.high for band in bands)
+    return Interval(low=low, high=high, rows=0, regime=regime, extrapolating=True)
+
+
 def published(band: Interval, accelerators: int) -> str:
     """What a band of training rests on, in words; no published run is on one accelerator."""
     if band.extrapolating:

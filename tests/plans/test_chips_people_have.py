@@ -1,0 +1,60 @@
+"""Chips that people have answer every question, and say what their interval rests on."""
+
+import pytest
+
+from mlsysim.hardware.registry import Hardware
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.systems.registry import Nodes
+from mlsysim.units.registry import to_si
+
+CHIPS = (
+    "A800", "H800", "H20", "A10G", "L4", "L20", "L2", "RTX_PRO_6000", "RTX_PRO_6000_Workstation", "RTX_5090", "TPU_v5e",
+    "TPU_v5p", "TPU_v6e", "TPU7x", "MI325X", "MI355X", "Gaudi3", "Trainium2", "Trainium3", "Ascend_910B", "Ascend_910C",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["training", "serving", "inference"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_every_question_has_an_answer(chip, task):
+    on = chip if task == "inference" else f"8x{chip}"
+    model = "Llama3_2_3B" if chip == "TPU_v5e" else "Llama3_8B"  # 16 GiB
+    workload = {"model": model, "batch_size": 8}
+    answer = evaluate({"task": task, "workload": workload, "hardware": {"on": on}}, change=False)
+    assert answer.feasible, answer.headline
+    latency = answer.metric("tpot" if task == "serving" else "latency")
+    assert to_si(latency.value, "s") > 0 and latency.interval_text
+    assert answer.interval_key
+    trained = task == "training" and chip == "H800"
+    assert answer.interval.lower().startswith("extrapolating") != trained, answer.interval
+
+
+@pytest.mark.parametrize("chip", ["H100", "H200", "B200"])
+def test_a_chip_that_was_measured_says_so(chip):
+    answer = evaluate({"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": chip}}, change=False)
+    assert "measured serving runs" in answer.interval and "extrapolating" not in answer.interval.lower()
+
+
+@pytest.mark.parametrize(
+    ("chip", "precision", "tflops", "link"),
+    [
+        ("A800", "bf16", 312, 400),
+        ("H800", "bf16", 989, 400),
+        ("H20", "bf16", 148, 900),
+        ("A10G", "fp16", 70, None),
+        ("L20", "fp16", 119.5, None),
+        ("TPU_v6e", "bf16", 918, 800),
+        ("TPU7x", "fp8", 4614, 1200),
+        ("Trainium2", "bf16", 667, 1280),
+        ("Ascend_910C", "bf16", 752, 784),
+    ],
+)
+def test_dense_peaks_and_links_of_the_sheets(chip, precision, tflops, link):
+    found = Hardware.get(chip)
+    assert found.compute.peak(precision).to("TFLOPs/s").magnitude == pytest.approx(tflops)
+    assert (None if found.link is None else found.link.bandwidth_total.to("GB/s").magnitude) == link
+
+
+@pytest.mark.parametrize("chip", [c for c in CHIPS if c not in ("L2", "RTX_5090", "RTX_PRO_6000_Workstation")])
+def test_chips_of_servers_have_their_node(chip):
+    name = Hardware.get(chip).name
+    assert any(node.accelerator.name == name for node in Nodes)
