@@ -127,14 +127,14 @@ def test_a_literal_that_hides_bytes_is_noticed(carrying: None, monkeypatch: pyte
 
 
 AMOUNTS = {"flops": "flop", "moved": "byte", "tensor_message": "byte", "expert_token": "byte"}
-AMOUNTS |= dict.fromkeys(("context_message", "boundary_message", "gradient_bytes"), "byte")
+AMOUNTS |= dict.fromkeys(("context_message", "boundary_message", "gradient_bytes", "update_bytes"), "byte")
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 @pytest.mark.parametrize(("model", "where"), [("Llama3_8B", "split"), ("Mixtral_8x7B", "experts")])
 def test_a_first_order_step_carries_its_units(model: str, where: str, zero: int) -> None:
     layout, net = LAYOUTS[where], Hierarchical(450e9, 3e-6, 50e9, 5e-6, 8)
-    job = Job(Models.get(model), "bf16", 4096, zero=zero)
+    job = Job(Models.get(model), "bf16", 4096, zero=zero, updates=True)
     micro = job.model.demand("training", batch_size=layout.micro_batch, seq_len=4096, precision="bf16")
     amounts, device = first_order_amounts(job, layout, micro), Device(989e12, 0.5, 3.35e12)
     plain = first_order(job, layout, amounts, device, net)

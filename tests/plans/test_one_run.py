@@ -165,6 +165,7 @@ def test_a_point_of_a_sweep_agrees_on_random_plans():
             "precision": "bf16",
             "efficiency": 0.4,
             "overlap_comm": True,
+            "update_step": True,
             "zero_stage": 1,
             "micro_batch": 1,
             "grid": ops["region"],
@@ -196,9 +197,8 @@ def test_without_a_region_the_price_is_that_of_the_default_grid_and_said():
 def test_joules_of_the_steps_are_the_energy_of_the_run(efficiency):
     """The joules of a step's parts, on every accelerator and for every step of thirty days, in a building of PUE 1.06."""
     answer = evaluate_plainly(AUDITED.replacing(hardware={"efficiency": efficiency}))
-    step = DistributedModel().solve(
-        "Llama3_70B", FLEET, 2048, overlap_comm=True, seq_len=2048, efficiency=efficiency, **LAYOUT
-    )
+    faces = {"overlap_comm": True, "update_step": True}
+    step = DistributedModel().solve("Llama3_70B", FLEET, 2048, seq_len=2048, efficiency=efficiency, **faces, **LAYOUT)
     ledger = step.ledger
     watts = ledger.total("joules") / ledger.seconds * 512
     assert watts == pytest.approx(to_si(answer.value("power"), "W"), rel=EXACT)

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.models.base import Workload
-from mlsysim.models.footprint import adapter_parameters
+from mlsysim.models.footprint import adapter_parameters, state_bytes
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.systems.types import Fleet
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
@@ -80,12 +79,12 @@ class Checkpoint:
         return write_time(self.size, self.rate)
 
 
-def saved_bytes(precision: str, optimizer: str) -> tuple[float, float]:
+def saved_bytes(precision: str, optimizer: str, model: Workload) -> tuple[float, float]:
     """Bytes of a weight and of its optimizer state; ``none`` saves weights alone."""
     if optimizer == "none":
         return bytes_per_element(precision), 0.0
     weight = max(bytes_per_element(precision), _TRAINED_WEIGHT)
-    return weight, optimizer_bytes(optimizer, weight)
+    return weight, state_bytes(model, optimizer, weight)
 
 
 def writer_rate(fleet: Fleet) -> float:
@@ -100,7 +99,7 @@ def run_checkpoint(
 ) -> Checkpoint:
     """The checkpoint of a training run on some accelerators of a fleet, which may be an array."""
     trained = model.parameter_count if lora_rank is None else adapter_parameters(model, lora_rank)
-    size = checkpoint_size(trained, *saved_bytes(precision, optimizer))
+    size = checkpoint_size(trained, *saved_bytes(precision, optimizer, model))
     return Checkpoint(
         size, accelerators, writer_rate(fleet), to_si(constant("filesystem_bandwidth").quantity, "byte/s")
     )

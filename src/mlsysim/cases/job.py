@@ -38,7 +38,8 @@ class Job:
     """Numbers may be arrays, one value for each of many points; names are one for all of them.
 
     ``recompute`` is a mode by name (or an array of modes that compares with names), ``again`` the same as numbers.
-    ``accumulation`` micro-steps of the layout's micro-batches make a step. ``frozen`` weights train adapters of ``lora_rank``.
+    ``accumulation`` micro-steps of the layout's micro-batches make a step; a first-order one has the optimizer's own work in it where it
+    ``updates``. ``frozen`` weights train adapters of ``lora_rank``.
     """
 
     model: Workload
@@ -49,6 +50,7 @@ class Job:
     zero: Any = 0
     accumulation: Any = 1
     optimizer: Any = "adam"
+    updates: bool = False
     offload: Any = 0.0
     lora_rank: int | None = None
     sequence_parallel: bool = True

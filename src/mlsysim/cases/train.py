@@ -9,7 +9,7 @@
 Only :func:`composed` adds the times of a step; what is hidden, lost or waited for is named there.
 
 Per micro-batch and layer, forward and backward together, tensor parallelism sums activations four times (two forward, two
-backward; six with full recomputation), as all-reduces or, with sequence parallelism, as reduce-scatters and all-gathers of the
+backward; six with full recomputation; of all tokens of its samples, :mod:`mlsysim.models.traffic`), as all-reduces or, with sequence parallelism, as reduce-scatters and all-gathers of the
 same volume. Experts exchange tokens four times. Context parallelism passes keys and values around a ring three times (forward
 once, backward with their gradients twice). A pipeline sends one activation forward and one gradient backward for each
 micro-batch and chunk.
@@ -18,6 +18,8 @@ Gradients (P/(TP PP) elements a rank) are summed over the DP x CP ranks that hol
 the all-reduce by a reduce-scatter of gradients and an all-gather of weights (the same volume); ZeRO 2 scatters gradients for
 every micro-batch, since it keeps no whole ones; ZeRO 3 also gathers the weights for every forward and backward pass: 1.5 times
 the volume.
+
+The optimizer's own work (:mod:`mlsysim.cases.update`) comes last, with nothing beside it.
 
 Degrees, sizes and factors may be arrays: a point of a sweep is this case on an array.
 """
@@ -32,7 +34,9 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import Pipelined, pipelined, stage_layers
+from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
+from mlsysim.models.traffic import stream
 from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
@@ -63,6 +67,7 @@ class Step:
     busy: Any
     paced: Any
     offload: Any
+    update: Any = 0.0
 
     @property
     def bubble(self) -> Any:
@@ -123,6 +128,7 @@ class Amounts:
     context_message: Any
     boundary_message: Any
     gradient_bytes: Any
+    update_bytes: Any
 
 
 def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
@@ -136,8 +142,9 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     imbalance = 1 + expert_share(model) * (job.imbalance - 1)
     element = bytes_per_element(job.precision)
     activation = element if element >= 1 else 2.0
-    hidden = getattr(model, "hidden_dim", None) or 0
-    tokens = layout.micro_batch * (1 if model.fixed_shape else job.seq_len) / layout.cp
+    between = stream(model, job.seq_len)
+    message = layout.micro_batch / layout.cp * between.elements * activation
+    tokens = layout.micro_batch * job.seq_len / layout.cp
     cache = getattr(model, "kv_elements_per_token", 0.0) if some(layout.cp > 1) else 0.0
     trained = 0.0 if job.frozen else model.parameter_count
     return Amounts(
@@ -146,14 +153,15 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
         balance=balance,
         stage_layers=most,
         shares=_shares(micro, job.frozen),
-        tensor_message=tokens * hidden * activation,
-        tensor_sums=where(job.recompute == "full", 6, 4),
-        expert_token=tokens * hidden * activation / layout.tp,
+        tensor_message=message,
+        tensor_sums=where(job.recompute == "full", 3, 2) * between.halves / layers,
+        expert_token=message / layout.tp,
         expert_choices=getattr(model, "active_experts_per_token", 0),
         expert_layers=most * moe_fraction(model),
         context_message=tokens * cache / layers * activation / layout.tp,
-        boundary_message=tokens * hidden * activation / (layout.tp if job.sequence_parallel else 1),
+        boundary_message=message / (layout.tp if job.sequence_parallel else 1),
         gradient_bytes=trained * (element if element >= 2 else 2.0) / (layout.tp * layout.pp * balance),
+        update_bytes=update_bytes(job, layout) if job.updates else 0.0,
     )
 
 
@@ -225,13 +233,18 @@ def first_order(
     # Computing that hides one thing does not hide another.
     window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * (compute - covered)
     host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
+    update: Any = 0.0
+    if job.updates:
+        written = memory_time(x.update_bytes, device.bandwidth)
+        update = a.tag("optimizer update", 2, "bandwidth", "update", written, moved=x.update_bytes)
+        update = update + orthogonalised(a, job, layout, net, g, device.peak * device.efficiency)
     step, shown = composed(
         a,
         pipeline,
         data=data,
         hides=hide.data,
         window=lambda busy: window,
-        update=0.0,
+        update=update,
         jitter=1.0,
         fixed=0.0,
         offload=host,
@@ -239,7 +252,7 @@ def first_order(
     return Step(
         seconds=step,
         compute=m * compute,
-        ideal=m * even,
+        ideal=m * even + update,
         tensor=m * tensor,
         expert=m * expert,
         context=m * context,
@@ -249,6 +262,7 @@ def first_order(
         busy=pipeline.busy,
         paced=pipeline.paced,
         offload=host,
+        update=update,
     )
 
 

@@ -32,6 +32,8 @@ from mlsysim.cases.train_operators import (
     scan_time,
     stream,
 )
+from mlsysim.cases.update import orthogonalised
+from mlsysim.models.footprint import state_bytes
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import overlapped, stream_time
 from mlsysim.physics.pipeline import Shares
@@ -42,7 +44,7 @@ from mlsysim.units.ops import log2, maximum, minimum, where
 
 PARTS = (
     "products", "starts of products", "starts of kernels", "attention", "attention scores", "elementwise", "conversion", "experts",
-    "permutation", "scan", "output head", "loss", "optimizer update", "casts of parameters", "host launches", "stalls of the software",
+    "permutation", "scan", "output head", "loss", "optimizer update", "Newton-Schulz products", "momenta gathered", "casts of parameters", "host launches", "stalls of the software",
     "step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state", "pipeline sends",
     "gradient synchronisation", "uneven stages", "pipeline bubble", "stragglers", "jitter at scale", "optimizer state over the host link",
 )  # fmt: skip
@@ -127,7 +129,7 @@ def calibrated(
         message=boundary,
     )
     # The constant is Adam's; another optimizer reads and writes its own states instead.
-    states = optimizer_bytes(job.optimizer, HALF) - optimizer_bytes("adam", HALF)
+    states = state_bytes(job.model, job.optimizer, HALF) - optimizer_bytes("adam", HALF)
     update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
     moved = (update + 2 * states) * _owned(job, layout, dense, experts)
     moved = 0.0 * moved if job.frozen else moved
@@ -136,6 +138,7 @@ def calibrated(
     casts = stream(s, "casts of parameters", cast_bytes * (dense + experts), stack.elementwise_share)
     written = stream_time(moved, chip.bandwidth, chip.kernels.memory_bound.optimizer_share)
     updated = casts + a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
+    updated = updated + orthogonalised(a, job, layout, net, s.groups, chip.half_rate)
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
     host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
@@ -164,6 +167,7 @@ def calibrated(
         busy=pipeline.busy,
         paced=pipeline.paced,
         offload=host,
+        update=updated,
     )
 
 

@@ -201,8 +201,9 @@ class Scenario(Record):
         options: dict[str, Any] = (
             dict(layout) if layout is not None else {"zero_stage": 3, "activation_recomputation": "full"}
         )
+        options |= {"overlap_comm": True, "update_step": True}
         step = DistributedModel().solve(
-            self.workload, fleet, batch, precision, efficiency=efficiency, seq_len=seq_len, overlap_comm=True, **options
+            self.workload, fleet, batch, precision, efficiency=efficiency, seq_len=seq_len, **options
         )
         _add(assumed, step.assumptions)
         days = self.duration_days

@@ -14,8 +14,15 @@ from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.passes import activation_bytes
 from mlsysim.models.stack import Stack
+from mlsysim.models.traffic import matrix_share
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.physics.training_memory import activation_bytes_per_layer, optimizer_bytes, sharded_state
+from mlsysim.physics.training_memory import (
+    MUON,
+    activation_bytes_per_layer,
+    optimizer_bytes,
+    optimizer_key,
+    sharded_state,
+)
 from mlsysim.units.ops import ceil, maximum, where
 
 _HALF, _FULL = 2.0, 4.0
@@ -51,16 +58,25 @@ class Keeping:
     logits: float = 8.0
     gathered: bool = False
 
-    def bytes_each(self, optimizer: str, weight: float) -> tuple[float, float, float]:
+    def bytes_each(self, optimizer: str, weight: float, model: Workload) -> tuple[float, float, float]:
         """Bytes of weight, gradient and optimizer state for each trained parameter whose arithmetic has ``weight`` bytes."""
         held = max(weight, _FULL) if self.state == "cast" else weight
-        states = optimizer_bytes(optimizer, held if self.state != "none" else _FULL)
+        states = state_bytes(model, optimizer, held if self.state != "none" else _FULL)
         if self.state == "none":
             states = states * weight / _FULL
         return held, max(self.gradient or 0.0, held), states
 
 
 TEXTBOOK = Keeping()
+
+
+def state_bytes(model: Workload, optimizer: str, weight: float) -> float:
+    """Optimizer bytes per parameter of a model, on average: Muon has one momentum of matrices, and leaves the rest to AdamW."""
+    found = optimizer_bytes(optimizer, weight)
+    if optimizer_key(optimizer) != MUON:
+        return found
+    share = matrix_share(model)
+    return share * found + (1 - share) * optimizer_bytes("adamw", weight)
 
 
 class Saved(NamedTuple):
@@ -183,7 +199,7 @@ def training_state(
     shards = [where(zero_stage >= stage, group, 1) for stage in (3, 2, 1)]
     if keeps.gathered:
         shards[0] = where(pp > 1, 1, shards[0])
-    each = keeps.bytes_each(optimizer, kept)
+    each = keeps.bytes_each(optimizer, kept, model)
     weights, gradients, optimizer_state = sharded_state(trained, *each, *shards)
     weights, gradients = copies * weights, copies * gradients
     weights = weights + frozen * weight / shards[0]

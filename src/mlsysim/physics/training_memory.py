@@ -32,12 +32,20 @@ OPTIMIZERS: dict[str, tuple[float, float]] = {
 }
 
 
-def optimizer_bytes(name: str, weight_bytes: float) -> float:
-    """Optimizer bytes per parameter; 32-bit weights are their own master copy."""
+MUON = "muon"
+
+
+def optimizer_key(name: str) -> str:
+    """An optimizer by its key, however it is spelled."""
     key = name.lower().replace("-", "_") if isinstance(name, str) else name
     if not isinstance(key, str) or key not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS, remedy="use one of " + ", ".join(OPTIMIZERS) + ".")
-    mixed, full = OPTIMIZERS[key]
+    return key
+
+
+def optimizer_bytes(name: str, weight_bytes: float) -> float:
+    """Optimizer bytes per parameter; 32-bit weights are their own master copy."""
+    mixed, full = OPTIMIZERS[optimizer_key(name)]
     return full if weight_bytes >= 4 else mixed
 
 

@@ -79,6 +79,7 @@ def step_options(
     hides = split.overlap is None and not isinstance(options["efficiency"], str)
     more = {name: getattr(work, name) for name in ("optimizer", "predicted_tokens", "target_share", "lora_rank")}
     more |= {"overlap_comm": hides or None, "is_lora": work.lora_rank is not None or None}
+    more["update_step"] = None if isinstance(options["efficiency"], str) else True
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}
     options |= {name: value for name, value in more.items() if value is not None}
     if split.automatic and isinstance(options["efficiency"], str) and model.fixed_shape:

@@ -14,8 +14,8 @@ where their number is stated. Layers may split unevenly; the longest stage sets 
 A layout that does not fit into memory still gets its times, marked infeasible, with the smallest change that would make
 it fit. With ``efficiency="calibrated"`` the step is the sum of its operators on measured silicon, under a named software
 stack (:mod:`mlsysim.cases.train_layers`). Optimizer state may rest on the host
-(:mod:`mlsysim.cases.offload`). Left out of the first order: the optimizer's own update (about 1 % of a large step), stragglers and congestion beyond the two factors
-given, memory fragmentation (2 to 10 %), and communication that slows the computing it hides behind.
+(:mod:`mlsysim.cases.offload`). The optimizer's own work (:mod:`mlsysim.cases.update`) is 1 % of a large step, and half of one with a batch of one; the
+paper's first-order step has none, ``update_step`` adds it. Left out of the first order: stragglers and congestion beyond the two factors given, memory fragmentation (2 to 10 %), and communication that slows the computing it hides behind.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ _EQUATIONS = r"""
     bubble_fraction if first_order: phi / (m + phi)
         \frac{\varphi}{m + \varphi}
         phi = idle, m = micro_batches
-    step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp
-        T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{pp}}^{\mathrm{waited}} + T_{\mathrm{dp}}^{\mathrm{exposed}}
-        T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, phi = idle, m = micro_batches
+    step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp + T_update
+        T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{pp}}^{\mathrm{waited}} + T_{\mathrm{dp}}^{\mathrm{exposed}} + T_{\mathrm{update}}
+        T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, T_update = update in s, phi = idle, m = micro_batches
     step_latency_total if calibrated: T = sum of the parts on the critical path
         T = \sum_i t_i\,\frac{\partial T}{\partial t_i}
         @parts
@@ -168,6 +168,7 @@ class DistributedModel(Resolver[DistributedResult]):
             activations), up (latent projections), moe (routed experts), half of the products | attention+light | the stack's habit
         sequence_parallel = yes | flag | split norms and dropouts over the tensor group
         optimizer = adam | object | optimizer
+        update_step = no | flag | count the optimizer's own work in a first-order step; a calibrated one always has it
         optimizer_offload = 0.0 | [0, 1] | fraction of the optimizer state that rests in host memory
         overlap_comm = no | flag | hide gradient synchronisation behind the backward pass
         overlap_efficiency = 0.85 | [0, 1] | fraction of it that can hide
@@ -298,7 +299,8 @@ def _shown(
         "step": step.seconds,
         "idle": m * step.bubble / step.busy,
         "inside": step.busy - step.compute,
-        "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload,
+        "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload - step.update,
+        "update": step.update,
         "host_state": training_memory.on_host(held),
         "local_batch": layout.local_batch * job.accumulation,
     }

@@ -149,6 +149,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         zero=x.zero_stage,
         accumulation=x.gradient_accumulation_steps,
         optimizer=x.optimizer,
+        updates=software is not None or x.update_step,
         offload=x.optimizer_offload,
         lora_rank=x.lora_rank if x.is_lora else None,
         sequence_parallel=x.sequence_parallel,

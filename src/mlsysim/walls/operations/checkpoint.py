@@ -88,7 +88,7 @@ class CheckpointModel(Resolver[CheckpointResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> CheckpointResult:
         """Size, write time and cost of checkpoints."""
         chip = x.hardware
-        weight, optimizer = saved_bytes(x.precision, x.optimizer)
+        weight, optimizer = saved_bytes(x.precision, x.optimizer, x.model)
         if x.bytes_per_parameter is not None:
             weight, optimizer = float(x.bytes_per_parameter), 0.0
             assumed.pop("optimizer", None)
