@@ -167,18 +167,3 @@ def test_readers_hold_the_prompts_that_they_read_together():
     assert to_si(many.memory_breakdown[CACHES], "byte") == pytest.approx(
         8 * to_si(one.memory_breakdown[CACHES], "byte")
     )
-
-
-def test_clients_beside_a_draft_model_are_answered_together():
-    given = {
-        "tp_size": 4,
-        "precision": "fp8",
-        "output_len": 256,
-        "efficiency": "calibrated",
-        "draft_model": "Llama3_2_1B",
-    }
-    one, many = (ServingModel().solve("Llama3_70B", "H100", 1024, concurrency=clients, **given) for clients in (1, 16))
-    batch = ServingModel().solve("Llama3_70B", "H100", 1024, batch_size=1, **given)
-    assert to_si(one.tpot, "s") == pytest.approx(to_si(batch.itl, "s"), rel=1e-12)
-    assert many.tpot > one.tpot and "draft model" in many.assumptions["clients"]
-    assert sum(part.exposed for part in many.ledger.parts) == pytest.approx(many.ledger.seconds, rel=1e-12)

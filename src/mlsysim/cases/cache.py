@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.replica import Replica
 from mlsysim.timing.engine_step import EngineStep
@@ -115,7 +116,7 @@ def replica_memory(replica: Replica, tokens: Any, draft: Replica | None = None) 
     return DeviceMemory(replica.capacity, weights, each, groups, reserve=replica.reserve, draft=drafter)
 
 
-def engine_memory(step: EngineStep, tokens: Any, draft: EngineStep | None = None) -> DeviceMemory:
+def engine_memory(step: EngineStep | Iterations, tokens: Any, draft: EngineStep | None = None) -> DeviceMemory:
     """The device of an engine's replica, whose sequences are of so many tokens; with a draft model's weights and caches."""
     usable, share = step.usable_memory, step.engine.memory_utilisation
     capacity = max(step.memory, usable)

@@ -33,6 +33,8 @@ from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
+from mlsysim.cases.iterations import Iterations
+from mlsysim.cases.phases import speculative_tokens
 from mlsysim.cases.request import (
     ANSWER,
     BATCHING,
@@ -50,7 +52,7 @@ from mlsysim.cases.request import (
     TAIL,
     value_of,
 )
-from mlsysim.cases.traffic import Traffic
+from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
@@ -77,19 +79,21 @@ class Loop:
     bound: str | None
 
 
-def accepted_tokens(drafted: int, acceptance: float | None = None) -> float:
+Stepping = EngineStep | Iterations
+
+
+def accepted_tokens(drafted: Any, acceptance: Any = None) -> Any:
     """Tokens that a step with ``drafted`` draft tokens gives on average, each accepted if those before it were."""
-    acceptance = serving_table("draft")["acceptance"] if acceptance is None else acceptance
-    return float(sum(acceptance**i for i in range(drafted + 1)))
+    return speculative_tokens(serving_table("draft")["acceptance"] if acceptance is None else acceptance, drafted)
 
 
-def draft_cost(drafted: int) -> float:
-    """Factor on a step in which the model's own heads draft tokens."""
+def draft_cost(h: Habits) -> float:
+    """Factor on a step in which the model's own heads draft tokens; a draft model has its own time."""
     table = serving_table("draft")
-    return float(table["base"] + table["per_token"] * drafted) if drafted else 1.0
+    return float(table["base"] + table["per_token"] * h.drafted) if h.own_heads and h.drafted else 1.0
 
 
-def closed_loop(step: EngineStep, t: Traffic, a: Algebra = PLAIN) -> Loop:
+def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts and answers on the same devices: the clients of one replica."""
     engine, h = step.engine, t.habits
     ranks, drafted = step.deployment.attention_dp, h.drafted
@@ -112,7 +116,7 @@ def closed_loop(step: EngineStep, t: Traffic, a: Algebra = PLAIN) -> Loop:
     written, read = a.under(ANSWER), a.under(FIRST)
 
     def decode(n: Any, tag: Tag) -> Any:
-        return step.time(n / ranks, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(drafted)
+        return step.time(n / ranks, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(h)
 
     def reading(count: Any, n: Any, tag: Tag) -> Any:
         """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
@@ -254,7 +258,7 @@ def _overflow(requests: float, slots: float, workers: int) -> float:
     return workers * max(mean - room + total, 0.0)
 
 
-def disaggregated_loop(prefill: EngineStep, decode: EngineStep, t: Traffic, a: Algebra = PLAIN) -> Loop:
+def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts on one pool of devices, answers on another; caches cross the network at its rate, or at the engine's."""
     prefill_workers, decode_workers = t.prefills, t.replicas
     engine, h = decode.engine, t.habits
@@ -277,7 +281,7 @@ def disaggregated_loop(prefill: EngineStep, decode: EngineStep, t: Traffic, a: A
 
     def writing(n: Any, tag: Tag = untagged) -> Any:
         each = maximum(n / groups, minimum(1.0, n))
-        return decode.time(each, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(drafted)
+        return decode.time(each, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(h)
 
     def reading(count: Any, tag: Tag = untagged) -> Any:
         """A step of prefill workers with ``count`` prompts over all of them."""
@@ -290,7 +294,7 @@ def disaggregated_loop(prefill: EngineStep, decode: EngineStep, t: Traffic, a: A
     service = reading(full) / full
     devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
     hand_over = where(devices <= decode.network.domain, engine.hand_over, engine.hand_over_network)
-    size = prefill.sequence_bytes(prompt) * prefill.deployment.tp
+    size = prefill.cache_bytes(prompt)
     move = decode.network.hand_over(size, t.network)
     active = places
     first = reading(1.0)

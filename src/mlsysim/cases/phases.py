@@ -34,7 +34,12 @@ def prefill_passes(replica: Replica, batch: Any, new: Any, tag: Tag = untagged) 
     """Time until ``new`` tokens of all sequences are read, as a function of the context that they follow."""
     groups, size = replica.groups_in_flight(batch)
     passes = replica.passes("prefill", size, new, tag)
-    return lambda context: pipelined_completion(passes.at(context).total, groups, replica.longest_stage)
+
+    def completed(context: Any) -> Any:
+        time = passes.at(context).total
+        return pipelined_completion(time, groups, time * replica.longest_stage)
+
+    return completed
 
 
 def prefill_parts(replica: Replica, batch: int, new: int, context: int, chunk: int | None) -> PassTime:
@@ -83,9 +88,12 @@ class Decoder:
         """Mean time between two tokens of a sequence at this context."""
         groups, _ = self.replica.groups_in_flight(self.batch)
         cycle = self.model_pass(context).total
+        stage = cycle * self.replica.longest_stage
         if self.draft is not None:
-            cycle = speculative_cycle(self.draft_step(context), self.drafted, cycle)
-        return pipelined_period(cycle, groups, self.replica.longest_stage) / self.tokens_per_cycle
+            # The draft model is not split into stages: one of them has it.
+            step = self.draft_step(context)
+            cycle, stage = (speculative_cycle(step, self.drafted, time) for time in (cycle, stage))
+        return pipelined_period(cycle, groups, stage) / self.tokens_per_cycle
 
     @cached_property
     def tokens_per_cycle(self) -> Any:

@@ -25,8 +25,9 @@ from typing import Any, Protocol
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
 from mlsysim.cases.closed_loop import Loop, accepted_tokens, closed_loop, disaggregated_loop, draft_cost
-from mlsysim.cases.phases import Decoder, of_draft, prefill_passes, speculative_tokens, sum_over_steps
-from mlsysim.cases.replica import Replica
+from mlsysim.cases.iterations import Iterations
+from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
+from mlsysim.cases.replica import Replica, pipelined_completion, pipelined_share
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.engine_step import EngineStep
@@ -61,6 +62,9 @@ class Machine(Protocol):
     def reading(self, t: Traffic, tokens: Any, tag: Tag) -> Callable[[Any], Any]:
         """Time until so many tokens of the prompts that go together are read, by the context that they follow."""
 
+    def pace(self, t: Traffic) -> Any:
+        """The share of a prefill's time after which the next one may be through: of a pipeline that of its longest stage."""
+
     def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
         """Mean time of a token of each sequence, by the context."""
 
@@ -94,6 +98,9 @@ class Replicated:
 
     def reading(self, t: Traffic, tokens: Any, tag: Tag) -> Callable[[Any], Any]:
         return prefill_passes(self.reader, t.together, tokens, tag)
+
+    def pace(self, t: Traffic) -> Any:
+        return pipelined_share(minimum(self.reader.pp, t.together), self.reader.longest_stage)
 
     def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
         return Decoder(self.writer, t.batch, self.draft, t.drafted, t.acceptance, tag).time_per_token
@@ -131,28 +138,37 @@ class Engines:
     apart: bool = False
 
     def reading(self, t: Traffic, tokens: Any, tag: Tag) -> Callable[[Any], Any]:
-        each = t.together / self.reader.deployment.attention_dp
-        return lambda context: self.reader.time(0.0, 0.0, each, tokens, context, tag=tag).total
+        groups = minimum(self.reader.deployment.pp, t.together)
+        each = t.together / groups / self.reader.deployment.attention_dp
+
+        def read(context: Any) -> Any:
+            found = self.reader.time(0.0, 0.0, each, tokens, context, tag=tag)
+            return pipelined_completion(found.total, groups, found.stage)
+
+        return read
+
+    def pace(self, t: Traffic) -> Any:
+        return pipelined_share(minimum(self.reader.deployment.pp, t.together), self.reader.longest_stage)
 
     def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
-        share = t.batch / self.writer.deployment.attention_dp
-        drafted, gain, cost = 0, 1.0, 1.0
-        if self.draft is not None:
-            drafted, gain = t.drafted, speculative_tokens(t.acceptance, t.drafted)
-        elif t.habits.drafted:
-            drafted = t.habits.drafted
-            gain, cost = accepted_tokens(drafted, t.habits.acceptance), draft_cost(drafted)
+        steps, h = self._iterations(self.writer, t.batch), self._drafting(t).habits
+        share = t.batch / steps.groups / self.writer.deployment.attention_dp
+        scale = draft_cost(h) / accepted_tokens(h.drafted, h.acceptance)
+        return lambda context: steps.time(share, context, drafted=h.drafted, tag=tag).total * scale
 
-        def token(context: Any) -> Any:
-            time = self.writer.time(share, context, drafted=drafted, tag=tag).total * cost
-            if self.draft is not None:
-                time = time + self.draft.time(t.batch, context, tag=of_draft(tag)).total * drafted
-            return time / gain
+    def _iterations(self, step: EngineStep, sequences: Any) -> Iterations:
+        """Steps of one of the groups that so many sequences of a replica make: as many as there are stages, if there are."""
+        draft = self.draft if step is self.writer else None
+        return Iterations(step, minimum(step.deployment.pp, sequences), draft)
 
-        return token
+    def _drafting(self, t: Traffic) -> Traffic:
+        """The same with what a draft model drafts, where there is one."""
+        if self.draft is None:
+            return t
+        return replace(t, habits=replace(t.habits, drafted=t.drafted, acceptance=t.acceptance, own_heads=False))
 
     def cache(self, tokens: Any) -> Any:
-        return self.writer.deployment.model.stack.cache_elements(tokens) * self.writer.cache
+        return self.writer.cache_bytes(tokens)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         found = [engine_memory(self.writer, t.length, self.draft)]
@@ -163,16 +179,13 @@ class Engines:
         return 0.0 if self.draft is None else self.draft.time(batch, context).total
 
     def prompts(self, t: Traffic) -> Any:
-        if t.concurrency is None or self.draft is not None:
+        if t.concurrency is None:
             return t.together
         ranks = self.reader.deployment.attention_dp
         budget = self.writer.engine.prefill_budget if t.chunk is None else t.chunk
         return ranks * ceil(minimum(maximum(t.concurrency / t.prefills / ranks, 1.0), maximum(1.0, budget / t.prompt)))
 
     def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
-        if self.draft is not None:
-            # No closed loop was measured with a draft model: as many as there is room for are answered together.
-            return None
         if not some(t.cached > 0):
             return self._loop(t, a)
         # Only the rest of the prompt is read, while every token attends to all of it: the loop of the shorter prompt, and the
@@ -202,10 +215,25 @@ class Engines:
         return found, f"90 % of the {of} of {found.rows} measured {pools}serving runs"
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
+        t = self._drafting(t)
         if self.apart:
-            return disaggregated_loop(self.reader, self.writer, t, a), 1.0
-        alone = replace(t, concurrency=maximum(t.concurrency / t.replicas, 1.0))
-        return closed_loop(self.reader, alone, a), t.replicas
+            reader, writer = (self._iterations(step, step.deployment.pp) for step in (self.reader, self.writer))
+            many = replace(
+                self._slots(t, writer.groups),
+                prefill_replicas=t.prefills * reader.groups,
+                replicas=t.replicas * writer.groups,
+            )
+            return disaggregated_loop(reader, writer, many, a), 1.0
+        alone = maximum(t.concurrency / t.replicas, 1.0)
+        own = self._iterations(self.writer, alone)
+        each = replace(self._slots(t, own.groups), concurrency=alone / own.groups)
+        return closed_loop(own, each, a), t.replicas * own.groups
+
+    @staticmethod
+    def _slots(t: Traffic, groups: Any) -> Traffic:
+        """The requests that one of so many groups may answer at a time."""
+        most = t.habits.slots
+        return t if most is None else replace(t, habits=replace(t.habits, slots=most / groups))
 
     def take(self, index: Any) -> Engines:
         return self
@@ -219,6 +247,8 @@ class Times:
     longest_pass: Any
     transfer: Any
     itl: Any
+    pace: Any = 1.0
+    """Share of the prefill's time after which the next one may be through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +290,7 @@ def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = s
             machine.writer.network.hand_over(size, t.network),
             sent=size,
         )
-    return Times(prefill, longest, transfer, itl)
+    return Times(prefill, longest, transfer, itl, machine.pace(t))
 
 
 def _prefill(machine: Machine, t: Traffic, tag: Tag, total: Sum) -> tuple[Any, Any]:
@@ -284,7 +314,9 @@ def _prefill(machine: Machine, t: Traffic, tag: Tag, total: Sum) -> tuple[Any, A
     if some(left):
         last = where(left, machine.reading(t, maximum(rest, 1), tag)(cached + whole * tokens), 0.0)
         time, longest = time + last, maximum(longest, last)
-    return time, longest
+    # A chunk enters a pipeline when the one before leaves its first stage: all of them, and the rest of the way of the longest.
+    pace = machine.pace(t)
+    return time * pace + longest * (1.0 - pace) if some(pace < 1) else time, longest
 
 
 def serve(
@@ -305,12 +337,13 @@ def serve(
     itl = value_of(times.itl)
     others: Any = 0.0
     if machine.apart:
-        reading = t.prefills * t.together / maximum(value_of(times.prefill), value_of(times.transfer))
+        reading = t.prefills * t.together / maximum(value_of(times.prefill) * times.pace, value_of(times.transfer))
         requests = minimum(reading, t.replicas * t.batch / (t.answer * itl))
         service = t.replicas * t.batch / requests
     else:
         # While a request is answered, the other prompts of its batch are read too.
-        others = a.loss(OTHERS, SERVING, "t = (B / b - 1) T_prefill", (t.batch / t.together - 1) * times.prefill)
+        behind = (t.batch / t.together - 1) * times.pace
+        others = a.loss(OTHERS, SERVING, "t = (B / b - 1) T_prefill", behind * times.prefill)
         service = service_time(value_of(ttft) + value_of(others), itl, t.answer)
         requests = t.active / service
     tpot = times.itl + others / maximum(more, 1)

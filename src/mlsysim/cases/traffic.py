@@ -21,7 +21,7 @@ class Habits:
 
     Lengths are spread evenly between ``shortest`` times the nominal ones and all of them; clients send ``rounds`` requests each, or as
     many one by one at ``random`` times. ``slots`` the most requests of a replica at a time, ``drafted`` tokens
-    that the model's own heads draft, ``server`` whether there is a front end.
+    that the model's ``own_heads`` draft, or a draft model does, ``server`` whether there is a front end.
     """
 
     shortest: float = 1.0
@@ -30,8 +30,9 @@ class Habits:
     slots: float | None = None
     poll_steps: float = 1.0
     wait_steps: float = 0.0
-    drafted: int = 0
-    acceptance: float | None = None
+    drafted: Any = 0
+    acceptance: Any = None
+    own_heads: bool = True
     warm: bool = True
     server: bool = True
 

@@ -9,12 +9,18 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     recurrent layers     states read and written (decode), chunked scan (prefill)
     experts              t0 + |F/(ec P), active weights/(eb W)|_2 + routed activations/(ea W), of the busiest device
     tensor parallelism   an all-reduce after each mixer and each feed-forward part: a + b n + bytes/bandwidth(n)
+    pipeline stages      activations sent between them: a + bytes/bandwidth, p - 1 times
     attention ranks      dispatch and combine between the ranks' tokens and the experts
     small kernels        a fixed number per layer, and passes over m x h elements
 
 and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the
 host's time for its operators, and a constant more. Active experts are counted over the tokens of all attention ranks:
 E/ep (1 - (1 - k/E)^T).
+
+With p stages a step is one group of sequences on its way through all of them; its time is that of the whole way, and ``stage`` the part
+of it in which the longest stage is busy: ceil(L/p)/L of the device's time, or of the launches and the host's own, since a host prepares
+one group while its device works on another. Left out: embedding and output head, which the first and the last stage
+have alone (1 to 2 % of the weights of a large model).
 
 Products, attention and experts are those of :mod:`mlsysim.timing.engine_block`.
 """
@@ -49,16 +55,18 @@ from mlsysim.units.registry import to_si
 _PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
 _ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
 _EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed tokens"
-_TENSORS, _EXCHANGE, _ENGINE, _LAUNCHES = "tensor parallelism", "expert exchange", "engine", "launches"
+_TENSORS, _EXCHANGE, _STAGES = "tensor parallelism", "expert exchange", "pipeline parallelism"
+_ENGINE, _LAUNCHES = "engine", "launches"
 _COMMUNICATION = 14
 _ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of a step: in all, on the device, and the parts that the device's time is made of."""
+    """Seconds of a step: in all, on the longest stage of a pipeline, on the device, and the parts that the device's time is made of."""
 
     total: Any
+    stage: Any
     device: Any
     products: Any
     attention: Any
@@ -152,6 +160,11 @@ class EngineStep:
         grown, states = self.stack.kept(tokens, self.deployment.tp)
         return (grown * self.cache + states * self.half) * self.longest_stage
 
+    def cache_bytes(self, tokens: Any) -> Any:
+        """Bytes of cache and state of a sequence of so many tokens, each counted once."""
+        grown, states = self.stack.kept(tokens)
+        return grown * self.cache + states * self.half
+
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
         return p.elements * (self.weight if p.narrow else self.half)
@@ -206,13 +219,16 @@ class EngineStep:
         )
         device = products + attention + experts + communication + small
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
-        total = device + host
+        busy, launches = device, 0.0
         if _some(prompts):
             launches = tag(_LAUNCHES, 3, "host", "t = n t_host", self.blocks.launches * self.engine.host_operator)
-            fixed = tag(_ENGINE, 3, "host", "t = c_p", self.engine.prefill_step)
             # Operators that the host launches one by one: a step cannot be faster than the launches.
-            total = maximum(device, launches) + host + fixed
-        return StepTime(total, device, products, attention, experts, communication, small, host)
+            busy, host = maximum(device, launches), host + tag(_ENGINE, 3, "host", "t = c_p", self.engine.prefill_step)
+        total = stage = busy + host
+        if d.pp > 1:
+            stage = maximum(self.longest_stage * device, self.longest_stage * launches + host)
+            total = total + self._sends(tokens, tag)
+        return StepTime(total, stage, device, products, attention, experts, communication, small, host)
 
     def _product_time(self, p: StepProduct, m: Any, tag: Tag) -> Any:
         r = self.narrow if p.narrow else self.full
@@ -322,6 +338,15 @@ class EngineStep:
                 once = net.all_reduce(everywhere * token, net.group(d.devices), leg)
             total = total + self.blocks.routed * once
         return total
+
+    def _sends(self, tokens: Any, tag: Tag) -> Any:
+        """Activations of a step from each stage to the next."""
+        d, net, hops = self.deployment, self.network, self.deployment.pp - 1
+        near = d.devices <= net.domain
+        rate, start = (net.link, net.link_latency) if near else (net.fabric, net.fabric_latency)
+        size, leg = tokens * self.hidden * self.half, partial(tag, _STAGES, _COMMUNICATION)
+        moving = leg("link" if near else "fabric", "t = (p-1) M / W", hops * (size / rate), sent=hops * size)
+        return moving + leg("start", "t = (p-1) a", hops * start)
 
     def _exchange(self, tokens: Any, leg: Callable[..., Any]) -> Any:
         """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens."""

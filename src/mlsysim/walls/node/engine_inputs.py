@@ -142,6 +142,4 @@ def _habits(x: Inputs, assumed: Assumptions) -> Habits:
             lengths = f"between {short:g} times the stated length and all of it"
         how = "at random times" if found.random else f"{rounds} {'requests' if rounds > 1 else 'request'} each"
         assumed["clients"] = f"{how}, prompts and answers {lengths}"
-        if x.draft_model is not None:
-            assumed["clients"] = "answered together, as no closed loop was measured with a draft model"
     return found

@@ -1,0 +1,92 @@
+"""Iterations of a serving engine, as the sequences of one group see them: stages that they share with other groups, and a draft model.
+
+    latency   T = all stages, one after the other, the sends between them, and K steps of the draft model before a verification
+    stage     s = the longest stage, and those K steps, which one stage has
+    period    max( T, g s )                    with g groups in flight, g at most the number p of stages
+
+A pipeline of p stages is kept busy by p groups of sequences (micro-batches): while one is in the second stage the next is in the first. Each
+group has its own loop (schedule, pass, sample), so that the pipeline is p engines of the same speed, each with 1/p of the requests and of the
+room for caches, whose step takes the period. Throughput is a group a stage's time; a token never takes less than a pass through all layers.
+One stage and no draft model: the engine itself.
+
+Left out: groups of different sizes (a group with a long prompt delays the others by the difference, on the mean not at all).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlsysim.cases.phases import of_draft
+from mlsysim.cases.replica import pipelined_period
+from mlsysim.timing.engine_block import Deployment
+from mlsysim.timing.engine_step import EngineStep, StepTime
+from mlsysim.timing.engines import Engine
+from mlsysim.timing.network import Tabled
+from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.units.ops import some
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Steps of one of ``groups`` groups; what is asked of an :class:`EngineStep` by those who wait for it."""
+
+    step: EngineStep
+    groups: Any = 1.0
+    draft: EngineStep | None = None
+
+    @property
+    def engine(self) -> Engine:
+        return self.step.engine
+
+    @property
+    def network(self) -> Tabled:
+        return self.step.network
+
+    @property
+    def deployment(self) -> Deployment:
+        """As if it had a stage alone: a group has a stage's devices at a time."""
+        return replace(self.step.deployment, pp=1)
+
+    @property
+    def usable_memory(self) -> float:
+        return self.step.usable_memory
+
+    @property
+    def memory(self) -> float:
+        return self.step.memory
+
+    @property
+    def device_weights(self) -> float:
+        return self.step.device_weights + (0.0 if self.draft is None else self.draft.device_weights)
+
+    def sequence_bytes(self, tokens: Any) -> Any:
+        """What a sequence takes of the room of its group, which has its share of that of all."""
+        own = self.step.sequence_bytes(tokens)
+        return self.groups * (own if self.draft is None else own + self.draft.sequence_bytes(tokens))
+
+    def cache_bytes(self, tokens: Any) -> Any:
+        """Bytes of a sequence's cache, each counted once."""
+        return self.step.cache_bytes(tokens)
+
+    def time(
+        self,
+        sequences: Any = 0.0,
+        context: Any = 0.0,
+        prompts: Any = 0.0,
+        prompt_tokens: Any = 0.0,
+        prompt_context: Any = 0.0,
+        drafted: Any = 0,
+        reading_ranks: Any = 1.0,
+        tag: Tag = untagged,
+    ) -> StepTime:
+        """A step of one attention rank's part of the group, until the next one of the same group."""
+        asked = sequences, context, prompts, prompt_tokens, prompt_context, drafted, reading_ranks
+        found = self.step.time(*asked, tag=tag)
+        total, stage = found.total, found.stage
+        if self.draft is not None and some(drafted > 0):
+            # It writes for the whole group, whatever the attention ranks of the model.
+            whole = sequences * self.step.deployment.attention_dp
+            drafting = self.draft.time(whole, context, tag=of_draft(tag)).total * drafted
+            total, stage = total + drafting, stage + drafting
+        return replace(found, total=pipelined_period(total, self.groups, stage), stage=stage)
