@@ -15,6 +15,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+from mlsysim.calibrate.leave_out import trained_left_out
 from mlsysim.calibrate.validate import FileReport, grouped, percentile, validate
 
 _FEWEST = 5
@@ -56,7 +57,9 @@ def main(arguments: list[str]) -> None:
         # Bands of chips left out of a fit are not in the tables; they stay.
         for entry in tomllib.loads(path.read_text(encoding="utf-8")).values():
             kept[entry["regime"], entry["chip_measured"]] = (entry["low"], entry["high"], entry["rows"])
-    path.write_text(render(kept | bands(validate(*tables))), encoding="utf-8")
+    reports = validate(*tables)
+    reports += [trained_left_out(report) for report in reports if report.table == "training"]
+    path.write_text(render(kept | bands(reports)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m mlsysim.calibrate.leave_out FOLDER
 
 A chip without measurements gets the constants of its class, which come from another chip. How wrong that is shows when a
-measured chip is treated the same way. FOLDER holds ``operators.csv``; our own H200 measurements ship with the package.
+measured chip is treated the same way. FOLDER holds ``operators.csv``; our own H200 measurements ship with the
+package. ``trained_left_out`` gives the intervals of training on a chip, or with a stack on a chip, that no published run was on.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from mlsysim.calibrate.fitting import line
 from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows
 from mlsysim.calibrate.operators import CHIPS
-from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, forget_answers
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables import operators as public
 from mlsysim.calibrate.user import user_profile
+from mlsysim.calibrate.validate import FileReport, validate_file
 from mlsysim.hardware.registry import Hardware
-from mlsysim.timing.profile import profile
+from mlsysim.timing.profile import profile, standing_in
 
 STAND_INS = {"A100": ("H100",), "H100": ("A100", "B200"), "B200": ("H100",), "H200": ("H100", "A100")}
 """Chips, and those whose constants stand in for their own. H100 for H200 is the same generation; the others are not."""
@@ -42,6 +45,21 @@ def left_out(folder: Path | None) -> Iterator[tuple[str, str, Prediction]]:
             for row in (row for table in OWN_TABLES for row in own_rows(table)):
                 with suppress(Skipped, Excluded):
                     yield from (("H200", other, p) for p in TABLES["silicon"].predict(row))
+
+
+TRAINED = {"A100": "H100", "A100_40GB": "H100", "H100": "A100", "H100_96GB_HBM2e": "A100", "B200": "H100"}
+TRAINED |= {"B300": "H100", "GB200": "H100", "GB300": "H100"}
+"""Chips of published runs, and those of another generation whose shares of peak and bandwidth stand in for theirs."""
+
+
+def trained_left_out(report: FileReport) -> FileReport:
+    """A report of training runs with times predicted by another generation's constants, as those of chips without runs are."""
+    forget_answers()
+    with standing_in(**{chip: Hardware.get(other) for chip, other in TRAINED.items()}):
+        found = validate_file(Path(report.file))
+    forget_answers()
+    times = [replace(p, chip_measured=False) for p in found.scored if "memory" not in p.regime]
+    return replace(found, scored=times)
 
 
 if __name__ == "__main__":

@@ -138,6 +138,9 @@ def _answer(text: str) -> Answer:
     return evaluate_plainly(plan_from_text(text))
 
 
+forget_answers = _answer.cache_clear
+
+
 def answer_to(plan: Plan) -> Answer:
     """The public answer of a plan, asked from its text; rows of one run share it."""
     return _answer(plan_to_toml(plan))

@@ -42,8 +42,9 @@ class Software:
 
     def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
         """The 90 % band of rates, and what it rests on."""
-        found = interval(training_regime(self.shape, job.frozen), self.chip.measured)
-        return found, published(found, accelerators)
+        known = self.chip.measured(self.stack.name)
+        found = interval(training_regime(self.shape, job.frozen), known)
+        return found, published(found, accelerators, known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, training_time
 from mlsysim.timing.runtimes import band_of, trained_by_runtime
-from mlsysim.timing.stacks import default_stack, stack
+from mlsysim.timing.stacks import ALONE, stack
 from mlsysim.timing.training_chip import constants, lone_chip
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Interval, interval, published
@@ -115,7 +115,7 @@ def _by_its_layers(model: Workload) -> bool:
 
 
 def _job(step: TrainingStep) -> Job:
-    software = stack(default_stack(1))
+    software = stack(ALONE)
     return Job(
         step.model,
         step.precision,
@@ -148,20 +148,21 @@ def _by_runtime(
 
 def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:
     """The calibrated step of a fleet of one."""
-    software, job = stack(default_stack(1)), _job(step)
+    software, job = stack(ALONE), _job(step)
     alone = replace(_layout(step), dp=1)
     shape = training_shape(step.model)
     measured = lone_chip(chip, step.precision)
     assumed.say("stack", software.name, SOFTWARE, f"{software.name}: {software.title} ({software.year})")
-    if not measured.measured:
+    known = measured.measured(software.name)
+    if not measured.kernels.passes_measured:
         text = f"{chip.name} has no measured training constants; those of its class are used"
         assumed.say("extrapolating", True, CHIP, text)
-    band = interval(training_regime(shape, job.frozen), measured.measured)
+    band = interval(training_regime(shape, job.frozen), known)
 
     def seconds(a: Algebra) -> Any:
         return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), 0.0, a=a).seconds
 
-    return seconds, band, published(band, 1)
+    return seconds, band, published(band, 1, known)
 
 
 def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:

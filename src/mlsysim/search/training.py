@@ -37,7 +37,7 @@ from mlsysim.search import training_inputs
 from mlsysim.search.costs import RunCosts
 from mlsysim.search.kinds import asked_of
 from mlsysim.search.training_inputs import INPUTS, NUMBERS, Names, canonical, fleet_named, with_fidelity
-from mlsysim.timing.stacks import default_stack
+from mlsysim.timing.stacks import ALONE, default_stack
 from mlsysim.units.ops import taken, where
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
@@ -98,7 +98,8 @@ class TrainingPoints:
         alone = np.asarray(self._inputs(sizing).accelerators == 1)
         if alone.all() if self.fleet.total_accelerators == 1 else not alone.any():
             return None
-        return Names((default_stack(2), default_stack(1)), np.broadcast_to(alone, len(next(iter(sizing.values())))) * 1)
+        chip = self.fleet.node.accelerator
+        return Names((default_stack(chip, 2), ALONE), np.broadcast_to(alone, len(next(iter(sizing.values())))) * 1)
 
     def evaluate(self, columns: Mapping[str, Any], binds: bool = False) -> dict[str, np.ndarray]:
         """All outputs of the points in ``columns``, which have one length; ``binds`` asks for the wall that binds them too."""

@@ -272,6 +272,8 @@ class Profile(Record):
     passes_measured: bool = Field(
         default=False, description="whole passes were validated on this chip, not kernels alone"
     )
+    stack: str = Field(default="", description="the training stack of several accelerators where nothing is said")
+    stacks: tuple[str, ...] = Field(default=(), description="training stacks with measured runs on this chip")
     source: tuple[Source, ...] = ()
     note: str = ""
 

@@ -16,15 +16,18 @@ from functools import cache
 from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.footprint import Keeping
-from mlsysim.timing.profile import inherited, software_file
+from mlsysim.timing.profile import inherited, profile, software_file
 
-_ONE, _MANY = "plain", "bridge"
+ALONE = "plain"
+"""The software on one accelerator where nothing is said: PyTorch as it comes."""
 
 
-def default_stack(accelerators: int) -> str:
-    """The software where nothing is said: PyTorch as it comes on one accelerator, Megatron-Bridge on more."""
-    return _ONE if accelerators == 1 else _MANY
+def default_stack(chip: HardwareNode, accelerators: int) -> str:
+    """The software where nothing is said: on several accelerators the newest of Megatron's lineage that published runs of the
+    chip used (JAX on TPUs), because what newer software reaches on an older chip was not measured."""
+    return ALONE if accelerators == 1 else profile(chip, "training").stack
 
 
 @dataclass(frozen=True, slots=True)

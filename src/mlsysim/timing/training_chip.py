@@ -19,7 +19,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, measured_network
 from mlsysim.timing.kernels import Products, Profile
-from mlsysim.timing.profile import profile, software_file
+from mlsysim.timing.profile import constants_from, profile, software_file
 from mlsysim.units.registry import Q_, to_si
 
 
@@ -64,10 +64,9 @@ class TrainingChip:
     kernels: Profile
     product: Products
 
-    @property
-    def measured(self) -> bool:
-        """Whether published runs were on this chip, or on one that is built like it."""
-        return self.kernels.passes_measured
+    def measured(self, stack: str) -> bool:
+        """Whether runs of this stack were measured on the chip, or on one that is built like it."""
+        return self.kernels.passes_measured and stack in self.kernels.stacks
 
 
 _SI = {"power_floor": "W", "state_bytes_reserve": "byte"}
@@ -101,14 +100,14 @@ def training_chip(
     wanted, conversion = PRODUCT_FORMATS.get(precision, (precision, 0.0))
     if wanted == "fp16":
         wanted = "bf16"
-    faster = _against_zoo(chip)
+    faster = _against_measured(chip)
     half = _rate(chip, own, "bf16", faster)
     product = half if wanted == "bf16" else _rate(chip, own, wanted, faster)
     attention = _peak(chip, "bf16") * own.attention.rate_share
     if own.attention.rate is not None:
         attention = to_si(own.attention.rate, "flop/s") * faster
     tdp = to_si(chip.tdp, "W") if chip.tdp is not None else None
-    full = to_si(own.power.full, "W") if own.power.full is not None else tdp
+    full = to_si(own.power.full, "W") if own.power.full is not None and constants_from(chip) is chip else tdp
     cap = power_cap if power_cap is not None else tdp
     if cap is not None and full is not None and cap < full:
         if cap <= k.power_floor:
@@ -187,15 +186,15 @@ def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, power_cap: float | 
     return training_chip(hardware, precision, adapter=fabric, power_cap=power_cap, domain=domain, link=inside)
 
 
-def _against_zoo(chip: HardwareNode) -> float:
-    """Peak of a chip over that of the zoo's entry of its name.
+def _against_measured(chip: HardwareNode) -> float:
+    """Peak of a chip over that of the one that its rates were measured on: the zoo's entry of its name.
 
     Measured rates belong to the chip as it is sold; of a hypothetical one with other figures they keep their share.
     """
-    key = chip.metadata.key
+    key = constants_from(chip).metadata.key
     if key is None or key not in Hardware or (sold := Hardware.get(key)) is chip:
         return 1.0
-    return to_si(chip.compute.peak_flops, "flop/s") / to_si(sold.compute.peak_flops, "flop/s")
+    return _peak(chip, "bf16") / _peak(sold, "bf16")
 
 
 def _peak(chip: HardwareNode, precision: str) -> float:

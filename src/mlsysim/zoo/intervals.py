@@ -53,9 +53,12 @@ def widest(bands: list[Interval], regime: str) -> Interval:
     return Interval(low=low, high=high, rows=0, regime=regime, extrapolating=True)
 
 
-def published(band: Interval, accelerators: int) -> str:
-    """What a band of training rests on, in words; no published run is on one accelerator."""
+def published(band: Interval, accelerators: int, measured: bool) -> str:
+    """What a band of training rests on, in words; no published run is on one accelerator. Without runs of this software on the
+    chip (``measured``) it is that of runs predicted with another generation's constants."""
     if band.extrapolating:
         return "extrapolating: no measured run is near this one; the interval is the widest of its kind"
     alone = ", none of them on one accelerator" if accelerators == 1 else ""
+    if not measured:
+        alone = ", none of them with this software on this chip, predicted with the constants of another generation of chips,"
     return f"90 % of {band.rows} published runs of this kind{alone}"

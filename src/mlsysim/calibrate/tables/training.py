@@ -45,7 +45,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     plan = plan_of(run, inferred)
     asked, unit, factor = _memory(plan, metric) if "memory" in metric else _asked(run, plan, metric)
     regime = "training memory" if "memory" in metric else _regime(run)
-    known = training_chip(run.hardware, run.precision).measured
+    known = training_chip(run.hardware, run.precision).measured(plan.hardware.stack or "")
     return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred))]
 
 

@@ -34,7 +34,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.demand import Demand
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.timing.runtimes import training_runtimes
-from mlsysim.timing.stacks import default_stack, stack_names
+from mlsysim.timing.stacks import ALONE, stack_names
 from mlsysim.units.fields import Words
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
@@ -181,8 +181,8 @@ class DistributedModel(Resolver[DistributedResult]):
         moe_routing_imbalance_factor = 1.0 | [1, 1000] | load of the busiest expert device over the mean
         gradient_accumulation_steps = 1 | whole [1, 1e6] | micro-steps of batch_size before one synchronisation
         seq_len = 2048 | whole [1, 1e8] | tokens per sequence
-        stack? | one of {", ".join([*stack_names(), *training_runtimes()])} | software, for efficiency='calibrated' | | {default_stack(1)} on one \
-            accelerator, {default_stack(2)} on more; of networks of fixed shape a runtime
+        stack? | one of {", ".join([*stack_names(), *training_runtimes()])} | software, for efficiency='calibrated' | | {ALONE} on one \
+            accelerator, on more the newest with published runs on the chip; of networks of fixed shape a runtime
         power_cap? | (0, 100000] W | power limit of each accelerator, for efficiency='calibrated' | 500 W
         fp8_attention = no | flag | attention in fp8, for efficiency='calibrated'
         deduplicated_exchange? | flag | send a token once to each node that has experts for it | | no

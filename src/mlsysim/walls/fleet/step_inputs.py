@@ -47,7 +47,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
         found, chosen = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap), stack(stack_name(x))
         software = Software(training_shape(x.model, x.target_share), found, chosen)
         assumed.say("stack", stack_name(x), SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
-        if not found.measured:
+        if not found.kernels.passes_measured:
             text = f"{chip.name} has no measured training constants; those of its class are used"
             assumed.say("extrapolating", True, CHIP, text)
     else:
@@ -102,8 +102,8 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
 
 
 def stack_name(x: Any) -> str:
-    """The software that was asked for, or the default for so many accelerators."""
-    return str(x.stack or default_stack(x.fleet.total_accelerators))
+    """The software that was asked for, or the default of the chip for so many accelerators."""
+    return str(x.stack or default_stack(x.fleet.node.accelerator, x.fleet.total_accelerators))
 
 
 def schedule_given(x: Any) -> str | None:
