@@ -2,8 +2,10 @@
 
 Changes are tried in classes of effort: settings of the software first, then number formats, then another network, then
 other or more hardware. The first class in which something helps by 2 % or more (or makes a plan fit, or keep what it was
-asked to) wins, and in it what helps most. A change never breaks a demand that the plan keeps. It is a whole plan, so it
-can be evaluated, compared and launched as it stands. Numbers do not say what a narrower format does to accuracy.
+asked to) wins, and in it what helps most. A change never breaks a demand that the plan keeps, and where nothing is wrong it does
+not raise the cost by a larger factor than what it betters. It is a whole plan, so it can be evaluated, compared and launched as it
+stands, and it changes what it says alone: a layout that was given stays. Numbers do not say what a narrower format does to
+accuracy, or a larger batch to convergence; a network has no price of its own.
 """
 
 from __future__ import annotations
@@ -65,9 +67,11 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
                 continue
             factor = score(tried) / base if base > 0 else 1.0
             gain = factor if wrong else factor - 1
-            if kept and gain > gained:
-                gained, spent = gain, _cost(tried)
-                ratio = spent / cost if spent is not None and cost else None
+            spent = _cost(tried)
+            ratio = spent / cost if spent is not None and cost else None
+            dear = not wrong and ratio is not None and ratio > max(factor, 1.0)
+            if kept and gain > gained and not dear:
+                gained = gain
                 told = 1 / factor if answer.main in LOWER_IS_BETTER else factor
                 sentence = _sentence(answer, words, factor, ratio)
                 best = Change(sentence=sentence, metric=answer.main, factor=told, cost_factor=ratio, plan=plan)
@@ -110,7 +114,8 @@ Candidates = Iterator[list[tuple[str, Plan]]]
 
 def _training(plan: Plan, answer: Answer) -> Candidates:
     layout = answer.layout
-    if not answer.plan.parallelism.automatic:
+    given = answer.plan.parallelism
+    if not given.automatic:
         micro = plan.parallelism.micro_batch or 1
         settings: list[tuple[str, dict[str, Any] | None]] = [("let the layout be searched", None)]
         modes = [mode for mode in ("none", "selective", "full") if mode != layout.get("recompute")]
@@ -119,9 +124,11 @@ def _training(plan: Plan, answer: Answer) -> Candidates:
         sizes = {max(1, micro // 2), micro * 2} - {micro}
         settings += [(f"micro-batches of {size}", {"micro_batch": size}) for size in sizes]
         yield [(words, plan.replacing(parallelism=split)) for words, split in settings]
-    searched = plan.replacing(parallelism=dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"})
+    own = given.model_dump(exclude_none=True) if given.automatic else {}
+    searched = plan.replacing(parallelism=dict.fromkeys(type(given).model_fields) | own | {"mode": "auto"})
+    kept = searched if given.automatic else plan
     yield [
-        ("a batch twice as large", searched.replacing(workload={"batch_size": layout["batch_size"] * 2})),
+        (_LARGER, kept.replacing(workload={"batch_size": layout["batch_size"] * 2})),
         *_narrower(plan, "compute", ("fp8",)),
     ]
     yield list(_faster_network(plan))
@@ -159,6 +166,7 @@ def _inference(plan: Plan, answer: Answer) -> Candidates:
 
 _MAKERS = {"training": _training, "serving": _serving, "inference": _inference}
 _CAVEAT = " (check the accuracy)"
+_LARGER = "a batch twice as large (half as many updates for the same tokens: check that it learns as much)"
 
 
 def _narrower(plan: Plan, what: str, formats: tuple[str, ...]) -> Iterator[tuple[str, Plan]]:
@@ -177,7 +185,10 @@ def _faster_network(plan: Plan) -> Iterator[tuple[str, Plan]]:
     for key in ("InfiniBand_NDR", "InfiniBand_XDR") if fleet.count > 1 else ():
         fabric = Fabrics.get(key)
         if to_si(fabric.bandwidth, "byte/s") > rate * 1.01:
-            yield f"{fabric.name} instead of {fleet.fabric.name}", plan.replacing(hardware={"fabric": key})
+            yield (
+                f"{fabric.name} instead of {fleet.fabric.name} (whose price is not counted)",
+                plan.replacing(hardware={"fabric": key}),
+            )
 
 
 _SUCCESSORS = {
