@@ -41,3 +41,12 @@ def test_groups_that_run_are_written_and_read(count: int, group: int | None) -> 
     text = megatron.write(plan, evaluate_plainly(plan))
     assert ("--microbatch-group-size-per-virtual-pipeline-stage" in text) is (group is not None)
     assert megatron.read(text, on="256xH100").document["parallelism"].get("micro_batch_group") == group
+
+
+def test_without_a_global_batch_a_step_is_one_micro_batch_of_each_replica() -> None:
+    """Megatron-LM: "If this value is None, then use micro-batch-size * data-parallel-size as the global batch size"."""
+    flags = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 2 --seq-length 2048"
+    text = f"torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py {flags} --train-iters 10 --bf16"
+    found = megatron.read(text, on="H100", model="Llama3_8B").plan
+    assert found.workload.batch_size == 2 * 64 // (4 * 2)
+    assert found.workload.tokens == 10 * 16 * 2048

@@ -102,7 +102,9 @@ def read_command(words: list[str], script: Script) -> Reading:
     if parsed.text("--optimizer") is not None:
         put(document, "workload.optimizer", parsed.text("--optimizer"))
     steps = _tokens(parsed, document, warnings)
-    return Reading.of(parsed, document, warnings, accelerators=processes, workload=made, steps=steps)
+    # Without --global-batch-size a step is one micro-batch of each replica.
+    more = {"rank_batch": parsed.whole("--micro-batch-size"), "steps": steps}
+    return Reading.of(parsed, document, warnings, accelerators=processes, workload=made, **more)
 
 
 def _named(parsed: Parsed, script: Script) -> str | None:
