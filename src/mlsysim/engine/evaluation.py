@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mlsysim.units.fields import Record
 from mlsysim.units.text import format_value
-from mlsysim.walls.result import as_plain
+from mlsysim.walls.result import as_plain, from_plain
 
 LEVELS = ("Feasibility", "Performance", "Macro")
 
@@ -75,6 +76,15 @@ class SystemEvaluation(Record):
             ],
             "assumptions": dict(self.assumptions),
         }
+
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> SystemEvaluation:
+        """The evaluation that a document of :meth:`to_dict` was written from."""
+        told = from_plain(dict(document))
+        levels = dict(zip(("feasibility", "performance", "macro"), told.pop("levels", ()), strict=False))
+        told.pop("passed_all", None)
+        return cls(**told, **levels)
 
 
 class Collector:

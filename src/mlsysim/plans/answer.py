@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from html import escape
 from typing import Any, Literal
@@ -11,12 +11,12 @@ from pydantic import Field, PrivateAttr
 
 from mlsysim.cases.assumptions import Assumption
 from mlsysim.cases.ledger import STREAMED, Ledger
-from mlsysim.errors import unknown_name
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.metrics import Level, Metric, kinds
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
-from mlsysim.walls.result import as_plain
+from mlsysim.walls.result import as_plain, from_plain
 
 
 class Part(Record):
@@ -206,6 +206,23 @@ class Answer(Record):
         }
         told = {name: own[name] if name in own else as_plain(getattr(self, name)) for name in type(self).model_fields}
         return told | {"passed": self.passed}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Answer:
+        """The answer that a document of :meth:`to_dict` was written from: equal to it, without the ledger behind it."""
+        if not isinstance(document, Mapping) or not isinstance(document.get("metrics"), Mapping):
+            raise InputError("An answer is read from the document that to_dict() or --json wrote, with its 'metrics'.")
+        told = from_plain({name: value for name, value in document.items() if name != "passed"})
+        fields = Metric.model_fields
+        told["metrics"] = [{n: v for n, v in each.items() if n in fields} for each in told["metrics"].values()]
+        told["assumed"] = tuple(Assumption(**each) for each in told.get("assumed", ()))
+        return cls(**told)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in what they say: all fields."""
+        return isinstance(other, Answer) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
 
     def explain(self, name: str) -> tuple[Equation, ...]:
         """The equation that gives a metric, then those of what it is made from."""

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
 from typing import Annotated, Any, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, ValidationError
 from pydantic_core import core_schema
 
 from mlsysim.cases.assumptions import Assumption, Assumptions
 from mlsysim.cases.ledger import Ledger
-from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.units.fields import sentence_for
+from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si, ureg
 from mlsysim.walls.binding import Binding, LazyBinding, binding_of
 from mlsysim.walls.explanation import Equation, render
 from mlsysim.walls.inputs import Input, Inputs
@@ -123,6 +125,23 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [as_plain(item) for item in value]
     return value
+
+
+def from_plain(value: Any) -> Any:
+    """A value of JSON as results have it, the inverse of :func:`as_plain`: quantities by their magnitude and unit, infinities
+    by their name, and what binds by its four fields."""
+    if isinstance(value, list):
+        return [from_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return math.inf if value == _INFINITE else -math.inf if value == f"-{_INFINITE}" else value
+    read = {name: from_plain(item) for name, item in value.items()}
+    if read.keys() == {"magnitude", "unit"} and isinstance(read["unit"], str):
+        return Quantity(read["magnitude"], ureg.parse_units(read["unit"]))
+    return Binding(**read) if read.keys() == _BINDING else read
+
+
+_INFINITE = "Infinity"
+_BINDING = Binding.__dataclass_fields__.keys()
 
 
 @dataclass(slots=True)
@@ -248,8 +267,39 @@ class Result(BaseModel):
         return {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
 
     def to_json(self, indent: int | None = None) -> str:
-        """The same as JSON. Raises nothing: results hold no infinities that are not meant, and those become null."""
-        return json.dumps(finite(self.to_dict()), indent=indent, ensure_ascii=False)
+        """The same as strict JSON, which :meth:`model_validate_json` reads back; infinities are written as "Infinity"."""
+        return json.dumps(finite(self.to_dict(), named=True), indent=indent, ensure_ascii=False)
+
+    model_dump_json = to_json
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The result that a document of :meth:`to_dict` or :meth:`to_json` was written from.
+
+        It is equal to it in all fields; what stood behind it (ledger, equations, sources) was not written.
+        """
+        if not isinstance(document, Mapping):
+            raise InputError(f"A {cls.__name__} is read from a table of its fields, got {type(document).__name__}.")
+        unknown = next((name for name in document if name not in cls.model_fields), None)
+        if unknown is not None:
+            raise unknown_name(f"field of {cls.__name__}", str(unknown), cls.model_fields)
+        try:
+            return cls(**from_plain(dict(document)))
+        except ValidationError as error:
+            raise sentence_for(cls, error) from None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        return obj if isinstance(obj, cls) else cls.from_dict(obj)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **kwargs: Any) -> Self:
+        try:
+            return cls.from_dict(json.loads(json_data))
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"A {cls.__name__} is read from JSON, and this is none: {error}.") from None
 
     def explain(self, style: str = "text") -> str:
         """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
@@ -266,14 +316,14 @@ def _read_binding(outcome: Result, noun: str) -> Binding:
     return binding_of(outcome.ledger, noun)
 
 
-def finite(value: Any) -> Any:
-    """A plain value as strict JSON has it: numbers that are not finite become null, keys text."""
+def finite(value: Any, named: bool = False) -> Any:
+    """A plain value as strict JSON has it, keys as text: numbers that are not finite become null, or infinities their name."""
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return None if not named or value != value else f"{'-' * (value < 0)}{_INFINITE}"
     if isinstance(value, dict):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): finite(item, named) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [finite(item, named) for item in value]
     return value
 
 

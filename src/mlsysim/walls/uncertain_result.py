@@ -8,11 +8,11 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from pydantic import PrivateAttr
 
-from mlsysim.errors import unknown_name
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.text import format_value
 from mlsysim.walls.binding import Binding
@@ -143,6 +143,8 @@ class UncertainResult(Result):
         return dict(sorted(found.items(), key=lambda item: -abs(item[1])))
 
     def _drawn(self, output: str) -> list[Any]:
+        if not self._draws:
+            raise InputError("The draws behind this result were not written with it; solve again to ask about them.")
         if output not in self._draws:
             raise unknown_name(f"output of {self.resolver} with numbers", output, self._draws)
         return self._draws[output]
@@ -150,6 +152,13 @@ class UncertainResult(Result):
     def to_dict(self) -> dict[str, Any]:
         """All fields; quantities as {"magnitude", "unit"}."""
         return super().to_dict() | {"outputs": {name: spread.to_dict() for name, spread in self.outputs.items()}}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The result that a document was written from, without its draws."""
+        found = super().from_dict(document)
+        outputs = {name: spread if isinstance(spread, Percentiles) else Percentiles(**spread) for name, spread in found.outputs.items()}
+        return found.model_copy(update={"outputs": outputs})
 
     def explain(self, style: str = "text") -> str:
         """The percentiles as a table, what binds how often, what was drawn and what was assumed."""
