@@ -127,9 +127,11 @@ def test_arithmetic_that_a_chip_lacks_is_refused_with_what_it_has():
         ComputeCore(peak_flops="1 TFLOPs/s", precision_flops={"fp99": "1 TFLOPs/s"})
 
 
-def test_no_bandwidth_no_ridge():
-    with pytest.raises(InputError, match=r"^mine has no memory bandwidth, so it has no ridge point\.$"):
-        chip(memory=MemoryHierarchy(capacity="1 GiB", bandwidth="0 GB/s")).ridge_point()
+def test_a_rate_of_zero_is_refused():
+    with pytest.raises(
+        InputError, match=r"^MemoryHierarchy: The 'bandwidth' field got 0 GB/s, which is zero; expected"
+    ):
+        MemoryHierarchy(capacity="1 GiB", bandwidth="0 GB/s")
 
 
 @pytest.mark.parametrize(

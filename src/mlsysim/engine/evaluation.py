@@ -77,7 +77,6 @@ class SystemEvaluation(Record):
             "assumptions": dict(self.assumptions),
         }
 
-
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> SystemEvaluation:
         """The evaluation that a document of :meth:`to_dict` was written from."""

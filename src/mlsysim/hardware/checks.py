@@ -71,25 +71,17 @@ def bandwidth_is_width_times_rate(chip: HardwareNode) -> str | None:
     return None if abs(ratio - 1) <= _PIN_TOLERANCE else f"bandwidth is {ratio:.3f} of bus width times data rate"
 
 
-def link_directions_add_up(chip: HardwareNode) -> str | None:
-    """The total of a chip-to-chip link is twice one direction."""
-    if chip.link is None:
-        return None
-    ratio = (chip.link.bandwidth_total / chip.link.bandwidth_per_direction).to("").magnitude
-    return None if abs(ratio - 2) < 0.02 else f"link total is {ratio:.3f} times one direction"
-
-
 def unknown_is_absent_not_zero(chip: HardwareNode) -> str | None:
-    """No quantity is zero: a value that is not known is left out."""
-    memory = chip.memory
-    values = [chip.tdp, chip.unit_cost, memory.capacity, memory.bandwidth, memory.sram_capacity]
-    values += chip.compute.precisions.values()
-    if any(value is not None and value.magnitude == 0 for value in values) or chip.embodied_carbon_kg == 0:
+    """No price, cache or carbon is zero: a value that is not known is left out. Rates and power of zero are no chip at all."""
+    if (
+        any(value is not None and value.magnitude == 0 for value in (chip.unit_cost, chip.memory.sram_capacity))
+        or chip.embodied_carbon_kg == 0
+    ):
         return "has a value of zero"
     return None
 
 
 CHECKS: tuple[Check, ...] = (
     has_sources, dense_peaks_are_not_sparse, narrower_is_not_slower, within_limits_of_its_class, ridge_point_is_sane,
-    bandwidth_is_width_times_rate, link_directions_add_up, unknown_is_absent_not_zero,
+    bandwidth_is_width_times_rate, unknown_is_absent_not_zero,
 )  # fmt: skip

@@ -14,14 +14,26 @@ Peaks are dense and count a multiply-add as two operations. An unknown value is 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from mlsysim.errors import DataWarning, InputError, unknown_name
+from mlsysim.errors import DataWarning, unknown_name
 from mlsysim.physics.precision import compute_precision, precision_name
 from mlsysim.physics.roofline import ridge_point
-from mlsysim.units.fields import ByteRate, Bytes, Dollars, FlopRate, Joules, Record, Seconds, Watts, quantity_from
+from mlsysim.units.fields import (
+    ByteRate,
+    Bytes,
+    Capacity,
+    Dollars,
+    FlopRate,
+    Joules,
+    QuantityField,
+    Record,
+    Seconds,
+    Watts,
+    quantity_from,
+)
 from mlsysim.units.registry import Q_, Quantity
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Metadata
@@ -81,14 +93,14 @@ class MemoryTier(Record):
     """A further level of memory, such as LPDDR beside HBM."""
 
     name: str
-    capacity: Bytes
+    capacity: Capacity
     bandwidth: ByteRate
 
 
 class MemoryHierarchy(Record):
     """Main memory and what lies around it. Bandwidths are those of the datasheet."""
 
-    capacity: Bytes
+    capacity: Capacity
     bandwidth: ByteRate
     type: str | None = None
     sram_capacity: Bytes | None = None
@@ -138,11 +150,20 @@ class ChipLink(Record):
     domain: int | None = Field(default=None, gt=0)
     latency: Seconds | None = None
 
+    @model_validator(mode="after")
+    def _directions(self) -> ChipLink:
+        if not 0.98 < (self.bandwidth_total / self.bandwidth_per_direction).to("").magnitude / 2 < 1.02:
+            both, one = f"{self.bandwidth_total:~P}", f"{self.bandwidth_per_direction:~P}"
+            raise ValueError(
+                f"the link {self.name!r} has {both} in both directions and {one} in each, which is not its half."
+            )
+        return self
+
 
 class Reliability(Record):
     """Mean time between failures of a component."""
 
-    mtbf: Seconds
+    mtbf: Annotated[Any, QuantityField("s", "50000 h", zero=False)]
 
 
 class HardwareNode(Record):
@@ -180,8 +201,6 @@ class HardwareNode(Record):
         """Arithmetic intensity at which compute and memory take equally long (flop/byte)."""
         peak = self.compute.peak(precision) if precision else self.compute.peak_flops
         flops, bandwidth = peak.to("flop/s").magnitude, self.memory.bandwidth.to("byte/s").magnitude
-        if not bandwidth:
-            raise InputError(f"{self.name} has no memory bandwidth, so it has no ridge point.")
         return Quantity(ridge_point(flops, bandwidth), "flop/byte")
 
     peak_flops = property(lambda self: self.compute.peak_flops)

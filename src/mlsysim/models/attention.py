@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pydantic import model_validator
+
 from mlsysim.models.template import UNBOUNDED, Between, Core, Counts, Mixer, Product, Reduce
-from mlsysim.units.fields import Record
+from mlsysim.units.fields import Positive, Record, Whole
 from mlsysim.units.ops import minimum
 
 
@@ -70,33 +72,39 @@ class Attention(Mixer):
 class MLA(Record):
     """Ranks and head sizes of multi-head latent attention, as DeepSeek's configurations name them."""
 
-    q_lora_rank: int | None = None
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
+    q_lora_rank: Positive | None = None
+    kv_lora_rank: Positive
+    qk_nope_head_dim: Positive
+    qk_rope_head_dim: Positive
+    v_head_dim: Positive
 
 
 class SparseIndexer(Record):
     """An indexer that picks ``topk`` keys for each query with small heads of its own."""
 
-    topk: int
-    index_heads: int
-    index_head_dim: int
+    topk: Positive
+    index_heads: Positive
+    index_head_dim: Positive
 
 
 class CSA(Record):
     """Ranks, window and compression of DeepSeek-V4's attention; ratio 0 means that only the window is kept."""
 
-    q_lora_rank: int
-    o_lora_rank: int
-    o_groups: int
-    window: int
-    topk: int
-    index_heads: int
-    index_head_dim: int
-    compress_ratios: tuple[int, ...]
-    compress_counts: tuple[int, ...]
+    q_lora_rank: Positive
+    o_lora_rank: Positive
+    o_groups: Positive
+    window: Positive
+    topk: Positive
+    index_heads: Positive
+    index_head_dim: Positive
+    compress_ratios: tuple[Whole, ...]
+    compress_counts: tuple[Positive, ...]
+
+    @model_validator(mode="after")
+    def _counted(self) -> CSA:
+        if len(self.compress_ratios) != len(self.compress_counts):
+            raise ValueError(f"{len(self.compress_ratios)} compression ratios have {len(self.compress_counts)} counts.")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from mlsysim.models.base import Workload
-from mlsysim.models.sparse import SparseTransformerWorkload
-from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import RowWorkload
 from mlsysim.zoo.checks import Check, has_sources
 
@@ -30,15 +28,6 @@ def active_is_at_most_all(model: Workload) -> str | None:
     return "has more active than total parameters"
 
 
-def dimensions_divide(model: Workload) -> str | None:
-    """Query heads divide into key-value heads, and experts are enough for each token."""
-    if isinstance(model, TransformerWorkload) and model.heads and model.heads % model.effective_kv_heads:
-        return f"{model.heads} heads do not divide into {model.effective_kv_heads} key-value heads"
-    if isinstance(model, SparseTransformerWorkload) and model.active_experts_per_token > model.experts:
-        return "uses more experts per token than it has"
-    return None
-
-
 def stated_operations_follow_from_rows(model: Workload) -> str | None:
     """Stated operations of a pass agree with what the layer rows give."""
     if not isinstance(model, RowWorkload) or not model.rows or model.inference_flops is None:
@@ -51,6 +40,6 @@ def stated_operations_follow_from_rows(model: Workload) -> str | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    has_sources, parameters_follow_from_dimensions, active_is_at_most_all, dimensions_divide,
+    has_sources, parameters_follow_from_dimensions, active_is_at_most_all,
     stated_operations_follow_from_rows,
 )  # fmt: skip

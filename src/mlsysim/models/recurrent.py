@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field, model_validator
+
 from mlsysim.models.template import Between, Counts, Mixer, Product, Reduce, Scan
-from mlsysim.units.fields import Record
+from mlsysim.units.fields import Positive, Record
 
 _STATE_OPERATIONS = 6
 _DELTA_OPERATIONS = 7
@@ -25,23 +27,29 @@ class Mamba(Record):
     """Sizes of a Mamba block as its configuration names them. ``heads`` and ``groups`` belong to version 2."""
 
     version: Literal[1, 2] = 1
-    state_size: int = 16
-    expand: float = 2
-    conv_kernel: int = 4
-    dt_rank: int | None = None
-    heads: int | None = None
-    head_dim: int = 64
-    groups: int = 1
+    state_size: Positive = 16
+    expand: float = Field(default=2, gt=0)
+    conv_kernel: Positive = 4
+    dt_rank: Positive | None = None
+    heads: Positive | None = None
+    head_dim: Positive = 64
+    groups: Positive = 1
 
 
 class LinearAttention(Record):
     """Sizes of a gated DeltaNet block."""
 
-    key_heads: int
-    value_heads: int
-    key_head_dim: int
-    value_head_dim: int
-    conv_kernel: int = 4
+    key_heads: Positive
+    value_heads: Positive
+    key_head_dim: Positive
+    value_head_dim: Positive
+    conv_kernel: Positive = 4
+
+    @model_validator(mode="after")
+    def _grouped(self) -> LinearAttention:
+        if self.value_heads % self.key_heads:
+            raise ValueError(f"{self.value_heads} value heads do not divide into {self.key_heads} key heads.")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

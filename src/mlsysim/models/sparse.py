@@ -36,6 +36,12 @@ class SparseTransformerWorkload(TransformerWorkload):
             raise InputError(
                 f"{self.name}: {self.active_experts_per_token} active experts of {self.experts} is impossible."
             )
+        if self.layers and self.dense_layers > self.layers:
+            raise InputError(f"{self.name}: {self.dense_layers} dense layers of {self.layers} is impossible.")
+        if self.active_parameters is not None and self.parameters is not None:
+            active, whole = to_si(self.active_parameters, "count"), to_si(self.parameters, "count")
+            if active > whole:
+                raise InputError(f"{self.name}: {active:,.4g} active parameters of {whole:,.4g} is impossible.")
         super().model_post_init(context)
 
     @property

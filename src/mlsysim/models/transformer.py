@@ -53,7 +53,7 @@ class TransformerWorkload(Workload):
     bias: bool = False
     qkv_bias: bool = False
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    norms_per_layer: int = 2
+    norms_per_layer: int = Field(default=2, ge=0)
     max_context: int | None = Field(default=None, gt=0)
     structure: Literal["decoder", "encoder", "encoder-decoder"] = "decoder"
     encoder_layers: int | None = Field(default=None, gt=0)
@@ -69,6 +69,14 @@ class TransformerWorkload(Workload):
     def model_post_init(self, context: Any) -> None:
         if self.heads and self.kv_heads and self.heads % self.kv_heads:
             raise InputError(f"{self.name}: {self.heads} heads do not divide into {self.kv_heads} key-value heads.")
+        if self.heads and self.hidden_dim and not (self.head_dim or self.mla) and self.hidden_dim % self.heads:
+            raise InputError(
+                f"{self.name}: a width of {self.hidden_dim} does not divide into {self.heads} heads; give 'head_dim' where it need not."
+            )
+        if self.csa is not None and self.layers and sum(self.csa.compress_counts) != self.layers:
+            raise InputError(
+                f"{self.name}: the counts of its compression ratios add up to {sum(self.csa.compress_counts)}, not to its {self.layers} layers."
+            )
         if self.structure == "encoder-decoder" and self.encoder_layers is None:
             raise InputError(f"{self.name} is an encoder-decoder and needs 'encoder_layers'.")
         self._check_width()

@@ -23,6 +23,14 @@ SPELLINGS = {
     "clos": "fat_tree", "leaf_spine": "fat_tree", "rail_optimised": "rail_optimized", "dragonfly+": "dragonfly_plus",
     "2d_torus": "torus_2d", "3d_torus": "torus_3d",
 }  # fmt: skip
+INSIDE = ("tree", "point_to_point")
+"""Shapes of what joins chips inside a server, without a bisection between nodes."""
+
+
+def topology_key(given: Any) -> str:
+    """A topology by its own name, as far as it is known."""
+    folded = str(given).lower().replace("-", "_").replace(" ", "_")
+    return SPELLINGS.get(folded, folded)
 
 
 @kernel("oversubscription [1, 8] -> share")

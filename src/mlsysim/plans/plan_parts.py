@@ -123,7 +123,7 @@ class ChipPart(Part):
     part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.chip.")
     peak_flops: of.FlopRate | None = _open("dense peak of the chip's headline format; its other formats scale alike")
     memory_bandwidth: of.ByteRate | None = _open("of the accelerator's memory")
-    memory_capacity: of.Bytes | None = _open("of the accelerator's memory")
+    memory_capacity: of.Capacity | None = _open("of the accelerator's memory")
     link_bandwidth: of.ByteRate | None = _open("of the link in the node, both directions")
     fabric_bandwidth: of.Bandwidth | None = _open("of one port of the network")
     tdp: of.Watts | None = _open("power at full load")

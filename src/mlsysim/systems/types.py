@@ -13,11 +13,12 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
+from mlsysim.physics.topology import INSIDE, TITLES, topology_key
 from mlsysim.units.fields import Bandwidth, ByteRate, Dollars, Record, Seconds, Watts
 from mlsysim.zoo.provenance import Metadata
 
@@ -66,6 +67,14 @@ class NetworkFabric(Record):
     oversubscription_ratio: float = Field(default=1.0, ge=1.0)
     technology: str | None = None
     metadata: Metadata = Field(default_factory=Metadata)
+
+    @field_validator("topology")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        known = (*TITLES, *INSIDE)
+        if topology_key(value) not in known:
+            raise unknown_name("topology of a network", value, known, remedy=f"use one of {', '.join(known)}.")
+        return value
 
 
 class Fleet(Record):

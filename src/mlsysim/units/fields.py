@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import pint
+from annotated_types import Ge, Gt
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, SkipValidation, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -23,12 +24,14 @@ from mlsysim.units.registry import Quantity, parse_quantity, ureg
 
 @dataclass(frozen=True)
 class QuantityField:
-    """The constraint behind an annotated quantity: expected unit, an example, and the permitted sign."""
+    """The constraint behind an annotated quantity: expected unit, an example, the permitted sign, and whether it may be zero:
+    a rate or a capacity of zero is one that is not known, and that is left out."""
 
     unit: str
     example: str
     positive: bool = True
     plain_number: bool = False
+    zero: bool = True
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         def validate(value: Any, info: core_schema.ValidationInfo) -> Any:
@@ -95,13 +98,16 @@ class QuantityField:
             magnitude = magnitude.item()
             quantity = Quantity(magnitude, quantity.units)
         if isinstance(magnitude, (int, float)):
-            finite, negative = math.isfinite(magnitude), magnitude < 0
+            finite, negative, zero = math.isfinite(magnitude), magnitude < 0, magnitude == 0
         else:
             finite, negative = bool((abs(magnitude) < math.inf).all()), bool((magnitude < 0).any())
+            zero = bool((magnitude == 0).any())
         if not finite:
             raise refusal(f" got {magnitude}, which is not a finite number")
         if self.positive and negative:
             raise refusal(f" got {quantity:~P}, which is negative")
+        if zero and not self.zero:
+            raise refusal(f" got {quantity:~P}, which is zero")
         return quantity
 
 
@@ -126,21 +132,26 @@ def quantity_from(value: Any, unit: str, example: str, field: str) -> Any:
 
 
 Bytes = Annotated[Any, QuantityField("byte", "80 GiB")]
-ByteRate = Annotated[Any, QuantityField("byte/s", "3.35 TB/s")]
-Bandwidth = Annotated[Any, QuantityField("byte/s", "400 Gbps")]
-FlopRate = Annotated[Any, QuantityField("flop/s", "989 TFLOPs/s")]
+Capacity = Annotated[Any, QuantityField("byte", "80 GiB", zero=False)]
+ByteRate = Annotated[Any, QuantityField("byte/s", "3.35 TB/s", zero=False)]
+Bandwidth = Annotated[Any, QuantityField("byte/s", "400 Gbps", zero=False)]
+FlopRate = Annotated[Any, QuantityField("flop/s", "989 TFLOPs/s", zero=False)]
 Flops = Annotated[Any, QuantityField("flop", "8.2 GFLOP")]
 Seconds = Annotated[Any, QuantityField("s", "10 us")]
-Watts = Annotated[Any, QuantityField("W", "700 W")]
+Watts = Annotated[Any, QuantityField("W", "700 W", zero=False)]
 Joules = Annotated[Any, QuantityField("J", "12.7 Wh")]
 Dollars = Annotated[Any, QuantityField("USD", "30000 USD")]
 HourlyPrice = Annotated[Any, QuantityField("USD/h", "98.32 USD/h")]
 EnergyPrice = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh")]
 WaterIntensity = Annotated[Any, QuantityField("L/kWh", "1.8 L/kWh")]
-Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True)]
+Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True, zero=False)]
 
 
 _NAMED = re.compile(r"[A-Z]\w+: ")
+
+
+Positive = Annotated[int, Gt(0)]
+Whole = Annotated[int, Ge(0)]
 
 
 Words = SkipValidation[str]
@@ -151,7 +162,12 @@ class Record(BaseModel):
     """A typed, frozen record. Bad input raises :class:`InputError` with one sentence instead of a validation report."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, defer_build=True
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        validate_default=False,
+        defer_build=True,
+        allow_inf_nan=False,
     )
 
     def __init__(self, **data: Any) -> None:

@@ -270,7 +270,7 @@ class Result(BaseModel):
         """The same as strict JSON, which :meth:`model_validate_json` reads back; infinities are written as "Infinity"."""
         return json.dumps(finite(self.to_dict(), named=True), indent=indent, ensure_ascii=False)
 
-    model_dump_json = to_json
+    json = model_dump_json = to_json  # type: ignore[assignment]
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:

@@ -157,7 +157,10 @@ class UncertainResult(Result):
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """The result that a document was written from, without its draws."""
         found = super().from_dict(document)
-        outputs = {name: spread if isinstance(spread, Percentiles) else Percentiles(**spread) for name, spread in found.outputs.items()}
+        outputs = {
+            name: spread if isinstance(spread, Percentiles) else Percentiles(**spread)
+            for name, spread in found.outputs.items()
+        }
         return found.model_copy(update={"outputs": outputs})
 
     def explain(self, style: str = "text") -> str:

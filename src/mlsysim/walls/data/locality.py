@@ -29,7 +29,15 @@ import math
 from typing import Annotated, Any
 
 from mlsysim.errors import InputError, UnitError, unknown_name
-from mlsysim.physics.topology import DIMENSIONS, DRAGONFLIES, SPELLINGS, TITLES, TREES, bisection_bandwidth, worst_cut
+from mlsysim.physics.topology import (
+    DIMENSIONS,
+    DRAGONFLIES,
+    TITLES,
+    TREES,
+    bisection_bandwidth,
+    topology_key,
+    worst_cut,
+)
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import MemoryRate, Result
@@ -146,8 +154,7 @@ def _kind(x: Any, assumed: Assumptions) -> str:
     if given is None:
         given = x.fabric.topology
         assumed["topology"] = f"{given}, of {x.fabric.name}"
-    folded = str(given).lower().replace("-", "_").replace(" ", "_")
-    kind = SPELLINGS.get(folded, folded)
+    kind = topology_key(given)
     if kind not in TITLES:
         remedy = "use one of " + ", ".join(TITLES) + "."
         raise unknown_name("topology with a known bisection", given, TITLES, remedy=remedy)

@@ -1,0 +1,153 @@
+"""What cannot be is refused where it is made, with one sentence: rates of zero, unknown topologies, impossible experts, heads
+that do not divide, and numbers that are none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.registry import build as build_chip
+from mlsysim.hardware.types import ChipLink, ComputeCore, HardwareNode, MemoryHierarchy, Reliability
+from mlsysim.infra.types import Facility, GridProfile, Rack
+from mlsysim.models.attention import CSA, MLA
+from mlsysim.models.recurrent import LinearAttention, Mamba
+from mlsysim.models.registry import build as build_model
+from mlsysim.models.sparse import SparseTransformerWorkload
+from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.topology import INSIDE, SPELLINGS, TITLES
+from mlsysim.plans.plan import Plan
+from mlsysim.systems.types import Fleet, NetworkFabric, Node
+
+H100 = Hardware.get("H100")
+SOURCE = {"title": "x", "url": "https://example.com", "checked": "2026-01-01", "kind": "user"}
+BAD_RATES = st.one_of(
+    st.just(0.0), st.floats(max_value=-1e-300, allow_infinity=True), st.just(math.inf), st.just(math.nan)
+)
+
+
+def one_sentence(make, *arguments, **fields):
+    with pytest.raises(InputError) as caught:
+        make(*arguments, **fields)
+    text = str(caught.value)
+    assert text.endswith((".", "?", "one.)")) and "\n" not in text and "Traceback" not in text and len(text) < 400
+    return text
+
+
+@given(BAD_RATES)
+def test_rates_are_above_zero_and_finite(number):
+    def rate(unit):
+        return {"magnitude": number, "unit": unit}
+
+    one_sentence(ComputeCore, peak_flops=rate("TFLOPs/s"))
+    one_sentence(ComputeCore, peak_flops="1 TFLOPs/s", precision_flops={"fp8": rate("TFLOPs/s")})
+    one_sentence(MemoryHierarchy, capacity="1 GB", bandwidth=rate("GB/s"))
+    one_sentence(MemoryHierarchy, capacity=rate("GB"), bandwidth="1 GB/s")
+    one_sentence(ChipLink, name="x", bandwidth_total=rate("GB/s"), bandwidth_per_direction=rate("GB/s"))
+    one_sentence(HardwareNode, name="x", compute=H100.compute, memory=H100.memory, tdp=rate("W"))
+    one_sentence(Reliability, mtbf=rate("h"))
+    one_sentence(Node, name="x", accelerator=H100, intra_node_bw=rate("GB/s"))
+    one_sentence(NetworkFabric, name="x", bandwidth=rate("Gbps"))
+    one_sentence(Rack, name="x", power=rate("W"))
+    one_sentence(TransformerWorkload, name="x", layers=2, parameters=number)
+    for key in ("peak_flops", "memory_bandwidth", "memory_capacity", "link_bandwidth", "fabric_bandwidth", "tdp"):
+        unit = {"peak_flops": "TFLOPs/s", "memory_capacity": "GB", "tdp": "W"}.get(key, "GB/s")
+        one_sentence(
+            Plan,
+            task="inference",
+            workload={"model": "Llama3_8B"},
+            hardware={"on": "H100", "chip": {key: rate(unit)}},
+        )
+
+
+@given(st.sampled_from([math.nan, math.inf, -math.inf, -1.0]))
+def test_plain_numbers_are_finite(number):
+    fabric = NetworkFabric(name="x", bandwidth="1 Gbps")
+    node = Node(name="x", accelerator=H100, intra_node_bw="1 GB/s")
+    one_sentence(Facility, name="x", pue=number)
+    one_sentence(GridProfile, name="x", carbon_intensity_g_kwh=number, pue=1.1)
+    one_sentence(NetworkFabric, name="x", bandwidth="1 Gbps", oversubscription_ratio=number)
+    one_sentence(Fleet, name="x", node=node, count=1, fabric=fabric, mtbf_hours=number)
+    one_sentence(TransformerWorkload, name="x", layers=2, extra_parameters=number)
+    one_sentence(SparseTransformerWorkload, name="x", layers=2, experts=4, routing_imbalance=number)
+    one_sentence(Mamba, expand=number)
+
+
+@given(st.text(max_size=20))
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
+def test_topologies_are_known(name):
+    known = {*TITLES, *SPELLINGS, *INSIDE}
+    if name.lower().replace("-", "_").replace(" ", "_") not in known:
+        assert "topology" in one_sentence(NetworkFabric, name="x", bandwidth="1 Gbps", topology=name)
+
+
+@pytest.mark.parametrize("name", ["fat-tree", "3D torus", "Dragonfly+", "leaf-spine", "point-to-point"])
+def test_known_topologies_are_taken_in_all_spellings(name):
+    assert NetworkFabric(name="x", bandwidth="1 Gbps", topology=name).topology == name
+
+
+SIZES = {"name": "x", "layers": 4, "hidden_dim": 64, "heads": 4, "ffn_dim": 128, "vocab_size": 100}
+
+
+@given(experts=st.integers(1, 64), more=st.integers(1, 64))
+def test_no_more_experts_serve_a_token_than_there_are(experts, more):
+    fields = {**SIZES, "experts": experts, "active_experts_per_token": experts + more}
+    assert "is impossible" in one_sentence(SparseTransformerWorkload, **fields)
+    assert "is impossible" in one_sentence(build_model, "x", {"kind": "moe", "source": SOURCE, **fields})
+    SparseTransformerWorkload(**{**fields, "active_experts_per_token": experts})
+
+
+@given(st.floats(0.01, 99.0).filter(lambda x: x != int(x)))
+def test_experts_and_layers_are_whole(number):
+    one_sentence(SparseTransformerWorkload, **{**SIZES, "experts": number})
+    one_sentence(SparseTransformerWorkload, **{**SIZES, "experts": 8, "active_experts_per_token": number})
+    one_sentence(TransformerWorkload, **{**SIZES, "layers": number})
+
+
+@given(heads=st.integers(1, 64), kv_heads=st.integers(1, 64), hidden=st.integers(1, 512))
+def test_heads_divide(heads, kv_heads, hidden):
+    fields = {**SIZES, "heads": heads, "kv_heads": kv_heads, "hidden_dim": hidden}
+    if heads % kv_heads or hidden % heads:
+        assert "divide" in one_sentence(TransformerWorkload, **fields)
+        assert "divide" in one_sentence(build_model, "x", {"kind": "transformer", "source": SOURCE, **fields})
+    else:
+        TransformerWorkload(**fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields"),
+    [
+        (SparseTransformerWorkload, {**SIZES, "experts": 4, "dense_layers": 5}),
+        (SparseTransformerWorkload, {"name": "x", "experts": 4, "parameters": 1e9, "active_parameters": 2e9}),
+        (TransformerWorkload, {**SIZES, "norms_per_layer": -1}),
+        (MLA, {"kv_lora_rank": 0, "qk_nope_head_dim": 1, "qk_rope_head_dim": 1, "v_head_dim": 1}),
+        (LinearAttention, {"key_heads": 3, "value_heads": 4, "key_head_dim": 8, "value_head_dim": 8}),
+        (Mamba, {"state_size": 0}),
+        (ChipLink, {"name": "x", "bandwidth_total": "900 GB/s", "bandwidth_per_direction": "900 GB/s"}),
+    ],
+)
+def test_what_is_impossible(make, fields):
+    one_sentence(make, **fields)
+
+
+def test_compression_ratios_have_their_counts():
+    ranks = dict.fromkeys(
+        ("q_lora_rank", "o_lora_rank", "o_groups", "window", "topk", "index_heads", "index_head_dim"), 1
+    )
+    one_sentence(CSA, **ranks, compress_ratios=(4, 128), compress_counts=(1,))
+    csa = CSA(**ranks, compress_ratios=(4, 128), compress_counts=(1, 9))
+    assert "add up to 10" in one_sentence(TransformerWorkload, **SIZES, csa=csa)
+
+
+@pytest.mark.parametrize("field", ["peak", "bandwidth"])
+def test_a_table_of_a_file_is_refused_alike(field):
+    rates = {"peak": "100 TFLOPs/s", "bandwidth": "1 TB/s"} | {field: "0 " + {"peak": "TFLOPs/s"}.get(field, "TB/s")}
+    compute = {"fp16": rates["peak"], "headline": "fp16"}
+    memory = {"capacity": "8 GB", "bandwidth": rates["bandwidth"]}
+    assert "which is zero" in one_sentence(
+        build_chip, "x", {"name": "x", "compute": compute, "memory": memory, "source": SOURCE}
+    )

@@ -1,0 +1,79 @@
+"""JSON of every result reads back into an equal result, with quantities."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from examples_of_resolvers import CALLS, resolver
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlsysim.errors import InputError
+from mlsysim.units.registry import Quantity
+from mlsysim.units.uncertain import Uncertain
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.node.tail import TailLatencyModel
+from mlsysim.walls.result import as_plain, finite, from_plain
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_every_result_reads_back(name, tmp_path):
+    result = resolver(name).solve(**CALLS[name])
+    kind, file = type(result), tmp_path / "result.json"
+    file.write_text(result.to_json(indent=1), encoding="utf-8")
+    again = kind.model_validate_json(file.read_text(encoding="utf-8"))
+    assert again == kind.model_validate_json(result.json())
+    assert again == result and again.to_json() == result.to_json()
+    assert kind.from_dict(result.to_dict()) == result
+    for field in kind.model_fields:
+        value, read = getattr(result, field), getattr(again, field)
+        assert type(read) is type(value) or (isinstance(read, Binding) and isinstance(value, Binding)), field
+        if isinstance(value, Quantity):
+            assert read.units == value.units
+
+
+_SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=9)
+_UNITS = st.sampled_from(["s", "byte", "TFLOPs/s", "USD/kWh", "gCO2e/kWh", "1/s", "GB/s", "L/kWh", "", "MWh", "Bparam"])
+_QUANTITIES = st.builds(Quantity, st.floats(allow_nan=False), _UNITS)
+_TABLES = st.recursive(
+    _SCALARS.filter(lambda v: v not in ("Infinity", "-Infinity")) | _QUANTITIES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_TABLES)
+def test_what_is_written_plainly_is_read(value):
+    written = json.dumps(finite(as_plain(value), named=True), allow_nan=False)
+    assert from_plain(json.loads(written)) == value
+
+
+def test_an_infinite_time_reads_back():
+    result = TailLatencyModel().solve(arrival_rate_qps=300.0, service_latency_ms=100.0, num_replicas=10)
+    endless = result.model_copy(update={"p99_latency": Quantity(math.inf, "s")})
+    assert type(result).model_validate_json(endless.to_json()) == endless
+
+
+def test_a_result_of_draws_reads_back():
+    found = SingleNodeModel().solve("Llama3_8B", "H100", efficiency=Uncertain.uniform(0.3, 0.6), samples=20)
+    again = type(found).model_validate_json(found.to_json())
+    assert again == found and again.latency == found.latency
+    with pytest.raises(InputError, match=r"^The draws behind this result were not written with it"):
+        again.probability("latency", "1 s")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", r"^A PerformanceProfile is read from JSON, and this is none: "),
+        ("[]", r"^A PerformanceProfile is read from a table of its fields, got list\.$"),
+        ('{"latencies": 1}', r"^There is no field of PerformanceProfile named 'latencies'; did you mean 'latency'"),
+        ("{}", r"^PerformanceProfile needs the '.*' field, which was not given\."),
+    ],
+)
+def test_what_is_no_result_is_refused(text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        SingleNodeModel.result.model_validate_json(text)
