@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
-from mlsysim.launch.targets import TARGETS, read_launch
+from mlsysim.launch.targets import TARGETS, read_launch, written
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
 
 READ = Path(__file__).parent / "golden" / "read"
 runner = CliRunner()
@@ -103,3 +106,23 @@ def test_readers_answer_or_say_why_not(text: str, target: str | None) -> None:
             reading.plan.document()
     except InputError as error:
         assert str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("vllm", ("--data-parallel-size 8", "--enable-expert-parallel", "--tensor-parallel-size 2")),
+        ("sglang", ("--tp-size 16", "--dp-size 8", "--enable-dp-attention", "--ep-size 16")),
+    ],
+)
+def test_groups_of_attention_are_written_and_read(target, words):
+    given = {"model": "DeepSeek_V3", "precision": "fp8", "on": "16xH200", "tp": 2, "attention_dp": 8, "task": "serving"}
+    plan = Plan.model_validate(given | {"concurrency": 64})
+    text = written(target, evaluate_plainly(plan))
+    plain = text.replace("\\\n", " ")
+    for each in words:
+        flag, _, value = each.partition(" ")
+        assert re.search(rf"{re.escape(flag)}\s+'?{value}", plain) if value else flag in plain, (each, text)
+    back = read_launch(text, target).plan()
+    split = back.parallelism
+    assert (split.tp, split.ep, split.attention_dp) == (2, 16, 8)

@@ -83,6 +83,7 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("parallelism.dp", DENSE, 4),
     ("parallelism.ep", EXPERTS, 2),
     ("parallelism.ep", DENSE, 2),
+    ("parallelism.attention_dp", DENSE, 2),
     ("parallelism.cp", DENSE, 2),
     ("parallelism.virtual_stages", DENSE, 4),
     ("parallelism.schedule", DENSE, "zero_bubble"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.cache import DeviceMemory, remedies, wider_groups
 from mlsysim.cases.replica import Replica
@@ -23,6 +23,34 @@ from mlsysim.vocabulary import Setting, listed, worded
 
 CACHE_FORMAT = "bf16"
 """What engines keep caches in unless they are told otherwise."""
+
+
+class Degrees(NamedTuple):
+    """How a replica is split: ``pp`` stages of groups of ``tp`` devices. Groups share the experts of a mixture, each with requests of
+    its own (attention data parallelism): ``attention_dp`` of them, else as many as an expert-parallel degree beyond ``tp`` makes."""
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    attention_dp: int | None = None
+
+    @property
+    def groups(self) -> int:
+        return self.attention_dp or max(1, self.ep // self.tp)
+
+    @property
+    def width(self) -> int:
+        """Devices of a stage."""
+        return self.tp * self.groups
+
+    @property
+    def experts(self) -> int:
+        """Devices that experts are dealt out to: where it is not said, all of a stage with several groups."""
+        return self.width if self.ep == 1 and self.groups > 1 else self.ep
+
+    @property
+    def devices(self) -> int:
+        return self.width * self.pp
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +75,11 @@ class Deployment:
     redundant: int = 0
     decode_tp: int | None = None
     decode_ep: int | None = None
+    attention_dp: int | None = None
+
+    @property
+    def degrees(self) -> Degrees:
+        return Degrees(self.tp, self.pp, self.ep, self.attention_dp)
 
     @property
     def writing_chip(self) -> HardwareNode:
@@ -58,7 +91,7 @@ class Deployment:
         if self.decode_chip is None or (self.decode_tp is None and self.decode_ep is None):
             return self
         experts = self.decode_ep or (self.ep if self.decode_tp is None else 1)
-        return replace(self, tp=self.decode_tp or self.tp, ep=experts)
+        return replace(self, tp=self.decode_tp or self.tp, ep=experts, attention_dp=None)
 
     @property
     def draft_split(self) -> int:
@@ -74,7 +107,7 @@ class Deployment:
             writer = self.writing._engine(self.model, self.decode_chip, assumed)
         draft = None
         if self.draft is not None:
-            alone = replace(self, tp=self.draft_split, ep=1)
+            alone = replace(self, tp=self.draft_split, pp=1, ep=1, attention_dp=None, redundant=0)
             draft = alone._engine(self.draft, self.writing_chip, {})
         return Engines(reader, writer, draft, self.decode_chip is not None)
 
@@ -90,10 +123,9 @@ class Deployment:
             "memory_fraction": self.memory_fraction,
             "redundant": self.redundant,
         }
-        degrees: dict[str, Any] = {"tp": self.tp, "pp": self.pp, "ep": self.ep}
-        reader = writer = build_replica(self.model, self.chip, assumed, **options, **degrees)
+        reader = writer = build_replica(self.model, self.chip, assumed, **options, **self.degrees._asdict())
         if self.decode_chip is not None:
-            degrees |= {"tp": self.writing.tp, "ep": self.writing.ep}
+            degrees = self.writing.degrees._asdict()
             writer = build_replica(self.model, self.decode_chip, assumed, **options, **degrees)
         if self.draft is None:
             return Replicated(reader, writer)
@@ -112,8 +144,7 @@ class Deployment:
             return replace(self, **changes).machine({}).memories(t)[place]
 
         wider = wider_groups(self.model, self.chip if place else self.writing_chip, self.tp, self.ep)
-        devices = max(self.tp, self.ep) * self.pp
-        return remedies(memory, held, wider, devices, draft=place == 0 and self.draft is not None)
+        return remedies(memory, held, wider, self.degrees.devices, draft=place == 0 and self.draft is not None)
 
     def _engine(self, model: TransformerWorkload, chip: HardwareNode, assumed: dict[str, str]) -> EngineStep:
         """The steps of the engine."""
@@ -122,10 +153,10 @@ class Deployment:
                 f"efficiency='calibrated' sums operators, and {model.name} states no layers, hidden_dim and heads.",
                 field="model",
             )
-        check_degrees(model, self.tp, self.pp, self.ep, self.redundant)
+        split = self.degrees
+        check_degrees(model, *split, redundant=self.redundant)
         if self.cache_precision is None:
             assumed["cache_precision"] = CACHE_FORMAT
-        ranks = max(self.ep // self.tp, 1)
         mixture = getattr(model, "experts", 1) > 1
         named = engine(self.engine or "")
         step = engine_step(
@@ -137,9 +168,9 @@ class Deployment:
             precision=self.precision,
             cache_precision=self.cache_precision or CACHE_FORMAT,
             tp=self.tp,
-            attention_dp=ranks,
-            moe_tp=self.tp * ranks // self.ep if mixture else 1,
-            moe_ep=self.ep if mixture else 1,
+            attention_dp=split.groups,
+            moe_tp=split.width // split.experts if mixture else 1,
+            moe_ep=split.experts if mixture else 1,
             pp=self.pp,
             redundant=self.redundant,
         )
@@ -172,16 +203,20 @@ def build_replica(
     tp: int = 1,
     pp: int = 1,
     ep: int = 1,
+    attention_dp: int | None = None,
     fabric: Any = None,
     memory_fraction: float | None = None,
     redundant: int = 0,
 ) -> Replica:
     """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
-    check_degrees(model, tp, pp, ep, redundant)
+    split = Degrees(tp, pp, ep, attention_dp)
+    check_degrees(model, *split, redundant=redundant)
     peak, note = arithmetic_peak(chip, precision)
     if note:
         assumed["arithmetic"] = note
-    devices = max(tp, ep) * pp
+    devices = split.devices
+    if split.experts > ep:
+        assumed["ep_size"] = f"{split.experts}: experts over all devices of the {split.groups} groups of attention"
     if devices > 1 and not model.hidden_dim:
         assumed["communication"] = f"none: {model.name} states no hidden_dim, so its messages have no size"
     return Replica(
@@ -191,7 +226,8 @@ def build_replica(
         cache_precision=cache_precision,
         tp=tp,
         pp=pp,
-        ep=ep,
+        ep=split.experts,
+        attention_groups=split.groups,
         peak=peak,
         efficiency=efficiency,
         bandwidth=to_si(chip.memory.bandwidth, "byte/s") * bandwidth_efficiency,
@@ -201,7 +237,9 @@ def build_replica(
     )
 
 
-def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int, redundant: int = 0) -> None:
+def check_degrees(
+    model: TransformerWorkload, tp: int, pp: int, ep: int, attention_dp: int | None = None, redundant: int = 0
+) -> None:
     """Raise where a degree does not divide what it splits, with the nearest that do; ``redundant`` experts are held twice."""
     if model.heads:
         _divides("tp_size", tp, model.heads, f"the {model.heads} attention heads of {model.name}")
@@ -217,6 +255,17 @@ def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int, redunda
     experts = getattr(model, "experts", 1)
     if redundant and experts <= 1:
         raise InputError(f"{model.name} has no experts to hold twice.", field="redundant_experts")
+    groups, width = attention_dp or 1, tp * (attention_dp or 1)
+    if groups > 1 and experts == 1:
+        rest = f" makes groups of attention that share experts, and {model.name} has none; use "
+        raise InputError(
+            worded(Setting("attention_dp", groups), rest, Setting("num_replicas"), "."), field="attention_dp"
+        )
+    if attention_dp and ep > 1 and width % ep:
+        both = listed((Setting("tp_size", tp), Setting("attention_dp", groups)), " and ")
+        rest = f" does not divide the {width} devices that share the experts by "
+        raise InputError(worded(Setting("ep_size", ep), rest, both, "."), field="ep_size")
+    ep = Degrees(tp, pp, ep, attention_dp).experts
     if ep == 1:
         return
     if experts > 1 and redundant and (experts + redundant) % ep == 0:
@@ -226,7 +275,7 @@ def check_degrees(model: TransformerWorkload, tp: int, pp: int, ep: int, redunda
         none = f" splits experts, and {model.name} has none; use "
         raise InputError(worded(Setting("ep_size", ep), none, others, "."), field="ep_size")
     _divides("ep_size", ep, experts, f"the {experts} experts of {model.name}")
-    if max(tp, ep) % min(tp, ep):
+    if groups == 1 and max(tp, ep) % min(tp, ep):
         both = listed((Setting("ep_size", ep), Setting("tp_size", tp)))
         raise InputError(worded(both, " must be multiples of each other."), field="ep_size")
 

@@ -6,8 +6,10 @@ A replica is ``pp`` stages of ``tp`` devices. Tensor parallelism divides operati
 sums activations over the group twice a layer (:mod:`mlsysim.timing.network`). Key-value heads are divided too,
 until there are fewer heads than devices; a latent cache (MLA) is held whole by every device. Pipeline parallelism
 divides memory, not latency: a token passes through all stages, one after the other. With several sequences the stages
-work on up to ``pp`` groups at a time. Expert parallelism divides experts over ``ep`` devices; beyond ``tp`` it adds
-attention groups that share the experts, each with its part of the batch, and two exchanges of tokens a layer.
+work on up to ``pp`` groups at a time. Expert parallelism divides experts over ``ep`` devices. ``attention_groups`` share the
+experts (attention data parallelism), each with its part of the batch and its own copy of everything else; tokens go to the experts and
+back, two exchanges a layer. A group has its own requests' caches alone, so that latent caches, which tensor parallelism copies to each of
+its devices, are held once.
 
 Left out: the spread of experts over devices at small batches (an even share is assumed; the busiest device of a batch of
 one can have several times it), gathers of logits, and any overlap of collectives with arithmetic.
@@ -134,6 +136,8 @@ class Replica:
     memory_fraction: Any = None
     redundant: int = 0
     """Experts that are held twice."""
+    attention_groups: Any = 1
+    """Tensor-parallel groups that share one set of experts, each with its part of the batch."""
 
     def take(self, index: Any) -> Replica:
         """At some of many points: one replica is the same at all."""
@@ -144,16 +148,11 @@ class Replica:
     @cached_property
     def width(self) -> Any:
         """Devices of one stage."""
-        return maximum(self.tp, self.ep)
+        return self.tp * self.attention_groups
 
     @property
     def devices(self) -> Any:
         return self.width * self.pp
-
-    @cached_property
-    def attention_groups(self) -> Any:
-        """Tensor-parallel groups that share one set of experts."""
-        return maximum(1, self.ep // self.tp)
 
     @cached_property
     def longest_stage(self) -> Any:
@@ -198,7 +197,8 @@ class Replica:
     @cached_property
     def device_weights(self) -> Any:
         """Bytes of weights on the fullest device."""
-        held = local_parameters(self.model, self.tp, self.pp, self.ep)
+        # Experts that are not whole on a device are split further, by tensors, over all of the stage.
+        held = local_parameters(self.model, self.tp, self.pp, self.width if self.attention_groups > 1 else self.ep)
         if self.redundant:
             copies = self.redundant / self.model.totals.experts
             held = held + copies * self._expert_parameters / self.width * self.longest_stage
@@ -267,9 +267,9 @@ class Replica:
             group, sums = net.group(self.tp), self._reductions
             ring = "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)"
             time = time + sent("tensor parallelism", ring, self.tp, lambda m: sums * net.all_reduce(m, group), message)
-        if some(self.ep > self.tp):
+        if some(self.attention_groups > 1):
             token, choices = message / self.tp, self.model.totals.experts_per_token
-            times, experts = where(self.ep > self.tp, 2 * self._expert_layers, 0.0), net.group(self.ep)
+            times, experts = where(self.attention_groups > 1, 2 * self._expert_layers, 0.0), net.group(self.ep)
 
             def exchanged(routed: Any) -> Any:
                 return times * net.exchange(routed / choices, choices, experts, deduplicated=False)

@@ -89,7 +89,9 @@ def _chosen(answer: Answer) -> Document:
     """What was taken for fields that the plan leaves open, by path, for the controls to show."""
     layout, assumed, plan = answer.layout, answer.assumptions, answer.plan
     found: Document = {"task": answer.task}
-    found |= {f"parallelism.{name}": layout[name] for name in ("tp", "pp", "ep", "cp", "dp") if name in layout}
+    found |= {
+        f"parallelism.{name}": layout[name] for name in ("tp", "pp", "ep", "cp", "dp", "attention_dp") if name in layout
+    }
     if answer.task == "training" and "micro_batches" in layout:
         found |= {f"parallelism.{name}": layout[name] for name in ("virtual_stages", "zero", "recompute")}
         found["parallelism.micro_batch"] = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])

@@ -20,7 +20,7 @@ from mlsysim.launch.engines import VLLM, SGLang, TensorRTLLM
 from mlsysim.launch.flags import Parsed, parse, table, tables_with
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import completed, header, reasons
-from mlsysim.launch.serving import Server, cap_of, ranks_of, rounded, traffic_of
+from mlsysim.launch.serving import Server, cap_of, degrees_of, rounded, traffic_of
 from mlsysim.launch.settings import Details, Why, comment, read_documents, write_yaml
 from mlsysim.launch.shell import Script, read_notes, read_script
 from mlsysim.plans.answer import Answer
@@ -60,7 +60,7 @@ def chosen(plan: Plan, answer: Answer, command: str | None) -> str:
 
 def width_of(plan: Plan, per_node: int, because: str) -> int:
     """Accelerators of a replica, which a node must have."""
-    width = ranks_of(plan.parallelism.tp, plan.parallelism.pp, plan.parallelism.ep)
+    width = degrees_of(plan.parallelism).devices
     if width > per_node:
         raise InputError(
             f"A replica takes {width} accelerators and a node has {per_node}; {because}, so choose a smaller replica.",

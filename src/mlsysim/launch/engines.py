@@ -18,11 +18,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, data_table, parse_tables, put
 from mlsysim.launch.model_names import checkpoint_of, precision_in_name
-from mlsysim.launch.serving import Server, cap_of, named, one_server, traffic_of
+from mlsysim.launch.serving import Server, cap_of, degrees_of, named, one_server, traffic_of
 from mlsysim.launch.settings import Rows, Setting, Why, kept, read_documents, write_yaml
 from mlsysim.launch.shell import Script
 from mlsysim.plans.plan import Plan
@@ -60,7 +61,7 @@ class GroupedServer(Server):
         """How tokens are drafted; None where none are."""
 
     @abstractmethod
-    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
+    def split(self, plan: Plan, why: Mapping[str, str], replica: Degrees, replicas: int | None) -> Split:
         """The settings of degrees and of replicas, where those are its own, and what they cannot say."""
 
     @abstractmethod
@@ -116,8 +117,8 @@ class GroupedServer(Server):
 
     def own(self, plan: Plan, why: Mapping[str, str], replicas: bool) -> Split:
         """Degrees and replicas, number formats, requests at once, the draft model and the longest request."""
-        traffic, tp, ep = traffic_of(plan), plan.parallelism.tp or 1, plan.parallelism.ep or 1
-        rows, gaps = self.split(plan, why, tp, ep, (traffic.replicas or 1) if replicas else None)
+        traffic = traffic_of(plan)
+        rows, gaps = self.split(plan, why, degrees_of(plan.parallelism), (traffic.replicas or 1) if replicas else None)
         rows |= self._formats(plan, why, gaps)
         rows[self.table.names["serving.concurrency"]] = (self.cap(plan), "serving.concurrency")
         if self.CHUNKS is not None and traffic.chunk_tokens is not None:
@@ -166,7 +167,7 @@ class VLLM(GroupedServer):
     def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
         groups = parsed.whole("--data-parallel-size") or 1
         if parsed.on("--enable-expert-parallel"):
-            split["ep"] = split["tp"] * groups
+            split |= {"ep": split["tp"] * groups} | ({"attention_dp": groups} if groups > 1 else {})
             return 1
         traffic["replicas"] = groups
         return groups
@@ -185,16 +186,19 @@ class VLLM(GroupedServer):
         known = isinstance(model, str) and method in (None, "draft_model")
         return method, model if known else None, tokens if type(tokens) is int else None
 
-    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
+    def split(self, plan: Plan, why: Mapping[str, str], replica: Degrees, replicas: int | None) -> Split:
+        ep = replica.experts
         rows: Rows = {
             "--data-parallel-size": (replicas, "serving.replicas"),
             "--enable-expert-parallel": (ep > 1, "parallelism.ep"),
         }
         if ep == 1:
             return rows, []
-        shared = f"groups of attention that share the experts: EP {ep} over TP {tp}"
-        rows["--data-parallel-size"] = (max(1, ep // tp), shared)
-        gaps = [f"parallelism.ep = {ep} (vLLM spreads experts over all TP x DP ranks)"] if ep % tp else []
+        shared = f"groups of attention that share the experts: EP {ep} over TP {replica.tp}"
+        rows["--data-parallel-size"] = (replica.groups, shared)
+        gaps = []
+        if ep != replica.width:
+            gaps.append(f"parallelism.ep = {ep} (vLLM spreads experts over all {replica.width} TP x DP ranks)")
         return rows, gaps + (one_server(plan) if replicas else [])
 
     def draft(self, model: str, tokens: int | None) -> Rows:
@@ -219,7 +223,7 @@ class SGLang(GroupedServer):
             raise InputError(
                 f"With DP attention --tp-size {ranks} must be a multiple of --dp-size {groups}.", field="tp"
             )
-        split["tp"], split["ep"] = ranks // groups, max(split.get("ep") or 1, ranks)
+        split |= {"tp": ranks // groups, "ep": split.get("ep") or ranks, "attention_dp": groups}
         return 1
 
     def drafted(self, parsed: Parsed) -> Drafted | None:
@@ -229,18 +233,16 @@ class SGLang(GroupedServer):
             return None
         return method, model if method == "STANDALONE" else None, parsed.whole("--speculative-num-steps")
 
-    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
+    def split(self, plan: Plan, why: Mapping[str, str], replica: Degrees, replicas: int | None) -> Split:
         model, _ = checkpoint_of(plan.workload.model, plan.workload.precision)
+        tp, ep = replica.tp, replica.experts
         rows: Rows = {"--model-path": (model, "workload.model"), "--tp-size": (tp, "parallelism.tp")}
         rows["--dp-size"] = (replicas, "serving.replicas")
         gaps = []
-        if ep > tp:
-            groups = ep // tp
-            rows["--tp-size"] = (groups * tp, f"all ranks of a replica; {why['parallelism.tp']}")
-            rows["--dp-size"] = (groups, f"groups of attention of TP {tp}")
+        if replica.groups > 1:
+            rows["--tp-size"] = (replica.width, f"all ranks of a replica; {why['parallelism.tp']}")
+            rows["--dp-size"] = (replica.groups, f"groups of attention of TP {tp}")
             rows["--enable-dp-attention"] = (True, "")
-            if ep % tp:
-                gaps.append(f"parallelism.ep = {ep} (with DP attention it is a multiple of TP {tp})")
             gaps += one_server(plan) if replicas else []
         rows["--ep-size"] = (ep if ep > 1 else None, "parallelism.ep")
         return rows, gaps
@@ -283,7 +285,7 @@ class TensorRTLLM(GroupedServer):
         ranks = split["tp"] = parsed.whole("--tp_size") or 1
         if not parsed.on("enable_attention_dp"):
             return 1
-        split["tp"], split["ep"] = 1, max(ranks, split.get("ep") or 1)
+        split |= {"tp": 1, "ep": split.get("ep") or ranks, "attention_dp": ranks}
         return ranks
 
     def drafted(self, parsed: Parsed) -> Drafted | None:
@@ -297,24 +299,26 @@ class TensorRTLLM(GroupedServer):
 
     def _ranks(self, plan: Plan) -> int:
         """Ranks that split a replica's attention by requests; 1 where they do not."""
-        tp, ep = plan.parallelism.tp or 1, plan.parallelism.ep or 1
-        return ep if tp == 1 else 1
+        split = degrees_of(plan.parallelism)
+        return split.groups if split.tp == 1 else 1
 
     def cap(self, plan: Plan) -> int | None:
         cap = cap_of(plan)
         return None if cap is None else -(-cap // self._ranks(plan))
 
-    def split(self, plan: Plan, why: Mapping[str, str], tp: int, ep: int, replicas: int | None) -> Split:
-        apart = self._ranks(plan)
+    def split(self, plan: Plan, why: Mapping[str, str], replica: Degrees, replicas: int | None) -> Split:
+        apart, tp, ep = self._ranks(plan), replica.tp, replica.experts
         ranks = max(tp, apart)
         gaps = []
-        if ep > tp > 1:
-            gaps.append(f"parallelism.ep = {ep} over TP {tp} (TensorRT-LLM has attention over all ranks or one)")
+        if replica.groups > 1 and tp > 1:
+            names = (("attention_dp", replica.groups), ("ep", ep))
+            words = f"over TP {tp} (TensorRT-LLM has attention over all ranks or one)"
+            gaps += [f"parallelism.{name} = {degree} {words}" for name, degree in names]
         rows: Rows = {
             "--tp_size": (ranks, "parallelism.tp"),
             "enable_attention_dp": (
                 True if apart > 1 else None,
-                f"attention of a replica split by requests over {ep} ranks",
+                f"attention of a replica split by requests over {ranks} ranks",
             ),
             "--ep_size": (min(ep, ranks) if ep > 1 else None, "parallelism.ep"),
         }

@@ -21,7 +21,7 @@ TRAINING = (
 """Fields of a training plan that a trainer's flags can express."""
 _SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_size")
 NEUTRAL: dict[str, Any] = {
-    **dict.fromkeys([f"parallelism.{name}" for name in ("tp", "pp", "cp", "ep", "virtual_stages")], 1),
+    **dict.fromkeys([f"parallelism.{name}" for name in ("tp", "pp", "cp", "ep", "attention_dp", "virtual_stages")], 1),
     "parallelism.zero": 0, "parallelism.recompute": "none", "parallelism.overlap": True, "serving.replicas": 1,
 }  # fmt: skip
 """What saying nothing of a field means."""
@@ -180,6 +180,7 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
         "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}{_chosen(answer)}",
         "parallelism.pp": f"PP {split.pp or 1} stages a replica",
         "parallelism.ep": f"EP {split.ep or 1}: experts over the ranks of a replica",
+        "parallelism.attention_dp": f"{split.attention_dp or 1} groups of attention share the experts of a replica",
         "serving.replicas": f"{here} on {fleet.total_accelerators:,} accelerators: {texts.get('tokens_per_second', '?')} output tokens a second in all",
         "serving.concurrency": f"{in_flight:,} in flight over {here}; {texts.get('max_batch', '?')} fit in a replica's memory",
         "serving.cache_precision": f"caches of a replica take {texts.get('kv_cache', '?')}",

@@ -27,7 +27,7 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.fields import Record
 
 _SETTINGS = (
-    "tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap",
+    "tp", "pp", "cp", "ep", "attention_dp", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap",
 )  # fmt: skip
 _SLIGHT = 0.005
 _MOST_STEPS = 24
@@ -138,7 +138,7 @@ def _changes(reading: Reading, now: Answer, best: Answer) -> tuple[FlagChange, .
         if part == "parallelism" and now.task == "training":
             candidates = [*_one_change(mine, name, new)]
         else:
-            free = {"serving": {"replicas": None}} if name in ("tp", "pp", "ep") else {}
+            free = {"serving": {"replicas": None}} if name in ("tp", "pp", "ep", "attention_dp") else {}
             candidates = [mine.replacing(**{part: {name: new}, **free})]
         found.append(_change(reading, now, _best_of(None, candidates), f"{part}.{name}", old, new))
     return tuple(sorted(found, key=lambda change: (change.gain is None, -(change.gain or 0.0))))
@@ -319,7 +319,7 @@ def _one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
 
 def _best_serving(plan: Plan, now: Answer) -> Answer | None:
     """The best tensor-parallel degree with the replicas that it leaves, and more memory where the file holds some back."""
-    free = {"mode": None, "tp": None, "pp": None, "ep": None}
+    free: dict[str, Any] = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
     load = {"replicas": None}
     if plan.serving is not None and plan.serving.concurrency is None and now.layout.get("concurrency"):
         load["concurrency"] = now.layout["concurrency"]

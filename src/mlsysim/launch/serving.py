@@ -25,6 +25,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, Table, data_table, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
@@ -52,9 +53,11 @@ _NOTES = {
 }
 
 
-def ranks_of(tp: int | None, pp: int | None, ep: int | None) -> int:
-    """Accelerators of a replica."""
-    return (tp or 1) * (pp or 1) * max(1, (ep or 1) // (tp or 1))
+def degrees_of(split: Any) -> Degrees:
+    """The degrees of a replica, of a plan's layout or of the table of one."""
+    found = split if isinstance(split, Mapping) else split.model_dump()
+    tp, pp, ep = (found.get(name) or 1 for name in ("tp", "pp", "ep"))
+    return Degrees(tp, pp, ep, found.get("attention_dp"))
 
 
 def traffic_of(plan: Plan) -> ServingPart:
@@ -158,7 +161,7 @@ class Server:
         if note is not None:
             put(document, "workload.model", note)
         self.fill(parsed, document, name or "", warnings)
-        served = ranks_of(split["tp"], split["pp"], split.get("ep")) * (traffic.get("replicas") or 1)
+        served = degrees_of(split).devices * (traffic.get("replicas") or 1)
         fleet = on or script.notes.get("fleet")
         placed = Reading.of(parsed, document, warnings, accelerators=served).placed(fleet, model)
         if fleet is None:

@@ -48,6 +48,7 @@ def settled(answer: Answer) -> Plan:
         if plan.serving is None or plan.serving.qps is None:
             traffic["concurrency"] = layout["concurrency"]
         split = {"mode": "given", **{name: layout[name] for name in ("tp", "pp", "ep")}}
+        split |= {"attention_dp": layout["attention_dp"] if layout["attention_dp"] > 1 else None, "dp": None}
         return plan.replacing(parallelism=split, serving=traffic, task="serving")
     return plan
 
@@ -138,7 +139,7 @@ def _training(plan: Plan, answer: Answer) -> Candidates:
 
 def _serving(plan: Plan, answer: Answer) -> Candidates:
     part, given = plan.serving, answer.plan.serving
-    parallel = {"mode": None, "tp": None, "pp": None, "ep": None}
+    parallel = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
     if answer.plan.parallelism.tp is not None:
         free = plan.replacing(parallelism=parallel, serving={"replicas": None})
         yield [("let the tensor-parallel degree be chosen", free)]

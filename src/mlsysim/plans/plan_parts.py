@@ -173,8 +173,11 @@ class ParallelismPart(Part):
     mode: Literal["auto", "given"] | None = _open("auto: search the layout; so it is where nothing else is given")
     tp: Int = _within(1, 65536, "tensor-parallel degree")
     pp: Int = _within(1, 4096, "pipeline stages")
-    dp: Int = _within(1, 10**7, "data-parallel degree; must agree with the rest")
+    dp: Int = _within(1, 10**7, "data-parallel degree, which must agree with the rest; in serving the replicas")
     ep: Int = _within(1, 65536, "expert-parallel degree")
+    attention_dp: Int = _within(
+        1, 65536, "groups of attention that share a replica's experts, each with its own requests"
+    )
     cp: Int = _within(1, 4096, "context-parallel degree")
     ring: Int = _within(1, 1024, "accelerators of a denoiser that pass keys around; the rest swap heads")
     virtual_stages: Int = _within(1, 128, "pipeline chunks of a device")

@@ -24,14 +24,18 @@ ALL_TASKS = ("training", "serving", "inference")
 _OF_TRAINING = {
     "workload": "tokens optimizer lora_rank predicted_tokens target_share",
     "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
-    "parallelism": "dp cp virtual_stages micro_batch micro_batches micro_batch_group zero recompute offload recomputed "
-    "fp8_attention deduplicated_exchange overlap_tp overlap_ep",
+    "parallelism": "cp virtual_stages schedule micro_batch micro_batches micro_batch_group zero recompute offload recomputed "
+    "sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
     "ops": "deadline checkpoint_time mtbf",
 }
 _TASKS: dict[str, tuple[str, ...]] = {
     **{f"{part}.{name}": ("training",) for part, names in _OF_TRAINING.items() for name in names.split()},
     "workload.seq_len": ("training", "inference"),
-    "workload.phase": ("inference",),
+    **{f"workload.{name}": ("inference",) for name in ("phase", "steps", "random_arrivals", "measured_rate")},
+    "workload.image_size": ("training", "inference"),
+    "hardware.stack": ("training", "inference"),
+    "parallelism.attention_dp": ("serving",),
+    "parallelism.ring": ("inference",),
     "parallelism": ("training", "serving"),
     "serving": ("serving",),
 }

@@ -20,7 +20,7 @@ from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.serving_load import Served, Server
+from mlsysim.plans.serving_load import Served, Server, split_text
 from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.spending import Share, spend
 from mlsysim.systems.types import Fleet
@@ -37,6 +37,7 @@ _REQUEST = "request"
 
 def evaluate_serving(plan: Plan) -> Answer:
     """The answer to a serving plan on one kind of accelerator."""
+    _refuse_foreign(plan)
     groups = find_fleets(plan.hardware)
     fleet, model = groups.one, workload_of(plan.workload)
     if not isinstance(model, TransformerWorkload) and not hasattr(model, "demand"):
@@ -49,15 +50,53 @@ def evaluate_serving(plan: Plan) -> Answer:
     return _answer(sheet, served, tried)
 
 
+_ALSO_SERVED = ("workload.seq_len", "workload.dimensions")
+"""What belongs to other tasks and says something of served models too."""
+
+
+def _refuse_foreign(plan: Plan) -> None:
+    """Raise for what another task has alone: nothing of it would show in the answer."""
+    for key, leaf in Plan.leaves().items():
+        if "serving" in leaf.tasks or key.startswith(_ALSO_SERVED):
+            continue
+        held: Any = plan
+        for name in key.split("."):
+            held = getattr(held, name, None)
+        if held is not None:
+            tasks = " and ".join(leaf.tasks)
+            raise InputError(f"{leaf.flat} belongs to {tasks}; serving has no use for it.", field=leaf.flat)
+    part = plan.serving
+    if part is None:
+        return
+    for name, owner, given in (
+        ("network", "decode_on", part.decode_on),
+        ("acceptance", "draft_model or draft_tokens", part.draft_model or part.draft_tokens),
+    ):
+        if getattr(part, name) is not None and given is None:
+            raise InputError(f"{name} has no meaning without {owner}.", field=name)
+
+
+def _without_effect(server: Server, assumed: Any) -> None:
+    """Say of what is given and shows nowhere why that is so."""
+    part = server.part
+    if server.plan.parallelism.mode == "auto" and server.plan.parallelism.tp is not None:
+        assumed["mode"] = "no effect: degrees that are given are kept, and the others are always searched"
+    if not server.calibrated:
+        given = (name for name in ("engine", "host_bound") if getattr(part, name) is not None)
+        assumed |= dict.fromkeys(given, "no effect at first order, which knows no software")
+
+
 def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     server, result = served.server, served.result
-    if sheet.plan.parallelism.tp is None and tried > 1:
-        sheet.assumed["layout"] = f"TP {served.tp}, the best of {tried} tried"
+    _without_effect(server, sheet.assumed)
+    if tried > 1:
+        sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
     if server.part.concurrency is None:
         why = f", what {server.part.qps:g} requests a second need" if server.part.qps is not None else ""
         sheet.assumed["concurrency"] = f"{served.clients:,} requests in flight{why}"
-    split = {name: getattr(served, name) for name in ("tp", "pp", "ep", "replicas")}
-    sheet.shown["layout"] = split | {"concurrency": served.clients}
+    split = served.split
+    degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}
+    sheet.shown["layout"] = degrees | {"replicas": served.replicas, "concurrency": served.clients}
     ledger = sheet.read(served.ledger)
     main = "tokens_per_second" if server.part.qps is None else "tpot"
     if main == "tpot" and served.mean_output > 1:
@@ -181,7 +220,7 @@ def _costs(sheet: Sheet, served: Served) -> None:
 def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
     """The fleets and their devices at work: one pool, or one that reads prompts and one that writes answers."""
     server = served.server
-    width = served.tp * served.pp * max(1, served.ep // served.tp)
+    width = served.split.devices
     if server.decode_fleet is None:
         return [(server.fleet, Pool(served.replicas, width))]
     rest = (served.result.devices - width * served.replicas) // served.writers
@@ -247,10 +286,9 @@ _LIMITED: dict[str, tuple[str, str | None, str]] = {
 def _headline(sheet: Sheet, served: Served) -> str:
     if not served.result.feasible:
         return unfit(served.result.binding)
-    widths = (("TP", served.tp), ("PP", served.pp), ("EP", served.ep))
-    split = " ".join(f"{name}{width}" for name, width in widths if width > 1 or name == "TP")
+    split = f"{many(served.replicas, 'replica')} of {split_text(served.split)}"
     return (
-        f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {many(served.replicas, 'replica')} of {split}; "
+        f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {split}; "
         f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}, then one every {sheet.text('tpot')}{sheet.band('tpot')}."
     )
 
@@ -264,7 +302,9 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     rates = f"{sheet.text('tokens_per_second')} output tokens and {sheet.text('requests_per_second')} requests a second"
     lines = [f"{load} give {rates}."]
     if tried > 1 and server.limited and not served.within:
-        lines.append(f"None of the {tried} layouts that were tried keeps every limit; TP {served.tp} comes nearest.")
+        lines.append(
+            f"None of the {tried} layouts that were tried keeps every limit; {split_text(served.split)} comes nearest."
+        )
     if places is not None and served.clients > places:
         waiting = served.clients - places
         lines.append(

@@ -10,8 +10,9 @@ keeps the limits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.layout import divisors
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.traffic import Habits, Traffic
@@ -38,8 +39,22 @@ _PASSED = (
 _CLIENTS = 8
 _MOST_CLIENTS = 4096
 
-Layout = tuple[int, int, int, int]
-"""TP, PP, EP and replicas."""
+_WIDEST = 64
+"""Most devices whose groups of attention share experts, where a layout is searched."""
+
+
+class Layout(NamedTuple):
+    """A replica's degrees, and how many there are of it."""
+
+    split: Degrees
+    replicas: int
+
+
+def split_text(split: Degrees) -> str:
+    """Degrees as people write them, such as TP1 EP16 with 16 groups of attention."""
+    widths = (("TP", split.tp), ("PP", split.pp), ("EP", split.experts))
+    found = " ".join(f"{name}{width}" for name, width in widths if width > 1 or name == "TP")
+    return found if split.groups == 1 else f"{found} attention-DP{split.groups}"
 
 
 class Served:
@@ -48,7 +63,8 @@ class Served:
     def __init__(self, server: Server, result: ServingResult, layout: Layout, clients: int) -> None:
         part = server.part
         self.server, self.result, self.clients = server, result, clients
-        self.tp, self.pp, self.ep, self.replicas = layout
+        self.split, self.replicas = layout
+        self.tp, self.pp = self.split[:2]
         # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
         self.writers: int = server.options.get("decode_replicas", self.replicas)
         # What they are at work on.
@@ -96,6 +112,11 @@ class Server:
     def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet) -> None:
         self.plan, self.model, self.fleet = plan, model, fleet
         self.part = plan.serving or ServingPart()
+        copies = plan.parallelism.dp
+        if copies is not None and self.part.replicas not in (None, copies):
+            raise InputError(
+                f"dp {copies} are the replicas of a serving plan, and replicas are {self.part.replicas}.", field="dp"
+            )
         self.chip = fleet.node.accelerator
         self.decode_fleet = self._decode_fleet()
         assumed = sheet.assumed
@@ -157,8 +178,9 @@ class Server:
 
     def at(self, layout: Layout, clients: int) -> Served:
         """One layout under one load."""
-        names = ("tp_size", "pp_size", "ep_size", "num_replicas")
-        options = self.options | dict(zip(names, layout, strict=True))
+        names = ("tp_size", "pp_size", "ep_size", "attention_dp", "num_replicas")
+        degrees = zip(names, (*layout.split, layout.replicas), strict=True)
+        options = self.options | {name: degree for name, degree in degrees if degree is not None}
         result = ServingModel().solve(self.model, self.chip, **options, concurrency=clients)
         return Served(self, result, layout, clients)
 
@@ -168,30 +190,46 @@ class Server:
         return any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
 
     def layouts(self) -> list[Layout]:
-        """(TP, PP, EP, replicas) to try."""
+        """Ways to split the fleet into replicas: with the degrees that are given, and all that divide a node where they are not; of a
+        mixture also with attention in groups of one device, which share the experts of up to several nodes."""
         split, total = self.plan.parallelism, self.fleet.total_accelerators
-        pp, ep = split.pp or 1, split.ep or 1
+        pp, experts = split.pp or 1, getattr(self.model, "experts", 1)
+        tensors = [split.tp] if split.tp is not None else self._tensors()
+        splits = [Degrees(tp, pp, split.ep or 1, split.attention_dp) for tp in tensors]
+        if split.tp is split.ep is split.attention_dp is None and experts > 1:
+            widths = (w for w in divisors(total // pp) if 1 < w <= _WIDEST and experts % w == 0)
+            splits += [Degrees(1, pp, w, w) for w in widths]
+        return self._room(splits)
+
+    def _staged(self) -> list[Layout]:
+        """The same in the fewest pipeline stages that might do, for a model that no node holds."""
+        split, layers = self.plan.parallelism, getattr(self.model, "layers", None) or 1
+        total, tensors = self.fleet.total_accelerators, [split.tp] if split.tp is not None else self._tensors()[-1:]
+        found = [Degrees(tp, pp, split.ep or 1, split.attention_dp) for tp in tensors for pp in divisors(total // tp)]
+        return self._room([each for each in found if 1 < each.pp <= layers and each.devices <= total])
+
+    def _tensors(self) -> list[int]:
+        """Tensor-parallel degrees that divide a node and the heads."""
         heads = getattr(self.model, "heads", None) or 1
-        if split.tp is not None:
-            degrees = [split.tp]
-        else:
-            most = min(self.fleet.node.accelerators_per_node, total)
-            degrees = [t for t in divisors(most) if heads % t == 0] or [1]
-        rooms = [(tp, total // (tp * pp * max(1, ep // tp))) for tp in degrees]
-        wanted = self.part.replicas or 1
-        found = [(tp, pp, ep, self.part.replicas or room) for tp, room in rooms if room >= wanted]
-        if not found:
-            experts = f" x EP {ep}" if ep > 1 else ""
+        most = min(self.fleet.node.accelerators_per_node, self.fleet.total_accelerators)
+        return [t for t in divisors(most) if heads % t == 0] or [1]
+
+    def _room(self, splits: list[Degrees]) -> list[Layout]:
+        """The splits whose replicas the fleet has room for."""
+        total, asked = self.fleet.total_accelerators, self.part.replicas or self.plan.parallelism.dp
+        found = [
+            Layout(each, asked or total // each.devices) for each in splits if total // each.devices >= (asked or 1)
+        ]
+        if not found and splits:
             raise InputError(
-                f"{many(total, 'accelerator')} do not hold {many(wanted, 'replica')} of TP {split.tp or degrees[0]} x "
-                f"PP {pp}{experts}.",
+                f"{many(total, 'accelerator')} do not hold {many(asked or 1, 'replica')} of {split_text(splits[0])}.",
                 field="replicas",
             )
         return found
 
     def loaded(self, layout: Layout) -> Served:
         """A layout under the plan's load."""
-        part, replicas = self.part, layout[3]
+        part, replicas = self.part, layout.replicas
         if part.concurrency is not None:
             return self.at(layout, part.concurrency)
         alone = self.at(layout, replicas)
@@ -229,6 +267,8 @@ class Server:
     def best(self) -> tuple[Served, int]:
         """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
+        if self.plan.parallelism.pp is None and not any(served.result.feasible for served in tried):
+            tried += [self.loaded(layout) for layout in self._staged()]
 
         def rank(served: Served) -> tuple[Any, ...]:
             return (

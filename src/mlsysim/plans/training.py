@@ -49,6 +49,8 @@ def evaluate_training(plan: Plan) -> Answer:
         for name in names:
             if getattr(getattr(plan, part), name) is not None:
                 raise InputError(f"{name} belongs to one pass; a training step has none.", field=name)
+    if plan.parallelism.attention_dp is not None:
+        raise InputError("attention_dp belongs to serving; a training step has none.", field="attention_dp")
     groups = find_fleets(plan.hardware)
     fleet = groups.one
     if plan.ops.mtbf is not None:

@@ -126,6 +126,7 @@ def _metrics(title: str, rows: list[tuple[str, str, str, str]]) -> Table:
 
 _SPLIT = {
     "tp": "Tensor parallelism", "pp": "Pipeline stages", "cp": "Context parallelism", "ep": "Expert parallelism",
+    "attention_dp": "Groups of attention",
     "dp": "Data parallelism", "micro_batches": "Micro-batches of a step", "virtual_stages": "Virtual stages",
     "schedule": "Pipeline schedule", "zero": "ZeRO stage", "recompute": "Recomputation", "batch_size": "Batch",
     "seq_len": "Sequence length", "replicas": "Replicas", "concurrency": "Requests in flight",

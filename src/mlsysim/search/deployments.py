@@ -43,7 +43,7 @@ NONE = "none"
 
 DEPLOYMENT = (
     *("model", "hardware", "decode_hardware", "draft_model", "precision", "cache_precision", "fabric", "engine"),
-    *("memory_fraction", "tp_size", "pp_size", "ep_size"),
+    *("memory_fraction", "tp_size", "pp_size", "ep_size", "attention_dp"),
 )
 """Inputs that shape a deployment. Its numbers are worked out once for each combination."""
 
@@ -278,9 +278,10 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     names = ("hardware", "precision", "cache_precision", "tp_size", "pp_size", "ep_size", "decode_hardware")
     engine, room = given["engine"] if calibrated else None, given["memory_fraction"]
     options = {"draft": draft, "fabric": given["fabric"], "engine": engine, "memory_fraction": room}
+    options["attention_dp"] = given["attention_dp"]
     described = Deployment(model, *(given[name] for name in names), **options)
     try:
-        check_degrees(described.model, described.tp, described.pp, described.ep)
+        check_degrees(described.model, *described.degrees)
     except InputError:
         return Built(described, NO_DESIGN)
     try:

@@ -94,7 +94,8 @@ def deployment_of(x: Inputs, resolver: str) -> Deployment:
     rates = engine, efficiency, x.bandwidth_efficiency, x.memory_fraction
     apart = getattr(x, "decode_tp_size", None), getattr(x, "decode_ep_size", None)
     pools = getattr(x, "decode_hardware", None), draft, x.fabric
-    return Deployment(model, x.hardware, *split, *pools, *rates, getattr(x, "redundant_experts", None) or 0, *apart)
+    twice = getattr(x, "redundant_experts", None) or 0
+    return Deployment(model, x.hardware, *split, *pools, *rates, twice, *apart, x.attention_dp)
 
 
 def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:

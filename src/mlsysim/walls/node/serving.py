@@ -127,7 +127,7 @@ class ServingModel(Resolver[ServingResult]):
         num_replicas = 1 | whole [1, 1e7] | replicas, each with its own batch
         output_len? | whole [1, 1e8] | tokens of the answer
         num_speculative_tokens = 4 | whole [1, 64] | tokens drafted before each verification
-        tp_size, pp_size, ep_size, cache_precision, bandwidth_efficiency, fabric, engine, concurrency, memory_fraction
+        tp_size, pp_size, ep_size, attention_dp, cache_precision, bandwidth_efficiency, fabric, engine, concurrency, memory_fraction
         {LOAD}
     """)
     equations = written(r"""
