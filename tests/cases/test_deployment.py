@@ -1,15 +1,101 @@
-"""What a deployment refuses."""
+"""How replicas are split, and what a deployment refuses."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from mlsysim.cases.deployment import check_degrees
+from mlsysim.cases.deployment import Degrees, check_degrees
 from mlsysim.errors import InputError
 from mlsysim.models.registry import Models
+from mlsysim.search.serving import evaluate
+from mlsysim.search.space import Space
+from mlsysim.units.registry import to_si
+from mlsysim.walls.node.serving import ServingModel
 
 
 def test_a_dense_model_has_no_experts_to_hold_twice() -> None:
     with pytest.raises(InputError, match="has no experts to hold twice"):
         check_degrees(Models.get("Llama3_8B"), tp=1, pp=1, ep=1, redundant=4)
     check_degrees(Models.get("DeepSeekV3"), tp=1, pp=1, ep=96, redundant=32)
+
+
+FIDELITIES = (0.5, "calibrated")
+
+
+def solved(fidelity, model="DeepSeek_V3", **given):
+    given = {"precision": "fp8", "output_len": 256, "concurrency": 256, "efficiency": fidelity} | given
+    return ServingModel().solve(model, "H200", 1024, **given)
+
+
+def test_degrees_of_a_replica():
+    assert Degrees(8).devices == 8 and Degrees(8).groups == 1 and Degrees(8).experts == 1
+    assert Degrees(8, 2, 8).devices == 16 and Degrees(8, 2, 8).groups == 1
+    # An expert-parallel degree beyond the tensor group is groups of attention; so many groups have the experts between them.
+    assert Degrees(2, 1, 16).groups == 8 and Degrees(2, 1, 16).width == 16
+    assert Degrees(2, 1, 1, 8).experts == 16 and Degrees(2, 1, 1, 8).devices == 16
+    assert Degrees(2, 1, 4, 8).experts == 4 and Degrees(2, 1, 4, 8).devices == 16
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_groups_of_attention_are_what_an_expert_degree_implies(fidelity):
+    """One question, three ways to ask it."""
+    asked = ({"ep_size": 8}, {"attention_dp": 8}, {"ep_size": 8, "attention_dp": 8})
+    first, *others = (solved(fidelity, **degrees) for degrees in asked)
+    for other in others:
+        assert (other.tpot, other.ttft_at_concurrency, other.memory_per_device) == (
+            first.tpot,
+            first.ttft_at_concurrency,
+            first.memory_per_device,
+        )
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_latent_cache_is_copied_by_tensors_and_dealt_out_by_groups(fidelity):
+    """Of 8 devices each holds the caches of all sequences with TP 8, of its own with groups of one device."""
+    tensors, groups = solved(fidelity, tp_size=8, ep_size=8), solved(fidelity, attention_dp=8)
+    held = [to_si(each.memory_breakdown["KV caches"], "byte") for each in (tensors, groups)]
+    assert held[0] == pytest.approx(8 * held[1])
+    # Everything but the experts is there eight times.
+    weights = [to_si(each.memory_breakdown["weights"], "byte") for each in (tensors, groups)]
+    assert weights[1] > weights[0]
+    assert groups.max_batch_size > 4 * tensors.max_batch_size
+    assert groups.longest_context <= tensors.longest_context
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_dense_cache_is_divided_either_way(fidelity):
+    given = {"model": "Qwen3_235B_A22B", "precision": "fp8", "concurrency": 64}
+    tensors, groups = solved(fidelity, tp_size=4, ep_size=4, **given), solved(fidelity, attention_dp=4, **given)
+    held = [to_si(each.memory_breakdown["KV caches"], "byte") for each in (tensors, groups)]
+    assert held[0] == pytest.approx(held[1])
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "words"),
+    [
+        ("Llama3_8B", {"attention_dp": 4}, "none; use num_replicas"),
+        ("DeepSeek_V3", {"attention_dp": 4, "tp_size": 2, "ep_size": 16}, "does not divide the 8 devices"),
+        ("DeepSeek_V3", {"attention_dp": 3}, "does not divide"),
+        ("DeepSeek_V3", {"attention_dp": 1, "ep_size": 8}, "does not divide the 1 device"),
+    ],
+)
+def test_groups_that_cannot_be(model, degrees, words):
+    with pytest.raises(InputError, match=words):
+        solved("calibrated", model=model, **degrees)
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_sweep_over_groups_is_what_solve_says(fidelity):
+    fixed = {"model": "DeepSeek_V3", "hardware": "H200", "precision": "fp8", "seq_len": 1024, "output_len": 256}
+    axes = {"attention_dp": [8, 16, 32], "tp_size": [1, 2]}
+    space = Space.from_dict(
+        {"kind": "serving", "axes": axes, "fixed": fixed | {"efficiency": fidelity, "concurrency": 256}}
+    )
+    found = evaluate(space, space.decode(np.arange(space.size)))
+    assert found["valid"].all()
+    for index in range(space.size):
+        point = solved(fidelity, **space.point(index))
+        assert found["tpot_s"][index] == pytest.approx(to_si(point.tpot, "s"), rel=1e-9)
+        assert found["memory_bytes"][index] == pytest.approx(to_si(point.memory_per_device, "byte"), rel=1e-9)
+        assert found["devices"][index] == point.devices

@@ -123,6 +123,6 @@ def test_groups_of_attention_are_written_and_read(target, words):
     for each in words:
         flag, _, value = each.partition(" ")
         assert re.search(rf"{re.escape(flag)}\s+'?{value}", plain) if value else flag in plain, (each, text)
-    back = read_launch(text, target).plan()
+    back = read_launch(text, target).plan
     split = back.parallelism
     assert (split.tp, split.ep, split.attention_dp) == (2, 16, 8)
