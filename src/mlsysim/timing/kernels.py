@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.physics.precision import compute_precision
-from mlsysim.units.fields import ByteRate, Bytes, FlopRate, Record, Seconds, Watts
+from mlsysim.units.fields import ByteRate, Bytes, FlopRate, QuantityField, Record, Seconds, Watts
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.provenance import Source
@@ -234,7 +234,7 @@ class Links(Record):
     ``adapter`` is the network of one accelerator; zero where the links themselves reach everywhere.
     """
 
-    adapter: ByteRate
+    adapter: Annotated[Any, QuantityField("byte/s", "50 GB/s")]
     domain: int = Field(gt=0)
 
 
