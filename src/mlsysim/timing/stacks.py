@@ -25,8 +25,8 @@ ALONE = "plain"
 
 
 def default_stack(chip: HardwareNode, accelerators: int) -> str:
-    """The software where nothing is said: on several accelerators the newest of Megatron's lineage that published runs of the
-    chip used (JAX on TPUs), because what newer software reaches on an older chip was not measured."""
+    """The software where nothing is said: on several accelerators that of Megatron's lineage at the chip's time (JAX on TPUs),
+    because what newer software hides on an older chip was not measured."""
     return ALONE if accelerators == 1 else profile(chip, "training").stack
 
 

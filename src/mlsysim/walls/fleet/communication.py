@@ -182,7 +182,7 @@ class DistributedModel(Resolver[DistributedResult]):
         gradient_accumulation_steps = 1 | whole [1, 1e6] | micro-steps of batch_size before one synchronisation
         seq_len = 2048 | whole [1, 1e8] | tokens per sequence
         stack? | one of {", ".join([*stack_names(), *training_runtimes()])} | software, for efficiency='calibrated' | | {ALONE} on one \
-            accelerator, on more the newest with published runs on the chip; of networks of fixed shape a runtime
+            accelerator, on more that of the chip's time; of networks of fixed shape a runtime
         power_cap? | (0, 100000] W | power limit of each accelerator, for efficiency='calibrated' | 500 W
         fp8_attention = no | flag | attention in fp8, for efficiency='calibrated'
         deduplicated_exchange? | flag | send a token once to each node that has experts for it | | no
