@@ -45,7 +45,7 @@ class Run:
         assert isinstance(found, TransformerWorkload)
         self.model = found
         self.frozen = "lora" in notes.lower() or "lora" in row["model"].lower()
-        self.hardware = _hardware(cell(row, "gpu"))
+        self.hardware = hardware_of(cell(row, "gpu"))
         self.precision = read_precision(cell(row, "precision"))
         seq_len, accelerators = whole(row, "seq"), whole(row, "n_gpus")
         if not seq_len:
@@ -241,7 +241,8 @@ def read_cluster(row: Mapping[str, str]) -> tuple[float | None, float | None]:
 
 
 @lru_cache(maxsize=64)
-def _hardware(label: str) -> HardwareNode:
+def hardware_of(label: str) -> HardwareNode:
+    """The accelerator of a row, with or without its power limit in its name."""
     found: HardwareNode | None = Hardware.get(label, None) or Hardware.get(re.sub(r"-\d{3,4}W$", "", label), None)
     if found is None:
         raise Skipped(f"the accelerator {label!r} is unknown")

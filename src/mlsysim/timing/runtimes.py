@@ -1,8 +1,8 @@
 """Runtimes of networks of fixed shape: the software that runs a convolutional network, a vision transformer, a denoiser.
 
 A runtime is a name in ``data/software/runtimes.toml`` (table ``runtimes``) that says which fitted stack times a forward pass and
-which a training step. Where nobody names one it is :data:`DEFAULT`: a compiled forward pass, an eager training step (compiled
-training was not measured), diffusers for denoisers.
+which a training step. Where nobody names one it is :data:`DEFAULT`: a compiled forward pass, an eager training step, and of denoisers
+diffusers forward and compiled in training.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from mlsysim.zoo.intervals import Interval, interval, widest
 
 ENGINE = "tensorrt"
 DENOISING = "diffusion"
+COMPILED_STEP = "compiled_train"
 _DEFAULT = {"inference": "compiled", "training": "eager_nhwc"}
 _DENOISER = "diffusers"
+_COMPILED_STEPS = "vision compiled training"
 _QUERY = 8
 """Samples of the largest query whose latency MLPerf asks for."""
 
@@ -73,7 +75,8 @@ def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime,
     training = phase == "training"
     kind = "training" if training else "inference"
     denoises = model.denoises and not training
-    found = runtime(name or (_DENOISER if denoises else _DEFAULT[kind]))
+    usual = _DEFAULT["inference" if model.denoises else kind]
+    found = runtime(name or (_DENOISER if denoises else usual))
     stack = found.training if training else found.inference
     if stack is None:
         known = [each for each, entry in constants()["runtimes"].items() if kind in entry]
@@ -85,6 +88,8 @@ def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime,
 
 def regime_of(stack: str, chip: HardwareNode, timed: bool = False) -> str:
     """What passes of a stack on a chip were scored under; ``timed`` where times were published and not rates."""
+    if stack == COMPILED_STEP:
+        return _COMPILED_STEPS
     name = "cpu" if chip.family == "cpu" else stack
     return f"vision {name}{' time' if timed else ''} on {chip.metadata.key}"
 
@@ -98,7 +103,7 @@ def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False
     """
     where = constants()["measured"]["cpu" if chip.family == "cpu" else stack]
     key = chip.metadata.key
-    if stack in (ENGINE, DENOISING):
+    if stack in (ENGINE, DENOISING, COMPILED_STEP):
         return _common(stack, key, batch, arrivals)
     if key in where.get("times", ()) or key in where.get("rates", ()):
         band = _band(stack, chip, key in where.get("times", ()))
@@ -117,10 +122,12 @@ def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False
 
 
 def _common(stack: str, key: str | None, batch: float, arrivals: bool) -> tuple[Interval, str]:
-    """Bands that are one for all chips: those of TensorRT, offline and for small queries, and of denoisers."""
+    """Bands that are one for all chips: those of TensorRT, offline and for small queries, of denoisers and of compiled training."""
     where = constants()["measured"][stack]
     if stack == DENOISING:
         regime, chips, rates = "diffusion", where["times"], False
+    elif stack == COMPILED_STEP:
+        regime, chips, rates = _COMPILED_STEPS, where["rates"], True
     elif arrivals:
         regime, chips, rates = "vision engine server", where["rates"], True
     elif batch <= _QUERY:

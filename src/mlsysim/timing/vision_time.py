@@ -67,7 +67,7 @@ CPU_TERMS = (
     *(f"{name}_bytes" for name in _CPU_BYTES),
     *(f"{name}_calls" for name in _CPU_CALLS),
 )
-CAPTURED = ("compiled", "graph")
+CAPTURED = ("compiled", "compiled_train", "graph")
 """Stacks that start kernels alone: what is a view, or inside a fused attention, is not launched."""
 _NAMES = {
     **dict.fromkeys(("conv", "grouped", "depthwise"), "convolutions"),
@@ -176,6 +176,10 @@ def stack_constants(stack: str) -> tuple[dict[str, float], float]:
         raise unknown_name("software stack", stack, [*tables["stacks"], *tables["derived"]])
     derived = tables["derived"][stack]
     scale = derived.get("scale", {})
+    if "trained" in derived:
+        # Of each class a step is as much longer than a forward pass as with the software that both were measured with.
+        step, ahead = (tables["stacks"][name] for name in derived["trained"])
+        scale = {name: step[name] / ahead[name] for name in step} | scale
     coefficients = {name: value * scale.get(name, 1.0) for name, value in tables["stacks"][derived["like"]].items()}
     return coefficients, derived["launch_us"] * _MICROSECOND
 

@@ -7,16 +7,20 @@ utilisation or operations a second count operations as their source does; the fa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import cell, key_of
-from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan
-from mlsysim.calibrate.training_rows import Run
+from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
+from mlsysim.calibrate.training_rows import Run, hardware_of, read_precision, whole
 from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.models.base import Workload
+from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime
 from mlsysim.plans.plan import Plan
+from mlsysim.timing.runtimes import regime_of, runtime_for
 from mlsysim.timing.stacks import stack
 from mlsysim.timing.training_chip import constants, training_chip
 from mlsysim.units.registry import to_si
@@ -40,6 +44,9 @@ def read(row: Mapping[str, str]) -> list[Question]:
         measured = float(row["value"])
     except ValueError:
         raise Excluded(f"the value {row['value']!r} is not a number") from None
+    model = Models.get(row["model"], None)
+    if model is not None and model.fixed_shape:
+        return [_network(row, model, measured)]
     run = Run(row)
     inferred = list(run.inferred)
     plan = plan_of(run, inferred)
@@ -47,6 +54,32 @@ def read(row: Mapping[str, str]) -> list[Question]:
     regime = "training memory" if "memory" in metric else _regime(run)
     known = training_chip(run.hardware, run.precision).measured(plan.hardware.stack or "")
     return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred))]
+
+
+def _network(row: Mapping[str, str], model: Workload, measured: float) -> Question:
+    """A step of data parallelism of a network of fixed shape. These benchmarks fuse their operators and capture them in a graph."""
+    pixels = re.search(r"(\d+)x\1\b", cell(row, "notes"))
+    own = getattr(model, "resolution", None)
+    if pixels and own and int(pixels[1]) != own:
+        raise Skipped(f"{model.name} is known for {own} pixels, and the run's images have {pixels[1]}")
+    chip, devices, batch = hardware_of(cell(row, "gpu")), whole(row, "n_gpus"), whole(row, "global_batch")
+    if not devices or not batch or cell(row, "reported_metric") != "samples_per_s":
+        raise Skipped("a network needs its accelerators, its batch and its samples a second")
+    on = whole_nodes(devices, key_of(chip))
+    ranks, each = int(on.partition("x")[0]), max(1, batch // devices)
+    plan = calibrated_plan(
+        "training",
+        key_of(model),
+        on,
+        stack="compiled",
+        batch_size=each * ranks,
+        precision=read_precision(cell(row, "precision") or "bf16"),
+        parallelism={"tp": 1, "micro_batches": 1},
+    )
+    regime = regime_of(runtime_for(model, "training", "compiled")[1], chip)
+    return Question(
+        "samples_per_s", measured, plan, "tokens_per_second", "1/s", devices / ranks, regime, True, ("bf16", "compiled")
+    )
 
 
 def _regime(run: Run) -> str:

@@ -84,7 +84,9 @@ def runtime_of_row(row: Mapping[str, str]) -> str:
             raise Skipped(f"the compiler {row['compiler']!r} or the layout {row['layout']!r} is not known")
         how = str(_WORDS["compilers"][row["compiler"]])
         return "eager_nhwc" if how == "eager" and row["layout"] == "nhwc" else how
-    if row["source"].startswith("mlperf-training") or row["model"].endswith("-mxnet"):
+    if row["source"].startswith("mlperf-training") and row["model"] not in _WORDS["mxnet"]:
+        return "compiled"
+    if row["model"].endswith("-mxnet") or row["model"] in _WORDS["mxnet"]:
         return "dle_mxnet"
     return "dle_tensorflow" if row["model"].endswith("-tf") else "dle_pytorch"
 
@@ -124,7 +126,7 @@ def _framework(row: Mapping[str, str]) -> Question:
         task, asked, split = "training", "tokens_per_second", {"tp": 1, "micro_batches": 1}
     work = {"image_size": size, "batch_size": batch, "precision": _WORDS["precisions"].get(precision, precision)}
     plan = calibrated_plan(task, key_of(model), on, stack=name, parallelism=split, **work)
-    regime = "vision mlperf training" if published else regime
+    regime = "vision mlperf training" if published and name != "compiled" else regime
     return _question(row, plan, asked, "1/s", factor, regime, key_of(chip) in _WORDS["measured"], inferred)
 
 
