@@ -18,7 +18,7 @@ from mlsysim.cases.train_layers import PARTS, calibrated
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
-from mlsysim.models.training_shape import training_shape
+from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.physics.collectives import distinct_domains, ring_time
 from mlsysim.physics.operators import overlapped
 from mlsysim.systems.registry import Clusters
@@ -324,3 +324,24 @@ def test_a_chip_is_that_of_its_fleet():
     assert chip_in_fleet(fleet, "bf16", 50e9, 500.0).product_rate < here.product_rate
     with pytest.raises(InputError, match="knows bf16"):
         chip_in_fleet(fleet, "int8", 50e9)
+
+
+def test_speech_is_heard_in_frames() -> None:
+    """Whisper's encoder reads 1,500 frames whatever is written, and its decoder makes keys of all of them in every layer."""
+    shape = training_shape(Models.get("Whisper_Large_V3"))
+    heard = [kind for kind in shape.kinds if kind.positions]
+    written = [kind for kind in shape.kinds if not kind.positions]
+    assert {kind.positions for kind in heard} == {1500} == {kind.source for kind in written}
+    step = DistributedModel().solve("Whisper_Large_V3", "Research_256", 2048, "bf16", "calibrated", seq_len=448)
+    assert 0.3 < step.mfu < 0.55
+    graph = Models.get("Whisper_Large_V3").lower("training", batch_size=1, seq_len=448)
+    flops = 448 * shape.operations_per_token(448)
+    assert flops == pytest.approx(graph.flops, rel=0.1)
+
+
+def test_an_encoder_looks_for_masked_tokens_alone() -> None:
+    """BERT-Large's head is a tenth of its products where every token is looked for, and 1.5 % with 15 % of them."""
+    shape = training_shape(Models.get("BERT_Large"))
+    assert shape.head_tokens == 0.15
+    assert training_regime(shape, False) == "training encoder"
+    assert training_regime(training_shape(Models.get("T5_3B")), False) == "training encoder-decoder"

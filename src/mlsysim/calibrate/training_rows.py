@@ -46,8 +46,14 @@ class Run:
         self.model = found
         self.frozen = "lora" in notes.lower() or "lora" in row["model"].lower()
         self.hardware = hardware_of(cell(row, "gpu"))
-        self.precision = read_precision(cell(row, "precision"))
+        unsaid = _WORDS["unsaid"].get(row["model"], "")
+        self.precision = read_precision(cell(row, "precision") or unsaid)
+        if unsaid and not cell(row, "precision"):
+            self.inferred.append(f"products in {unsaid}")
         seq_len, accelerators = whole(row, "seq"), whole(row, "n_gpus")
+        if seq_len and "padding removed" in notes:
+            seq_len = round(seq_len * _WORDS["unpadded"])
+            self.inferred.append(f"{seq_len} tokens of a sequence without its padding")
         if not seq_len:
             raise Skipped("no sequence length is given")
         if not accelerators:

@@ -91,7 +91,8 @@ def calibrated(
     forward: Any = 0.0
     weights: Any = 0.0
     for kind in shape.kinds:
-        layer = _layer(s, kind, tokens * kind.token_share)
+        own = layout.micro_batch * kind.positions / layout.cp if kind.positions else tokens * kind.token_share
+        layer = _layer(s, kind, own)
         worked, forward = worked + kind.count * layer.device, forward + kind.count * layer.forward
         weights = weights + kind.count * layer.weights
         device = a.grown("stalls of the software", 3, "device share", layer.device, layer.device / stack.device_share)
@@ -191,7 +192,7 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         forward, backward = forward + scan, backward + scan_back
     repeated = _times(again.attention, core)
     launch = s.chip.kernels.memory_bound.times[2]
-    host: Any = k.dense_operations * launch
+    host: Any = s.stack.host * k.dense_operations * launch
     exchange: Any = 0.0
     if kind.experts is not None:
         routed, routed_back, activation = experts_time(s, kind.experts, tokens)

@@ -1,9 +1,9 @@
 """A training step of a network of fixed shape, calibrated: data parallelism over the step of one device under a runtime.
 
-    T = [ m t_device + gradients not hidden ] / s
+    T = [ m t_device + gradients not hidden + T_update ] / s
 
-t_device is a micro-batch, forward, backward and updated, as the runtime's training stack was fitted to it
-(:mod:`mlsysim.timing.vision_time`). Gradients are summed in single precision over the ring of measured training runs, beside the
+t_device is a micro-batch, forward, backward and updated with a momentum, as the runtime's training stack was fitted to it
+(:mod:`mlsysim.timing.vision_time`); T_update is what another optimizer does beyond that. Gradients are summed in single precision over the ring of measured training runs, beside the
 backward pass. s is what several devices keep of their speed beside one another (``data_parallel`` in ``data/software/runtimes.toml``: they
 wait for the slowest, and for their images).
 
@@ -22,14 +22,19 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import Pipelined
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
+from mlsysim.cases.update import orthogonalised, owned_parameters
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.footprint import state_bytes
 from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.runtimes import Runtime, band_of, reciprocal, runtime_for
+from mlsysim.timing.training_chip import TrainingChip
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.units.ops import some, where
+from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import Interval
 
 _TRAINED = 2 / 3
@@ -43,12 +48,14 @@ class NetworkSoftware:
     inventory: Inventory
     chip: HardwareNode
     runtime: Runtime
-    network: Measured | None = None
+    network: Measured
+    rate: float
+    """Of large products."""
 
     @classmethod
-    def of(cls, model: Any, chip: HardwareNode, name: str | None, network: Measured | None = None) -> NetworkSoftware:
+    def of(cls, model: Any, chip: HardwareNode, name: str | None, found: TrainingChip) -> NetworkSoftware:
         """The software of a name, or the usual one."""
-        return cls(inventory_of(model), chip, runtime_for(model, "training", name)[0], network)
+        return cls(inventory_of(model), chip, runtime_for(model, "training", name)[0], found.network, found.half_rate)
 
     @property
     def stack(self) -> str:
@@ -58,7 +65,7 @@ class NetworkSoftware:
 
     def congested(self, factor: Any) -> NetworkSoftware:
         """The same with a slower fabric."""
-        return replace(self, network=None if self.network is None else self.network.congested(factor))
+        return replace(self, network=self.network.congested(factor))
 
     def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
         """The 90 % band of rates, of steps on one device, and what it rests on."""
@@ -83,28 +90,45 @@ def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: Any, 
 def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAIN) -> Step:
     """One optimizer step on so many devices."""
     if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
-        raise InputError("Networks of fixed shape are calibrated under data parallelism alone.", field="parallelism")
+        raise InputError(
+            "Networks of fixed shape are calibrated under data parallelism alone; a vision transformer is split by a training stack, "
+            "such as bridge.",
+            field="parallelism",
+        )
     m = layout.micro_batches * job.accumulation
     alone = m * device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
     gradients = 0.0 if job.frozen else bytes_per_element("fp32") * s.inventory.parameters
     ring: Any = 0.0
     several = layout.dp > 1
-    if s.network is not None and some(several):
+    if some(several):
         ring = where(several, s.network.all_reduce(gradients, s.network.group(layout.dp)), 0.0)
     sent = 2 * gradients * (layout.dp - 1) / layout.dp
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: sent)
     kept = where(several, constants()["data_parallel"]["share"], 1.0)
     none = 0.0 * data
+    update = network_update(s, job, layout, a)
     step, shown = composed(
         a,
         Pipelined(device, device, none, lambda: none),
         data=data,
         hides=job.overlap.data,
         window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
-        update=none,
+        update=update,
         jitter=1 / kept,
         fixed=none,
         offload=none,
     )
-    return Step(step, device, alone, none, none, none, lambda: none, data, shown, device, device, none)
+    ideal = alone + update
+    return Step(step, device, ideal, none, none, none, lambda: none, data, shown, device, device, none, update)
+
+
+def network_update(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra) -> Any:
+    """What an optimizer moves beyond the momentum that the fitted stacks update, and the products of Muon."""
+    more = state_bytes(job.model, job.optimizer, bytes_per_element("fp32")) - optimizer_bytes(
+        "momentum", bytes_per_element("fp32")
+    )
+    moved = 2 * max(more, 0.0) * owned_parameters(job, layout)
+    written = moved / to_si(s.chip.memory.bandwidth, "byte/s")
+    update = a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
+    return update + orthogonalised(a, job, layout, s.network, layout.groups(s.network), s.rate)

@@ -84,7 +84,8 @@ def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tup
             continue
         n = product.n / tp if product.split == "n" else product.n
         depth = product.k / tp if product.split == "k" else product.k
-        rows = tokens if product.split else tokens / tp
+        own = s.layout.micro_batch * kind.source / s.layout.cp if product.source and kind.source else tokens
+        rows = own if product.split else own / tp
         operations = 2 * FLOP * rows * n * depth
         weights, inputs, outputs = n * depth, rows * depth, rows * n
         forward = forward + _product(
@@ -118,11 +119,12 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
     forward: Any = 0.0
     backward: Any = 0.0
     for core in kind.cores:
+        whole = kind.source if core.cross and kind.source else kind.positions or job.seq_len
         heads = core.heads / s.layout.tp
         per_pair = 2 * FLOP * heads * (core.qk + core.v)
         if stack.attention == "unfused":
-            operations = per_pair * tokens * minimum(job.seq_len * 1.0, core.window)
-            scores = heads * tokens * job.seq_len
+            operations = per_pair * tokens * minimum(whole * 1.0, core.window)
+            scores = heads * tokens * whole
             once = a.tag(
                 "attention",
                 1,
@@ -142,9 +144,9 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
                 + stream(s, "attention scores", k.unfused_backward_bytes * scores, stack.elementwise_share)
             )
             continue
-        operations = per_pair * tokens * _keys(core, job.seq_len)
+        operations = per_pair * tokens * _keys(core, whole)
         rate = _attention_rate(s, core)
-        length = job.seq_len / cp
+        length = whole / cp
         best = chip.kernels.attention
         start, ramp = best.times[0], best.ramp_tokens
         ahead = attention_prefill_time(operations, length, rate, ramp, start)

@@ -21,7 +21,7 @@ from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
 from mlsysim.cases.pass_times import Form, profile_band, refuse_runtime, say_profile, say_runtime, timed_by
 from mlsysim.cases.recompute import again
 from mlsysim.cases.train_layers import calibrated
-from mlsysim.cases.train_network import NetworkSoftware, device_step
+from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -137,11 +137,13 @@ def _layout(step: TrainingStep) -> Layout:
 def _by_runtime(
     step: TrainingStep, chip: HardwareNode, name: str | None, assumed: Assumptions
 ) -> tuple[Form, Interval, str]:
-    software = NetworkSoftware.of(step.model, chip, name)
+    software = NetworkSoftware.of(step.model, chip, name, lone_chip(chip, "bf16"))
     say_runtime(software.runtime, name, assumed)
 
     def seconds(a: Algebra) -> Any:
-        return device_step(software, step.batch, step.precision, step.recompute, step.lora_rank is not None, a)
+        frozen = step.lora_rank is not None
+        device = device_step(software, step.batch, step.precision, step.recompute, frozen, a)
+        return device + network_update(software, _job(step), _layout(step), a)
 
     return seconds, *band_of(software.stack, chip, step.batch)
 

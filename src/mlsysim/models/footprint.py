@@ -14,7 +14,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.passes import activation_bytes
 from mlsysim.models.stack import Stack
-from mlsysim.models.traffic import matrix_share
+from mlsysim.models.traffic import matrix_share, stream
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import (
     MUON,
@@ -23,7 +23,7 @@ from mlsysim.physics.training_memory import (
     optimizer_key,
     sharded_state,
 )
-from mlsysim.units.ops import ceil, maximum, where
+from mlsysim.units.ops import ceil, maximum, minimum, where
 
 _HALF, _FULL = 2.0, 4.0
 """Bytes of a number in 16 bit and in fp32."""
@@ -205,17 +205,28 @@ def training_state(
     weights = weights + frozen * weight / shards[0]
     stack, full = _stack_of(model), recompute == "full"
     if stack is None:
-        # Each sample of a network of fixed shape is a layer of its own here.
-        saved, working = Saved(micro_batch, model.saved_bytes(1, precision) if model.fixed_shape else 0.0), 0.0
+        # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
+        flight = (stages_in_flight if stages_in_flight is not None else 1.0 * pp) / (tp * pp)
+        saved, working = Saved(micro_batch * flight, _sample_bytes(model, precision, kept, full)), 0.0
     else:
         tokens = micro_batch * seq_len / cp
         working, inputs = _layer_bytes(model, stack, tokens, tp, kept, sequence_parallel, keeps)
         if keeps.scores:
             scores = keeps.scores * (getattr(model, "heads", None) or 0) * seq_len * tokens / tp
             working = working + where(recompute == "none", scores, 0.0)
+        count, encoder = stack.layers, getattr(model, "encoder_stack", None)
+        if encoder is not None:
+            # Layers of either kind, on average.
+            heard = micro_batch * getattr(model, "encoder_positions", seq_len) / cp
+            both = _layer_bytes(model, encoder, heard, tp, kept, sequence_parallel, keeps)
+            count = stack.layers + encoder.layers
+            working, inputs = (
+                (stack.layers * one + encoder.layers * other) / count
+                for one, other in zip((working, inputs), both, strict=True)
+            )
         # A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one stage's layers is the whole network
         # once), unless the schedule says otherwise.
-        layers = ceil(stack.layers / pp) * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
+        layers = ceil(count / pp) * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
         # While one layer is recomputed its full set exists beside the inputs of all; without buffers the logits are gone by then.
         again = where(full, working, 0.0) if keeps.buffered else 0.0
         logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
@@ -236,6 +247,19 @@ def training_state(
     buffers = buffer_fraction * (weights + gradients)
     host = optimizer_offload * optimizer_state
     return TrainingState(weights, gradients, optimizer_state - host, saved, buffers, host)
+
+
+def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> Any:
+    """What one sample of a network of fixed shape keeps: all that its operators write, or with full recomputation what goes from block to
+    block and the insides of one."""
+    if not model.fixed_shape:
+        return 0.0
+    whole = model.saved_bytes(1, precision)
+    if full is False:
+        return whole
+    between = stream(model, 1)
+    blocks = max(between.halves / 2, 1.0)
+    return where(full, minimum(kept * between.elements * blocks + whole / blocks, whole), whole)
 
 
 def local_parameters(model: Workload, tp: Any, pp: Any, ep: Any) -> Any:

@@ -15,6 +15,8 @@ from mlsysim.models.ffn import Experts
 from mlsysim.models.stack import Block
 from mlsysim.models.template import UNBOUNDED, Between, Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.models.vision import VisionTransformerWorkload
+from mlsysim.zoo.constants import constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,10 @@ class LayerKind:
     experts: Experts | None = None
     scan: Scan | None = None
     token_share: float = 1.0
+    positions: float = 0.0
+    """Tokens of a sample, where they are not those of its sequence (frames of speech)."""
+    source: float = 0.0
+    """The same of the encoder that a layer attends to."""
     key_width: float = 0.0
     """Elements of the keys and values of a token, which context parallelism passes around."""
 
@@ -75,13 +81,15 @@ class TrainingShape:
         """
         linear = attention = 0.0
         for kind in self.kinds:
+            share = kind.positions / seq_len if kind.positions else kind.token_share
             routed = kind.experts
             expert = routed.per_token * routed.matrices * routed.inner * routed.width if routed else 0.0
-            linear += kind.token_share * kind.count * 2 * (kind.dense_parameters + expert)
+            linear += share * kind.count * 2 * (kind.dense_parameters + expert)
             for core in kind.cores:
-                keys = min(core.window, seq_len, core.topk) if core.ratio == 1 else min(core.topk, seq_len / core.ratio)
+                whole = kind.positions or seq_len
+                keys = min(core.window, whole, core.topk) if core.ratio == 1 else min(core.topk, seq_len / core.ratio)
                 half = 0.5 if causal and core.causal and core.window >= seq_len else 1.0
-                attention += kind.token_share * kind.count * 2 * core.heads * (core.qk + core.v) * keys * half
+                attention += share * kind.count * 2 * core.heads * (core.qk + core.v) * keys * half
             if kind.scan:
                 attention += kind.count * kind.scan.operations
         logits = self.head_tokens * 2 * self.hidden * self.vocab if self.head else 0.0
@@ -89,14 +97,14 @@ class TrainingShape:
         return 3 * (linear + attention + logits) + again
 
 
-def _products(kinds: Sequence[Any]) -> tuple[Product, ...]:
-    """Products of a training step. Stacks make the keys of an encoder beside the queries, of as many tokens, take groups as one
+def _products(kinds: Sequence[Any], source: float) -> tuple[Product, ...]:
+    """Products of a training step. Stacks make the keys of an encoder beside the queries, of as many tokens unless it has its own, take groups as one
     product, and split the tokens where a projection around experts could be split."""
     found: list[Product] = []
     for kind in kinds:
         if not isinstance(kind, Product) or not kind.trained:
             continue
-        if kind.source:
+        if kind.source and not source:
             kind = found[-1]._replace(n=found.pop().n + kind.n)
         elif kind.groups > 1:
             kind = kind._replace(k=kind.k * kind.groups, groups=1.0, split="k")
@@ -104,7 +112,9 @@ def _products(kinds: Sequence[Any]) -> tuple[Product, ...]:
     return tuple(found)
 
 
-def _kind(block: Block, hidden: float, rotary: bool, tokens: float, causal: bool) -> LayerKind:
+def _kind(
+    block: Block, hidden: float, rotary: bool, tokens: float, causal: bool, positions: float = 0.0, source: float = 0.0
+) -> LayerKind:
     parts = [*block.mixers, *([block.ffn] if block.ffn is not None else [])]
     kinds = [kind for part in parts for kind in part.template()]
     # A training step attends to all keys, whatever an indexer would pick of them.
@@ -119,7 +129,7 @@ def _kind(block: Block, hidden: float, rotary: bool, tokens: float, causal: bool
         count=block.count,
         hidden=hidden,
         sublayers=len(parts),
-        products=_products(kinds),
+        products=_products(kinds, source),
         cores=cores,
         attention_width=sum(core.heads * core.qk + core.kv_heads * core.v for core in whole),
         feed_width=sum(kind.written for kind in kinds if isinstance(kind, Between) and kind.layer == "ffn"),
@@ -128,20 +138,23 @@ def _kind(block: Block, hidden: float, rotary: bool, tokens: float, causal: bool
         experts=next((kind for kind in kinds if isinstance(kind, Experts)), None),
         scan=next((kind for kind in kinds if isinstance(kind, Scan)), None),
         token_share=tokens,
+        positions=positions,
+        source=source,
         key_width=sum(core.kv_heads * core.cached for core in whole),
     )
 
 
 def training_shape(model: Any, target_share: float = 1.0) -> TrainingShape:
     """What a training step needs to know of a workload; ``target_share`` is decoder over encoder tokens, where both are."""
-    if not isinstance(model, TransformerWorkload) or not model.has_dimensions:
+    image = isinstance(model, VisionTransformerWorkload)
+    if not image and (not isinstance(model, TransformerWorkload) or not model.has_dimensions):
         raise InputError(
             f"{getattr(model, 'name', model)} has no layers with dimensions; a calibrated training step needs them.",
             field="model",
         )
     key = "training shape", target_share
     if key not in model.units:
-        model.units[key] = _shape(model, target_share)
+        model.units[key] = _image_shape(model) if image else _shape(model, target_share)
     found: TrainingShape = model.units[key]
     return found
 
@@ -152,9 +165,10 @@ def _shape(model: TransformerWorkload, target_share: float) -> TrainingShape:
     encoder = model.encoder_stack
     share = target_share if encoder is not None else 1.0
     hidden = float(model.hidden_dim or 0)
-    kinds = [_kind(block, model.stack.hidden, rotary, share, causal) for block in model.stack.blocks]
+    frames = float(getattr(model, "encoder_positions", 0.0))
+    kinds = [_kind(block, model.stack.hidden, rotary, share, causal, source=frames) for block in model.stack.blocks]
     if encoder is not None:
-        kinds += [_kind(block, encoder.hidden, rotary, 1.0, causal=False) for block in encoder.blocks]
+        kinds += [_kind(block, encoder.hidden, rotary, 1.0, False, positions=frames) for block in encoder.blocks]
     return TrainingShape(
         name=model.name,
         hidden=hidden,
@@ -163,7 +177,24 @@ def _shape(model: TransformerWorkload, target_share: float) -> TrainingShape:
         head=bool(model.vocab_size),
         embedding=model.stack.embedding_parameters,
         causal=causal,
-        head_tokens=share,
+        # An encoder is trained to restore masked tokens, and looks for those alone.
+        head_tokens=share if causal else constant("masked_token_share").number,
+    )
+
+
+def _image_shape(model: VisionTransformerWorkload) -> TrainingShape:
+    """A vision transformer: an encoder of patches, and a classifier of one token of each image."""
+    kinds = tuple(_kind(block, model.stack.hidden, False, 1.0, False) for block in model.stack.blocks)
+    layers = sum(kind.count * kind.dense_parameters for kind in kinds)
+    return TrainingShape(
+        name=model.name,
+        hidden=float(model.hidden_dim),
+        kinds=kinds,
+        vocab=float(model.classes),
+        head=bool(model.classes),
+        embedding=max(model.parameter_count - layers, 0.0),
+        causal=False,
+        head_tokens=1 / model.tokens_per_sample,
     )
 
 
@@ -173,4 +204,7 @@ def training_regime(shape: TrainingShape, frozen: bool) -> str:
         return "training adapters"
     if any(kind.scan for kind in shape.kinds):
         return "training hybrid"
+    both = {core.causal for kind in shape.kinds for core in kind.cores if not core.cross}
+    if False in both:
+        return "training encoder" if both == {False} else "training encoder-decoder"
     return "training mixture of experts" if shape.expert_parameters else "training dense"

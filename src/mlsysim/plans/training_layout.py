@@ -17,8 +17,10 @@ from mlsysim.plans.resolve import fidelity_of, precision_of
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.runtimes import trained_by_runtime
+from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.vocabulary import python_name
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
+from mlsysim.walls.fleet.step_inputs import splits
 
 SEQ_LEN = 4096
 _TOKENS_A_STEP = 4e6
@@ -47,9 +49,11 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said."""
     seq_len = plan.workload.seq_len
     if seq_len is None:
-        seq_len = 1 if model.fixed_shape else SEQ_LEN
+        longest = getattr(model, "max_context", None) or SEQ_LEN
+        seq_len = 1 if model.fixed_shape else min(SEQ_LEN, longest)
         if not model.fixed_shape:
-            assumed["seq_len"] = f"{SEQ_LEN:,} tokens"
+            words = ", the longest that the model takes" if longest < SEQ_LEN else ""
+            assumed["seq_len"] = f"{seq_len:,} tokens{words}"
     batch = plan.workload.batch_size
     if batch is None:
         accelerators = fleet.total_accelerators
@@ -82,7 +86,16 @@ def step_options(
     more["update_step"] = None if isinstance(options["efficiency"], str) else True
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}
     options |= {name: value for name, value in more.items() if value is not None}
-    if split.automatic and isinstance(options["efficiency"], str) and model.fixed_shape:
+    divided = any((getattr(split, name) or 1) > 1 for name in ("tp", "pp", "cp"))
+    if divided and splits(model) and isinstance(options["efficiency"], str):
+        # Runtimes of images know data parallelism alone.
+        options.setdefault("stack", default_stack(fleet.total_accelerators))
+    if (
+        split.automatic
+        and isinstance(options["efficiency"], str)
+        and model.fixed_shape
+        and hard.stack not in stack_names()
+    ):
         assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
     elif split.automatic:
         split = _best_layout(plan, model, fleet, options, assumed)

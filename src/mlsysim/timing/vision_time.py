@@ -130,10 +130,16 @@ def _width(chip: HardwareNode, precision: str) -> float:
 
 
 def gpu_features(
-    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, intensity: float, clock: float | None = None
+    inventory: Inventory,
+    chip: HardwareNode,
+    batch: float,
+    precision: str,
+    intensity: float,
+    clock: float | None = None,
+    trained: bool = False,
 ) -> dict[str, float]:
-    """Seconds of each term for one sample, at a coefficient of one."""
-    width = _width(chip, precision)
+    """Seconds of each term for one sample, at a coefficient of one. What is ``trained`` keeps 16 bits between its products."""
+    width = max(_width(chip, precision), _HALF if trained else 0.0)
     clock = clock_of(chip) if clock is None else clock
     peak = _peak(chip, precision) * clock
     vector = vector_rate(chip) * clock
@@ -148,7 +154,7 @@ def gpu_features(
         features[f"{name}_bytes"] = width * inventory.elements.get(name, 0.0) / effective
     # Autocast reads each single-precision weight and writes its half-precision copy once a pass; narrow weights are stored so.
     narrow = bytes_per_element(_arithmetic(precision))
-    stored = bytes_per_element("fp32") + width if narrow >= _HALF else narrow
+    stored = bytes_per_element("fp32") + width if narrow >= _HALF or trained else narrow
     features["weights"] = stored * inventory.parameters / memory / batch
     features["kernels"] = inventory.kernels * _MICROSECOND / batch
     return features
@@ -193,7 +199,7 @@ def inventory_time(
         return _cpu_time(inventory, chip, batch, precision, stack, tag)
     table, cost = stack_constants(stack)
     intensity = tables["elementwise"]["intensity"]
-    features = gpu_features(inventory, chip, batch, precision, intensity)
+    features = gpu_features(inventory, chip, batch, precision, intensity, trained="train" in stack)
     # What a byte of an elementwise kernel takes of memory, of memory and its vector operations together.
     memory = to_si(chip.memory.bandwidth, "byte/s")
     share = elementwise_bandwidth(memory, vector_rate(chip) * clock_of(chip), intensity) / memory

@@ -83,7 +83,8 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
 
 
 def _regime(run: Run) -> str:
-    guessed = any(text.startswith(("layout", "stack")) for text in run.inferred)
+    # Encoders are small, and split over data alone.
+    guessed = run.shape.causal and any(text.startswith(("layout", "stack")) for text in run.inferred)
     return training_regime(run.shape, run.frozen) + (", layout inferred" if guessed else "")
 
 

@@ -121,10 +121,16 @@ def _framework(row: Mapping[str, str]) -> Question:
     if published and row["model"] == "ssd":
         # These logs print the throughput of one device: times the devices it agrees with the time to train, alone it does not.
         factor, inferred = factor / devices, (*inferred, "throughput of one device")
+    work: dict[str, Any] = {
+        "image_size": size,
+        "batch_size": batch,
+        "precision": _WORDS["precisions"].get(precision, precision),
+    }
     task, asked, split = "inference", "throughput", {}
     if training:
         task, asked, split = "training", "tokens_per_second", {"tp": 1, "micro_batches": 1}
-    work = {"image_size": size, "batch_size": batch, "precision": _WORDS["precisions"].get(precision, precision)}
+        # As these benchmarks update.
+        work["optimizer"] = "momentum"
     plan = calibrated_plan(task, key_of(model), on, stack=name, parallelism=split, **work)
     regime = "vision mlperf training" if published and name != "compiled" else regime
     return _question(row, plan, asked, "1/s", factor, regime, key_of(chip) in _WORDS["measured"], inferred)

@@ -20,9 +20,10 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.training_shape import training_shape
+from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.runtimes import trained_by_runtime
-from mlsysim.timing.stacks import Stack, default_stack, stack
+from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
 from mlsysim.timing.training_chip import chip_in_fleet
 from mlsysim.units.registry import to_si
 from mlsysim.walls.data.locality import topology_share
@@ -41,7 +42,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     net = datasheet_network(fleet, topology_share(fleet, x.topology_override, assumed), assumed)
     software: Software | NetworkSoftware | None = None
     calibrated = isinstance(x.efficiency, str) and x.efficiency == CALIBRATED
-    if calibrated and trained_by_runtime(x.model, chip):
+    if calibrated and trained_by_runtime(x.model, chip) and not (splits(x.model) and x.stack in stack_names()):
         software = _of_network(x, net, assumed)
     elif calibrated:
         found, chosen = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap), stack(stack_name(x))
@@ -66,14 +67,19 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     return Trainer(device, net, to_si(chip.memory.capacity, "byte"), link, software)
 
 
+def splits(model: Any) -> bool:
+    """Whether a network of fixed shape has layers that training stacks split: a vision transformer."""
+    return isinstance(model, VisionTransformerWorkload)
+
+
 def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftware:
     """A network of fixed shape, under the runtime that is its stack."""
     for name, plain in {**_OF_OPERATORS, "power_cap": None}.items():
         if getattr(x, name) != plain:
             raise InputError(f"{name} has no effect on {x.model.name}, whose operators are not layers.", field=name)
         assumed.pop(name, None)
-    ring = chip_in_fleet(x.fleet, "bf16", net.fabric).network
-    software = NetworkSoftware.of(x.model, x.fleet.node.accelerator, x.stack, ring)
+    found = chip_in_fleet(x.fleet, "bf16", net.fabric)
+    software = NetworkSoftware.of(x.model, x.fleet.node.accelerator, x.stack, found)
     assumed.say("stack", software.runtime.name, SOFTWARE, f"{software.runtime.name}: {software.runtime.title}")
     return software
 
@@ -143,7 +149,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
     return Job(
         model=x.model,
         precision=x.precision,
-        seq_len=1 if x.model.fixed_shape else x.seq_len,
+        seq_len=(getattr(x.model, "tokens_per_sample", None) or 1) if x.model.fixed_shape else x.seq_len,
         recompute=mode,
         again=recompute.again(mode, x.recomputed or ("attention" if software is None else software.selective)),
         zero=x.zero_stage,
