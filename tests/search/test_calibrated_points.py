@@ -275,7 +275,7 @@ def test_a_calibrated_sweep_ranks_what_solve_ranks():
 def test_a_form_that_would_beat_the_peak_is_no_answer():
     """solve() refuses it in a sentence, a sweep rejects it; neither gives an MFU above 1 as feasible."""
     # Operations of a model are counted with the decoder's full length, and the form is told that it is a thousandth.
-    given = {"model": "Whisper_Tiny", "fleet": "Research_256", "batch_size": 2**11, "seq_len": 4096}
+    given = {"model": "Whisper_Tiny", "fleet": "Research_256", "batch_size": 2**12, "seq_len": 8192}
     given |= {"target_share": 0.001}
     with pytest.raises(InputError, match="faster than the chip's peak"):
         DistributedModel().solve(**given, precision="bf16", efficiency="calibrated")
