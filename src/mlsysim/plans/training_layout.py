@@ -89,7 +89,7 @@ def step_options(
     divided = any((getattr(split, name) or 1) > 1 for name in ("tp", "pp", "cp"))
     if divided and splits(model) and isinstance(options["efficiency"], str):
         # Runtimes of images know data parallelism alone.
-        options.setdefault("stack", default_stack(fleet.total_accelerators))
+        options.setdefault("stack", default_stack(fleet.node.accelerator, fleet.total_accelerators))
     if (
         split.automatic
         and isinstance(options["efficiency"], str)
