@@ -58,6 +58,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "serving.memory_fraction": ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static"),
     "ops.region": ("datacenter", "grid"),
     "ops.duration_days": ("duration_days", "days"),
+    "ops.checkpoint_time": ("checkpoint_time_s",),
+    "ops.restart_time": ("avg_recovery_time_s", "recovery_time"),
     "ops.electricity": ("kwh_price", "electricity_price"),
 }
 """Names by key; the resolvers' own first."""

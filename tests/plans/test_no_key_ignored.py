@@ -116,6 +116,15 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("ops.cloud_price", DENSE, "2 USD/h"),
     ("ops.checkpoint_time", DENSE, "120 s"),
     ("ops.mtbf", DENSE, "10 h"),
+    ("ops.checkpoint_mode", DENSE, "asynchronous"),
+    ("ops.checkpoint_mode", DENSE, "in_memory"),
+    ("ops.checkpoint_mode", DENSE, "synchronous"),
+    ("ops.checkpoint_interval", DENSE, "1 h"),
+    ("ops.storage_bandwidth", DENSE, "10 GB/s"),
+    ("ops.restart_time", DENSE, "1 h"),
+    ("ops.spares", DENSE, 1),
+    ("ops.repair_time", DENSE, "20 h"),
+    ("ops.repair_time", DENSE | {"ops": DENSE["ops"] | {"spares": 1}}, "20 h"),
 ]
 # With a searched layout what is given is kept, or refused.
 CHANGES += [

@@ -18,6 +18,8 @@ from mlsysim import (
 )
 from mlsysim.api import service
 from mlsysim.cases.checkpoint import writer_rate
+from mlsysim.cases.failures import interruption_rate, joining_time
+from mlsysim.cases.goodput import exact_interval
 from mlsysim.cases.run_inputs import fallback_price
 from mlsysim.engine.scenario import Scenario
 from mlsysim.plans.audit import AUDITED, audit
@@ -73,21 +75,25 @@ def test_resolvers_agree_when_told_the_defaults_of_the_faces(rough):
     saved = CheckpointModel().solve(
         "Llama3_70B", "H100", n_writers=512, writer_bandwidth=quantity(writer_rate(FLEET), "byte/s")
     )
-    failing = ReliabilityModel().solve(FLEET, 720, checkpoint_time_s=saved.write_time_seconds)
+    write = to_si(saved.write_time_seconds, "s")
+    fleet = FLEET.model_copy(update={"mtbf_hours": interruption_rate(FLEET.node.accelerator).hours / 512})
+    told = {"avg_recovery_time_s": 300 + write + 512 * joining_time()}
+    told["checkpoint_interval"] = exact_interval(write, fleet.mtbf_hours * 3600)
+    failing = ReliabilityModel().solve(fleet, 720, checkpoint_time_s=write, **told)
     costs = EconomicsModel().solve(FLEET, 30, grid="Quebec", mfu=mfu, kwh_price="region")
     taken = SustainabilityModel().solve(FLEET, 30, "Quebec", mfu=mfu)
     assert mine == pytest.approx(
         {
             "mtbf": to_si(failing.fleet_mtbf, "h"),
             "checkpoint_time": to_si(saved.write_time_seconds, "s"),
-            "checkpoint_interval": to_si(failing.optimal_checkpoint_interval, "s"),
+            "checkpoint_interval": to_si(failing.checkpoint_interval, "s"),
             "tco": costs.tco_usd,
             "energy": to_si(taken.total_energy_kwh, "kWh"),
             "carbon_footprint": taken.carbon_footprint_kg,
             "water": taken.water_usage_liters,
             "power": to_si(taken.power, "W"),
             "expected_failures": failing.expected_failures,
-            "goodput": failing.goodput_ratio,
+            "goodput": failing.goodput_ratio_exact,
         },
         rel=EXACT,
     )

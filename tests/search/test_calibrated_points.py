@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mlsysim.cases.checkpoint import run_checkpoint
+from mlsysim.cases.failures import Said, kept_of
 from mlsysim.errors import InputError
+from mlsysim.models.registry import Models
 from mlsysim.search.layouts import RECOMPUTE
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import sweep
@@ -14,9 +17,7 @@ from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.operations.capital import EconomicsModel
-from mlsysim.walls.operations.checkpoint import CheckpointModel
 
 TOLERANCE = 1e-12
 SEED = 20250317
@@ -165,8 +166,8 @@ def test_full_stack_of_a_calibrated_run():
     step = DistributedModel().solve(
         "Llama3_70B", H100, 768, efficiency="calibrated", tp_size=8, pp_size=2, zero_stage=1
     )
-    saved = CheckpointModel().solve("Llama3_70B", H100.node.accelerator, n_writers=H100.total_accelerators)
-    goodput = ReliabilityModel().solve(H100, 1.0, checkpoint_time_s=saved.write_time_seconds).goodput_ratio
+    saved = run_checkpoint(Models["Llama3_70B"], H100, H100.total_accelerators, "bf16", "adam")
+    goodput = kept_of(H100.node.accelerator, H100.total_accelerators, saved, Said(H100.mtbf_hours)).ratio
     days = 1e12 / (step.tokens_per_second.magnitude * goodput) / 86400
     bill = {"grid": "Iowa", "kwh_price": "region", "mfu": step.mfu, "tokens": 1e12}
     cost = EconomicsModel().solve(fleet=H100, duration_days=days, **bill)

@@ -6,17 +6,27 @@
 P parameters that are trained, n writers that each send at B_writer, a file system that takes in B_filesystem. Gradients are not
 saved, nor are weights that do not change. The state is spread evenly over the writers and each byte is written once.
 
-The checkpoint of a run, where nobody gives its time: every accelerator writes its share, as fast as its port of the fabric and,
-where the chip states one, its storage allow, up to the file system's rate. The run stands still for all of the write. Left out: the
-time to open files (it counts where shares are small), compression, the state of the data loader, and writing in the background,
-which stalls for the copy to the host alone.
+How long a run stands still for it (delta), how long a checkpoint then is of no use (L), and how long it takes to read one depends on the mode:
+
+| mode | who writes, and where to | delta | L | read |
+|---|---|---|---|---|
+| sharded | every accelerator its share, to the file system | T_write | 0 | T_write |
+| synchronous | those of one replica, to the file system | T_write | 0 | T_write |
+| asynchronous | copied to the host, then as sharded in the background | size / (n B_host) | T_write | T_write |
+| in_memory | copied to the host, then to the host of another node over the fabric | size / (n B_host) | size / (n B_port) | size / (n B_port) |
+
+A writer sends as fast as its port of the fabric and, where the chip states one, its storage allow, up to the file system's rate (that of the
+fleet, else a default). Left out: the time to open files (it counts where shares are small), compression, the state of the data
+loader, the slow-down of training by a background write, and both copies in memory being lost at once.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import adapter_parameters, state_bytes
 from mlsysim.physics.precision import bytes_per_element
@@ -25,6 +35,9 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
+
+MODES = ("sharded", "synchronous", "asynchronous", "in_memory")
+"""How a checkpoint is written; the first unless a plan says otherwise."""
 
 _TRAINED_WEIGHT = 2.0
 """Bytes of the narrowest weight that training keeps: 8-bit training holds 16-bit weights, as in wall 2."""
@@ -56,12 +69,15 @@ def stall_share(stall: Any, interval: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Bytes saved, by how many writers, at how many bytes a second each, into what takes how many."""
+    """Bytes saved, by how many writers, at how many bytes a second each, into what takes how many; bytes a second between an accelerator
+    and its host, and the mode."""
 
     size: Any
     writers: Any
     writer: Any
     filesystem: Any
+    host: Any = math.inf
+    mode: str = MODES[0]
 
     @property
     def burst(self) -> Any:
@@ -76,7 +92,17 @@ class Checkpoint:
     @property
     def write(self) -> Any:
         """Seconds of the write."""
-        return write_time(self.size, self.rate)
+        return write_time(self.size, self.burst if self.mode == "in_memory" else self.rate)
+
+    @property
+    def stall(self) -> Any:
+        """Seconds that the run stands still for it."""
+        return self.write if self.mode in MODES[:2] else write_time(self.size, self.writers * self.host)
+
+    @property
+    def lag(self) -> Any:
+        """Seconds that it is written in the background, and is no use until then."""
+        return 0.0 if self.mode in MODES[:2] else self.write
 
 
 def saved_bytes(precision: str, optimizer: str, model: Workload) -> tuple[float, float]:
@@ -95,11 +121,26 @@ def writer_rate(fleet: Fleet) -> float:
 
 
 def run_checkpoint(
-    model: Workload, fleet: Fleet, accelerators: Any, precision: str, optimizer: str, lora_rank: int | None = None
+    model: Workload,
+    fleet: Fleet,
+    accelerators: Any,
+    precision: str,
+    optimizer: str,
+    lora_rank: int | None = None,
+    mode: str | None = None,
 ) -> Checkpoint:
-    """The checkpoint of a training run on some accelerators of a fleet, which may be an array."""
+    """The checkpoint of a training run; ``accelerators``, which may be an array, write it."""
     trained = model.parameter_count if lora_rank is None else adapter_parameters(model, lora_rank)
     size = checkpoint_size(trained, *saved_bytes(precision, optimizer, model))
-    return Checkpoint(
-        size, accelerators, writer_rate(fleet), to_si(constant("filesystem_bandwidth").quantity, "byte/s")
-    )
+    stored = fleet.storage_bandwidth or constant("filesystem_bandwidth").quantity
+    chip, host, writer = fleet.node.accelerator, math.inf, writer_rate(fleet)
+    if mode in MODES[2:]:
+        if chip.interconnect is None:
+            raise InputError(
+                f"{chip.name} states no link to its host, so a checkpoint cannot be copied there; use sharded or synchronous.",
+                field="checkpoint_mode",
+            )
+        host = to_si(chip.interconnect.bandwidth, "byte/s")
+    if mode == "in_memory":
+        writer = min(host, float(to_si(fleet.bandwidth_per_accelerator, "byte/s")))
+    return Checkpoint(size, accelerators, writer, to_si(stored, "byte/s"), host, mode or MODES[0])

@@ -9,21 +9,42 @@
 A fleet of MTBF M saves every tau (of computing) in delta seconds and needs R to be back after a failure. The three terms are
 checkpoint writes, the work done again (half an interval on average) and restarts. At Young's interval the first two are equal,
 sqrt(delta / 2M) each, and that is how they are computed there: the limits of no failures (M infinite) and of free checkpoints
-(delta = 0) are then numbers. The exact form for exponential failures, also during writes and restarts (Daly 2006, eq. 13), is
-tau / (M e^(R/M) (e^((tau+delta)/M) - 1)). First order overstates the waste: by 0.03 points where it is 3 %, by 3 points where it is
-30 %, and above 100 % (no progress) the exact form still has some.
+(delta = 0) are then numbers. First order overstates the waste: by 0.03 points where it is 3 %, by 3 points where it is 30 %, and above 100 % (no progress) the exact
+form still has some. Resolvers print it, as the documents do; plans, sweeps and scenarios use the exact form.
+
+Exact, for exponential failures that may also strike while writing and restarting (Daly 2006, eq. 13), as shares of the time:
+
+    useful     G = e^(-R/M) (tau / M) / (e^((tau + delta) / M) - 1)
+    writes     G delta / tau
+    restarts   1 - e^(-R/M)            a stretch is tried e^x times, x = (tau + delta) / M, and a restart takes M (e^(R/M) - 1) then
+    rework     the rest
+
+dG / dtau = 0 is 1 - y = e^(-y - delta/M) with y = tau / M, so that tau = M (1 + W(-e^(-1 - delta/M))) with Lambert's W and
+G = e^(-R/M) (1 - y) there. A checkpoint that is written in the background for L seconds is no use until it is written: a failure
+costs L more, as if restarts took it, and the next may not begin before (tau >= L).
+
+A run that owns k spare nodes waits while more are in repair. Nodes break at rate m and take T each, so that their number in repair is
+Poisson with mean m T whatever the distribution of repairs (M/G/infinity): all shares above hold for P(number <= k) of the time.
+Left out: running on with fewer nodes; failures in bursts, and nodes that break again and again.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import exp, expm1, maximum, minimum, power, sqrt, where
+from mlsysim.units.ops import exp, expm1, log, maximum, minimum, power, sqrt, where
 from mlsysim.units.registry import conversion_factor
 
 _HOUR = conversion_factor("h", "s")
+_ROUNDS = 4
+_LEAST = 1e-300
+_SHORTEST = 1e-6
+"""Seconds between two checkpoints that cost nothing."""
+_PROGRESS = 1e-3
+"""A run of which less is useful does not end: a month of work takes a lifetime."""
 
 
 @kernel("""
@@ -93,6 +114,37 @@ def exact_goodput(write: Any, interval: Any, mtbf: Any, recovery: Any) -> Any:
     return interval / (mtbf * exp(minimum(recovery / mtbf, 600.0)) * expm1(exposed))
 
 
+@kernel("write: s [1, 1e3], mtbf: s [1e4, 1e7] -> interval: s")
+def exact_interval(write: Any, mtbf: Any) -> Any:
+    """Time of computing between two checkpoints at which the exact goodput is largest: M (1 + W(-exp(-1 - delta / M))).
+
+    With y = 1 - e^(-s) the condition is s + e^(-s) - 1 = delta / M: convex, so that Newton's steps from the series converge anywhere.
+    """
+    ratio = write / mtbf
+    s = sqrt(2 * ratio) + ratio / 3
+    for _ in range(_ROUNDS):
+        s = s - (s + expm1(-s) - ratio) / maximum(-expm1(-s), _LEAST)
+    return -expm1(-s) * mtbf
+
+
+@kernel("""
+    write: s [1, 1e3], interval: s [1e3, 1e4], mtbf: s [1e4, 1e5], recovery: s [1, 1e3],
+    lag: s [1, 1e3] -> writes, rework, restarts
+""")
+def exact_waste(write: Any, interval: Any, mtbf: Any, recovery: Any, lag: Any) -> Any:
+    """Shares of the time that go to writing, to work done again, and to restarts; the rest is useful."""
+    useful = exact_goodput(write, interval, mtbf, recovery + lag)
+    writes, restarts = useful * (write / interval), -expm1(-(recovery / mtbf))
+    return writes, 1 - useful - writes - restarts, restarts
+
+
+def all_there(broken: Any, spares: int) -> Any:
+    """Share of the time in which no more nodes are in repair than there are spares: Poisson, ``broken`` on average."""
+    mean = maximum(broken, _LEAST)
+    terms = (exp(maximum(i * log(mean) - mean - math.lgamma(i + 1.0), -700.0)) for i in range(spares + 1))
+    return minimum(sum(terms), 1.0)
+
+
 @kernel("peak: flop/s [1e12, 1e16], efficiency [0.1, 1], scaling [0.1, 1], goodput [0.1, 1] -> rate: flop/s")
 def effective_rate(peak: Any, efficiency: Any, scaling: Any, goodput: Any) -> Any:
     """Useful arithmetic of a fleet. ``efficiency`` is that of the kernels: a published MFU contains ``scaling`` already."""
@@ -124,11 +176,13 @@ class NodeParts:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Seconds that a checkpoint stops the run, to be back after a failure, and between checkpoints (None: Young's)."""
+    """Seconds that a checkpoint stops the run, to be back after a failure, between checkpoints (None: the best), and until a
+    checkpoint that is written in the background can be used."""
 
     write: Any
     recovery: Any
     interval: Any = None
+    lag: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +195,13 @@ class Goodput:
     writes: Any
     rework: Any
     restarts: Any
+    waiting: Any = 0.0
+    saving: Saving = Saving(0.0, 0.0)
 
     @property
     def waste(self) -> Any:
-        """Share of the time that goes to writes, to work done again and to restarts."""
-        return self.writes + self.rework + self.restarts
+        """Share of the time that goes to writes, to work done again, to restarts and to waiting for repairs."""
+        return self.writes + self.rework + self.restarts + self.waiting
 
     @property
     def ratio(self) -> Any:
@@ -155,7 +211,7 @@ class Goodput:
     @property
     def lasting(self) -> Any:
         """Whether the run makes progress."""
-        return self.waste < 1
+        return self.ratio > _PROGRESS
 
 
 def goodput_of(mtbf: Any, saving: Saving) -> Goodput:
@@ -166,3 +222,12 @@ def goodput_of(mtbf: Any, saving: Saving) -> Goodput:
         return Goodput(mtbf, best, best, *optimal_waste(saving.write, seconds, saving.recovery))
     waste = checkpoint_waste(saving.write, saving.interval, seconds, saving.recovery)
     return Goodput(mtbf, best, saving.interval, *waste)
+
+
+def exact_goodput_of(mtbf: Any, saving: Saving, present: Any = 1.0) -> Goodput:
+    """The same by the exact form, for the share of the time in which all nodes are ``present``."""
+    seconds = mtbf * _HOUR
+    best = maximum(maximum(exact_interval(saving.write, seconds), saving.lag), _SHORTEST)
+    interval = best if saving.interval is None else maximum(saving.interval, saving.lag)
+    writes, rework, restarts = exact_waste(saving.write, interval, seconds, saving.recovery, saving.lag)
+    return Goodput(mtbf, best, interval, writes * present, rework * present, restarts * present, 1 - present, saving)

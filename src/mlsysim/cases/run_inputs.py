@@ -4,16 +4,17 @@
 |---|---|
 | electricity | the price given; else that of the place; else that of :data:`FALLBACK_GRID` |
 | place | the one given, else the fleet's own; without any, PUE is 1 (computers alone) and carbon and water stay unknown |
-| failures | the fleet's own MTBF; else rates of the node's accelerators, adapters and supplies, added |
+| failures | the fleet's own MTBF; else the all-cause rate of the chip's generation (:mod:`mlsysim.cases.failures`) |
 | checkpoint | the time given; else the bytes of the state over what writers and file system take (:mod:`mlsysim.cases.checkpoint`) |
-| recovery, interval | ``recovery_time`` of ``data/constants.toml``; Young's interval |
+| restart, interval | by the number of ranks (:mod:`mlsysim.cases.failures`); the interval with the largest goodput |
 | power | the power given; else TDP (i + (1 - i) MFU); the calibrated form where the activity of memory is known |
 | purchase | the price given, else the chip's; never zero where it is unknown |
 | amortisation, upkeep | ``amortization_period`` and ``maintenance_rate`` of ``data/constants.toml`` |
 | duration | ``run_duration`` of ``data/constants.toml`` where neither it nor the work is given |
 
 Train, serve, plan, audit, sweeps, placement, scenarios, the report and the servers use these. Resolvers called by themselves keep the
-defaults of the documents: electricity at ``electricity_price``, 0.12 USD/kWh, and a checkpoint of ``checkpoint_time``, 60 s.
+defaults of the documents: electricity at ``electricity_price``, 0.12 USD/kWh, a checkpoint of ``checkpoint_time``, 60 s, and failure
+rates of accelerators, adapters and supplies, added.
 Every value that nobody gave is noted with its origin.
 """
 
@@ -22,7 +23,6 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
-from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.goodput import NodeParts
 from mlsysim.errors import InputError
@@ -50,16 +50,6 @@ _MOST = 1e9
 def run_days() -> float:
     """Days of a run where neither they nor its work are given."""
     return float(to_si(constant("run_duration").quantity, "day"))
-
-
-def checkpoint_seconds(given: Any, saved: Checkpoint, assumed: Assumptions) -> float:
-    """Seconds that one checkpoint stops a run: as given, else those of the write."""
-    if given is not None:
-        return float(to_si(given, "s"))
-    write = float(saved.write)
-    words = f"{write:.3g} s: {saved.size / 1e9:,.4g} GB at {saved.rate / 1e9:,.4g} GB/s"
-    assumed.say("checkpoint_time", write, INFERRED, words)
-    return write
 
 
 def maintenance_rate(given: Any, assumed: Assumptions) -> Any:

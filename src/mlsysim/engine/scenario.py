@@ -16,13 +16,14 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from mlsysim.cases import failures
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.footprint import footprint
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, choose_micro_batches, divisors
 from mlsysim.cases.run import run_work
-from mlsysim.cases.run_inputs import LOCAL, checkpoint_seconds, run_days, site_of
+from mlsysim.cases.run_inputs import LOCAL, run_days, site_of
 from mlsysim.cases.training_memory import MODES, on_device, training_held
 from mlsysim.engine.evaluation import LEVELS, Collector, EvaluationLevel, SystemEvaluation
 from mlsysim.errors import InputError, unknown_name
@@ -38,7 +39,6 @@ from mlsysim.units.fields import Record, Seconds, Watts
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
@@ -214,10 +214,10 @@ class Scenario(Record):
         rank = options.get("lora_rank") if options.get("is_lora") else None
         optimizer = options.get("optimizer", "adam")
         saved = run_checkpoint(self.workload, fleet, fleet.total_accelerators, precision, optimizer, rank)
-        reliability = ReliabilityModel().solve(
-            fleet, days * 24, checkpoint_time_s=checkpoint_seconds(None, saved, notes)
-        )
-        _add(assumed, notes | reliability.assumptions)
+        chip, said = fleet.node.accelerator, failures.Said(mtbf=fleet.mtbf_hours)
+        kept = failures.kept_of(chip, fleet.total_accelerators, saved, said)
+        failures.note(chip, fleet.total_accelerators, saved, said, kept, notes)
+        _add(assumed, notes)
 
         out = Collector("It fits with TP{tp} PP{pp} DP{dp}.".format(**step.parallelism))
         out.add("memory_per_accelerator", step.memory_per_accelerator.to("GB"), 2)
@@ -231,9 +231,9 @@ class Scenario(Record):
         out.add("mfu", step.mfu, 1)
         out.add("scaling_efficiency", step.scaling_efficiency, 14)
         out.add("tokens_per_second", step.tokens_per_second, 14)
-        out.add("fleet_mtbf", reliability.fleet_mtbf.to("hour"), 15)
-        out.add("goodput_ratio", reliability.goodput_ratio, 15)
-        out.add("checkpoint_interval", reliability.optimal_checkpoint_interval.to("minute"), 19)
+        out.add("fleet_mtbf", quantity(kept.mtbf, "h"), 15)
+        out.add("goodput_ratio", float(kept.ratio), 15)
+        out.add("checkpoint_interval", quantity(kept.interval, "s").to("minute"), 19)
         self._check_latency(step.step_latency_total, step.binding, out)
         yield out.level("Performance")
 
@@ -244,7 +244,7 @@ class Scenario(Record):
         unknown = "No region is given, so carbon and water are not known."
         out = Collector(unknown if region is None else f"{days:g} days in {region.name}.")
         out.add("tco_usd", costs.tco_usd, 17)
-        work = run_work(days * 86400.0, to_si(step.tokens_per_second, "1/s"), reliability.goodput_ratio, 1.0)
+        work = run_work(days * 86400.0, to_si(step.tokens_per_second, "1/s"), kept.ratio, 1.0)
         out.add("tokens", quantity(work, "token"), 17)
         if region is not None:
             taken = SustainabilityModel().solve(fleet, datacenter=region, **run)

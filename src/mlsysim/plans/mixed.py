@@ -13,10 +13,12 @@ A group that makes the step longer than another alone would is left out. Left ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from mlsysim.cases.goodput import Goodput, Saving, expected_failures, goodput_of
+from mlsysim.cases.failures import present
+from mlsysim.cases.goodput import Goodput, Saving, exact_goodput_of, expected_failures
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.ledger import Part as Line
 from mlsysim.cases.run import run_time
@@ -33,11 +35,10 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import count_text, many
 from mlsysim.plans.spending import TAKEN
-from mlsysim.plans.training import evaluate_training
+from mlsysim.plans.training import evaluate_training, said_of
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.vocabulary import worded
-from mlsysim.zoo.constants import constant
 
 _ROUNDS = 4
 
@@ -261,11 +262,10 @@ def _joint_training(
     active = [answer for _, answer in named]
     slowest, slow = joint.slowest
     rate = tokens / joint.step
-    written = min(to_si(answer.value("checkpoint_time"), "s") for answer in active)
-    kept = _joint_goodput(plan, active, written)
+    kept = _joint_goodput(plan, groups, active)
     goodput = float(kept.ratio)
     days, wanted = plan.ops.days, plan.workload.tokens
-    if wanted is not None and goodput > 0:
+    if wanted is not None and kept.lasting:
         days = run_time(wanted, rate, goodput, 1.0) / 86400.0
     days = days if days is not None else run_days()
     costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
@@ -280,7 +280,9 @@ def _joint_training(
         "mtbf": kept.mtbf,
         "expected_failures": float(expected_failures(days * 24.0, kept.mtbf)),
         "goodput": goodput,
-        "checkpoint_interval": kept.best_interval,
+        "checkpoint_time": kept.saving.write,
+        "checkpoint_interval": kept.interval,
+        "restart_time": kept.saving.recovery,
     }
     task = "samples" if workload_of(plan.workload).fixed_shape else "training"
     made = {name: metric(name, value, task, binding=14) for name, value in values.items()}
@@ -294,7 +296,7 @@ def _joint_training(
     idle = " and ".join(name for place, name in enumerate(fleets) if place not in [each[0] for each in joint.groups])
     slower = f"{idle} would slow the others down, so nothing is given to it; its cost is not counted."
     verdict = [slower if idle else f"Load is balanced by speed: {shared}."]
-    if wanted is not None and goodput > 0:
+    if wanted is not None and kept.lasting:
         verdict.append(f"{count_text(wanted)} tokens take {made['run_time'].text} (goodput {made['goodput'].text}).")
     facts = {
         "memory_stated": groups.fleets[joint.groups[active.index(full)][0]].node.accelerator.memory.capacity,
@@ -303,10 +305,14 @@ def _joint_training(
         "work_of_a_step": tokens,
         "work_of_the_run": wanted,
         "duration": quantity(days, "day"),
-        "checkpoint_written": quantity(written, "s"),
-        "recovery": constant("recovery_time").quantity,
+        "checkpoint_lag": quantity(kept.saving.lag, "s"),
+        "share_with_all_nodes": 1.0 - kept.waiting,
+        "checkpoint_interval_given": plan.ops.checkpoint_interval,
         "mtbf_given": plan.ops.mtbf,
     }
+    for name, how in (("checkpoint_time", "least"), ("restart_time", "most")):
+        texts = {group: answer.metric(name).text for group, answer in named}
+        together[name] = Together(f"the {how} of the groups", rf"\mathrm{{{how}}}_i\, x_i", texts)
     if plan.ops.mtbf is None:
         each = {name: answer.metric("mtbf").text for name, answer in named}
         together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
@@ -341,13 +347,17 @@ def _joint_ledger(slow: Answer, last: float) -> Ledger:
     return slow.ledger + Ledger(last, (line,)) if last else slow.ledger
 
 
-def _joint_goodput(plan: Plan, answers: list[Answer], write: float) -> Goodput:
-    """A failure of any group stops all, so that their rates add up; the group that writes fastest saves, for all have the state."""
-    if plan.ops.mtbf is not None:
-        mtbf = to_si(plan.ops.mtbf, "h")
-    else:
-        mtbf = 1.0 / sum(1.0 / to_si(answer.value("mtbf"), "h") for answer in answers)
-    return goodput_of(mtbf, Saving(write, to_si(constant("recovery_time").quantity, "s")))
+def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer]) -> Goodput:
+    """A failure of any group stops all, so that their rates add up, and all are back with the slowest; the group that writes fastest
+    saves, for all have the state. Each group has spares of its own kind."""
+    said = said_of(plan, groups.fleets[0])
+    each = [to_si(answer.value("mtbf"), "h") for answer in answers]
+    mtbf = 1.0 / sum(1.0 / hours for hours in each) if plan.ops.mtbf is None else to_si(plan.ops.mtbf, "h")
+    fastest = min(answers, key=lambda answer: to_si(answer.value("checkpoint_time"), "s"))
+    lag = to_si(fastest.value("checkpoint_lag"), "s") if "checkpoint_lag" in fastest.held else 0.0
+    restart = max(to_si(answer.value("restart_time"), "s") for answer in answers)
+    saving = Saving(to_si(fastest.value("checkpoint_time"), "s"), restart, said.interval, lag)
+    return exact_goodput_of(mtbf, saving, math.prod(present(hours, said) for hours in each))
 
 
 def _joint_work(groups: Groups, joint: _Joint, plan: Plan) -> tuple[float, float]:

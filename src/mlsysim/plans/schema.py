@@ -26,7 +26,7 @@ _OF_TRAINING = {
     "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
     "parallelism": "cp virtual_stages schedule micro_batch micro_batches micro_batch_group zero recompute offload recomputed "
     "sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
-    "ops": "deadline checkpoint_time mtbf",
+    "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval storage_bandwidth mtbf restart_time spares repair_time",
 }
 _TASKS: dict[str, tuple[str, ...]] = {
     **{f"{part}.{name}": ("training",) for part, names in _OF_TRAINING.items() for name in names.split()},

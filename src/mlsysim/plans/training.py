@@ -3,7 +3,7 @@
     days = tokens / (tokens/s x goodput) / 86,400            goodput: what failures and checkpoints leave (wall 15)
 
 The layout is that of :mod:`mlsysim.plans.training_layout`. A checkpoint is the state of the model over what writers and file system
-take (wall 19), unless the plan gives its time.
+take (wall 19), unless the plan gives its time; how often something fails and how long a restart takes say :mod:`mlsysim.cases.failures`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mlsysim.cases import failures
 from mlsysim.cases.assumptions import DEFAULT
 from mlsysim.cases.checkpoint import run_checkpoint
-from mlsysim.cases.goodput import Goodput, Saving, goodput_of
+from mlsysim.cases.goodput import Goodput, expected_failures
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.cases.run import run_time, run_work
-from mlsysim.cases.run_inputs import checkpoint_seconds, run_days
+from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
@@ -31,7 +32,6 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
-from mlsysim.walls.fleet.fragility import ReliabilityModel, ReliabilityResult
 from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.zoo.constants import constant
 
@@ -53,8 +53,8 @@ def evaluate_training(plan: Plan) -> Answer:
         raise InputError("attention_dp belongs to serving; a training step has none.", field="attention_dp")
     groups = find_fleets(plan.hardware)
     fleet = groups.one
-    if plan.ops.mtbf is not None:
-        fleet = fleet.model_copy(update={"mtbf_hours": to_si(plan.ops.mtbf, "h")})
+    if plan.ops.storage_bandwidth is not None:
+        fleet = fleet.model_copy(update={"storage_bandwidth": plan.ops.storage_bandwidth})
     model = workload_of(plan.workload)
     sheet = Sheet(plan, groups.assumed, "samples" if model.fixed_shape else "training", "step")
     batch, seq_len = training_batch(plan, fleet, model, sheet.assumed)
@@ -100,10 +100,14 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
 
     days, tokens, kept = _run(sheet, model, fleet, options, rate, _inverse(1.0, band, seconds))
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
-    spend(sheet, days, tokens if kept.ratio > 0 else 0.0, Share(fleet, step.mfu))
+    shares, spares = [Share(fleet, step.mfu)], plan.ops.spares
+    if spares:
+        shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"})))
+    made = tokens if kept.lasting else 0.0
+    spend(sheet, days, made, *shares)
     if plan.workload.tokens is None:
         sheet.add("tokens", tokens, _inverse(tokens, band, seconds))
-    _scaling(sheet, model, tokens)
+    _scaling(sheet, model, made)
     chip, label = fleet.node.accelerator, "training step of one device"
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], label)
     return sheet.answer(
@@ -152,46 +156,63 @@ def _run(
     """Days of the run of a plan whose steps do ``rate`` tokens (or samples) a second, what it trains on, and what failures and
     checkpoints leave of its time; metrics of walls 15 and 19. ``faster`` is the interval of the rate, over it."""
     ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
-    writers, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
+    count, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
     optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
-    saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank)
-    write = checkpoint_seconds(ops.checkpoint_time, saved, sheet.assumed)
-
-    def failing(days: float) -> ReliabilityResult:
-        return ReliabilityModel().solve(fleet=fleet, job_duration_hours=days * 24.0, checkpoint_time_s=write)
-
-    recovery = to_si(constant("recovery_time").quantity, "s")
-    kept = goodput_of(to_si(failing(1.0).fleet_mtbf, "h"), Saving(write, recovery))
-    goodput, days = float(kept.ratio), ops.days
+    dp = sheet.shown["layout"]["dp"]
+    writers = count // dp if ops.checkpoint_mode == "synchronous" else count
+    saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, ops.checkpoint_mode)
+    chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
+    kept = failures.kept_of(chip, count, saved, said)
+    sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
+    goodput, days, saving = float(kept.ratio), ops.days, kept.saving
     if tokens is not None:
-        days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if goodput > 0 else None
+        days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if kept.lasting else None
     if days is None:
         days = run_days()
         sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
-    result = sheet.keep(failing(days))
-    if ops.checkpoint_time is None:
-        sheet.keep(
-            CheckpointModel().solve(
-                model,
-                fleet.node.accelerator,
-                checkpoint_interval_hours=result.checkpoint_interval,
-                n_writers=writers,
-                writer_bandwidth=quantity(saved.writer, "byte/s"),
-                bytes_per_parameter=saved.size / model.parameter_count,
-            )
-        )
+    sheet.facts |= {
+        "interruptions_of_each": None if said.mtbf else quantity(kept.mtbf * count, "h"),
+        "mtbf_given": None if said.mtbf is None else quantity(said.mtbf, "h"),
+        "restart_given": ops.restart_time,
+        **failures.facts(saved),
+        "checkpoint_lag": quantity(saving.lag, "s"),
+        "share_with_all_nodes": 1.0 - kept.waiting,
+        "checkpoint_bytes": quantity(saved.size, "byte") if ops.checkpoint_time is None else None,
+        "bytes_a_second": quantity(saved.size / saved.stall, "byte/s"),
+        "checkpoint_interval_given": ops.checkpoint_interval,
+    }
     if tokens is not None:
-        if writers >= _MANY and faster:
+        if count >= _MANY and faster:
             sheet.assumed.say("run", "as a benchmark", DEFAULT, _AS_A_BENCHMARK)
         sheet.add("run_time", days, faster and (days / faster[1], days / faster[0]))
     sheet.add("mtbf", kept.mtbf)
-    sheet.add("expected_failures", float(result.expected_failures))
+    sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
     sheet.add("goodput", goodput)
-    sheet.add("checkpoint_time", write)
-    sheet.add("checkpoint_interval", kept.best_interval)
-    sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=goodput <= 0)
-    sheet.score(19, f"every {compact_time(kept.best_interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
+    sheet.add("checkpoint_time", saving.write)
+    sheet.add("checkpoint_lag", saving.lag or None)
+    sheet.add("checkpoint_interval", kept.interval)
+    sheet.add("restart_time", saving.recovery)
+    sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=not kept.lasting)
+    sheet.score(19, f"every {compact_time(kept.interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
     return days, tokens or run_work(days * _SECONDS_PER_DAY, rate, goodput, 1.0), kept
+
+
+def said_of(plan: Plan, fleet: Fleet) -> failures.Said:
+    """What a plan, or else its fleet, says of failures."""
+    ops = plan.ops
+
+    def plain(name: str, unit: str) -> float | None:
+        value = getattr(ops, name)
+        return None if value is None else float(to_si(value, unit))
+
+    return failures.Said(
+        mtbf=fleet.mtbf_hours if ops.mtbf is None else plain("mtbf", "h"),
+        write=plain("checkpoint_time", "s"),
+        restart=plain("restart_time", "s"),
+        interval=plain("checkpoint_interval", "s"),
+        spares=ops.spares,
+        repair=plain("repair_time", "h"),
+    )
 
 
 def _inverse(value: float, band: Any, seconds: float) -> tuple[float, float] | None:
@@ -228,7 +249,7 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
 def _verdict(sheet: Sheet, days: float, kept: Goodput) -> Iterator[str]:
     """What is found of a run that fits; what does not will have no time and no cost."""
     wanted = sheet.plan.workload.tokens
-    if kept.ratio > 0:
+    if kept.lasting:
         what = f"{count_text(wanted)} tokens take" if wanted is not None else "The run lasts"
         time = sheet.text("run_time") if wanted is not None else compact_time(days * _SECONDS_PER_DAY)
         yield f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')})."

@@ -28,17 +28,16 @@ import numpy as np
 from mlsysim.cases import run_inputs
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import Checkpoint
+from mlsysim.cases.failures import Said, kept_of
 from mlsysim.cases.footprint import Site
-from mlsysim.cases.goodput import Saving, cluster_mtbf, goodput_of
 from mlsysim.cases.money import Prices, rental_cost
 from mlsysim.cases.run import Run, Spent, per_million, run_time, run_work, spent_by
 from mlsysim.cases.run_inputs import LOCAL, REGION, maintenance_rate, site_of
 from mlsysim.errors import InputError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.registry import Prices as ListedPrices
-from mlsysim.search.training_inputs import COST_INPUTS, INPUTS, RELIABILITY_INPUTS, Names
+from mlsysim.search.training_inputs import COST_INPUTS, FAILURE_INPUTS, INPUTS, RELIABILITY_INPUTS, Names
 from mlsysim.units.registry import conversion_factor, to_si
-from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.inputs import read_input
 from mlsysim.walls.operations.capital import EconomicsModel
 
@@ -103,14 +102,22 @@ class RunCosts:
         self.fleet, self.saved = fleet, saved
         self.length = [name for name in ("duration_days", "tokens") if fixed.get(name) is not None]
         self._one_length(())
-        self.inputs = {name: INPUTS[name].default for name in (*RELIABILITY_INPUTS, *COST_INPUTS)}
-        specs = ReliabilityModel.inputs | EconomicsModel.inputs
+        self.inputs = {name: INPUTS[name].default for name in (*RELIABILITY_INPUTS, *FAILURE_INPUTS, *COST_INPUTS)}
+        specs = INPUTS | {"average_power": EconomicsModel.inputs["average_power"]}
         for name in self.inputs:
             if fixed.get(name) is not None:
                 self.inputs[name] = read_input("a training space", name, specs[name], fixed[name])
-        self.inputs["maintenance_fraction"] = maintenance_rate(self.inputs["maintenance_fraction"], Assumptions())
-        given = {name: self.inputs[f"{name}_mtbf"] for name in ("accelerator", "nic", "psu")}
-        self.node_mtbf = run_inputs.node_parts(fleet.node, Assumptions(), **given)[0].mtbf
+        x = self.inputs
+        x["maintenance_fraction"] = maintenance_rate(x["maintenance_fraction"], Assumptions())
+        given = {name: x[f"{name}_mtbf"] for name in ("accelerator", "nic", "psu")}
+        own = None
+        if any(value is not None for value in given.values()):
+            # Rates of components take the place of the all-cause rate, which contains them.
+            parts, _ = run_inputs.node_parts(fleet.node, Assumptions(), **given)
+            own = parts.mtbf * fleet.node.accelerators_per_node
+        spares = None if x["spares"] is None else int(x["spares"])
+        mtbf = fleet.mtbf_hours if x["mtbf"] is None else x["mtbf"]
+        self.said = Said(mtbf, own, spares=spares, repair=x["repair_time"])
         self._sites: dict[tuple[str | int, ...], tuple[Any, Site]] = {}
         self.unknown: dict[str, str] = {}
 
@@ -119,18 +126,18 @@ class RunCosts:
             raise InputError("a run has a number of tokens or of duration_days, not both.", field="tokens")
 
     def of_run(
-        self, columns: Mapping[str, Any], nodes: Any, mfu: Any, tokens_per_second: Any
+        self, columns: Mapping[str, Any], nodes: Any, mfu: Any, tokens_per_second: Any, replicas: Any = 1
     ) -> tuple[Any, dict[str, Any]]:
         """Whether any of the time is useful; the share that is, days, dollars, kWh, kgCO2e and litres of a run, and of a million of
         its useful tokens."""
         self._one_length(columns)
         x = self.inputs | dict(columns)
         node, self.unknown = self.fleet.node, {}
-        stated, write = self.fleet.mtbf_hours, x["checkpoint_time_s"]
-        mtbf = float(stated) if stated is not None else cluster_mtbf(self.node_mtbf, nodes)
-        if write is None:
-            write = replace(self.saved, writers=nodes * node.accelerators_per_node).write
-        useful = goodput_of(mtbf, Saving(write, x["avg_recovery_time_s"], x["checkpoint_interval"]))
+        count = nodes * node.accelerators_per_node
+        saved = replace(self.saved, writers=count / replicas if self.saved.mode == "synchronous" else count)
+        names = {"write": "checkpoint_time_s", "restart": "avg_recovery_time_s", "interval": "checkpoint_interval"}
+        said = self.said._replace(**{name: x[key] for name, key in names.items()})
+        useful = kept_of(node.accelerator, count, saved, said)
         goodput = useful.ratio
         used = x["utilization"]
         with np.errstate(divide="ignore"):
@@ -147,10 +154,14 @@ class RunCosts:
                 return useful.lasting, found
             site = self._site(x["datacenter"])
             power = run_inputs.device_draw(node.accelerator, mfu * used, x["average_power"], Assumptions())
-            run = Run(
-                hours, nodes * node.accelerators_per_node, power, nodes, run_inputs.host_draw(node, x["include_host"])
-            )
-            for name, amount in _amounts(spent_by(run, site, self._prices(x, nodes, site))).items():
+            owned = nodes
+            if said.spares:
+                owned = nodes + said.spares
+                idle = run_inputs.device_draw(node.accelerator, 0.0, x["average_power"], Assumptions())
+                power = (power * nodes + idle * said.spares) / owned
+            host = run_inputs.host_draw(node, x["include_host"])
+            run = Run(hours, owned * node.accelerators_per_node, power, owned, host)
+            for name, amount in _amounts(spent_by(run, site, self._prices(x, owned, site))).items():
                 if amount is not None:
                     found[f"{name}_per_run"] = amount
                     found[f"{name}_per_mtoken"] = per_million(amount, work)

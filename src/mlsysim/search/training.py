@@ -39,6 +39,7 @@ from mlsysim.search.kinds import asked_of
 from mlsysim.search.training_inputs import INPUTS, NUMBERS, Names, canonical, fleet_named, with_fidelity
 from mlsysim.timing.stacks import ALONE, default_stack
 from mlsysim.units.ops import taken, where
+from mlsysim.units.registry import quantity
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input
@@ -80,8 +81,13 @@ class TrainingPoints:
                 raise InputError(f"a training space needs {name!r}: {spec.meaning}.", field=name)
         x = Inputs(self.values)
         self.model, self.fleet = x.model, x.fleet
+        stored = given.get("storage_bandwidth")
+        if stored is not None:
+            rate = read_input("a training space", "storage_bandwidth", INPUTS["storage_bandwidth"], stored)
+            self.fleet = self.fleet.model_copy(update={"storage_bandwidth": quantity(rate, "byte/s")})
         formats = x.precision, x.optimizer, x.lora_rank if x.is_lora else None
-        saved = run_checkpoint(self.model, self.fleet, self.fleet.total_accelerators, *formats)
+        mode = given.get("checkpoint_mode")
+        saved = run_checkpoint(self.model, self.fleet, self.fleet.total_accelerators, *formats, mode)
         self.costs = RunCosts(self.fleet, given, saved)
         self.schedule = schedule_given(x)
         try:
@@ -206,7 +212,7 @@ class TrainingPoints:
         mfu = demand.flops * shares / (x.accelerators * trainer.device.peak)
         rate = demand.tokens * shares
         own = {name: numbers[name] for name in numbers if name in training_inputs.COST_NUMBERS or name == "datacenter"}
-        lasting, costs = self.costs.of_run(own, x.nodes, mfu, rate)
+        lasting, costs = self.costs.of_run(own, x.nodes, mfu, rate, dp)
         # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
         possible = mfu <= 1 if trainer.software is not None else True
         found: dict[str, Any] = {}

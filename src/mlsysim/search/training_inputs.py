@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.cases.checkpoint import MODES
 from mlsysim.cases.run_inputs import LOCAL, run_days
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
@@ -28,6 +29,7 @@ RELIABILITY_INPUTS = (
     *("checkpoint_time_s", "avg_recovery_time_s", "checkpoint_interval"),
     *("accelerator_mtbf", "nic_mtbf", "psu_mtbf"),
 )
+FAILURE_INPUTS = ("mtbf", "checkpoint_mode", "storage_bandwidth", "spares", "repair_time")
 COST_INPUTS = (
     *("duration_days", "tokens", "kwh_price", "datacenter", "amortization_years", "infrastructure_multiplier"),
     *("unit_cost", "node_cost", "maintenance_fraction", "utilization", "include_host", "average_power"),
@@ -47,7 +49,7 @@ NUMBERS = {
     *("congestion_factor", "straggler_factor", "moe_routing_imbalance_factor", "memory_headroom"),
     *COST_NUMBERS,
 }
-GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *COST_INPUTS, "node", "chip", "fabric"} - {
+GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *FAILURE_INPUTS, *COST_INPUTS, "node", "chip", "fabric"} - {
     *NUMBERS,
     "activation_recomputation",
     "datacenter",
@@ -67,7 +69,13 @@ def _declared() -> dict[str, Input]:
     found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
     meaning = "time that one checkpoint stops the run; that of writing the state where none is given"
     found["checkpoint_time_s"] = replace(found["checkpoint_time_s"], default=None, meaning=meaning)
-    return found | declared("""
+    found["avg_recovery_time_s"] = replace(found["avg_recovery_time_s"], default=None)
+    return found | declared(f"""
+        mtbf? | (0, inf) h, plain | mean time between failures of the whole fleet; by the accelerators where none is given
+        checkpoint_mode = sharded | one of {", ".join(MODES)} | who writes a checkpoint, and whether the run waits
+        storage_bandwidth? | (0, inf) byte/s, plain GB/s | what the file system takes in from all writers | 500 GB/s
+        spares? | whole [0, 1e4] | nodes that stand in for those in repair; where left out, others do at once
+        repair_time? | (0, inf) h, plain | until a node that broke is back, beside spares
         nodes? | whole [1, 1e7] | nodes of the fleet
         accelerators? | whole [1, 1e8] | accelerators of the fleet, instead of nodes
         dp? | whole [1, 1e8] | data-parallel degree: it decides the number of nodes where nothing else does, else only layouts \

@@ -78,7 +78,7 @@ class NetworkFabric(Record):
 
 
 class Fleet(Record):
-    """``count`` equal nodes on a fabric, somewhere."""
+    """``count`` equal nodes on a fabric, somewhere; ``storage_bandwidth`` is what its file system takes in from all of them."""
 
     name: str
     node: Node
@@ -87,6 +87,7 @@ class Fleet(Record):
     region: GridProfile | None = None
     datacenter: Datacenter | None = None
     mtbf_hours: float | None = Field(default=None, gt=0)
+    storage_bandwidth: ByteRate | None = None
     metadata: Metadata = Field(default_factory=Metadata)
 
     @field_validator("region", mode="before")

@@ -12,6 +12,7 @@ from mlsysim.calibrate.tables import (
     energy,
     inference,
     operators,
+    reliability,
     serving_runs,
     silicon,
     training,
@@ -19,12 +20,11 @@ from mlsysim.calibrate.tables import (
     vision,
 )
 
-_SCORED = (serving_runs, training, inference, vision, operators, collectives, energy)
+_SCORED = (serving_runs, training, inference, vision, operators, collectives, energy, reliability)
 TABLES = {
     table.name: table
     for table in (
         *(Table(module.__name__.rpartition(".")[2], module.COLUMNS, module.read) for module in _SCORED),
-        Table("reliability", unscored.RELIABILITY, unscored.read_reliability),
         Table("cost", unscored.COST, unscored.read_cost),
         Table("silicon", silicon.COLUMNS, silicon.read),
     )

@@ -13,7 +13,8 @@ during writes and restarts (Daly 2006, eq. 13), is ``goodput_ratio_exact`` = tau
 
 Assumed: failures are independent, exponentially distributed, and each stops the run. Left out: switches, cables, hosts and
 software (Llama 3 counts everything that stopped it and gets 50,700 h per GPU; adapters and supplies on top of 50,000 h for
-the GPU alone give 42,900 h, so the sum here is 15 % on the safe side); the higher failure rate of new fleets; stragglers and
+the GPU alone give 42,900 h, so the sum here is 15 % on the safe side; plans, sweeps and scenarios use one all-cause rate and the exact form,
+:mod:`mlsysim.cases.failures`); the higher failure rate of new fleets; stragglers and
 silent corruption, which do not stop a run. First order overstates the waste: by 0.03 points where it is 3 %, by 3 points
 where it is 30 %, and above 100 % (no progress) the exact form still has some.
 """

@@ -16,7 +16,7 @@ long as writing it; that belongs to the recovery time of wall 15.
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Annotated
 
 from mlsysim.cases.assumptions import CHIP
@@ -101,16 +101,15 @@ class CheckpointModel(Resolver[CheckpointResult]):
             writer = to_si(chip.storage.bandwidth, "byte/s")
             assumed.say("writer_bandwidth", writer, CHIP, f"{writer / 1e9:g} GB/s (storage of {chip.name})")
         size = checkpoint_size(x.model.parameter_count, weight, optimizer)
-        saved = Checkpoint(size, x.n_writers, writer, x.filesystem_limit_gbs)
-        snapshot = None
+        saved, snapshot = Checkpoint(size, x.n_writers, writer, x.filesystem_limit_gbs), None
         if x.asynchronous:
             if chip.interconnect is None:
                 remedy = "give the chip an 'interconnect', or write synchronously"
                 lacks = f"{chip.name} has no host link to copy the state over"
                 raise InputError(f"{lacks}; {remedy}.", field="asynchronous")
-            link = to_si(chip.interconnect.bandwidth, "byte/s")
-            snapshot = Checkpoint(size, x.n_writers, link, math.inf).write
-        stall, interval = saved.write if snapshot is None else snapshot, x.checkpoint_interval_hours * _HOUR
+            saved = replace(saved, host=to_si(chip.interconnect.bandwidth, "byte/s"), mode="asynchronous")
+            snapshot = saved.stall
+        stall, interval = saved.stall, x.checkpoint_interval_hours * _HOUR
         full = saved.burst > saved.filesystem
         return CheckpointResult.of(
             assumed,

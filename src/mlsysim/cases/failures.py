@@ -1,0 +1,150 @@
+"""What stops a run and how long it takes to be back: one rate for each generation of accelerators, one restart, one goodput.
+
+    M = M_1 / n                                     M_1 of data/failures.toml: interruptions of all causes, for each accelerator
+    R = R_0 + T_read + t_join n                     notice and reschedule, read the checkpoint, join n ranks
+
+Rates of components (wall 15 by itself) are used only where somebody gives one: an all-cause rate contains them. R_0 is ``recovery_time``,
+five minutes, what the clusters of Meta's study take too. At 98,304 GPUs R comes to 10 minutes, which is what Meta reports for synchronous
+training at that scale (Salpekar et al. 2026) and was not used here. What a plan says replaces any of these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
+from mlsysim.cases.checkpoint import Checkpoint
+from mlsysim.cases.goodput import Goodput, Saving, all_there, exact_goodput_of
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.units.registry import Q_, quantity, to_si
+from mlsysim.zoo.constants import constant
+from mlsysim.zoo.files import shipped
+
+_COUNTED = ("hopper", "ampere", "tpu")
+_OTHERS = "hopper"
+"""The rate of what is not listed."""
+
+
+class Rate(NamedTuple):
+    """Hours between two interruptions for each accelerator, what that is, and the document."""
+
+    hours: float
+    words: str
+    title: str
+
+
+class Said(NamedTuple):
+    """What is said of failures: hours between those of the fleet and of each accelerator, seconds of a stall, of a restart and between
+    checkpoints, spare nodes, hours of a repair. What is None follows from the rest."""
+
+    mtbf: Any = None
+    accelerator_mtbf: Any = None
+    write: Any = None
+    restart: Any = None
+    interval: Any = None
+    spares: int | None = None
+    repair: Any = None
+
+
+def _table(name: str) -> dict[str, Any]:
+    table: dict[str, Any] = shipped("mlsysim.data", "failures.toml")[name]
+    return table
+
+
+def interruption_rate(chip: HardwareNode) -> Rate:
+    """How often a run is stopped, for each accelerator: the chip's own figure, else that of its generation or the nearest."""
+    if chip.reliability is not None:
+        hours = float(to_si(chip.reliability.mtbf, "h"))
+        return Rate(hours, f"{hours:,.0f} h for each accelerator, as {chip.name} states", chip.name)
+    tables = {name: _table(name) for name in _COUNTED}
+    for key, value in (("generations", chip.generation), ("families", chip.family), ("nearest", chip.generation)):
+        found = next((name for name, table in tables.items() if value in table[key]), None)
+        if found is not None:
+            break
+    table = tables[found or _OTHERS]
+    hours = float(to_si(Q_(table["mtbf"]), "h"))
+    where = (
+        ""
+        if chip.generation in table["generations"]
+        else f"; none is published for {chip.name}, so that of {found or _OTHERS}"
+    )
+    words = f"{hours:,.0f} h for each accelerator, all causes ({table['meaning']}{where})"
+    return Rate(hours, words, table["source"]["title"])
+
+
+def counted_runs() -> tuple[str, ...]:
+    """The sources of tables of truth that rates were taken from."""
+    return tuple(source for name in _COUNTED for source in _table(name)["rows"])
+
+
+def joining_time() -> float:
+    """Seconds to join one rank after a restart."""
+    return float(to_si(Q_(_table("restart")["joining"]), "s"))
+
+
+def kept_of(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said) -> Goodput:
+    """What failures leave of a run on so many accelerators, on numbers or arrays."""
+    mtbf, each, restart = said.mtbf, said.accelerator_mtbf, said.restart
+    if mtbf is None:
+        mtbf = (interruption_rate(chip).hours if each is None else each) / accelerators
+    if restart is None:
+        restart = _notice() + saved.write + joining_time() * accelerators
+    write = saved.stall if said.write is None else said.write
+    return exact_goodput_of(mtbf, Saving(write, restart, said.interval, saved.lag), present(mtbf, said))
+
+
+def present(mtbf: Any, said: Said) -> Any:
+    """Share of the time in which spares stand in for all nodes in repair; all of it where others do."""
+    if said.spares is None:
+        return 1.0
+    return all_there(_table("repair")["share"] * _repair(said) / mtbf, said.spares)
+
+
+def facts(saved: Checkpoint) -> dict[str, Any]:
+    """What the equation of a restart shows."""
+    read, join = quantity(saved.write, "s"), Q_(_table("restart")["joining"])
+    return {"notice_and_reschedule": constant("recovery_time").quantity, "checkpoint_read": read, "joining": join}
+
+
+def _notice() -> float:
+    return float(to_si(constant("recovery_time").quantity, "s"))
+
+
+def _repair(said: Said) -> Any:
+    return to_si(Q_(_table("repair")["time"]), "h") if said.repair is None else said.repair
+
+
+def note(
+    chip: HardwareNode, accelerators: float, saved: Checkpoint, said: Said, kept: Goodput, assumed: Assumptions
+) -> dict[str, str]:
+    """Say what nobody gave; the documents that speak for it. What contradicts itself is refused."""
+    sources = {}
+    if said.repair is not None and said.spares is None:
+        raise InputError("The time of a repair matters where spares are counted; give spares too.", field="repair_time")
+    if said.interval is not None and said.interval < saved.lag:
+        written = f"but one takes {saved.lag:,.3g} s to write in the background"
+        raise InputError(
+            f"Checkpoints are to begin every {said.interval:,.3g} s, {written}.", field="checkpoint_interval"
+        )
+    if said.mtbf is None and said.accelerator_mtbf is None:
+        rate = interruption_rate(chip)
+        assumed.say("mtbf", kept.mtbf, CHIP, rate.words)
+        sources["failures"] = rate.title
+    if said.write is None:
+        how = f"{saved.size / 1e9:,.4g} GB at {saved.size / saved.stall / 1e9:,.4g} GB/s"
+        behind = "" if not saved.lag else f" to the hosts, then {saved.lag:.3g} s in the background"
+        assumed.say("checkpoint_time", saved.stall, INFERRED, f"{saved.stall:.3g} s: {how}{behind}")
+    if said.restart is None:
+        parts = f"{_notice():g} s to notice and reschedule, {saved.write:.3g} s to read a checkpoint"
+        joined = f"{joining_time() * accelerators:.3g} s to join {accelerators:,.0f} ranks"
+        assumed.say("restart_time", kept.saving.recovery, INFERRED, f"{kept.saving.recovery:.3g} s: {parts}, {joined}")
+        sources["restart"] = _table("restart")["source"]["title"]
+    if said.spares is None:
+        assumed.say(
+            "spares", None, DEFAULT, "not counted: a node that breaks is replaced at once from outside the fleet"
+        )
+    elif said.repair is None:
+        assumed.say("repair_time", _repair(said), DEFAULT, f"{_repair(said):g} h until a node that broke is back")
+        sources["repair"] = _table("repair")["source"]["title"]
+    return sources

@@ -1,0 +1,49 @@
+"""Rows of failures: what is predicted, what is marked as the source of a rate, and what is no test."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.calibrate.questions import Excluded, Skipped
+from mlsysim.calibrate.tables.reliability import read
+
+ROW = dict.fromkeys(("id", "source", "system", "gpu", "n_gpus", "duration_days", "metric", "value", "unit"), "")
+
+
+def test_a_run_that_gave_a_rate_is_scored_apart():
+    row = ROW | {"source": "llama3-herd-table5", "gpu": "H100-80GB", "n_gpus": "16384", "duration_days": "54"}
+    found = read(row | {"metric": "unexpected_interruptions", "value": "419", "unit": "count"})[0]
+    assert found.metric == "unexpected_interruptions (rate taken from it)" and found.ape < 0.1
+
+
+@pytest.mark.parametrize(
+    ("row", "within"),
+    [
+        (
+            {"gpu": "A100-40GB", "n_gpus": "440", "duration_days": "9.5", "metric": "hardware_failures", "value": "4"},
+            25,
+        ),
+        ({"n_gpus": "9600", "duration_days": "90", "metric": "ettr", "value": "97", "unit": "%"}, 5),
+        ({"system": "MT-NLG 530B at 20 Gb/s", "metric": "checkpoint_save_time", "value": "42", "unit": "minutes"}, 25),
+        ({"gpu": "A100", "n_gpus": "16384", "metric": "mttf", "value": "1.8", "unit": "h"}, 3),
+    ],
+    ids=["MPT-7B", "ByteRobust", "GEMINI", "RSC-1"],
+)
+def test_held_out_rows(row, within):
+    """MosaicML May 2023; arXiv 2509.16293; SOSP 2023; arXiv 2410.21680 (a projection with the rate that was taken)."""
+    assert read(ROW | row)[0].ape < within
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ({"metric": "checkpoint_bytes_per_gpu", "value": "1MB-4GB"}, Excluded),
+        ({"metric": "effective_training_time", "value": "90", "unit": "% (lower bound)"}, Excluded),
+        ({"metric": "interruptions: NIC", "value": "7"}, Excluded),
+        ({"metric": "manual_interventions", "value": "3"}, Skipped),
+        ({"metric": "ettr", "value": "97", "unit": "%"}, Skipped),
+    ],
+)
+def test_what_is_no_test_is_said(row, error):
+    with pytest.raises(error):
+        read(ROW | row)
