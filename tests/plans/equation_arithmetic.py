@@ -12,12 +12,31 @@ from mlsysim.plans.metrics import Metric
 from mlsysim.units.registry import Quantity, parse_quantity
 
 _NUMBER = re.compile(r"(\$?)(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)(%?)\s*(.*)")
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+\.?\d*)|(?P<name>§\d+§)|(?P<call>min|max|sqrt|floor)\b|(?P<sign>[-+*/^(),]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+\.?\d*)|(?P<name>§\d+§)|(?P<call>min|max|sqrt|floor|exp|W)\b|(?P<sign>[-+*/^(),]))"
+)
+
+
+def _plain(x: Any) -> float:
+    return float(x.to("").magnitude if isinstance(x, Quantity) else x)
+
+
+def _lambert(x: Any) -> float:
+    """The branch of w e^w = x above -1, by bisection."""
+    low, high = -1.0, 1.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle * math.exp(middle) < _plain(x) else (low, middle)
+    return high
+
+
 _CALLS: dict[str, Any] = {
+    "exp": lambda x: math.exp(_plain(x)),
+    "W": _lambert,
     "min": min,
     "max": max,
     "sqrt": lambda x: x**0.5,
-    "floor": lambda x: math.floor(x.to("").magnitude if isinstance(x, Quantity) else x),
+    "floor": lambda x: math.floor(_plain(x)),
 }
 
 
