@@ -85,9 +85,8 @@ def _tool(operation: Operation) -> types.Tool:
         name=operation.name,
         description=f"{operation.summary}\n\nExamples:\n" + "\n".join(shown),
         input_schema=tool_schema(operation),
-        annotations=types.ToolAnnotations(
-            read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-        ),
+        # What is read only destroys nothing and may be repeated: the other hints would say no more.
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
 
 

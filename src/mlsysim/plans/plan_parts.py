@@ -262,15 +262,13 @@ class OpsPart(Part):
         "that the run stands still to write one; that of writing the state where left out"
     )
     checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory"] | None = _open(
-        "who writes a checkpoint, and whether the run waits: all accelerators (sharded), one replica's, or in the background"
+        "who writes: all and the run waits (sharded), one replica, or behind the run"
     )
-    checkpoint_interval: Long | None = _open("of computing between two checkpoints; the best where left out")
+    checkpoint_interval: Long | None = _open("computing between two checkpoints; the best")
     storage_bandwidth: of.ByteRate | None = _open("what the file system takes in from all writers")
     mtbf: Long | None = _open("mean time between failures of the whole fleet")
-    restart_time: Short | None = _open(
-        "from a failure to training again, without the lost work; by scale where left out"
-    )
-    spares: Int = _within(0, 10**4, "nodes that stand in for those in repair; where left out, others do at once")
+    restart_time: Short | None = _open("from a failure to training again; by scale")
+    spares: Int = _within(0, 10**4, "nodes that stand in for those in repair; not counted")
     repair_time: Long | None = _open("until a node that broke is back, beside spares")
 
     @property
