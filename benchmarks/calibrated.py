@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from mlsysim.cases.recompute import Again
 
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.recompute import Again
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models

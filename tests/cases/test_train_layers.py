@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from mlsysim.cases.algebra import PLAIN, ledger_of
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.recompute import again
 from mlsysim.cases.train import Step
 from mlsysim.cases.train_layers import PARTS, calibrated
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
+from mlsysim.models.recompute import again
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.physics.collectives import distinct_domains, ring_time
@@ -49,8 +49,7 @@ def step(model=LLAMA, chip=H100, software="bridge", a=PLAIN, layout=None, mode="
         gathers=hides,
     )
     settled = Job(
-        **{"model": model, "precision": "bf16", "seq_len": 4096, "zero": 1, "overlap": overlap, "again": again(mode)}
-        | job
+        **{"model": model, "precision": "bf16", "seq_len": 4096, "zero": 1, "overlap": overlap, "recompute": mode} | job
     )
     layout = layout or split()
     return calibrated(settled, layout, training_shape(model), chip, stack(software), constants(), a=a)
@@ -137,7 +136,7 @@ def test_arrays_give_what_single_numbers_give():
     }
     zero, modes = rng.integers(0, 4, size), rng.choice(["none", "selective", "full"], size)
     for model in (LLAMA, QWEN):
-        whole = step(model, layout=split(**columns), zero=zero, again=again(modes)).seconds
+        whole = step(model, layout=split(**columns), zero=zero, recompute=modes).seconds
         for i in range(size):
             layout = split(**{name: int(column[i]) for name, column in columns.items()})
             assert seconds(model=model, layout=layout, zero=int(zero[i]), mode=str(modes[i])) == pytest.approx(

@@ -14,8 +14,7 @@ import pytest
 from mlsysim.cases import train_layers, train_operators
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import host_round_trip
-from mlsysim.cases.recompute import again
+from mlsysim.cases.offload import HostTimes, host_round_trip
 from mlsysim.cases.train import Amounts, Device, Step, first_order, first_order_amounts
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.hardware.registry import Hardware
@@ -37,7 +36,7 @@ BYTES = dict.fromkeys(
         *("gradient_traffic", "unfused_forward_bytes", "unfused_backward_bytes", "optimizer_bytes"),
         *("expert_activation_bytes", "ungated_activation_bytes", "loss_bytes", "gradient_bytes", "cast_bytes"),
         *("update_bytes", "product_bytes", "capacity", "gradient", "masks", "log_sums", "scores", "logits"),
-        *("weight_bytes", "activation_bytes", "cache_bytes"),
+        *("weight_bytes", "activation_bytes", "cache_bytes", "moments", "main_gradient"),
     ),
     "byte",
 )
@@ -87,10 +86,22 @@ LAYOUTS = {
 CASES = [
     ("Llama3_8B", "split", "bridge", "bf16", {}),
     ("Llama3_8B", "split", "megatron21", "bf16", {"sequence_parallel": False, "optimizer": "sgd"}),
-    ("Llama3_8B", "alone", "plain", "bf16", {"recompute": "full", "again": again("full")}),
+    ("Llama3_8B", "alone", "plain", "bf16", {"recompute": "full"}),
     ("Llama3_8B", "split", "titan", "fp8", {"zero": 3, "lora_rank": 16}),
-    ("Mixtral_8x7B", "experts", "bridge", "fp8", {"zero": 2, "again": again("attention+light+moe")}),
-    ("DeepSeekV3", "experts", "bridge-fused", "mxfp8", {"zero": 1, "again": again("up"), "predicted_tokens": 1}),
+    (
+        "Mixtral_8x7B",
+        "experts",
+        "bridge",
+        "fp8",
+        {"zero": 2, "recompute": "selective", "selective": "attention+light+moe"},
+    ),
+    (
+        "DeepSeekV3",
+        "experts",
+        "bridge-fused",
+        "mxfp8",
+        {"zero": 1, "recompute": "selective", "selective": "up", "predicted_tokens": 1},
+    ),
     ("Nemotron3_Nano_30B_A3B", "experts", "bridge", "bf16", {"zero": 1}),
 ]
 
@@ -103,11 +114,11 @@ def test_a_calibrated_step_carries_its_units(
     layout, how, shape = LAYOUTS[where], stack(software), training_shape(Models.get(model))
     job = Job(Models.get(model), precision, 4096, **more)
     state = 1e9
-    plain = calibrated(job, layout, shape, chip, how, constants(), host_round_trip(state, 50e9))
+    plain = calibrated(job, layout, shape, chip, how, constants(), HostTimes(host_round_trip(state, 50e9), 0.01))
     request.getfixturevalue("carrying")
     own = fresh(chip.kernels)
     with_units = carried(chip, network=carried(chip.network), kernels=own, product=fresh(chip.product))
-    offload = host_round_trip(Q_(state, "byte"), Q_(50e9, "byte/s"))
+    offload = HostTimes(host_round_trip(Q_(state, "byte"), Q_(50e9, "byte/s")), Q_(0.01, "s"))
     found = calibrated(job, layout, shape, with_units, carried(how), carried(constants()), offload)
     for name in TIMED:
         value, expected = getattr(found, name), getattr(plain, name)
@@ -123,11 +134,12 @@ def test_a_literal_that_hides_bytes_is_noticed(carrying: None, monkeypatch: pyte
     for module, name in ((train_operators, "HALF"), (train_operators, "FLOP"), (train_layers, "HALF")):
         with monkeypatch.context() as changed, pytest.raises(DimensionalityError):
             changed.setattr(module, name, 2.0)
-            calibrated(job, LAYOUTS["split"], shape, with_units, carried(stack("bridge")), carried(constants()), 1.0)
+            calibrated(job, LAYOUTS["split"], shape, with_units, carried(stack("bridge")), carried(constants()))
 
 
 AMOUNTS = {"flops": "flop", "moved": "byte", "tensor_message": "byte", "expert_token": "byte"}
 AMOUNTS |= dict.fromkeys(("context_message", "boundary_message", "gradient_bytes", "update_bytes"), "byte")
+AMOUNTS |= dict.fromkeys(("weight_bytes", "expert_gradient_bytes", "expert_weight_bytes"), "byte")
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
@@ -137,10 +149,10 @@ def test_a_first_order_step_carries_its_units(model: str, where: str, zero: int)
     job = Job(Models.get(model), "bf16", 4096, zero=zero, updates=True)
     micro = job.model.demand("training", batch_size=layout.micro_batch, seq_len=4096, precision="bf16")
     amounts, device = first_order_amounts(job, layout, micro), Device(989e12, 0.5, 3.35e12)
-    plain = first_order(job, layout, amounts, device, net)
+    plain = first_order(job, layout, amounts, device, net, HostTimes(0.0, 0.01))
     given = {f.name: getattr(amounts, f.name) for f in fields(Amounts)}
     quantities = Amounts(**{name: Q_(v, AMOUNTS[name]) if name in AMOUNTS else v for name, v in given.items()})
-    found = first_order(job, layout, quantities, carried(device), carried(net), Q_(0.0, "s"))
+    found = first_order(job, layout, quantities, carried(device), carried(net), HostTimes(Q_(0.0, "s"), Q_(0.01, "s")))
     for name in TIMED:
         assert getattr(found, name).to("s").magnitude == pytest.approx(getattr(plain, name), rel=1e-12)
 

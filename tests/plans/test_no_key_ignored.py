@@ -45,6 +45,9 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("workload.optimizer", LONE, "lion"),
     ("workload.lora_rank", DENSE, 16),
     ("workload.lora_rank", ADAPTERS, 64),
+    ("workload.gradient_precision", DENSE | {"workload": DENSE["workload"] | {"gradient_precision": "bf16"}}, "fp32"),
+    ("workload.gradient_precision", ADAPTERS, "fp32"),
+    ("workload.activation_precision", DENSE, "fp8"),
     ("workload.predicted_tokens", DENSE, 1),
     ("workload.target_share", BOTH_ENDS, 0.25),
     ("workload.target_share", DENSE, 0.25),
@@ -95,10 +98,16 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ),
     ("parallelism.micro_batches", DENSE | {"parallelism": {"tp": 4, "pp": 2, "micro_batches": 4}}, 8),
     ("parallelism.zero", DENSE, 3),
+    ("parallelism.zero_shard", DENSE, 4),
+    ("parallelism.zero_shard", DENSE | {"parallelism": {"tp": 4, "zero": 0}}, 4),
+    ("parallelism.reshard", DENSE | {"parallelism": {"tp": 4, "micro_batch": 2, "zero": 2}}, False),
+    ("parallelism.reshard", DENSE, True),
     ("parallelism.recompute", DENSE, "full"),
     ("parallelism.recomputed", SELECTIVE, "light"),
     ("parallelism.recomputed", DENSE, "light"),
     ("parallelism.offload", DENSE, 0.5),
+    ("parallelism.offload_weights", DENSE, 0.5),
+    ("parallelism.offload_activations", DENSE, 0.5),
     ("parallelism.sequence_parallel", DENSE, False),
     ("parallelism.fp8_attention", DENSE, True),
     ("parallelism.deduplicated_exchange", EXPERTS, False),
@@ -131,7 +140,8 @@ CHANGES += [
     (f"parallelism.{name}", SEARCHED | {"parallelism": {"mode": "auto"}}, value)
     for name, value in {
         **{"tp": 8, "pp": 4, "dp": 2, "ep": 2, "cp": 4, "virtual_stages": 2, "schedule": "zero_bubble"},
-        **{"micro_batch": 1, "micro_batches": 4, "zero": 2, "recompute": "full", "recomputed": "light"},
+        **{"micro_batch": 1, "micro_batches": 4, "zero": 1, "recompute": "full", "recomputed": "light"},
+        **{"zero_shard": 8, "reshard": False, "offload_weights": 0.25, "offload_activations": 0.25},
         **{"sequence_parallel": False, "overlap": False, "offload": 0.25, "overlap_tp": 0.1, "fp8_attention": True},
     }.items()
 ]

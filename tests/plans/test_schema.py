@@ -18,6 +18,9 @@ from mlsysim.vocabulary import Setting, listed, worded
 BASE: dict[str, Any] = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}}
 VALUES = {
     "workload.precision": "fp8",
+    "workload.gradient_precision": "fp32",
+    "workload.activation_precision": "fp8",
+    "parallelism.recomputed": "norm+up",
     "workload.tokens": "2T",
     "hardware.efficiency": 0.5,
     "serving.cache_precision": "fp8",
@@ -78,7 +81,7 @@ def test_the_task_decides_what_a_length_is() -> None:
     ("more", "said"),
     [
         ({"tpp": 2}, "did you mean 'tp'"),
-        ({"parallelism": {"zero_stag": 1}}, "'parallelism.zero_stag' is not a key of a plan; did you mean 'zero'"),
+        ({"parallelism": {"zero_stag": 1}}, "'parallelism.zero_stag' is not a key of a plan; did you mean 'zero_shard' or 'zero'"),
         ({"parallelism": {"tp": 2, "tp_size": 4}}, "'parallelism.tp' is given twice"),
         ({"parallelism": "auto", "tp": 2}, "cannot stand beside parallelism = 'auto'"),
         ({"micro_batch": 2, "micro_batches": 2}, "one of them"),

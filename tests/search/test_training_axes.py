@@ -43,6 +43,13 @@ AXES: dict[str, list[Any]] = {
     "recompute": ["none", "selective", "full"],
     "precision": ["bf16", "fp8", "fp32"],
     "offload": [0.0, 0.5, 1.0],
+    "offload_weights": [0.0, 0.5, 1.0],
+    "offload_activations": [0.0, 0.5, 1.0],
+    "zero_shard": [1, 2, 4, 8],
+    "reshard": [True, False],
+    "gradient_precision": ["bf16", "fp32"],
+    "activation_precision": ["bf16", "fp8"],
+    "recomputed": ["norm", "light", "half"],
     "optimizer": ["adam", "sgd", "adam_8bit"],
     "overlap_comm": [False, True],
     "overlap_efficiency": [0.1, 0.9],
@@ -70,13 +77,16 @@ WITH: dict[str, dict[str, Any]] = {
     "overlap_cp": {"cp": 4},
     "overlap_pp": {"pp": 4},
     "lora_rank": {"is_lora": True},
+    "zero_shard": {"zero_stage": 1},
+    "reshard": {"zero_stage": 3},
+    "recomputed": {"recompute": "selective"},
     "sequence_parallel": {"tp": 8},
     "moe_routing_imbalance_factor": {"ep": 8},
     "topology_override": {"nodes": 64, "batch_size": 512},
     "deduplicated_exchange": {"model": "DeepSeek_V3", "ep": 16},
 }
 CALIBRATED_ONLY = {
-    *("efficiency", "stack", "power_cap", "fp8_attention", "predicted_tokens", "target_share", "recomputed"),
+    *("efficiency", "stack", "power_cap", "fp8_attention", "predicted_tokens", "target_share"),
 }
 
 

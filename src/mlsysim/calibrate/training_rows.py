@@ -72,6 +72,7 @@ class Run:
         self.recipe = known or Recipe("", (), "")
         if self.recipe.stack:
             self.stack = stack(self.recipe.stack)
+        self.gradients: str | None = _WORDS["gradients"].get(self.stack.name.partition("-")[0])
         self.adapter, self.power_cap = read_cluster(row)
         self.zero = read_zero(row, self.stack)
         self._read_layout(notes)
@@ -165,11 +166,10 @@ class Run:
         expert_group = max(group * self.tp / self.ep, 1.0)
         weights = 2 + gradient if self.zero < 3 else (2 + gradient) / group
         state = dense * (weights + 12 / group) + experts * (weights + 12 / expert_group)
-        kept, split = self.model.stack.saved_elements
         count = max(self.local_batch / self.micro_batch, 1.0)
         flight = min(self.pp + (self.pp - 1) / self.virtual_stages, count)
         tokens = self.micro_batch * self.seq_len / self.cp
-        return float(state + 2 * tokens * (kept + split) / self.tp * shape.layers / self.pp * flight)
+        return float(state + 2 * tokens * self.model.stack.saved.total / self.tp * shape.layers / self.pp * flight)
 
 
 def whole(row: Mapping[str, str], name: str) -> int | None:

@@ -196,14 +196,14 @@ def _shortened(work: Pass, device: Device) -> Any:
 
 def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) -> float:
     """Bytes of weights, caches, gradients, moments and kept activations, roughly."""
-    element, (whole, split) = bytes_per_element(precision), workload.stack.saved_elements
+    element, kept = bytes_per_element(precision), workload.stack.saved.total
     weights = workload.derived_parameters * element
     tokens = batch * (workload.tokens_per_image if workload.fixed_shape else length)
     if phase == "train":
         vocabulary = 0 if workload.fixed_shape else 12 * tokens * (workload.vocab_size or 0)
-        return float(4 * weights + 1.5 * workload.layers * tokens * (whole + split) * element + vocabulary)
+        return float(4 * weights + 1.5 * workload.layers * tokens * kept * element + vocabulary)
     cache = workload.stack.cache_elements(length) * batch * element if phase == "decode" else 0
-    return float(weights + cache + 4 * tokens * (whole + split) * element)
+    return float(weights + cache + 4 * tokens * kept * element)
 
 
 def _measure(work: Pass, device: Device, fuse: bool, seconds: float) -> tuple[float, bool, str]:

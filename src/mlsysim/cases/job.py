@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.cases.recompute import NOTHING, Again
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import TEXTBOOK, Keeping
+from mlsysim.models.recompute import Again
+from mlsysim.models.recompute import again as recomputed
 
 __all__ = ["Job", "Overlap"]
 
@@ -37,21 +38,26 @@ DEFAULT_OVERLAP = Overlap()
 class Job:
     """Numbers may be arrays, one value for each of many points; names are one for all of them.
 
-    ``recompute`` is a mode by name (or an array of modes that compares with names), ``again`` the same as numbers.
+    ``recompute`` is a mode by name (or an array of modes that compares with names), ``selective`` the parts of a layer that the mode
+    of that name computes again.
     ``accumulation`` micro-steps of the layout's micro-batches make a step; a first-order one has the optimizer's own work in it where it
     ``updates``. ``frozen`` weights train adapters of ``lora_rank``.
+    ``reshards`` says whether what ZeRO 2 and 3 share is gathered and scattered for every micro-batch; None: as the software does.
     """
 
     model: Workload
     precision: str
     seq_len: Any
     recompute: Any = "none"
-    again: Again = NOTHING
+    selective: str = "attention"
     zero: Any = 0
     accumulation: Any = 1
     optimizer: Any = "adam"
     updates: bool = False
+    reshards: bool | None = None
     offload: Any = 0.0
+    weights_offload: Any = 0.0
+    activations_offload: Any = 0.0
     lora_rank: int | None = None
     sequence_parallel: bool = True
     overlap: Overlap = DEFAULT_OVERLAP
@@ -62,6 +68,24 @@ class Job:
     fp8_attention: bool = False
     deduplicated: bool = False
     predicted_tokens: int = 0
+
+    @property
+    def again(self) -> Again:
+        """What is computed again, as numbers."""
+        return recomputed(self.recompute, self.selective)
+
+    def regathers(self, pp: Any) -> Any:
+        """Whether what is shared is sent for every micro-batch; what is not is held whole for the step, and sent once.
+
+        Software that keeps it whole in a pipeline spares as many messages as there are micro-batches.
+        """
+        if self.reshards is not None:
+            return self.reshards
+        return (pp <= 1) if self.keeps.gathered else True
+
+    def gradient_bytes(self, weight: float) -> float:
+        """Bytes of a gradient, held and sent alike, where a weight has ``weight`` bytes."""
+        return max(self.keeps.gradient or 0.0, weight)
 
     @property
     def frozen(self) -> bool:

@@ -15,7 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.timing.network import Group, Network
-from mlsysim.units.ops import floor, maximum, some
+from mlsysim.units.ops import floor, maximum, minimum, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class Layout:
     """None for 1F1B, interleaved with virtual stages."""
     group: int | None = None
     """Micro-batches that go through one chunk before the next, where that is said of an interleaved schedule."""
+    shard: Any = None
+    """Ranks that share what ZeRO shards, where that is not all that hold the same weights (HSDP)."""
 
     @property
     def micro_batch(self) -> float:
@@ -41,13 +43,23 @@ class Layout:
 
     def groups(self, net: Network) -> Groups:
         """Where the ranks of each group sit."""
-        same = self.dp * self.cp
+        same, z = self.dp * self.cp, self.shard
         experts = maximum(same * self.tp / self.ep, 1.0)
+        data, expert_data = net.group(same, self.tp), net.group(experts, self.ep)
+        shard, expert_shard, copies, expert_copies = data, expert_data, None, None
+        if z is not None:
+            few = minimum(z * 1.0, experts)
+            shard, expert_shard = net.group(z, self.tp), net.group(few, self.ep)
+            copies, expert_copies = net.group(same / z, self.tp * z), net.group(experts / few, self.ep * few)
         return Groups(
             tensor=net.group(self.tp),
             expert=net.group(self.ep),
-            data=net.group(same, self.tp),
-            expert_data=net.group(experts, self.ep),
+            data=data,
+            expert_data=expert_data,
+            shard=shard,
+            expert_shard=expert_shard,
+            copies=copies,
+            expert_copies=expert_copies,
             context_near=self.tp * self.cp <= net.domain,
             stage_near=self.tp * self.cp * self.dp * self.pp <= net.domain,
         )
@@ -57,13 +69,18 @@ class Layout:
 class Groups:
     """Who talks to whom: ranks of each group, and whether neighbours in a ring of contexts or stages share a domain.
 
-    ``data`` are the ranks that hold the same weights (of all data and context ranks), ``expert_data`` the same experts.
+    ``data`` are the ranks that hold the same weights (of all data and context ranks), ``expert_data`` the same experts. ``shard`` are
+    those of them that share state, ``copies`` those that have the same share of it, where there are several.
     """
 
     tensor: Group
     expert: Group
     data: Group
     expert_data: Group
+    shard: Group
+    expert_shard: Group
+    copies: Group | None
+    expert_copies: Group | None
     context_near: Any
     stage_near: Any
 
@@ -119,6 +136,7 @@ def rules(
     micro_batches: Any,
     schedule: str | None,
     group: Any = None,
+    shard: Any = None,
 ) -> Iterator[Rule]:
     """All that has to hold of a layout, for one or for arrays of them; a rule may rest on those before it."""
     yield Rule(divides(tp * pp * cp, accelerators), "tp_size", lambda: _not_divided(accelerators, tp, pp, cp))
@@ -169,6 +187,15 @@ def rules(
             virtual_stages <= 1,
             "v_stages",
             lambda: f"Virtual stages belong to the interleaved schedules, not to {schedule}.",
+        )
+    if shard is not None:
+        yield Rule(
+            divides(shard, dp * cp),
+            "zero_shard",
+            lambda: (
+                f"The {int(dp * cp)} ranks that hold the same weights (DP {int(dp)} x CP {cp}) do not divide into shards of "
+                f"{shard}; use {_near(int(dp * cp), shard)}."
+            ),
         )
     yield Rule(divides(dp, batch), "batch_size", lambda: _batch_not_divided(int(batch), int(dp)))
     local = batch / dp
@@ -221,11 +248,12 @@ def plan_layout(
     micro_batches: int | None,
     schedule: str | None,
     group: int | None = None,
+    shard: int | None = None,
     assumed: Assumptions,
 ) -> Layout:
     """A layout in which everything divides; one sentence with the nearest degrees where it does not."""
     for rule in rules(
-        model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule, group
+        model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule, group, shard
     ):
         if not rule.holds:
             raise InputError(rule.words(), field=rule.field)
@@ -235,7 +263,7 @@ def plan_layout(
         micro_batches = choose_micro_batches(local, pp)
         words = f"{micro_batches} micro-batches of {local // micro_batches}"
         assumed.say("microbatch_count", micro_batches, INFERRED, words)
-    return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages, schedule, group)
+    return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages, schedule, group, shard)
 
 
 def _not_divided(accelerators: int, tp: int, pp: int, cp: int) -> str:

@@ -10,7 +10,7 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited
-from mlsysim.units.ops import ceil, maximum, where
+from mlsysim.units.ops import ceil, floor, maximum, where
 
 
 def schedule_of(layout: Layout) -> str:
@@ -29,6 +29,33 @@ def in_flight(layout: Layout, accumulation: Any = 1) -> Any:
 def weight_copies(layout: Layout) -> Any:
     """Copies of a stage's weights: DualPipe has the stages of both directions on each device."""
     return where(layout.pp > 1, 2.0, 1.0) if layout.schedule == "dualpipe" else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What ZeRO 2 and 3 send in a step, and what is whole in memory instead.
+
+    ``scatters`` of gradients (ZeRO 2) and ``gathers`` of weights (ZeRO 3), each of all that a device has; shares of gradients and weights
+    that are ``whole`` although they are shared.
+    """
+
+    scatters: Any
+    gathers: Any
+    whole_gradients: Any
+    whole_weights: Any
+
+
+def sharing(job: Job, layout: Layout) -> Sharing:
+    """What is not sent is held: a step that regathers sends gradients once and weights twice for every micro-batch, and holds shares.
+
+    One that does not gathers weights once and keeps them. Its gradients add up over the micro-batches that go through a chunk of
+    layers one after the other, and are scattered then: all of them where a device has one chunk; group by group where chunks take turns
+    (floor(m / p) groups of an interleaved schedule), so that one chunk of v is whole at a time.
+    """
+    m, v, each = layout.micro_batches * job.accumulation, layout.virtual_stages, job.regathers(layout.pp)
+    groups = maximum(floor(m / (layout.pp if layout.group is None else layout.group)), 1.0)
+    turns = where(v > 1, groups, 1.0)
+    return Sharing(where(each, m, turns), where(each, 2.0 * m, 1.0), where(each, 0.0, 1.0 / v), where(each, 0.0, 1.0))
 
 
 def stage_layers(layers: Any, layout: Layout) -> tuple[Any, Any]:

@@ -67,5 +67,4 @@ def bytes_each(model: Any, seq_len: int, new: int, precision: str, cache_precisi
     weight = bytes_per_element(precision)
     element = weight if weight >= 1 else 2.0
     kept = bytes_per_element(cache_precision) if cache_precision else element
-    whole, split = model.stack.saved_elements
-    return float(model.stack.cache_elements(seq_len) * kept), (whole + split) * element * new
+    return float(model.stack.cache_elements(seq_len) * kept), model.stack.saved.total * element * new

@@ -17,7 +17,8 @@ micro-batch and chunk.
 Gradients (P/(TP PP) elements a rank) are summed over the DP x CP ranks that hold the same weights once a step; ZeRO 1 replaces
 the all-reduce by a reduce-scatter of gradients and an all-gather of weights (the same volume); ZeRO 2 scatters gradients for
 every micro-batch, since it keeps no whole ones; ZeRO 3 also gathers the weights for every forward and backward pass: 1.5 times
-the volume.
+the volume for each micro-batch. Software that keeps them whole for the step (``Job.regathers``) sends either once, and memory counts them
+whole. With a shard of z ranks (HSDP) all of it stays among z neighbours, and copies of a share sum 1/z of the gradients once a step.
 
 The optimizer's own work (:mod:`mlsysim.cases.update`) comes last, with nothing beside it.
 
@@ -33,9 +34,11 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.schedule import Pipelined, pipelined, stage_layers
+from mlsysim.cases.offload import HostTimes
+from mlsysim.cases.schedule import Pipelined, pipelined, sharing, stage_layers
 from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
+from mlsysim.models.footprint import expert_parameters, local_parameters
 from mlsysim.models.traffic import stream
 from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.precision import bytes_per_element
@@ -45,6 +48,8 @@ from mlsysim.units.ops import maximum, minimum, some, where
 
 BACKWARD_SHARE = 2 / 3
 """Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""
+BESIDE = "weights and activations over the host link"
+"""The part of a step that waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,9 @@ class Amounts:
     boundary_message: Any
     gradient_bytes: Any
     update_bytes: Any
+    weight_bytes: Any
+    expert_gradient_bytes: Any
+    expert_weight_bytes: Any
 
 
 def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
@@ -146,7 +154,11 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     message = layout.micro_batch / layout.cp * between.elements * activation
     tokens = layout.micro_batch * job.seq_len / layout.cp
     cache = getattr(model, "kv_elements_per_token", 0.0) if some(layout.cp > 1) else 0.0
-    trained = 0.0 if job.frozen else model.parameter_count
+    degrees = (model, layout.tp, layout.pp, layout.ep, 1 / (layout.pp * balance))
+    experts = expert_parameters(*degrees)
+    dense = local_parameters(*degrees) - experts
+    weight = element if element >= 2 or job.frozen else 2.0
+    gradient = 0.0 if job.frozen else job.gradient_bytes(weight)
     return Amounts(
         flops=micro.hardware_flops / shards * imbalance,
         moved=micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards,
@@ -160,7 +172,10 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
         expert_layers=most * moe_fraction(model),
         context_message=tokens * cache / layers * activation / layout.tp,
         boundary_message=message / (layout.tp if job.sequence_parallel else 1),
-        gradient_bytes=trained * (element if element >= 2 else 2.0) / (layout.tp * layout.pp * balance),
+        gradient_bytes=gradient * dense,
+        weight_bytes=weight * dense,
+        expert_gradient_bytes=gradient * experts,
+        expert_weight_bytes=weight * experts,
         update_bytes=update_bytes(job, layout) if job.updates else 0.0,
     )
 
@@ -171,10 +186,10 @@ def first_order(
     amounts: Amounts,
     device: Device,
     net: Hierarchical,
-    offload: Any = 0.0,
+    offload: HostTimes = HostTimes(),  # noqa: B008 - nothing
     a: Algebra = PLAIN,
 ) -> Step:
-    """The whole phase as one operator at one efficiency; ``offload`` is the time of state over the host link."""
+    """The whole phase as one operator at one efficiency; ``offload`` are times over the host link."""
     x, hide, g = amounts, job.overlap, layout.groups(net)
     m = layout.micro_batches * job.accumulation
     computing = x.balance * compute_time(x.flops, device.peak, device.efficiency)
@@ -206,6 +221,8 @@ def first_order(
     )
     covered = minimum(hide.context * context, hide.context_room * compute)
     micro = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + (context - covered)
+    if offload.beside is not None:
+        micro = maximum(micro, a.tag(BESIDE, 2, "host link", "host", offload.beside))
     pipeline = pipelined(
         a,
         job,
@@ -216,23 +233,35 @@ def first_order(
         send=net.send(x.boundary_message, g.stage_near),
         message=x.boundary_message,
     )
-    whole = net.all_reduce(x.gradient_bytes, g.data)
-    part = net.gather(x.gradient_bytes, g.data)
-    scatters = where(job.zero >= 2, m, 1.0)
-    gathers = where(job.zero >= 3, 2.0 * m, 1.0)
-    times = where(job.zero >= 1, scatters + gathers, 2.0)
-    synchronised = where(job.zero >= 1, part * times, whole)
-    data = a.tag(
-        "gradient synchronisation",
-        14,
-        "fabric",
-        "all-reduce",
-        synchronised,
-        sent=lambda: _sent(times, x.gradient_bytes, g.data.ranks),
-    )
+    # What is shared and not kept whole is sent for every micro-batch; frozen weights are sent only then.
+    often, shared = sharing(job, layout), job.zero >= 1
+    scatters = where(job.zero >= 2, often.scatters, 1.0)
+    gathers = where(job.zero >= 3, often.gathers, 1.0)
+    if job.frozen:
+        gathers = where(job.zero >= 3, often.gathers - often.whole_weights, 0.0)
+    groups = [(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies)]
+    if some(layout.ep > 1) and getattr(job.model, "experts", 1) > 1:
+        groups.append((x.expert_gradient_bytes, x.expert_weight_bytes, g.expert_data, g.expert_shard, g.expert_copies))
+
+    def synchronised(part: Callable[[Any, Any], Any], whole: Callable[[Any, Any], Any]) -> Any:
+        """Over all groups: ``part`` of a scatter or gather, ``whole`` of a sum that all know."""
+        total: Any = 0.0
+        for place, (gradients, weights, group, shard, copies) in enumerate(groups):
+            spread = scatters * part(gradients, shard) + gathers * part(weights, shard)
+            if copies is not None:
+                spread = spread + whole(gradients / shard.ranks, copies)
+            found = where(shared, spread, whole(gradients, group))
+            total = total + (where(layout.ep > 1, found, 0.0 * found) if place else found)
+        return total
+
+    def sent() -> Any:
+        return synchronised(lambda size, at: _sent(1.0, size, at.ranks), lambda size, at: _sent(2.0, size, at.ranks))
+
+    gathered = synchronised(net.gather, net.all_reduce)
+    data = a.tag("gradient synchronisation", 14, "fabric", "all-reduce", gathered, sent=sent)
     # Computing that hides one thing does not hide another.
     window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * (compute - covered)
-    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
+    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload.state)
     update: Any = 0.0
     if job.updates:
         written = memory_time(x.update_bytes, device.bandwidth)

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.schedule import pipelined, stage_layers
-from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
+from mlsysim.cases.offload import HostTimes
+from mlsysim.cases.schedule import pipelined, sharing, stage_layers
+from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, Step, composed
 from mlsysim.cases.train_operators import (
     HALF,
     Setting,
@@ -47,6 +48,7 @@ PARTS = (
     "permutation", "scan", "output head", "loss", "optimizer update", "Newton-Schulz products", "momenta gathered", "casts of parameters", "host launches", "stalls of the software",
     "step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state", "pipeline sends",
     "gradient synchronisation", "uneven stages", "pipeline bubble", "stragglers", "jitter at scale", "optimizer state over the host link",
+    BESIDE,
 )  # fmt: skip
 """Names of the parts of a calibrated step."""
 
@@ -76,12 +78,12 @@ def calibrated(
     chip: TrainingChip,
     stack: Stack,
     k: Constants,
-    offload: Any = 0.0,
+    offload: HostTimes = HostTimes(),  # noqa: B008 - nothing
     a: Algebra = PLAIN,
 ) -> Step:
     """Every operator of a step, under a software stack."""
     net, hide, pp = chip.network, job.overlap, layout.pp
-    s = Setting(a, chip, stack, k, job, layout, layout.groups(net))
+    s = Setting(a, chip, stack, k, job, layout, layout.groups(net), job.again)
     tokens = layout.micro_batch * job.seq_len / layout.cp
     compute: Any = 0.0
     tensor: Any = 0.0
@@ -108,6 +110,8 @@ def calibrated(
     beside, after = _data(s, shape, dense, experts)
     gathers = a.tag("sharded state", 14, "fabric", "ring", beside)
     layers = overlapped(inside, gathers, 1 - hide.gathers)
+    if offload.beside is not None:
+        layers = maximum(layers, pp * a.tag(BESIDE, 2, "host link", "host", offload.beside))
     per_layer = layers / shape.layers
     most, last = stage_layers(shape.layers, layout)
     # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
@@ -132,7 +136,7 @@ def calibrated(
     # The constant is Adam's; another optimizer reads and writes its own states instead.
     states = state_bytes(job.model, job.optimizer, HALF) - optimizer_bytes("adam", HALF)
     update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
-    moved = (update + 2 * states) * _owned(job, layout, dense, experts)
+    moved = (update + 2 * states) * _owned(s, dense, experts)
     moved = 0.0 * moved if job.frozen else moved
     # Frozen weights rest in the format of the arithmetic, and fp32 arithmetic reads parameters as they are.
     cast_bytes = (0.0 if job.frozen or chip.product_bytes > HALF else 1.0) * stack.cast_bytes
@@ -142,7 +146,7 @@ def calibrated(
     updated = updated + orthogonalised(a, job, layout, net, s.groups, chip.half_rate)
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
-    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
+    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload.state)
     step, shown = composed(
         a,
         pipeline,
@@ -177,7 +181,7 @@ def calibrated(
 
 def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     a, job, layout, k, net = s.a, s.job, s.layout, s.k, s.chip.network
-    again = job.again
+    again = s.again
     moved = elementwise_bytes(kind, s.stack, layout.tp, tokens, job.sequence_parallel)
     light = stream(s, "elementwise", moved, s.stack.elementwise_share)
     light = light + a.tag(
@@ -202,6 +206,9 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         host = s.stack.host * (k.moe_operations + k.expert_operations * kind.experts.count / layout.ep) * launch
         exchange = exchange_time(s, kind.experts, tokens)
     repeated = repeated + _times(again.full, forward) + _times(0.5 * again.half, forward) + _times(again.light, light)
+    if _asked(again.norm):
+        passed = 2 * HALF * tokens * kind.hidden * kind.sublayers / (layout.tp if job.sequence_parallel else 1)
+        repeated = repeated + again.norm * stream(s, "elementwise", passed, s.stack.elementwise_share)
     if _asked(again.up):
         repeated = repeated + again.up * products_time(s, kind, tokens, latent=True)[0]
     message = HALF * tokens * kind.hidden
@@ -248,35 +255,47 @@ def _local_parameters(shape: TrainingShape, layout: Layout) -> tuple[Any, Any]:
     return dense, shape.expert_parameters / (layout.ep * layout.pp)
 
 
-def _owned(job: Job, layout: Layout, dense: Any, experts: Any) -> Any:
+def _owned(s: Setting, dense: Any, experts: Any) -> Any:
     """Parameters whose optimizer state a device keeps."""
-    group = layout.dp * layout.cp
-    split = dense / group + experts / maximum(group * layout.tp / layout.ep, 1.0)
-    return where(job.zero == 0, dense + experts, split)
+    g = s.groups
+    return where(s.job.zero == 0, dense + experts, dense / g.shard.ranks + experts / g.expert_shard.ranks)
 
 
 def _data(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> tuple[Any, Any]:
     """Data-parallel communication: of a micro-batch beside all its layers, and once after the backward pass.
 
-    A ring is linear in its message: a start and seconds a byte. Weights move in 16 bit, gradients in the stack's
-    format. ZeRO 0 sums gradients in one piece; ZeRO 1 scatters gradients and gathers weights a layer at a time, once a step;
-    ZeRO 2 without a pipeline scatters for every micro-batch, and ZeRO 3 also gathers twice; a pipeline does either once a step.
+    A ring is linear in its message: a start and seconds a byte. Weights move in their format, gradients in the one that they are
+    kept in. ZeRO 0 sums gradients in one piece; ZeRO 1 scatters gradients and gathers weights a layer at a time, once a step;
+    ZeRO 2 scatters for every micro-batch, and ZeRO 3 also gathers twice, where a step regathers (:class:`~mlsysim.cases.job.Job`): where it
+    does not, either is whole in memory and sent once. Copies of a shard sum their share of the gradients once. Frozen weights are
+    only gathered.
     """
-    layout, net, zero = s.layout, s.chip.network, s.job.zero
-    start, each = net.gather_terms(s.groups.data)
-    each = each * dense
+    layout, net, job, g = s.layout, s.chip.network, s.job, s.groups
+    zero, weight = job.zero, s.chip.product_bytes if job.frozen else max(s.chip.product_bytes, HALF)
+    gradient = 0.0 * weight if job.frozen else job.gradient_bytes(weight)
     pieces = maximum(shape.layers / layout.pp, 1.0)
-    several, alone_start = pieces * start, start
+    groups = [(dense, pieces, g.data, g.shard, g.copies)]
     if shape.expert_parameters:
-        more, each_more = net.gather_terms(s.groups.expert_data)
-        each = each + each_more * experts
-        several, alone_start = several + more, alone_start + more
-    gradients, weights = several + s.stack.gradient_bytes * each, several + HALF * each
-    whole = 2 * (alone_start + s.stack.gradient_bytes * each)
-    sharded = gradients + 2 * weights
-    alone = layout.pp == 1
-    inner = alone & (zero >= 2)
-    beside = where(inner, where(zero >= 3, sharded, gradients), 0.0 * sharded)
-    once = where(zero >= 3, where(alone, 0.0 * sharded, sharded), where(inner, weights, gradients + weights))
-    after = where(zero == 0, whole, once)
-    return (0.0 * beside, 0.0 * after) if s.job.frozen else (beside, after)
+        groups.append((experts, 1.0, g.expert_data, g.expert_shard, g.expert_copies))
+    gradients: Any = 0.0
+    weights: Any = 0.0
+    whole: Any = 0.0
+    copied: Any = 0.0
+    for size, starts, group, shard, copies in groups:
+        start, each = net.gather_terms(shard)
+        gradients = gradients + starts * start + gradient * (each * size)
+        weights = weights + starts * start + weight * (each * size)
+        if copies is not None:
+            again, across = net.gather_terms(copies)
+            copied = copied + 2 * (again + gradient * (across * size) / shard.ranks)
+            start, each = net.gather_terms(group)
+        whole = whole + 2 * (start + gradient * (each * size))
+    often, none = sharing(job, layout), 0.0 * weights
+    kept = often.whole_weights
+    inner = (zero >= 2) & (kept < 1)
+    beside = layout.pp * (gradients + where(zero >= 3, 2 * weights, none))
+    if job.frozen:
+        return where(inner & (zero >= 3), beside, none), none
+    turns = where(zero >= 2, often.scatters, 1.0)
+    once = where(inner, where(zero >= 3, none, weights), turns * gradients + weights) + copied
+    return where(inner, beside, none), where(zero == 0, whole, once)

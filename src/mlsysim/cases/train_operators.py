@@ -16,6 +16,7 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.models.ffn import Experts
+from mlsysim.models.recompute import Again
 from mlsysim.models.template import Core
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import HARD, attention_prefill_time, overlapped, product_time, stream_time
@@ -53,6 +54,7 @@ class Setting(NamedTuple):
     job: Job
     layout: Layout
     groups: Groups
+    again: Again
 
 
 def stream(s: Setting, name: str, moved: Any, share: Any) -> Any:
@@ -244,7 +246,7 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
 def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
     """Dispatch and combine, forward and backward: four exchanges, six where experts are recomputed."""
     net, ep = s.chip.network, s.layout.ep
-    times = 4 + 2 * s.job.again.moe
+    times = 4 + 2 * s.again.moe
     token = HALF * tokens / s.layout.tp * e.inner
     once = net.exchange(token, e.per_token, s.groups.expert, s.job.deduplicated)
     return s.a.tag(

@@ -12,12 +12,12 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra, ledger_of
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.offload import host_round_trip
+from mlsysim.cases.ledger import Held, Ledger
+from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip
 from mlsysim.cases.train import Device, Step, first_order, first_order_amounts
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_network import NetworkSoftware, network_step
-from mlsysim.cases.training_memory import on_host, training_held
+from mlsysim.cases.training_memory import training_held, with_host
 from mlsysim.models.demand import Demand
 from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.timing.network import Hierarchical
@@ -80,9 +80,14 @@ class Trainer:
         )
         return found
 
-    def step(self, job: Job, layout: Layout, micro: Demand, host: Any = 0.0, a: Algebra = PLAIN) -> Step:
-        """One optimizer step; ``micro`` is the demand of a micro-batch, ``host`` are bytes of state with the host."""
-        offload = 0.0 if self.host_link is None else host_round_trip(host, self.host_link)
+    def step(self, job: Job, layout: Layout, micro: Demand, held: tuple[Held, ...] = (), a: Algebra = PLAIN) -> Step:
+        """One optimizer step; ``micro`` is the demand of a micro-batch, ``held`` what is held, with the host too."""
+        offload = HostTimes()
+        if self.host_link is not None:
+            host, link = with_host(job, layout, held), self.host_link
+            moves = not (_nothing(job.weights_offload) and _nothing(job.activations_offload))
+            beside = beside_computing(host.weights, host.activations, link) if moves else None
+            offload = HostTimes(host_round_trip(host.optimizer, link), beside)
         if self.software is None:
             amounts = first_order_amounts(job, layout, micro)
             return first_order(job, layout, amounts, self.device, self.net, offload, a)
@@ -95,4 +100,8 @@ class Trainer:
         """Parts of a step and bytes held."""
         held = training_held(job, layout)
         micro = self.demand(job, layout)
-        return ledger_of(lambda a: self.step(job, layout, micro, on_host(held), a).seconds, held, self.capacity)
+        return ledger_of(lambda a: self.step(job, layout, micro, held, a).seconds, held, self.capacity)
+
+
+def _nothing(share: Any) -> bool:
+    return isinstance(share, (int, float)) and share == 0

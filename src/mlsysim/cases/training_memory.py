@@ -13,7 +13,8 @@ from typing import Any
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import RESERVE, Held
-from mlsysim.cases.schedule import in_flight, weight_copies
+from mlsysim.cases.offload import HostBytes
+from mlsysim.cases.schedule import in_flight, sharing, weight_copies
 from mlsysim.models.footprint import TrainingState, training_state
 from mlsysim.vocabulary import Setting, worded
 
@@ -25,14 +26,18 @@ _RANK = 16
 
 def training_state_of(job: Job, layout: Layout) -> TrainingState:
     """What the fullest device of a job holds, with what its activations consist of."""
+    shared = sharing(job, layout)
     return training_state(
         job.model,
         layout.micro_batch,
         job.seq_len,
         job.precision,
         optimizer=job.optimizer,
-        recompute=job.recompute,
+        again=job.again,
         zero_stage=job.zero,
+        shard=layout.shard,
+        whole_weights=shared.whole_weights,
+        whole_gradients=shared.whole_gradients,
         dp=layout.dp,
         tp=layout.tp,
         pp=layout.pp,
@@ -42,6 +47,8 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         sequence_parallel=job.sequence_parallel,
         stages_in_flight=in_flight(layout, job.accumulation),
         optimizer_offload=job.offload,
+        weights_offload=job.weights_offload,
+        activations_offload=job.activations_offload,
         keeps=job.keeps,
         copies=weight_copies(layout),
         several=layout.micro_batches * job.accumulation > 1,
@@ -49,7 +56,7 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
 
 
 def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
-    """Bytes held on the fullest device, and with its host where optimizer state rests there."""
+    """Bytes held on the fullest device, and what rests with its host."""
     state = training_state_of(job, layout)
     return (
         Held("weights", state.weights),
@@ -58,6 +65,8 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
         Held("activations", state.activations),
         Held(RESERVE, job.headroom * state.total),
         Held("optimizer state", state.host, "host"),
+        Held("weights", state.host_weights, "host"),
+        Held("activations", state.host_activations, "host"),
     )
 
 
@@ -66,9 +75,11 @@ def on_device(held: tuple[Held, ...]) -> Any:
     return sum((each.bytes for each in held if each.where == "device"), 0.0)
 
 
-def on_host(held: tuple[Held, ...]) -> Any:
-    """Bytes with the host."""
-    return sum((each.bytes for each in held if each.where == "host"), 0.0)
+def with_host(job: Job, layout: Layout, held: tuple[Held, ...]) -> HostBytes:
+    """Bytes with the host; of activations those of one micro-batch."""
+    sizes = {each.name: each.bytes for each in held if each.where == "host"}
+    flight = in_flight(layout, job.accumulation)
+    return HostBytes(sizes["optimizer state"], sizes["weights"], sizes["activations"] / flight)
 
 
 def fitting_change(job: Job, layout: Layout, capacity: float) -> dict[str, Any] | None:

@@ -19,7 +19,6 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
 from mlsysim.cases.pass_times import Form, profile_band, refuse_runtime, say_profile, say_runtime, timed_by
-from mlsysim.cases.recompute import again
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
 from mlsysim.cases.training_memory import training_held, training_remedies
@@ -121,7 +120,7 @@ def _job(step: TrainingStep) -> Job:
         step.precision,
         step.seq_len or 1,
         recompute=step.recompute,
-        again=again(step.recompute, software.selective),
+        selective=software.selective,
         zero=step.zero_stage,
         optimizer=step.optimizer,
         lora_rank=step.lora_rank,
@@ -162,7 +161,7 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
     band = interval(training_regime(shape, job.frozen), known)
 
     def seconds(a: Algebra) -> Any:
-        return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), 0.0, a=a).seconds
+        return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), a=a).seconds
 
     return seconds, band, published(band, 1, known)
 

@@ -19,11 +19,11 @@ from typing import Any
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
-from mlsysim.models.footprint import local_parameters
+from mlsysim.models.footprint import shared_parameters
 from mlsysim.models.traffic import matrices
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import MUON, optimizer_key
-from mlsysim.units.ops import ceil, where
+from mlsysim.units.ops import ceil, minimum, where
 from mlsysim.zoo.constants import constant
 
 _HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")
@@ -31,8 +31,12 @@ _HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")
 
 def owned_parameters(job: Job, layout: Layout) -> Any:
     """Parameters of the fullest device whose state it keeps; none of weights that are frozen, beside which adapters are small."""
-    local = local_parameters(job.model, layout.tp, layout.pp, layout.ep)
-    return (0.0 if job.frozen else 1.0) * local / where(job.zero >= 1, layout.dp * layout.cp, 1)
+    degrees = (layout.dp, layout.tp, layout.pp, layout.ep, layout.cp)
+    total: Any = 0.0
+    for local, group in shared_parameters(job.model, *degrees):
+        ranks = group if layout.shard is None else minimum(group, layout.shard)
+        total = total + local / where(job.zero >= 1, ranks, 1)
+    return (0.0 if job.frozen else 1.0) * total
 
 
 def update_bytes(job: Job, layout: Layout) -> Any:

@@ -48,7 +48,8 @@ class Attention(Mixer):
     def counts(self) -> Counts:
         """Queries, keys, values and the output of attention are saved."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return Counts(2 * (q + kv), 0.0 if self.cross else 4.0 * q, self.window, 2 * kv, self.kv_heads)
+        pairs = 0.0 if self.cross else 4.0 * q
+        return Counts(2 * (q + kv), pairs, self.window, 2 * kv, self.kv_heads, attended=q)
 
     def cache_tokens(self, length: Any) -> Any:
         return minimum(length, self.window)
@@ -137,7 +138,9 @@ class LatentAttention(Mixer):
         latent = m.kv_lora_rank + m.qk_rope_head_dim
         saved = (m.q_lora_rank or 0) + latent + 2 * self.heads * (key + m.v_head_dim)
         reach = self.sparse.topk if self.sparse else UNBOUNDED
-        return Counts(saved, 2.0 * self.heads * (key + m.v_head_dim), reach, latent + indexed)
+        given, made = self.heads * m.v_head_dim, self.heads * (2 * key + m.v_head_dim)
+        pairs = 2.0 * self.heads * (key + m.v_head_dim)
+        return Counts(saved, pairs, reach, latent + indexed, attended=given, rebuilt=made)
 
     def cache_tokens(self, length: Any) -> Any:
         return length
@@ -205,7 +208,8 @@ class CompressedAttention(Mixer):
     def counts(self) -> Counts:
         c, d = self.csa, self.head_dim
         saved = c.q_lora_rank + (2 * self.heads + 1) * d + c.o_groups * c.o_lora_rank
-        return Counts(saved, 4.0 * self.heads * d, c.window + (c.topk if self.indexed else 0), d)
+        reach = c.window + (c.topk if self.indexed else 0)
+        return Counts(saved, 4.0 * self.heads * d, reach, d, attended=self.heads * d, rebuilt=self.heads * d)
 
     def cache_tokens(self, length: Any) -> Any:
         local = minimum(length, self.csa.window)

@@ -47,9 +47,9 @@ class FeedForward(Part):
         return self.parameters
 
     @property
-    def saved_elements(self) -> float:
-        """Elements per token kept for the backward pass: what enters and leaves the activation."""
-        return self.matrices * self.width
+    def kept(self) -> dict[str, float]:
+        """Elements per token for the backward pass: what enters and leaves the activation."""
+        return {"wide": (self.matrices - 1) * self.width, "activated": self.width}
 
     @property
     def inside(self) -> tuple[Any, ...]:
@@ -153,10 +153,12 @@ class MixtureOfExperts(Part):
         return self.parameters - idle * (self.routed.parameters / self.experts + self._biases)
 
     @property
-    def saved_elements(self) -> float:
-        """Elements per token kept for the backward pass, over the experts that the token visits."""
-        routed = self.routed
-        return self.per_token * (routed.matrices * self.width + routed.inner) + routed.matrices * self.shared_width
+    def kept(self) -> dict[str, float]:
+        """Elements per token for the backward pass, over the experts that the token visits."""
+        routed, k = self.routed, self.per_token
+        wide = routed.matrices - 1
+        found = {"wide": wide * self.shared_width, "activated": self.shared_width, "routed": k * routed.inner}
+        return found | {"expert_wide": k * wide * self.width, "expert_activated": k * self.width}
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, around = self.hidden, self.latent

@@ -6,13 +6,17 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
+from mlsysim.models.kept import Formats
 from mlsysim.models.passes import activation_bytes
+from mlsysim.models.recompute import NOTHING, Again
+from mlsysim.models.recompute import again as recomputed
 from mlsysim.models.stack import Stack
 from mlsysim.models.traffic import matrix_share, stream
 from mlsysim.physics.precision import bytes_per_element
@@ -23,7 +27,7 @@ from mlsysim.physics.training_memory import (
     optimizer_key,
     sharded_state,
 )
-from mlsysim.units.ops import ceil, maximum, minimum, where
+from mlsysim.units.ops import ceil, maximum, minimum, some, where
 
 _HALF, _FULL = 2.0, 4.0
 """Bytes of a number in 16 bit and in fp32."""
@@ -35,20 +39,24 @@ class Keeping:
 
     ``state`` says where the fp32 numbers are: ``apart`` (weights in 16 bit, a copy in fp32 and moments with the optimizer),
     ``cast`` (weights are fp32, and what a pass casts to 16 bit it keeps until its backward pass), ``none`` (everything has the
-    format of the weights). ``gradient`` are bytes of a gradient, those of a weight where None. Gradients that are ``buffered``
+    format of the weights). ``gradient`` are bytes of a gradient, held and sent alike, those of a weight where None; ``moments`` those of
+    each of the optimizer's moments, ``main_gradient`` those of a copy of the gradient that the optimizer has for itself. Gradients that are ``buffered``
     have a place of their own all the time; others come in the backward pass while activations go, so that the most is held
     either when the forward pass ends, with its logits, or when the backward pass does.
 
-    Beside what every backward pass needs (:mod:`mlsysim.physics.training_memory`) a layer keeps ``rotated`` copies of queries
+    Beside what every backward pass needs (:mod:`mlsysim.models.kept`) a layer keeps ``rotated`` copies of queries
     and keys, ``activated`` gates, ``masks`` of dropout (bytes for each element of a sublayer's output), ``log_sums`` of
     attention (bytes for each head) and, where attention is not fused, ``scores`` (bytes for each pair of tokens and head:
     probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective
     recomputation is to spare scores. ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8.
-    ``gathered``: ZeRO 3 in a pipeline does not scatter the weights again before the step is over.
+    ``quantised``: what narrow products read is kept as they read it. ``activation`` is the format in which activations are kept.
+    ``gathered``: what ZeRO 2 or 3 shards is whole during a step of a pipeline. ``prefetched`` layers are gathered ahead where it is not.
     """
 
     state: str = "apart"
     gradient: float | None = None
+    moments: float = 4.0
+    main_gradient: float = 0.0
     buffered: bool = True
     rotated: float = 0.0
     activated: float = 0.0
@@ -56,7 +64,10 @@ class Keeping:
     log_sums: float = 0.0
     scores: float = 0.0
     logits: float = 8.0
+    quantised: bool = False
+    activation: str | None = None
     gathered: bool = False
+    prefetched: float = 0.0
 
     def bytes_each(self, optimizer: str, weight: float, model: Workload) -> tuple[float, float, float]:
         """Bytes of weight, gradient and optimizer state for each trained parameter whose arithmetic has ``weight`` bytes."""
@@ -64,7 +75,17 @@ class Keeping:
         states = state_bytes(model, optimizer, held if self.state != "none" else _FULL)
         if self.state == "none":
             states = states * weight / _FULL
-        return held, max(self.gradient or 0.0, held), states
+        elif self.moments != _FULL:
+            master = 0.0 if held >= _FULL else _FULL
+            states = master + (states - master) * self.moments / _FULL
+        return held, max(self.gradient or 0.0, held), states + self.main_gradient
+
+    def formats(self, weight: float, plain: float) -> Formats:
+        """Bytes of kept activations where arithmetic has ``weight`` bytes an element and other activations ``plain`` ones."""
+        if self.activation is not None:
+            narrow = min(bytes_per_element(self.activation), plain)
+            return Formats(plain, narrow, narrow)
+        return Formats(plain, min(weight, plain) if self.quantised else plain, plain)
 
 
 TEXTBOOK = Keeping()
@@ -96,7 +117,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """Bytes on one device, and ``host`` bytes of its optimizer state that rest in the memory of the host."""
+    """Bytes on one device, and those that rest in the memory of its host: optimizer state, weights, activations."""
 
     weights: Any
     gradients: Any
@@ -104,6 +125,8 @@ class TrainingState:
     saved: Saved
     buffers: Any = 0.0
     host: Any = 0.0
+    host_weights: Any = 0.0
+    host_activations: Any = 0.0
 
     @property
     def activations(self) -> Any:
@@ -130,10 +153,9 @@ def inference_bytes(model: Workload, batch: Any, length: Any, precision: str, ca
 
 
 def _layer_bytes(
-    model: Workload, stack: Stack, tokens: Any, tp: Any, element: float, parallel: bool, keeps: Keeping
-) -> tuple[Any, Any]:
-    """Bytes that the average layer keeps for its backward pass, scores of attention apart, and those of its input."""
-    whole, split = stack.saved_elements
+    model: Workload, stack: Stack, keeps: Keeping, f: Formats, again: Again, tokens: Any, tp: Any, parallel: bool
+) -> Any:
+    """Bytes that the average layer keeps for its backward pass, scores of attention apart, without what is computed again."""
     rotated = activated = heads = sublayers = 0.0
     for block in stack.blocks:
         sublayers += block.count * block.sublayers
@@ -147,13 +169,22 @@ def _layer_bytes(
             activated += block.count * wide
     if getattr(model, "position_embeddings", False):
         rotated = 0.0
-    more = keeps.rotated * rotated + keeps.activated * activated + keeps.log_sums * heads / element
-    whole += keeps.masks * stack.hidden * sublayers / element / stack.layers
-    split += more / stack.layers
-    both = ((whole, split), (stack.hidden, 0.0))
-    found = [(0.0, w + s) if parallel else (w, s) for w, s in both]
-    working, kept = (activation_bytes_per_layer(tokens, w, s, tp, element) for w, s in found)
-    return working, kept
+    whole, split = stack.saved.bytes(f, again)
+    whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
+    extra = keeps.rotated * rotated + keeps.activated * activated * (1 - again.light)
+    split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
+    own, shared = (0.0, (whole + split) / f.plain) if parallel else (whole / f.plain, split / f.plain)
+    return activation_bytes_per_layer(tokens, own, shared, tp, f.plain)
+
+
+def _kept_bytes(
+    model: Workload, stack: Stack, keeps: Keeping, f: Formats, again: Again, tokens: Any, tp: Any, parallel: bool
+) -> tuple[Any, Any, Any]:
+    """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
+    working = _layer_bytes(model, stack, keeps, f, NOTHING, tokens, tp, parallel)
+    one = working if again is NOTHING else _layer_bytes(model, stack, keeps, f, again, tokens, tp, parallel)
+    whole, split = (0.0, stack.hidden) if parallel else (stack.hidden, 0.0)
+    return working, one, activation_bytes_per_layer(tokens, whole, split, tp, f.plain)
 
 
 def training_state(
@@ -165,7 +196,11 @@ def training_state(
     keeps: Keeping = TEXTBOOK,
     optimizer: str = "adam",
     recompute: Any = "none",
+    again: Again | None = None,
     zero_stage: Any = 0,
+    shard: Any = None,
+    whole_weights: Any = 0.0,
+    whole_gradients: Any = 0.0,
     dp: Any = 1,
     tp: Any = 1,
     pp: Any = 1,
@@ -179,10 +214,15 @@ def training_state(
     buffer_fraction: float = 0.0,
     trainable_fraction: float = 1.0,
     optimizer_offload: Any = 0.0,
+    weights_offload: Any = 0.0,
+    activations_offload: Any = 0.0,
 ) -> TrainingState:
-    """Bytes of a training step on the fullest device, when it holds most; ``optimizer_offload`` of its optimizer state is on the host.
+    """Bytes of a training step on the fullest device, when it holds most; shares of state and activations may be with the host.
 
-    Degrees and sizes may be arrays, and ``recompute`` anything that compares with its names element by element. ``several``
+    Degrees and sizes may be arrays, and ``recompute`` anything that compares with its names element by element; ``again`` is the same as
+    numbers. State is shared by ``shard`` of the ranks that hold the same parameters, by all of them where None: DP x CP ranks, of routed
+    experts DP x CP x TP / EP. Of what ZeRO 2 and 3 share, ``whole_weights`` and ``whole_gradients`` (shares of it) are whole nevertheless,
+    because they are not sent before the step is over. ``several``
     micro-batches before an update keep the gradients of the first through the others' forward passes. A schedule that runs from both
     ends holds two ``copies`` of what it computes with, and one optimizer state between the pair of devices that share them.
 
@@ -191,52 +231,64 @@ def training_state(
     """
     weight = bytes_per_element(precision)
     kept = weight if weight >= _HALF else _HALF
-    local = local_parameters(model, tp, pp, ep)
-    group = dp * cp
-    trained, frozen = local * trainable_fraction, local - local * trainable_fraction
-    if lora_rank is not None:
-        trained, frozen = adapter_parameters(model, lora_rank) / (tp * pp), local
-    shards = [where(zero_stage >= stage, group, 1) for stage in (3, 2, 1)]
-    if keeps.gathered:
-        shards[0] = where(pp > 1, 1, shards[0])
+    again = recomputed(recompute) if again is None else again
     each = keeps.bytes_each(optimizer, kept, model)
-    weights, gradients, optimizer_state = sharded_state(trained, *each, *shards)
-    weights, gradients = copies * weights, copies * gradients
-    weights = weights + frozen * weight / shards[0]
-    stack, full = _stack_of(model), recompute == "full"
+    weights: Any = 0.0
+    gradients: Any = 0.0
+    optimizer_state: Any = 0.0
+    trained: Any = 0.0
+    for place, (local, group) in enumerate(shared_parameters(model, dp, tp, pp, ep, cp)):
+        ranks = group if shard is None else minimum(group, shard)
+        own, frozen = local * trainable_fraction, local - local * trainable_fraction
+        if lora_rank is not None:
+            own, frozen = (0.0 if place else adapter_parameters(model, lora_rank) / (tp * pp)), local
+        part = [1 / (whole + (1 - whole) / ranks) for whole in (whole_weights, whole_gradients)]
+        shards = [where(zero_stage >= stage, split, 1) for stage, split in zip((3, 2), part, strict=True)]
+        owners = where(zero_stage >= 1, ranks, 1)
+        parts = sharded_state(own, each[0], each[1], each[2], shards[0], shards[1], owners)
+        rest = copies * parts[0] + frozen * weight / shards[0]
+        if keeps.prefetched:
+            # Of what is shared, the layers at work are whole: their weights, and the gradients of one.
+            layer = local * pp / maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
+            ahead = keeps.prefetched * kept + (0.0 if lora_rank is not None else each[1])
+            rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * layer * ahead, 0.0)
+        weights, gradients, optimizer_state = weights + rest, gradients + copies * parts[1], optimizer_state + parts[2]
+        trained = trained + own
+    stack, full = _stack_of(model), again.full
     if stack is None:
         # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
         flight = (stages_in_flight if stages_in_flight is not None else 1.0 * pp) / (tp * pp)
         saved, working = Saved(micro_batch * flight, _sample_bytes(model, precision, kept, full)), 0.0
     else:
         tokens = micro_batch * seq_len / cp
-        working, inputs = _layer_bytes(model, stack, tokens, tp, kept, sequence_parallel, keeps)
+        f, count, encoder = keeps.formats(weight, kept), stack.layers, getattr(model, "encoder_stack", None)
+        degrees = (tp, sequence_parallel)
+        working, one, inputs = _kept_bytes(model, stack, keeps, f, again, tokens, *degrees)
+        # While one layer is recomputed its full set exists beside what all keep; without buffers the logits are gone by then.
+        anew = full * working + (1 - full) * (working - one) if keeps.buffered else 0.0
         if keeps.scores:
             scores = keeps.scores * (getattr(model, "heads", None) or 0) * seq_len * tokens / tp
-            working = working + where(recompute == "none", scores, 0.0)
-        count, encoder = stack.layers, getattr(model, "encoder_stack", None)
+            one = one + scores * (1 - again.attention)
         if encoder is not None:
             # Layers of either kind, on average.
             heard = micro_batch * getattr(model, "encoder_positions", seq_len) / cp
-            both = _layer_bytes(model, encoder, heard, tp, kept, sequence_parallel, keeps)
+            others = _kept_bytes(model, encoder, keeps, f, again, heard, *degrees)
             count = stack.layers + encoder.layers
-            working, inputs = (
-                (stack.layers * one + encoder.layers * other) / count
-                for one, other in zip((working, inputs), both, strict=True)
+            working, one, inputs = (
+                (stack.layers * own + encoder.layers * other) / count
+                for own, other in zip((working, one, inputs), others, strict=True)
             )
         # A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one stage's layers is the whole network
         # once), unless the schedule says otherwise.
         layers = ceil(count / pp) * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
-        # While one layer is recomputed its full set exists beside the inputs of all; without buffers the logits are gone by then.
-        again = where(full, working, 0.0) if keeps.buffered else 0.0
         logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
-        saved = Saved(layers, where(full, inputs, working), again, logits)
+        saved = Saved(layers, full * inputs + (1 - full) * one, anew, logits)
     table = _table(model) / tp * where(pp == 1, 1.0, 0.0)
     tied = getattr(model, "tied_embeddings", False)
     if each[0] > kept:
         # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
         used = 1.0 if tied else 1 - _table(model) / model.parameter_count
-        saved = saved._replace(casts=kept * where(full, table, used * trained))
+        saved = saved._replace(casts=kept * (full * table + (1 - full) * (used * trained)))
     if not keeps.buffered:
         # A tied table has two gradients, one of which is added to the other.
         complete = gradients + (2 * each[1] * table if tied else 0.0)
@@ -244,9 +296,11 @@ def training_state(
         gradients = where(several, gradients, where(late, complete, 0.0 * complete))
         end = Saved(2.0, working, 0.0, 0.0, 0.0)
         saved = Saved(*(where(late, 1.0 * last, 1.0 * first) for last, first in zip(end, saved, strict=True)))
+    away = activations_offload * saved.layers * saved.each
+    saved = saved._replace(layers=saved.layers * (1 - activations_offload))
+    host, parked = optimizer_offload * optimizer_state, weights_offload * weights
     buffers = buffer_fraction * (weights + gradients)
-    host = optimizer_offload * optimizer_state
-    return TrainingState(weights, gradients, optimizer_state - host, saved, buffers, host)
+    return TrainingState(weights - parked, gradients, optimizer_state - host, saved, buffers, host, parked, away)
 
 
 def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> Any:
@@ -255,26 +309,54 @@ def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> An
     if not model.fixed_shape:
         return 0.0
     whole = model.saved_bytes(1, precision)
-    if full is False:
+    if isinstance(full, float) and full == 0:
         return whole
     between = stream(model, 1)
     blocks = max(between.halves / 2, 1.0)
-    return where(full, minimum(kept * between.elements * blocks + whole / blocks, whole), whole)
+    return where(full > 0, minimum(kept * between.elements * blocks + whole / blocks, whole), whole)
 
 
-def local_parameters(model: Workload, tp: Any, pp: Any, ep: Any) -> Any:
-    """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any."""
-    total = model.parameter_count
-    layers = getattr(model, "layers", None) or 1
-    stage = ceil(layers / pp) / layers
-    experts = getattr(model, "experts", 1)
-    together = total / tp * stage
-    if experts <= 1:
+def shared_parameters(model: Workload, dp: Any, tp: Any, pp: Any, ep: Any, cp: Any) -> Iterator[tuple[Any, Any]]:
+    """Parameters on the fullest device, and how many ranks hold the same: those of all tokens, and of routed experts."""
+    total, experts = local_parameters(model, tp, pp, ep), expert_parameters(model, tp, pp, ep)
+    yield total - experts, dp * cp
+    if getattr(model, "experts", 1) > 1 and some(ep > 1):
+        yield experts, where(ep > 1, maximum(dp * cp * tp / maximum(ep, tp), 1.0), dp * cp)
+
+
+def local_parameters(model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None) -> Any:
+    """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any.
+
+    ``stage`` is the longest stage's share of the layers, where that is not of one chunk.
+    """
+    stage = _stage(model, pp) if stage is None else stage
+    together = model.parameter_count / tp * stage
+    if getattr(model, "experts", 1) <= 1:
         return together
-    per_token = getattr(model, "active_experts_per_token", 1)
-    pool = (total - model.active_parameter_count) / (1 - per_token / experts) if per_token < experts else total
+    rest = (model.parameter_count - _pool(model)) / tp * stage
+    return where(ep > 1, expert_parameters(model, tp, pp, ep, stage) + rest, together)
+
+
+def expert_parameters(model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None) -> Any:
+    """Parameters of routed experts on the fullest device, where they are split over an expert group."""
+    stage = _stage(model, pp) if stage is None else stage
+    if getattr(model, "experts", 1) <= 1:
+        return 0.0
     # Experts are split over the larger of the expert and the tensor group; the rest over tensors alone.
-    return where(ep > 1, (pool / maximum(ep, tp) + (total - pool) / tp) * stage, together)
+    return where(ep > 1, _pool(model) / maximum(ep, tp) * stage, 0.0)
+
+
+def _stage(model: Workload, pp: Any) -> Any:
+    """Share of the layers in the longest stage."""
+    layers = getattr(model, "layers", None) or 1
+    return ceil(layers / pp) / layers
+
+
+def _pool(model: Workload) -> float:
+    """Parameters of all routed experts."""
+    experts, per_token = getattr(model, "experts", 1), getattr(model, "active_experts_per_token", 1)
+    idle = model.parameter_count - model.active_parameter_count
+    return float(idle / (1 - per_token / experts) if per_token < experts else model.parameter_count)
 
 
 def _table(model: Workload) -> float:

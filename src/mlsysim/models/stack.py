@@ -7,12 +7,13 @@ parameters, caches and operators. :func:`backward` turns forward operators into 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from mlsysim.errors import unknown_name
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import Operator
+from mlsysim.models.kept import Kept
 from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.models.template import Mixer
 from mlsysim.units.ops import minimum
@@ -85,14 +86,18 @@ class Stack:
         return block.count * total
 
     @property
-    def saved_elements(self) -> tuple[float, float]:
-        """Elements per token that the average layer keeps for the backward pass: of full width, and split by tensors."""
-        whole = split = 0.0
+    def saved(self) -> Kept:
+        """Elements per token that the average layer keeps for the backward pass, by what they are."""
+        total = dict.fromkeys((each.name for each in fields(Kept)), 0.0)
         for block in self.blocks:
-            whole += block.count * 2 * block.sublayers * self.hidden
-            inner = sum(m.counts.saved for m in block.mixers) + (block.ffn.saved_elements if block.ffn else 0.0)
-            split += block.count * inner
-        return whole / self.layers, split / self.layers
+            counts = [mixer.counts for mixer in block.mixers]
+            found: dict[str, float] = dict.fromkeys(("streams", "normed"), block.sublayers * self.hidden)
+            found |= {name: sum(getattr(c, name) for c in counts) for name in ("rebuilt", "attended")}
+            found["mixed"] = sum(c.saved for c in counts) - found["rebuilt"] - found["attended"]
+            found |= block.ffn.kept if block.ffn is not None else {}
+            for name, elements in found.items():
+                total[name] += block.count * elements / self.layers
+        return Kept(**total)
 
     def cache_elements(self, length: Any) -> Any:
         """Elements that one sequence of ``length`` tokens keeps: growing caches and fixed states."""

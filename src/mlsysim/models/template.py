@@ -231,7 +231,8 @@ class Reduce(NamedTuple):
 class Counts(NamedTuple):
     """What a mixer keeps and attends to, per layer; one that says nothing of it has no cache and attends to nothing.
 
-    ``saved`` elements per token wait for the backward pass; ``pair_operations`` are those of each attended query-key pair, and a query
+    ``saved`` elements per token wait for the backward pass, of which attention gives ``attended`` and latent projections can make
+    ``rebuilt`` again; ``pair_operations`` are those of each attended query-key pair, and a query
     sees ``reach`` keys at most; a token leaves ``cached`` elements behind, which can be split over ``heads`` devices; ``state`` elements
     are kept for each sequence, whatever its length.
     """
@@ -242,6 +243,8 @@ class Counts(NamedTuple):
     cached: float = 0.0
     heads: int = 1
     state: float = 0.0
+    attended: float = 0.0
+    rebuilt: float = 0.0
 
 
 class Part:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from mlsysim.models.recompute import parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part
 from mlsysim.units import fields as of
@@ -18,7 +19,7 @@ from mlsysim.units.fields import QuantityField
 _MOST = 10**9
 _TEXT = 400
 
-FREE = ("mode", "overlap", "offload")
+FREE = ("mode", "overlap", "offload", "offload_weights", "offload_activations", "reshard")
 """Fields of a layout that are kept where the others are searched."""
 
 _SIZES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -45,7 +46,6 @@ Amount = Annotated[
 ]
 Long = Annotated[Any, QuantityField("s", "30 day")]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
-Recomputed = Literal["attention", "light", "up", "moe", "half", "attention+light", "attention+light+moe"]
 Int = int | None
 Real = float | None
 Text = str | None
@@ -107,6 +107,10 @@ class WorkloadPart(Part):
     tokens: Amount | None = _open("tokens to train on, such as 15e12 or 15T")
     optimizer: Text = _text(40, "such as adam, sgd or muon")
     lora_rank: Int = _within(1, 4096, "train adapters of this rank")
+    gradient_precision: Text = _text(40, "format in which gradients are kept and sent; the stack's")
+    activation_precision: Text = _text(
+        40, "format in which what products and activations read waits for the backward pass"
+    )
     predicted_tokens: Int = _within(0, 16, "tokens beyond the next that modules of their own predict in training")
     target_share: Real = _above_0(1000, "tokens of the decoder over those of the encoder")
     dimensions: DimensionsPart | None = _open("dimensions other than the zoo's")
@@ -114,7 +118,7 @@ class WorkloadPart(Part):
         "of one pass of a language model; generate: all denoising steps of an image"
     )
 
-    _known = field_validator("precision")(_format)
+    _known = field_validator("precision", "gradient_precision", "activation_precision")(_format)
 
 
 class ChipPart(Part):
@@ -186,17 +190,31 @@ class ParallelismPart(Part):
     micro_batches: Int = _within(1, _MOST, "micro-batches of a step and replica, instead of their size")
     micro_batch_group: Int = _within(1, _MOST, "micro-batches that interleaving takes through a chunk before the next")
     zero: Int = _within(0, 3, "ZeRO stage")
+    zero_shard: Int = _within(1, 10**7, "ranks that share what ZeRO shards (HSDP); all that hold the same weights")
+    reshard: Flag = _open(
+        "ZeRO 2, 3: gather and scatter for every micro-batch; false: whole for the step, and sent once"
+    )
     recompute: Literal["none", "selective", "full"] | None = _open(
         "activations that are computed again instead of kept"
     )
-    recomputed: Recomputed | None = _open("what selective recomputation computes again; the stack's habit")
+    recomputed: Text = _text(
+        80, "parts that selective recomputation computes again, such as norm+up; the stack's habit"
+    )
     offload: Real = _within(0, 1, "share of the optimizer's state that rests in the host's memory")
+    offload_weights: Real = _within(0, 1, "share of the weights that rests there, and comes in for every pass")
+    offload_activations: Real = _within(0, 1, "share of the activations that waits there for the backward pass")
     sequence_parallel: Flag = _open("split norms over the tensor group")
     fp8_attention: Flag = _open("attention in fp8")
     deduplicated_exchange: Flag = _open("send a token once to each node that has experts for it")
     overlap_tp: Real = _within(0, 1, "share of tensor-parallel communication that hides; the stack's")
     overlap_ep: Real = _within(0, 1, "share of the experts' exchange that hides; the stack's")
     overlap: Flag = _open("hide gradient synchronisation behind the backward pass")
+
+    @field_validator("recomputed", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> Any:
+        value = "+".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        return "+".join(parts_of(value)) or None if isinstance(value, str) else value
 
     @property
     def automatic(self) -> bool:

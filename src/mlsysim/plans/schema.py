@@ -22,10 +22,10 @@ from mlsysim.vocabulary import PARTS, Setting, Wording, names_of, plain
 ALL_TASKS = ("training", "serving", "inference")
 
 _OF_TRAINING = {
-    "workload": "tokens optimizer lora_rank predicted_tokens target_share",
+    "workload": "tokens optimizer lora_rank predicted_tokens target_share gradient_precision activation_precision",
     "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
-    "parallelism": "cp virtual_stages schedule micro_batch micro_batches micro_batch_group zero recompute offload recomputed "
-    "sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
+    "parallelism": "cp virtual_stages schedule micro_batch micro_batches micro_batch_group zero zero_shard reshard recompute offload "
+    "offload_weights offload_activations recomputed sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
     "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval storage_bandwidth mtbf restart_time spares repair_time",
 }
 _TASKS: dict[str, tuple[str, ...]] = {

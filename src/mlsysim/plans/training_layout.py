@@ -28,8 +28,8 @@ _SHARING = 64
 """Accelerators that share a sequence at most, where the batch is ours to choose."""
 
 _BESIDE = (
-    *("sequence_parallel", "overlap", "recomputed", "fp8_attention", "deduplicated_exchange"),
-    *("overlap_tp", "overlap_ep"),
+    *("sequence_parallel", "overlap", "recomputed", "fp8_attention", "deduplicated_exchange", "zero_shard", "reshard"),
+    *("overlap_tp", "overlap_ep", "offload_weights", "offload_activations"),
 )
 """Fields of a plan's parallelism that a search leaves as they are."""
 _PASSED = (
@@ -38,6 +38,11 @@ _PASSED = (
     *_BESIDE,
 )
 """Fields of a plan's parallelism that DistributedModel takes, under its own names."""
+_OF_WORK = (
+    *("optimizer", "predicted_tokens", "target_share", "lora_rank"),
+    *("gradient_precision", "activation_precision"),
+)
+"""Fields of a plan's workload that it takes."""
 _FIXED = {
     **{name: name for name in ("tp", "pp", "dp", "ep", "cp", "micro_batch")},
     **{"v_stages": "virtual_stages", "microbatch_count": "micro_batches", "zero_stage": "zero"},
@@ -81,7 +86,7 @@ def step_options(
     }
     # At first order everything that can hide does; a stack says itself what it hides.
     hides = split.overlap is None and not isinstance(options["efficiency"], str)
-    more = {name: getattr(work, name) for name in ("optimizer", "predicted_tokens", "target_share", "lora_rank")}
+    more = {name: getattr(work, name) for name in _OF_WORK}
     more |= {"overlap_comm": hides or None, "is_lora": work.lora_rank is not None or None}
     more["update_step"] = None if isinstance(options["efficiency"], str) else True
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import Layout, divisors
-from mlsysim.cases.training_memory import on_device, on_host, training_held
+from mlsysim.cases.training_memory import on_device, training_held
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 from mlsysim.search.steps import best_by_value
@@ -274,6 +274,7 @@ class LayoutTimes:
             local_batch=x.batch_size // row["dp"],
             virtual_stages=row["v_stages"],
             group=x.microbatch_group_size,
+            shard=x.zero_shard,
         )
         job = job_of(x, self.trainer, Assumptions(self.given | {"zero_stage"}))
         held = training_held(job, layout)
@@ -281,7 +282,7 @@ class LayoutTimes:
         if memory > self.trainer.capacity:
             return None
         micro = self.trainer.demand(job, layout)
-        seconds = self.trainer.step(job, layout, micro, on_host(held)).seconds
+        seconds = self.trainer.step(job, layout, micro, held).seconds
         shares = layout.dp * layout.micro_batches * job.accumulation
         ranks = layout.dp * layout.tp * layout.pp * layout.cp
         mfu = micro.flops * shares / (seconds * ranks * self.trainer.device.peak)

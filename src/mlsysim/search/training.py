@@ -29,7 +29,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.trainer import Software, Trainer
-from mlsysim.cases.training_memory import on_device, on_host, training_held
+from mlsysim.cases.training_memory import on_device, training_held
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.models.demand import Demand
 from mlsysim.models.transformer import TransformerWorkload
@@ -48,6 +48,7 @@ __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "answer
 
 COMPUTE, MEMORY, FRAGILITY = 1, 2, 15
 _MODES = INPUTS["activation_recomputation"].choices
+_OFFLOADS = ("optimizer_offload", "weights_offload", "activations_offload")
 _SIZING = ("nodes", "accelerators", "dp", "tp_size", "pp_size", "cp_size")
 """Columns that may set how large a fleet is."""
 
@@ -141,7 +142,7 @@ class TrainingPoints:
             raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
         if "efficiency" in numbers and self.values["efficiency"] == CALIBRATED and "efficiency" in self.given:
             raise InputError("an axis of efficiencies is first order; leave 'calibrated' out.", field="efficiency")
-        if "optimizer_offload" in numbers and numbers["optimizer_offload"].any():
+        if any(name in numbers and numbers[name].any() for name in _OFFLOADS):
             host_link(self.fleet.node.accelerator)
 
     def _inputs(self, numbers: Mapping[str, Any]) -> Inputs:
@@ -169,7 +170,8 @@ class TrainingPoints:
         if x.micro_batch is not None:
             valid &= divides(x.micro_batch, local)
         for rule in rules(
-            self.model, x.accelerators, x.batch_size, seq_len, *degrees, parts, self.schedule, x.microbatch_group_size
+            *(self.model, x.accelerators, x.batch_size, seq_len, *degrees, parts, self.schedule),
+            *(x.microbatch_group_size, x.zero_shard),
         ):
             valid &= rule.holds
         return dp, local, _chosen(local, x.pp_size, valid) if parts is None else parts, valid
@@ -179,7 +181,7 @@ class TrainingPoints:
         trainer = self.trainer
         if isinstance(x.efficiency, np.ndarray):
             trainer = replace(trainer, device=replace(trainer.device, efficiency=x.efficiency), software=None)
-        if np.any(x.optimizer_offload):
+        if any(np.any(getattr(x, name)) for name in _OFFLOADS):
             trainer = replace(trainer, host_link=host_link(self.fleet.node.accelerator))
         even = np.ndim(x.congestion_factor) == 0 and x.congestion_factor == 1
         return trainer if even else trainer.congested(x.congestion_factor)
@@ -200,13 +202,14 @@ class TrainingPoints:
             x.v_stages,
             self.schedule,
             x.microbatch_group_size,
+            x.zero_shard,
         )
         job = job_of(x, trainer, Assumptions(self.given | numbers.keys()))
         held = training_held(job, layout)
         memory = on_device(held)
         fits = memory <= trainer.capacity
         demand = self._demand(trainer, job, layout)
-        step = trainer.step(job, layout, demand, on_host(held))
+        step = trainer.step(job, layout, demand, held)
         # Each replica has as many parts, of which every one has the demand of a micro-batch.
         shares = dp * parts * job.accumulation / step.seconds
         mfu = demand.flops * shares / (x.accelerators * trainer.device.peak)
@@ -217,7 +220,7 @@ class TrainingPoints:
         possible = mfu <= 1 if trainer.software is not None else True
         found: dict[str, Any] = {}
         if binds:
-            timed = ledger_of(lambda a: trainer.step(job, layout, demand, on_host(held), a).seconds)
+            timed = ledger_of(lambda a: trainer.step(job, layout, demand, held, a).seconds)
             found["binding"] = timed.binding_wall
         return found | {
             "feasible": fits & lasting & possible,

@@ -42,7 +42,7 @@ COST_NUMBERS = (
 
 NUMBERS = {
     *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "microbatch_group_size"),
-    "zero_stage",
+    *("zero_stage", "zero_shard", "weights_offload", "activations_offload"),
     *("batch_size", "seq_len", "nodes", "accelerators", "dp", "micro_batch", "efficiency"),
     *("gradient_accumulation_steps", "optimizer_offload"),
     *("overlap_efficiency", "overlap_tp", "overlap_ep", "overlap_cp", "overlap_pp"),

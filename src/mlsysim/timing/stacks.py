@@ -35,8 +35,9 @@ class Stack:
     """A framework generation.
 
     ``attention`` is the kernel: unfused, fa1, fa2 or cudnn. ``elementwise`` is the fusion level: eager, megatron (fused
-    dropout, bias and softmax) or fused. ``recompute`` is the default: none, selective (attention core), half (every other
-    product), modules (norms and activations), full, or fit (none if it fits, else modules). ``kappa`` is the share of
+    dropout, bias and softmax) or fused. ``gradient_bytes`` are those of a gradient, held and sent. ``recompute`` is the default: none, selective
+    (attention core), half (every other product), modules (norms and activations), parts of a layer such as light+up, full, or fit (none
+    if it fits, else modules); ``modes`` are those that it has. ``kappa`` is the share of
     hidden communication that slows computing anyway, ``send_exposed`` the share of a message between stages that delays the
     next one. ``host`` scales the launches of a mixture-of-experts layer, ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
     a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
@@ -61,6 +62,7 @@ class Stack:
     step_overhead: float
     source: str
     recompute_in_pipeline: str = ""
+    modes: tuple[str, ...] = ("none", "selective", "full")
     exchange_exposed: float = 0.55
     send_exposed: float = 1.0
     host: float = 1.0
@@ -82,8 +84,8 @@ class Stack:
 
     @property
     def keeps(self) -> Keeping:
-        """What it holds in memory."""
-        return _keeping(self.memory)
+        """What it holds in memory; gradients in the format that they are sent in."""
+        return _keeping(self.memory, self.gradient_bytes)
 
     @property
     def schedule(self) -> str | None:
@@ -93,7 +95,7 @@ class Stack:
     @property
     def selective(self) -> str:
         """What it recomputes under the name "selective"."""
-        return {"half": "half", "modules": "light"}.get(self.recompute, "attention")
+        return "attention" if self.recompute in ("none", "full", "fit") else self.recompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +120,9 @@ def _fusion(name: str) -> Fusion:
 
 
 @cache
-def _keeping(name: str) -> Keeping:
+def _keeping(name: str, gradient: float) -> Keeping:
     found = inherited(software_file("stacks")["memory"], name)
-    return Keeping(**{key: value for key, value in found.items() if key != "source"})
+    return Keeping(gradient=gradient, **{key: value for key, value in found.items() if key != "source"})
 
 
 def stack_names() -> tuple[str, ...]:
@@ -143,7 +145,8 @@ def stack(name: str) -> Stack:
             entry=folded,
             reason="unknown field",
         )
-    return Stack(name=folded, **{**table, "sources": tuple(table.get("sources", ()))})
+    lists: dict[str, Any] = {key: tuple(table[key]) for key in ("sources", "modes") if key in table}
+    return Stack(name=folded, **{**table, **lists})
 
 
 def stack_of_source(source: str) -> Stack | None:

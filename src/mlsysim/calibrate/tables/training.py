@@ -14,7 +14,6 @@ from typing import Any
 from mlsysim.calibrate.cells import cell, key_of
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
 from mlsysim.calibrate.training_rows import Run, hardware_of, read_precision, whole
-from mlsysim.cases.recompute import SELECTIVE
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
@@ -31,8 +30,6 @@ _NOT_MEASURED = ("chinchilla_optimal_params", "mfu_range")
 _CAUSAL_SOURCES = ("llama3", "llama-3")
 _ADAPTER_RANK = 16
 """Of adapters where a row trains them; it has no effect on the time."""
-_NAMES = {"modules": "light", "selective": "attention"}
-"""Modes of a stack by the part of a layer that they compute again."""
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -100,9 +97,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
     if batch != run.batch:
         inferred.append(f"{batch} sequences a step, which the layout divides")
     plain = run.recompute in ("none", "full")
-    parts = None if plain else _NAMES.get(run.recompute, run.recompute)
-    if parts is not None and parts not in SELECTIVE:
-        raise Skipped(f"the recompute mode {parts!r} is unknown")
+    parts = None if plain else run.recompute
     return calibrated_plan(
         "training",
         run.row["model"] if run.dimensions else key_of(run.model),
@@ -113,6 +108,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
         precision=run.precision,
         lora_rank=_ADAPTER_RANK if run.frozen else None,
         predicted_tokens=known.predicted_tokens or None,
+        gradient_precision=None if run.frozen else run.gradients,
         target_share=run.target_share if run.target_share != 1 else None,
         dimensions=run.dimensions or None,
         hardware={

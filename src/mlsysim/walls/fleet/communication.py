@@ -23,7 +23,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from mlsysim.cases import joules, one_pass, recompute, schedule, train_layers, training_memory
+from mlsysim.cases import joules, one_pass, schedule, train_layers, training_memory
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, plan_layout
@@ -41,7 +41,7 @@ from mlsysim.units.text import bytes_text
 from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.binding import too_full
-from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, schedule_given, trainer_of
+from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, say_sharing, schedule_given, trainer_of
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.result import Memory, Rate, Result, Time
 
@@ -161,15 +161,22 @@ class DistributedModel(Resolver[DistributedResult]):
         schedule? | one of {", ".join(SCHEDULES)} | pipeline schedule | | 1f1b, interleaved with v_stages
         topology_override? | object | topology to assume instead of the fabric's
         zero_stage = 0 | whole [0, 3] | ZeRO stage
+        zero_shard? | whole [1, 1e8] | ranks that share what ZeRO shards (HSDP) | | all that hold the same weights
+        reshard? | flag | ZeRO 2 and 3 gather and scatter for every micro-batch, else they hold all of it and send once | | yes; no in a \
+            pipeline with efficiency='calibrated'
         is_lora = no | flag | train low-rank adapters on frozen weights
         lora_rank = 16 | whole [1, 4096] | rank of the adapters
         activation_recomputation = none | one of none, selective, full | activations that are recomputed
-        recomputed? | one of {", ".join(recompute.SELECTIVE)} | what 'selective' computes again, for efficiency='calibrated': attention, light (norms and \
-            activations), up (latent projections), moe (routed experts), half of the products | attention+light | the stack's habit
+        recomputed? | object | what 'selective' computes again: attention, norm, light (norms and activations), up (latent \
+            projections), moe (routed experts), half of the products, or several joined by + | norm+up | the stack's habit
         sequence_parallel = yes | flag | split norms and dropouts over the tensor group
         optimizer = adam | object | optimizer
         update_step = no | flag | count the optimizer's own work in a first-order step; a calibrated one always has it
+        gradient_precision? | object | format in which gradients are kept and sent | fp32 | the stack's; that of the weights
+        activation_precision? | object | format in which what products and activation functions read is kept | fp8 | the stack's; 16 bit
         optimizer_offload = 0.0 | [0, 1] | fraction of the optimizer state that rests in host memory
+        weights_offload = 0.0 | [0, 1] | fraction of the weights that rests there
+        activations_offload = 0.0 | [0, 1] | fraction of the activations that waits there
         overlap_comm = no | flag | hide gradient synchronisation behind the backward pass
         overlap_efficiency = 0.85 | [0, 1] | fraction of it that can hide
         overlap_tp = 0.0 | [0, 1] | fraction of tensor-parallel communication that hides
@@ -207,16 +214,16 @@ class DistributedModel(Resolver[DistributedResult]):
         length = 1 if model.fixed_shape else x.seq_len
         degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size, "cp": x.cp_size, "virtual_stages": x.v_stages}
         cut = {"micro_batches": x.microbatch_count, "schedule": schedule_given(x), "group": x.microbatch_group_size}
+        cut |= {"shard": x.zero_shard}
         layout = plan_layout(model, fleet.total_accelerators, x.batch_size, length, assumed=assumed, **degrees, **cut)
         trainer = trainer_of(x, assumed).congested(x.congestion_factor)
         if x.schedule is None:
             assumed.say("schedule", schedule.schedule_of(layout), INFERRED)
         job = job_of(x, trainer, assumed)
         say_idle_inputs(x, layout, trainer, assumed)
-        if job.keeps.gathered and layout.pp > 1 and job.zero == 3:
-            assumed["weights"] = "gathered for the whole step, as ZeRO 3 in a pipeline is run"
+        say_sharing(x, job, layout, assumed)
         held, micro = training_memory.training_held(job, layout), trainer.demand(job, layout)
-        step, memory = trainer.step(job, layout, micro, training_memory.on_host(held)), training_memory.on_device(held)
+        step, memory = trainer.step(job, layout, micro, held), training_memory.on_device(held)
         shares = layout.dp * layout.micro_batches * job.accumulation
         accelerators, chip = fleet.total_accelerators, fleet.node.accelerator
         possible = step.seconds * accelerators * trainer.device.peak
@@ -301,6 +308,6 @@ def _shown(
         "inside": step.busy - step.compute,
         "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload - step.update,
         "update": step.update,
-        "host_state": training_memory.on_host(held),
+        "host_state": training_memory.with_host(job, layout, held).optimizer,
         "local_batch": layout.local_batch * job.accumulation,
     }

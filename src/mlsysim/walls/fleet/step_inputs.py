@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mlsysim.cases import offload, recompute
+from mlsysim.cases import offload
 from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions, shown
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
@@ -21,6 +21,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.vision import VisionTransformerWorkload
+from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
@@ -29,7 +30,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.inputs import CALIBRATED
 
-_OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0, "recomputed": None}
+_OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0}
 """Inputs that speak of single operators, and what leaves them alone."""
 
 
@@ -62,7 +63,8 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
                 why = "a first-order step is one operator"
                 raise InputError(f"{name} needs efficiency='calibrated': {why}.", field=name)
     device = Device(peak, x.efficiency if software is None else 1.0, to_si(chip.memory.bandwidth, "byte/s"))
-    resident = isinstance(x.optimizer_offload, (int, float)) and not x.optimizer_offload
+    shares = (x.optimizer_offload, x.weights_offload, x.activations_offload)
+    resident = all(isinstance(share, (int, float)) and not share for share in shares)
     link = None if resident else offload.host_link(chip)
     return Trainer(device, net, to_si(chip.memory.capacity, "byte"), link, software)
 
@@ -91,6 +93,7 @@ def _no_effect(x: Any, name: str, why: str, assumed: Assumptions) -> None:
 
 def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptions) -> None:
     """What was given and can have no effect in this layout, with the reason."""
+    zero = assumed.value("zero_stage", x.zero_stage)
     reasons = {
         "tensors are not split": (layout.tp == 1, ("sequence_parallel", "overlap_tp")),
         "there is no pipeline": (layout.pp == 1, ("schedule", "overlap_pp")),
@@ -98,6 +101,9 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
         "experts are not split": (layout.ep == 1, ("overlap_ep", "deduplicated_exchange")),
         "all experts share a link domain": (1 < layout.ep <= trainer.domain, ("deduplicated_exchange",)),
         "nothing is synchronised": (layout.dp * layout.cp == 1 and not x.overlap_comm, ("overlap_comm",)),
+        "ZeRO shards neither gradients nor weights": (zero < 2, ("reshard",)),
+        "ZeRO shards nothing": (zero == 0, ("zero_shard",)),
+        "adapters have few gradients": (bool(x.is_lora), ("gradient_precision",)),
         "recomputation is not selective": (x.activation_recomputation != "selective", ("recomputed",)),
         f"{x.model.name} has no encoder": (getattr(x.model, "encoder_stack", None) is None, ("target_share",)),
     }
@@ -105,6 +111,18 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
         for name in names:
             if holds and name in assumed.given and getattr(x, name) is not None:
                 _no_effect(x, name, why, assumed)
+
+
+def say_sharing(x: Any, job: Job, layout: Layout, assumed: Assumptions) -> None:
+    """What ZeRO 2 and 3 hold whole because they do not send it for every micro-batch."""
+    if job.zero < 2 or job.regathers(layout.pp) or layout.dp * layout.cp == 1:
+        return
+    words = f"{job.zero}: nothing is resharded before the step is over, as in pipelines: "
+    if layout.virtual_stages > 1:
+        words += f"weights are whole, and gradients of one of {layout.virtual_stages} chunks"
+    else:
+        words += "weights and gradients are whole and sent once; no effect beyond ZeRO 1"
+    assumed.say("zero_stage", job.zero, INFERRED, words)
 
 
 def stack_name(x: Any) -> str:
@@ -146,24 +164,32 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
             gathers=0.0 if off else x.overlap_efficiency,
         )
     mode = x.activation_recomputation
+    keeps = TEXTBOOK if software is None else software.keeps
+    if x.gradient_precision is not None:
+        keeps = replace(keeps, gradient=bytes_per_element(x.gradient_precision))
+    if x.activation_precision is not None:
+        keeps = replace(keeps, activation=precision_name(x.activation_precision))
     return Job(
         model=x.model,
         precision=x.precision,
         seq_len=(getattr(x.model, "tokens_per_sample", None) or 1) if x.model.fixed_shape else x.seq_len,
         recompute=mode,
-        again=recompute.again(mode, x.recomputed or ("attention" if software is None else software.selective)),
+        selective=x.recomputed or ("attention" if software is None else software.selective),
         zero=x.zero_stage,
         accumulation=x.gradient_accumulation_steps,
         optimizer=x.optimizer,
         updates=software is not None or x.update_step,
+        reshards=x.reshard,
         offload=x.optimizer_offload,
+        weights_offload=x.weights_offload,
+        activations_offload=x.activations_offload,
         lora_rank=x.lora_rank if x.is_lora else None,
         sequence_parallel=x.sequence_parallel,
         overlap=overlap,
         straggler=x.straggler_factor,
         imbalance=x.moe_routing_imbalance_factor,
         headroom=x.memory_headroom,
-        keeps=TEXTBOOK if software is None else software.keeps,
+        keeps=keeps,
         fp8_attention=x.fp8_attention,
         deduplicated=bool(x.deduplicated_exchange),
         predicted_tokens=x.predicted_tokens,
@@ -173,8 +199,10 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
 def _habits(software: Stack) -> dict[str, Any]:
     """A stack's own settings. Two activities at once slow each other: a share kappa of the shorter is not hidden."""
     hides = 1 - software.kappa
+    mode = {"none": "none", "fit": "none", "full": "full"}.get(software.recompute, "selective")
     return {
         "zero_stage": software.zero,
+        "activation_recomputation": mode,
         "sequence_parallel": software.sequence_parallel,
         "overlap_comm": software.data_overlap,
         "overlap_efficiency": hides,
