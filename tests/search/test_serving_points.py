@@ -230,6 +230,7 @@ def test_clients_in_a_closed_loop_are_those_of_solve(engine, apart):
     fixed: dict[str, Any] = {"precision": "fp8", "engine": engine, "efficiency": "calibrated"}
     if apart:
         fixed["decode_hardware"] = "B200"
+        axes |= {"decode_replicas": [1, 3], "decode_tp": [2, 4]}
     else:
         axes["chunk"] = [512, 8192]
     space = Space.from_dict({"kind": "serving", "axes": axes, "fixed": fixed})
@@ -318,17 +319,17 @@ def test_apart_the_slower_pool_decides(calibrated):
     fixed |= {"seq_len": 4096, "output_len": 256, "prefill_batch_size": 1}
     if not calibrated:
         fixed["efficiency"] = 0.5
-    axes = {"prefill_replicas": [1, 2, 8, 64], "replicas": [1, 2, 8], "batch_size": [16, 64]}
+    axes = {"replicas": [1, 2, 8, 64], "decode_replicas": [1, 2, 8], "batch_size": [16, 64]}
     space = Space.from_dict({"kind": "serving", "axes": axes, "fixed": fixed})
     columns = space.decode(np.arange(space.size))
     found = evaluate(space, columns)
-    reading = columns["prefill_replicas"] / found["ttft_s"]
-    writing = columns["replicas"] * columns["batch_size"] / (256 * found["itl_s"])
+    reading = columns["replicas"] / found["ttft_s"]
+    writing = columns["decode_replicas"] * columns["batch_size"] / (256 * found["itl_s"])
     rate = found["requests_per_second"]
     # TTFT includes the hand-over, which goes on while the next prompt is read.
     assert (rate <= writing * (1 + 1e-12)).all() and (rate >= np.minimum(reading, writing) * (1 - 1e-12)).all()
     assert (rate < writing * 0.99).any() and np.isclose(rate, writing, rtol=1e-12).any()
-    assert (found["devices"] == 4 * (columns["prefill_replicas"] + columns["replicas"])).all()
+    assert (found["devices"] == 4 * (columns["replicas"] + columns["decode_replicas"])).all()
     assert (found["longest_stall_s"] == 0).all() and np.isfinite(found["kwh_per_mtoken"]).all()
 
 
@@ -525,7 +526,7 @@ def test_tiles_do_not_change_a_point():
         ({"fixed": {"seq_len": None}}, "needs 'seq_len'"),
         ({"fixed": {"hardware": None}}, "needs 'hardware'"),
         ({"fixed": {"concurrency": 4}}, "'batch_size' or 'concurrency'"),
-        ({"fixed": {"prefill_replicas": 2}}, "without 'decode_hardware'"),
+        ({"fixed": {"decode_replicas": 2}}, "without 'decode_hardware'"),
         ({"fixed": {"cloud_price": "weekly"}}, "on-demand"),
         ({"fixed": {"kwh_price": "reigon"}}, "region"),
         ({"fixed": {"cloud_price": 3.0, "unit_cost": "20000 USD"}}, "not both"),

@@ -58,7 +58,7 @@ from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
 
-_FIXED_POINT = 6
+_FIXED_POINT = 12
 _REST, _QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
 
 

@@ -9,13 +9,15 @@ part of the operations, and the bytes are the writers'. Numbers may be arrays, f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from mlsysim.cases.serve import Machine
 from mlsysim.cases.traffic import Traffic
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import sequence_demand
 from mlsysim.physics.power import proportional_power
+from mlsysim.timing.operator_times import untagged
 from mlsysim.timing.power import Activity, narrow_share, serving_activity, wide_peak
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.zoo.constants import constant
@@ -28,6 +30,32 @@ def request_operations(model: Any, t: Traffic) -> tuple[Any, Any]:
     reading = sequence_demand(model.totals, "prefill", 1, t.new, t.prompt - t.new, 1.0, 1.0, 0.0).flops
     context = t.prompt + (t.answer - 1) / 2
     return reading, t.mean_answer * sequence_demand(model.totals, "decode", 1, 1, context, 1.0, 1.0, 0.0).flops
+
+
+class PoolRates(NamedTuple):
+    """Requests a second that each of two pools could do by itself; both together do no more than the slower."""
+
+    reading: Any
+    writing: Any
+
+    @property
+    def slower(self) -> str:
+        return "prefill" if self.reading < self.writing else "decode"
+
+
+def pool_rates(machine: Machine, t: Traffic) -> PoolRates:
+    """What the readers and the writers of a service in two pools reach when all of them are busy.
+
+    Readers take as many prompts at a time as they read together; writers hold as many answers as their memory (or their slots) has
+    places for, at the mean length of a cache. A pool that waits for the other does less.
+    """
+    together = machine.prompts(t)
+    prompts = replace(t, together=together)
+    once = machine.reading(prompts, t.new, untagged)(t.prompt - t.new) * machine.pace(prompts)
+    places = machine.memories(t)[0].sequences
+    full = replace(t, batch=maximum(places if t.habits.slots is None else minimum(places, t.habits.slots), 1.0))
+    token = machine.writing(full, untagged)(t.prompt + t.answer / 2)
+    return PoolRates(t.prefills * together / once, t.replicas * full.batch / (t.mean_answer * token))
 
 
 def first_order_power(tdp: Any, mfu: Any) -> Any:

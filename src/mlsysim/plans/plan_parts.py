@@ -240,7 +240,9 @@ class ServingPart(Part):
     draft_model: Text = _text(_TEXT, "for speculative decoding")
     draft_tokens: Int = _within(1, 64, "tokens drafted at a time, by the model's own heads without a draft_model")
     acceptance: Real = _within(0, 1, "share of draft tokens that are accepted")
-    decode_on: Text = _text(_TEXT, "decode pool (disaggregation): a fleet, or a chip, as many as for prefill")
+    decode_on: Text = _text(
+        _TEXT, "decode pool (disaggregation): a fleet, a chip (as many as for prefill), or auto: the best share of 'on'"
+    )
     redundant_experts: Int = _within(1, 10**5, "experts held twice, so that the expert-parallel degree divides")
     decode_tp: Int = _within(1, 65536, "tensor-parallel degree of the decode pool")
     decode_ep: Int = _within(1, 65536, "expert-parallel degree of the decode pool")

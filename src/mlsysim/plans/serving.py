@@ -44,10 +44,51 @@ def evaluate_serving(plan: Plan) -> Answer:
         raise InputError(f"{model.name} has no prefill and decode; plan a task of inference for it.", field="model")
     if model.fixed_shape:
         raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
-    sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
-    served, tried = Server(plan, sheet, model, fleet).best()
+    if plan.serving is None or plan.serving.decode_on != AUTO:
+        sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
+        served, tried = Server(plan, sheet, model, fleet).best()
+    else:
+        sheet, served, tried = _best_share(plan, fleet, model)
     sheet.keep(served.result)
     return _answer(sheet, served, tried)
+
+
+AUTO = "auto"
+"""In place of a decode pool: the best share of the fleet."""
+
+
+def _best_share(plan: Plan, fleet: Fleet, model: Any) -> tuple[Sheet, Served, int]:
+    """The best split of a fleet into a pool that reads prompts and one that writes answers: of a node by accelerators, of several by
+    nodes."""
+    total, key, fabric = fleet.total_accelerators, fleet.node.accelerator.metadata.key, fleet.fabric.metadata.key
+    step = 1 if fleet.count == 1 else fleet.node.accelerators_per_node
+    found: list[tuple[Sheet, Served, int]] = []
+    for readers in range(step, total, step):
+        on, pool = (f"{count}x{key}" for count in (readers, total - readers))
+        named = {
+            "on": on,
+            "name": None,
+            "nodes": None,
+            "accelerators": None,
+            "fabric": fabric if readers > step > 1 else None,
+        }
+        share = plan.replacing(hardware=named, serving={"decode_on": pool})
+        try:
+            groups = find_fleets(share.hardware)
+            sheet = Sheet(share, groups.assumed, "serving", _REQUEST)
+            found.append((sheet, *Server(share, sheet, model, groups.one).best()))
+        except InputError:
+            # A share that has no room for a replica is none.
+            continue
+    if not found:
+        words = f"{many(total, 'accelerator')} have no room for a pool that reads prompts and one that writes answers"
+        raise InputError(f"{words}; give more of them.", field="decode_on")
+    sheet, served, tried = max(found, key=lambda each: each[1].rank)
+    shares = (
+        f"{total - served.server.fleet.total_accelerators} of {total} accelerators, the best of {len(found)} shares"
+    )
+    sheet.assumed["decode_on"] = shares
+    return sheet, served, tried
 
 
 _ALSO_SERVED = ("workload.seq_len", "workload.dimensions")
@@ -287,6 +328,9 @@ def _headline(sheet: Sheet, served: Served) -> str:
     if not served.result.feasible:
         return unfit(served.result.binding)
     split = f"{many(served.replicas, 'replica')} of {split_text(served.split)}"
+    if served.writing is not None and (pool := served.server.decode_fleet) is not None:
+        writers = f"{many(served.writers, 'replica')} of {split_text(served.writing)}"
+        split = f"{split} that read prompts and {writers} on {pool.name} that write answers"
     return (
         f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {split}; "
         f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}, then one every {sheet.text('tpot')}{sheet.band('tpot')}."
@@ -310,6 +354,10 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines.append(
             f"Caches of {places:,} of them fit at once, so {waiting:,} wait for a place before their first token."
         )
+    if server.decode_fleet is not None:
+        pools = served.result.named("pools")
+        rates = f"the prefill pool reads up to {pools.reading:.3g} requests a second, the decode pool writes up to {pools.writing:.3g}"
+        lines.append(f"Each by itself, {rates}: the {pools.slower} pool is the slower.")
     if server.calibrated:
         lines += _token_time(sheet, served)
     lines += [

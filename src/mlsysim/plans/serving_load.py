@@ -31,7 +31,7 @@ from mlsysim.walls.node.serving import ServingModel, ServingResult
 
 PROMPT, OUTPUT = 1024, 256
 _PASSED = (
-    *("cache_precision", "chunk_tokens", "cached_prefix", "acceptance", "decode_tp", "decode_ep", "redundant_experts"),
+    *("cache_precision", "chunk_tokens", "cached_prefix", "acceptance", "redundant_experts"),
     *("network", "memory_fraction", "requests", "range_ratio", "max_num_seqs", "poll_steps", "wait_steps"),
     *("warm_up", "offline"),
 )
@@ -44,10 +44,12 @@ _WIDEST = 64
 
 
 class Layout(NamedTuple):
-    """A replica's degrees, and how many there are of it."""
+    """A replica's degrees, and how many there are of it; the same of the pool that writes answers, where it is one of its own."""
 
     split: Degrees
     replicas: int
+    writing: Degrees | None = None
+    writers: int | None = None
 
 
 def split_text(split: Degrees) -> str:
@@ -63,10 +65,9 @@ class Served:
     def __init__(self, server: Server, result: ServingResult, layout: Layout, clients: int) -> None:
         part = server.part
         self.server, self.result, self.clients = server, result, clients
-        self.split, self.replicas = layout
-        self.tp, self.pp = self.split[:2]
+        self.split, self.replicas, self.writing, writers = layout
         # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
-        self.writers: int = server.options.get("decode_replicas", self.replicas)
+        self.writers: int = writers or self.replicas
         # What they are at work on.
         active = (result.active_requests or clients) / self.writers
         habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio)
@@ -80,7 +81,7 @@ class Served:
         self.requests = self.output_rate / self.mean_output
         self.carries = part.qps is not None and self.requests >= part.qps * 0.999
         # Requests that all replicas hold at once; None where the size of a cache is not known.
-        self.places = None if result.max_batch_size is None else result.max_batch_size * self.replicas
+        self.places = None if result.max_batch_size is None else result.max_batch_size * self.writers
         given = [(name, getattr(part, name)) for name in ("ttft", "tpot", "latency")]
         # Names of the plan's limits on times, what they are held against, and the limits.
         self.limits = [(name, getattr(self, name), to_si(limit, "s")) for name, limit in given if limit is not None]
@@ -98,6 +99,13 @@ class Served:
             return self.requests / slower
         rate = min(self.requests / slower, part.qps)
         return rate if part.requests is None else part.requests / (part.requests / rate + self.latency * slower)
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """What fits before what does not, what keeps the limits and the rate before what does not, then what is fastest for the rate or
+        gives most; of equals more replicas, which wait less."""
+        best = -self.latency if self.carries else self.output_rate
+        return -max(self.result.memory_utilization, 1.0), -max(self.over, 1.0), self.carries, best, self.replicas
 
     @property
     def ledger(self) -> Ledger:
@@ -131,22 +139,13 @@ class Server:
         self.options = self._options(efficiency, assumed)
 
     def _decode_fleet(self) -> Fleet | None:
-        """The pool that writes answers: a fleet, or as many accelerators as read prompts."""
+        """The pool that writes answers: a fleet of any size, or of a chip alone as many as read prompts."""
         text = self.part.decode_on
         if text is None:
             return None
-        total = self.fleet.total_accelerators
         pool = parse_fleet(text).one
-        if self.part.decode_tp or self.part.decode_ep or self.part.decode_replicas:
-            return pool
-        if pool.total_accelerators == 1 and total > 1:
-            pool = parse_fleet(f"{total}x{text.strip().removeprefix('1x')}").one
-        if pool.total_accelerators != total:
-            raise InputError(
-                f"The decode pool has {pool.total_accelerators:,} accelerators and the prefill pool {total:,}; they are paired, "
-                "so give as many, the chip's name alone, or the decode pool's own layout (decode_tp, decode_replicas).",
-                field="decode_on",
-            )
+        if pool.total_accelerators == 1 and not text.strip().lower().startswith("1x"):
+            pool = parse_fleet(f"{self.fleet.total_accelerators}x{text.strip()}").one
         return pool
 
     def _options(self, efficiency: float | str, assumed: dict[str, str]) -> dict[str, Any]:
@@ -157,7 +156,6 @@ class Server:
             "precision": precision_of(self.plan, assumed, self.chip),
             "efficiency": efficiency,
             "num_speculative_tokens" if part.draft_model is not None else "mtp_tokens": part.draft_tokens,
-            "decode_replicas": self._decode_replicas(),
             "arrivals": "random" if part.qps is not None and self.calibrated else None,
             "engine": None if part.engine is None else engine(part.engine).name,
             "draft_model": None if part.draft_model is None else find_model(part.draft_model),
@@ -169,17 +167,12 @@ class Server:
             options["cache_precision"] = assumed["cache_precision"] = "bf16"
         return {name: value for name, value in options.items() if value is not None}
 
-    def _decode_replicas(self) -> int | None:
-        """Replicas of the decode pool: those given, or as many as its own layout leaves room for."""
-        part, pool = self.part, self.decode_fleet
-        if part.decode_replicas is not None or pool is None or not (part.decode_tp or part.decode_ep):
-            return part.decode_replicas
-        return max(1, pool.total_accelerators // max(part.decode_tp or 1, part.decode_ep or 1))
-
     def at(self, layout: Layout, clients: int) -> Served:
         """One layout under one load."""
-        names = ("tp_size", "pp_size", "ep_size", "attention_dp", "num_replicas")
-        degrees = zip(names, (*layout.split, layout.replicas), strict=True)
+        names = ("tp_size", "pp_size", "ep_size", "attention_dp", "num_replicas", "decode_replicas")
+        degrees = [*zip(names, (*layout.split, layout.replicas, layout.writers), strict=True)]
+        if layout.writing is not None and layout.writing != layout.split:
+            degrees += [("decode_tp_size", layout.writing.tp), ("decode_ep_size", layout.writing.experts)]
         options = self.options | {name: degree for name, degree in degrees if degree is not None}
         result = ServingModel().solve(self.model, self.chip, **options, concurrency=clients)
         return Served(self, result, layout, clients)
@@ -208,24 +201,47 @@ class Server:
         found = [Degrees(tp, pp, split.ep or 1, split.attention_dp) for tp in tensors for pp in divisors(total // tp)]
         return self._room([each for each in found if 1 < each.pp <= layers and each.devices <= total])
 
-    def _tensors(self) -> list[int]:
+    def _tensors(self, pool: Fleet | None = None) -> list[int]:
         """Tensor-parallel degrees that divide a node and the heads."""
-        heads = getattr(self.model, "heads", None) or 1
-        most = min(self.fleet.node.accelerators_per_node, self.fleet.total_accelerators)
+        heads, fleet = getattr(self.model, "heads", None) or 1, pool or self.fleet
+        most = min(fleet.node.accelerators_per_node, fleet.total_accelerators)
         return [t for t in divisors(most) if heads % t == 0] or [1]
 
     def _room(self, splits: list[Degrees]) -> list[Layout]:
         """The splits whose replicas the fleet has room for."""
         total, asked = self.fleet.total_accelerators, self.part.replicas or self.plan.parallelism.dp
+        reading = [each for each in splits if total // each.devices >= (asked or 1)]
         found = [
-            Layout(each, asked or total // each.devices) for each in splits if total // each.devices >= (asked or 1)
+            Layout(each, asked or total // each.devices, *writing)
+            for each in reading
+            for writing in self._writing(each)
         ]
         if not found and splits:
-            raise InputError(
-                f"{many(total, 'accelerator')} do not hold {many(asked or 1, 'replica')} of {split_text(splits[0])}.",
-                field="replicas",
-            )
+            who, key, count = many(total, "accelerator"), "replicas", asked or 1
+            if reading and self.decode_fleet is not None:
+                who = f"The decode pool's {many(self.decode_fleet.total_accelerators, 'accelerator')}"
+                key, count = "decode_on", self.part.decode_replicas or 1
+            words = f"{who} do not hold {many(count, 'replica')} of {split_text(self._written(splits[0])[0])}."
+            raise InputError(words, field=key)
         return found
+
+    def _written(self, split: Degrees) -> list[Degrees]:
+        """Degrees of the decode pool beside those of the other: as given, else the same, and as wide as a node where both are ours."""
+        part = self.part
+        if part.decode_tp or part.decode_ep:
+            experts = part.decode_ep or (split.ep if part.decode_tp is None else 1)
+            return [Degrees(part.decode_tp or split.tp, split.pp, experts)]
+        if self.decode_fleet is None or self.plan.parallelism.tp is not None or split.groups > 1:
+            return [split]
+        return [*dict.fromkeys((split, Degrees(self._tensors(self.decode_fleet)[-1], split.pp, split.ep)))]
+
+    def _writing(self, split: Degrees) -> list[tuple[Degrees | None, int | None]]:
+        """The same with as many replicas as are given, or as the pool has room for."""
+        if self.decode_fleet is None:
+            return [(None, None)]
+        total, asked = self.decode_fleet.total_accelerators, self.part.decode_replicas
+        room = [(each, asked or total // each.devices) for each in self._written(split)]
+        return [(each, count) for each, count in room if count and each.devices * count <= total]
 
     def loaded(self, layout: Layout) -> Served:
         """A layout under the plan's load."""
@@ -270,13 +286,4 @@ class Server:
         if self.plan.parallelism.pp is None and not any(served.result.feasible for served in tried):
             tried += [self.loaded(layout) for layout in self._staged()]
 
-        def rank(served: Served) -> tuple[Any, ...]:
-            return (
-                -max(served.result.memory_utilization, 1.0),
-                -max(served.over, 1.0),
-                served.carries,
-                -served.latency if served.carries else served.output_rate,
-                served.replicas,  # of equals more replicas: less waiting
-            )
-
-        return max(tried, key=rank), len(tried)
+        return max(tried, key=lambda served: served.rank), len(tried)

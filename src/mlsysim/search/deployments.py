@@ -44,12 +44,13 @@ NONE = "none"
 DEPLOYMENT = (
     *("model", "hardware", "decode_hardware", "draft_model", "precision", "cache_precision", "fabric", "engine"),
     *("memory_fraction", "tp_size", "pp_size", "ep_size", "attention_dp"),
+    *("decode_tp_size", "decode_ep_size", "redundant_experts"),
 )
 """Inputs that shape a deployment. Its numbers are worked out once for each combination."""
 
 NUMBERS = (
     *("seq_len", "output_len", "batch_size", "concurrency", "cached_prefix_len", "prefill_chunk_tokens"),
-    *("prefill_batch_size", "num_replicas", "prefill_replicas", "draft_acceptance_rate", "num_speculative_tokens"),
+    *("prefill_batch_size", "num_replicas", "decode_replicas", "draft_acceptance_rate", "num_speculative_tokens"),
     *("efficiency", "bandwidth_efficiency", "network_bandwidth"),
 )
 """Inputs that may differ from point to point within a deployment."""
@@ -77,7 +78,6 @@ def _declared() -> dict[str, Input]:
     found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
     found |= declared("""
         concurrency? | whole [1, 1e6] | clients over all replicas, instead of batch_size
-        prefill_replicas? | whole [1, 1e7] | replicas that read prompts, beside decode_hardware; num_replicas unless given
         cloud_price? | object | rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price \
             of the chip; instead of owning | on-demand
     """)
@@ -123,7 +123,7 @@ def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
     for one, other in (("batch_size", "concurrency"), ("cloud_price", "unit_cost")):
         if one in given and other in given:
             raise InputError(f"a serving space takes {one!r} or {other!r}, not both.", field=other)
-    for name in ("prefill_replicas", "decode_unit_cost"):
+    for name in ("decode_replicas", "decode_tp_size", "decode_ep_size", "decode_unit_cost"):
         if name in given and "decode_hardware" not in given:
             raise InputError(f"{name!r} has no meaning without 'decode_hardware'.", field=name)
 
@@ -278,10 +278,12 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     names = ("hardware", "precision", "cache_precision", "tp_size", "pp_size", "ep_size", "decode_hardware")
     engine, room = given["engine"] if calibrated else None, given["memory_fraction"]
     options = {"draft": draft, "fabric": given["fabric"], "engine": engine, "memory_fraction": room}
-    options["attention_dp"] = given["attention_dp"]
+    degrees = {"attention_dp": "attention_dp", "decode_tp": "decode_tp_size", "decode_ep": "decode_ep_size"}
+    options |= {name: given[key] for name, key in degrees.items()} | {"redundant": given["redundant_experts"] or 0}
     described = Deployment(model, *(given[name] for name in names), **options)
     try:
-        check_degrees(described.model, *described.degrees)
+        for pool in (described, described.writing):
+            check_degrees(described.model, *pool.degrees, redundant=described.redundant)
     except InputError:
         return Built(described, NO_DESIGN)
     try:

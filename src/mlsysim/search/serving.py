@@ -222,7 +222,7 @@ def _traffic(given: dict[str, Any]) -> Traffic:
         chunk=given["prefill_chunk_tokens"],
         drafted=given["num_speculative_tokens"],
         acceptance=given["draft_acceptance_rate"],
-        replicas=given["num_replicas"],
-        prefill_replicas=given["prefill_replicas"],
+        replicas=given["num_replicas"] if given["decode_replicas"] is None else given["decode_replicas"],
+        prefill_replicas=given["num_replicas"],
         network=given["network_bandwidth"],
     )

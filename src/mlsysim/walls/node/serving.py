@@ -33,6 +33,7 @@ from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
 from mlsysim.cases.phases import Decoder, prefill_parts
+from mlsysim.cases.pools import pool_rates
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Engines, Replicated, Served, batch_times, serve
 from mlsysim.cases.traffic import Traffic
@@ -243,6 +244,7 @@ class ServingModel(Resolver[ServingResult]):
                 "decoder": decoder,
                 "first": first,
                 "longest": partial(_longest, machine, deployment.model),
+                "pools": partial(pool_rates, machine, clients or traffic) if machine.apart else None,
                 "batch": batch,
                 "fullest": chip,
                 "cache_of_a_sequence": writer.cache(length),

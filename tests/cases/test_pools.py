@@ -1,0 +1,97 @@
+"""Prompts on one pool of devices, answers on another: of any size and chip, also of the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+from mlsysim.walls.node.serving import ServingModel
+
+FIDELITIES = (0.5, "calibrated")
+
+
+def solved(fidelity, clients=128, model="Llama3_70B", **more):
+    given = {"precision": "fp8", "tp_size": 4, "output_len": 256, "decode_hardware": "H100"} | more
+    return ServingModel().solve(model, "H100", 1024, efficiency=fidelity, concurrency=clients, **given)
+
+
+def rate(result) -> float:
+    return to_si(result.output_tokens_per_sec, "1/s") / 256
+
+
+def planned(decode_on, on="8xH100", **serving):
+    part = {"prompt_tokens": 1024, "output_tokens": 256, "concurrency": 256, "decode_on": decode_on} | serving
+    return evaluate_plainly(
+        Plan.model_validate(
+            {"workload": {"model": "Llama3_70B", "precision": "fp8"}, "hardware": {"on": on}, "serving": part}
+        )
+    )
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_pool_of_the_same_chip_is_a_pool(fidelity):
+    """It has devices of its own, no prompt stalls an answer, and caches cross the network."""
+    together, apart = solved(fidelity, decode_hardware=None), solved(fidelity)
+    assert apart.devices == 2 * together.devices
+    assert apart.kv_transfer_time is not None and to_si(apart.decode_stall_bound, "s") == 0
+    assert apart.tpot < together.tpot
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+@settings(max_examples=12)
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 2000))
+def test_both_pools_do_no_more_than_the_slower(fidelity, readers, writers, clients):
+    result = solved(fidelity, clients, num_replicas=readers, decode_replicas=writers)
+    pools = result.named("pools")
+    assert rate(result) <= min(pools.reading, pools.writing) * 1.02
+
+
+@pytest.mark.parametrize(("readers", "writers", "slower"), [(1, 8, "prefill"), (8, 1, "decode")])
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_more_of_the_slower_pool_is_more_and_of_the_other_is_not(fidelity, readers, writers, slower):
+    many = {"num_replicas": readers, "decode_replicas": writers}
+    base = solved(fidelity, 8000, **many)
+    pools = base.named("pools")
+    assert pools.slower == slower
+    own, other = ("num_replicas", "decode_replicas") if slower == "prefill" else ("decode_replicas", "num_replicas")
+    assert rate(solved(fidelity, 16000, **many | {own: 2})) == pytest.approx(2 * rate(base), rel=0.1)
+    assert rate(solved(fidelity, 8000, **many | {other: 16})) == pytest.approx(rate(base), rel=0.05)
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_latent_cache_crosses_once_whatever_the_tensor_group(fidelity):
+    """Each of the devices of a tensor group holds the same latent cache; one copy of it is sent."""
+    given = {"model": "DeepSeek_V3", "decode_hardware": "H200", "clients": 8}
+    sent = []
+    for tp in (4, 8):
+        ledger = solved(fidelity, tp_size=tp, ep_size=8, **given).ledger
+        sent.append(sum(part.sent for part in ledger.parts if "hand-over" in part.name))
+    # 61 layers of 576 numbers in 16 bits (the engine's default) for each of 1,024 tokens.
+    element = 2 if fidelity == "calibrated" else 1
+    assert sent[0] == sent[1] == pytest.approx(61 * 576 * element * 1024)
+
+
+def test_a_pool_of_any_size_and_chip():
+    small, large = planned("4xH200"), planned("16xH200")
+    assert small.feasible and large.feasible
+    assert large.value("tokens_per_second") >= small.value("tokens_per_second")
+    assert large.value("tco") > small.value("tco")
+    assert any("pool is the slower" in line for line in small.verdict)
+
+
+def test_a_chip_alone_is_as_many_as_read_prompts():
+    assert planned("H100").value("tokens_per_second") == planned("8xH100").value("tokens_per_second")
+    assert planned("1xH200").value("tokens_per_second") != planned("H200").value("tokens_per_second")
+
+
+def test_the_best_share_of_a_fleet_is_no_worse_than_any():
+    best = planned("auto")
+    shares = [planned(f"{8 - readers}xH100", on=f"{readers}xH100") for readers in (2, 4, 6)]
+    assert best.value("tokens_per_second") >= max(each.value("tokens_per_second") for each in shares if each.feasible)
+    # Eight accelerators are paid for, not sixteen.
+    assert best.value("tco").magnitude == pytest.approx(shares[1].value("tco").magnitude, rel=0.1)
+    assert "the best of" in best.assumptions["decode_on"]
