@@ -43,7 +43,7 @@ def test_fields_of_targets_are_fields_of_plans(module: Any) -> None:
 
 
 def test_models_of_the_tables_are_in_the_zoo() -> None:
-    for key in (*data_table("torchtitan_models").values(), *data_table("native_formats")):
+    for key in data_table("torchtitan_models").values():
         assert Models.key_of(key) == key
 
 

@@ -128,5 +128,5 @@ def test_manifest_gives_replicas_and_chip() -> None:
 
 def test_expert_parallelism_of_engines() -> None:
     vllm, sglang = _read("vllm_deepseek_r1.sh", on="8xB200").plan, _read("sglang_deepseek_v3.sh", on="16xH200").plan
-    assert (vllm.parallelism.tp, vllm.parallelism.ep, vllm.workload.precision) == (1, 8, "fp8")
-    assert (sglang.parallelism.tp, sglang.parallelism.ep, sglang.workload.precision) == (1, 16, "fp8")
+    assert (vllm.parallelism.tp, vllm.parallelism.ep, vllm.workload.precision) == (1, 8, "fp8_block")
+    assert (sglang.parallelism.tp, sglang.parallelism.ep, sglang.workload.precision) == (1, 16, "fp8_block")

@@ -48,7 +48,7 @@ def test_training_and_engines_have_the_products_of_a_lowered_pass(name):
     shape = training_shape(model)
     assert 2 * TOKENS * shape.dense_parameters == pytest.approx(products, rel=1e-12)
     assert shape.dense_parameters == pytest.approx(weights, rel=1e-12)
-    blocks = step_blocks(model.stack, 1, 1, narrow=False, narrow_mixers=True)
+    blocks = step_blocks(model.stack, 1, 1, mixers=False, feed=False, quantises=False)
     prompt = sum(p.count * p.elements for p in blocks.products if p.tokens in (ALL, PROMPT))
     assert 2 * TOKENS * prompt == pytest.approx(products + here.get("index", 0.0) - index_scores(model), rel=1e-12)
     assert prompt == pytest.approx(weights + here.get("index weights", 0.0), rel=1e-12)
@@ -66,7 +66,7 @@ def test_experts_are_the_same_everywhere(name):
     here = lowered(model).get("grouped_gemm", 0.0) / imbalance
     for experts in (
         [(kind.count, kind.experts) for kind in training_shape(model).kinds if kind.experts],
-        step_blocks(model.stack, 1, 1, narrow=False, narrow_mixers=True).experts,
+        step_blocks(model.stack, 1, 1, mixers=False, feed=False, quantises=False).experts,
     ):
         routed = sum(n * e.per_token * e.parameters / e.count for n, e in experts)
         assert 2 * TOKENS * routed == pytest.approx(here, rel=1e-12)

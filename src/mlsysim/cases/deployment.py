@@ -174,6 +174,8 @@ class Deployment:
             pp=self.pp,
             redundant=self.redundant,
         )
+        if note := arithmetic_peak(chip, self.precision)[1]:
+            assumed["arithmetic"] = note
         basis = "of its class" if step.family != "other" else "of its profile and class defaults"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}"
         assumed.pop("bandwidth_efficiency", None)

@@ -36,7 +36,7 @@ from mlsysim.zoo.constants import constant
 
 IDLE = "idle"
 _WALL = 18
-_RUNNING = frozenset(("peak", "bandwidth", "start", "link", "fabric"))
+_RUNNING = frozenset(("peak", "vector", "bandwidth", "start", "link", "fabric"))
 """Resources of parts in which the device runs kernels."""
 
 

@@ -26,12 +26,13 @@ from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.joules import at_utilisation, watts_at
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import inference_bytes
+from mlsysim.models.storage import expanded_work, stored
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, bytes_per_element, expansion_time
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
 from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
@@ -69,7 +70,8 @@ class Pass:
 class Work:
     """What a pass asks for, in flop and bytes. ``in_place`` where its weights may be executed from flash.
 
-    A training step (``is_step``) is timed as if it fitted, without the dispatch of a pass, as a fleet's is.
+    A training step (``is_step``) is timed as if it fitted, without the dispatch of a pass, as a fleet's is. Weights of a narrow
+    format have ``expanded`` operations for a single row, and ``products`` for all.
     """
 
     flops: Any
@@ -83,6 +85,8 @@ class Work:
     in_place: Any = False
     reserve: Any = 0.0
     is_step: Any = False
+    expanded: Any = 0.0
+    products: Any = 0.0
 
     @property
     def total(self) -> Any:
@@ -100,6 +104,7 @@ class Device:
     host_link: Any = UNKNOWN
     dispatch: Any = 0.0
     flash: Any = UNKNOWN
+    expansion: Any = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,7 @@ class Roofline:
     """Times of a pass before they are put together, and what does not fit."""
 
     compute: Any
+    expanding: Any
     resident: Any
     streamed: Any
     dispatch: Any
@@ -125,7 +131,7 @@ class Roofline:
 
     @property
     def seconds(self) -> Any:
-        return node_time(self.compute, self.memory, self.dispatch)
+        return node_time(self.compute + self.expanding, self.memory, self.dispatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +217,22 @@ def work_of(question: Pass) -> Work:
         precision=precision,
         cache_precision=question.cache_precision,
     )
-    weights = model.parameter_count * bytes_per_element(precision)
+    weights = model.parameter_count * stored(model, precision).mean
+    expanded, products, more = expanded_work(model, demand, precision)
     length = question.context + (question.new or 0)
     kept = inference_bytes(model, question.batch, length, precision, question.cache_precision)
     return Work(
         flops=demand.flops / devices,
         hardware_flops=demand.hardware_flops / devices,
-        moved=demand.weight_bytes + (demand.bytes - demand.weight_bytes) / devices,
+        moved=demand.weight_bytes + (demand.bytes - demand.weight_bytes) / devices + more,
         tokens=demand.tokens,
         samples=question.batch,
         weights=weights,
         cache=kept - weights,
         working=model.working_bytes(question.batch, precision) / devices if model.fixed_shape else 0.0,
         in_place=model.fixed_shape,
+        expanded=expanded,
+        products=products / devices,
     )
 
 
@@ -240,6 +249,7 @@ def device_of(chip: HardwareNode, precision: str, bandwidth_efficiency: float, a
         host_link=UNKNOWN if chip.interconnect is None else to_si(chip.interconnect.bandwidth, "byte/s"),
         dispatch=to_si(chip.dispatch_tax, "s"),
         flash=UNKNOWN if memory.flash_capacity is None else to_si(memory.flash_capacity, "byte"),
+        expansion=expansion_rate(chip, precision),
     )
 
 
@@ -275,6 +285,7 @@ def roofline(work: Work, device: Device, efficiency: Any) -> Roofline:
     spilled = where((held > capacity) & linked, work.moved * (1 - capacity / held), 0.0)
     return Roofline(
         compute=compute_time(work.hardware_flops, device.peak, efficiency),
+        expanding=expansion_time(work.expanded, work.products, INSTRUCTIONS, TILE_ROWS, device.expansion),
         resident=memory_time(work.moved - spilled, device.bandwidth),
         streamed=memory_time(spilled, where(linked, device.host_link, math.inf)),
         dispatch=where(work.is_step > 0, 0.0, device.dispatch),
@@ -290,7 +301,8 @@ def first_order(a: Algebra, work: Work, times: Roofline) -> Any:
         "memory traffic", 2, "bandwidth", "T = B / W", times.resident, moved=work.moved - times.spilled
     ) + a.tag(STREAMED, 2, "host link", "T = S / L", times.streamed, moved=times.spilled)
     compute = a.tag("arithmetic", 1, "peak", "T = F / (P eta)", times.compute, flop=work.hardware_flops)
-    return node_time(compute, traffic, a.tag("dispatch", 3, "host", "T = T_dispatch", times.dispatch))
+    expanding = a.tag("expansion of weights", 1, "vector", "T = i max(F_1, F / R) / V", times.expanding)
+    return node_time(compute + expanding, traffic, a.tag("dispatch", 3, "host", "T = T_dispatch", times.dispatch))
 
 
 def first_order_pass(
@@ -307,15 +319,16 @@ def first_order_pass(
         ledger = ledger_of(lambda a: first_order(a, work, times), kept, times.capacity)
         return at_utilisation(ledger, chip, utilisation, device.peak)
 
-    longer = 1 if times.compute >= times.memory else 2
+    computing = times.compute + times.expanding
+    longer = 1 if computing >= times.memory else 2
     return Timed(
         seconds=seconds,
-        compute=times.compute,
+        compute=computing,
         memory=times.memory,
         overhead=times.dispatch,
         needed=times.held,
         capacity=times.capacity,
-        binding_wall=3 if times.dispatch > max(times.compute, times.memory) else longer,
+        binding_wall=3 if times.dispatch > max(computing, times.memory) else longer,
         case=case,
         energy=None if watts is None else watts * seconds,
         spilled=times.spilled,

@@ -27,9 +27,9 @@ _LEAST = 1e-9
 
 def request_operations(model: Any, t: Traffic) -> tuple[Any, Any]:
     """Operations of the prompt and of the answer of one request; the latter at the mean length of the cache."""
-    reading = sequence_demand(model.totals, "prefill", 1, t.new, t.prompt - t.new, 1.0, 1.0, 0.0).flops
+    reading = sequence_demand(model.totals, "prefill", 1, t.new, t.prompt - t.new, (1.0, 1.0), 1.0, 0.0).flops
     context = t.prompt + (t.answer - 1) / 2
-    return reading, t.mean_answer * sequence_demand(model.totals, "decode", 1, 1, context, 1.0, 1.0, 0.0).flops
+    return reading, t.mean_answer * sequence_demand(model.totals, "decode", 1, 1, context, (1.0, 1.0), 1.0, 0.0).flops
 
 
 class PoolRates(NamedTuple):

@@ -19,16 +19,28 @@ Batches, lengths, degrees and rates may be arrays, which have one value for each
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from mlsysim.hardware.arithmetic import expansion_rate
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.footprint import local_parameters
+from mlsysim.models.storage import Stored, stored
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import (
+    HALF,
+    INSTRUCTIONS,
+    TILE_ROWS,
+    activation_element,
+    bytes_per_element,
+    expanded_bytes,
+    expansion_time,
+    format_of,
+)
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.operator_times import Tag, untagged
@@ -161,12 +173,32 @@ class Replica:
         return ceil(layers / self.pp) / layers
 
     @cached_property
-    def weight_element(self) -> Any:
-        return bytes_per_element(self.precision)
+    def _stored(self) -> Stored:
+        return stored(self.model, self.precision)
+
+    @cached_property
+    def shared_element(self) -> Any:
+        """Bytes of a weight that all tokens share."""
+        return self._stored.shared
+
+    @cached_property
+    def expert_element(self) -> Any:
+        """Bytes of a weight of the experts."""
+        return self._stored.experts
+
+    @cached_property
+    def expansion(self) -> Any:
+        """Vector peak that expands weights; infinite where products take them as they are."""
+        return expansion_rate(self.chip, self.precision)
+
+    @cached_property
+    def through_memory(self) -> Any:
+        """1 where whole matrices are expanded in memory, else 0."""
+        return float(format_of(self.precision).expanded == "memory")
 
     @cached_property
     def activation_element(self) -> Any:
-        return self.weight_element if self.weight_element >= 1 else 2.0
+        return activation_element(self.precision)
 
     @cached_property
     def cache_element(self) -> Any:
@@ -192,17 +224,18 @@ class Replica:
     @cached_property
     def weights(self) -> Any:
         """Bytes of all weights."""
-        return self.model.parameter_count * self.weight_element
+        return self.model.parameter_count * self._stored.mean
 
     @cached_property
     def device_weights(self) -> Any:
         """Bytes of weights on the fullest device."""
         # Experts that are not whole on a device are split further, by tensors, over all of the stage.
-        held = local_parameters(self.model, self.tp, self.pp, self.width if self.attention_groups > 1 else self.ep)
+        wide = self.width if self.attention_groups > 1 else self.ep
+        held = local_parameters(self.model, self.tp, self.pp, wide, each=self._stored[:2])
         if self.redundant:
-            copies = self.redundant / self.model.totals.experts
-            held = held + copies * self._expert_parameters / self.width * self.longest_stage
-        return held * self.weight_element
+            copies = self.redundant / self.model.totals.experts * self.model.totals.expert_parameters
+            held = held + copies * self._stored.experts / self.width * self.longest_stage
+        return held
 
     def cache(self, length: Any) -> Any:
         """Bytes of one sequence's cache, each element counted once."""
@@ -225,10 +258,18 @@ class Replica:
         groups = self.attention_groups
         local = ceil(batch / groups)
         shared, experts = self._weights_read(batch * new)
-        weights = device_bytes(shared, experts, 0.0, 0.0, self.tp, self.width, groups)
+        read = shared * self.shared_element, experts * self.expert_element
+        weights = device_bytes(*read, 0.0, 0.0, self.tp, self.width, groups)
+        expanding: Any = 0.0
+        if some(self.expansion < math.inf):
+            own = shared / self.tp + experts / self.width
+            weights = weights + self.through_memory * expanded_bytes(own, HALF, batch * new)
+            products = 2 * self.model.active_parameter_count * batch * new / self.width
+            seconds = expansion_time(2 * own, products, INSTRUCTIONS, TILE_ROWS, self.expansion)
+            expanding = tag("expansion of weights", 1, "vector", "t = i max(F_1, F/R) / V", seconds)
         seconds = memory_time(weights, self.bandwidth)
         reading = tag("weights", 2, "bandwidth", "t = W / (n BW)", seconds, moved=weights)
-        return Passes(self, phase, local, new, reading, self._communication(local * new, tag), tag)
+        return Passes(self, phase, local, new, reading, expanding, self._communication(local * new, tag), tag)
 
     def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
         """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
@@ -240,12 +281,12 @@ class Replica:
         return groups, ceil(batch / groups)
 
     def _weights_read(self, tokens: Any) -> tuple[Any, Any]:
-        """Bytes of weights that ``tokens`` tokens touch: those that all share, and those of the experts hit."""
+        """Weights that ``tokens`` tokens touch: those that all share, and those of the experts hit."""
         totals = self.model.totals
         if totals.experts <= totals.experts_per_token:
-            return totals.parameters * self.weight_element, 0.0
-        shared = totals.parameters - self._expert_parameters
-        return shared * self.weight_element, (totals.weights_hit(tokens) - shared) * self.weight_element
+            return totals.parameters, 0.0
+        shared = totals.parameters - totals.expert_parameters
+        return shared, totals.weights_hit(tokens) - shared
 
     def _communication(self, tokens: Any, tag: Tag) -> Any:
         hidden, net = self.model.hidden_dim, self.network
@@ -282,12 +323,6 @@ class Replica:
         return time
 
     @cached_property
-    def _expert_parameters(self) -> float:
-        """Parameters of all routed experts of a mixture."""
-        totals = self.model.totals
-        return (totals.parameters - totals.active_parameters) / (1 - totals.experts_per_token / totals.experts)
-
-    @cached_property
     def _reductions(self) -> int:
         """Sums over the tensor-parallel group in a pass: one after each mixer, one after each feed-forward layer."""
         blocks = self.model.stack.blocks
@@ -309,20 +344,22 @@ class Passes:
     new: Any
     weights: Any
     """Time in which one device reads its weights."""
+    expanding: Any
+    """Time in which it expands them to 16 bits."""
     communication: Any
     tag: Tag
 
     def at(self, context: Any) -> PassTime:
         """The pass after ``context`` cached tokens."""
         r, groups, tag = self.replica, self.replica.attention_groups, self.tag
-        # The cache is what one device of a group reads of it, below; the total is of no use here.
+        # The cache is what one device of a group reads of it, below, and weights are read above; the totals are of no use here.
         demand = sequence_demand(
             r.model.totals,
             self.phase,
             self.local * groups,
             self.new,
             context,
-            r.weight_element,
+            (0.0, 0.0),
             r.activation_element,
             cache_bytes=0.0,
         )
@@ -333,7 +370,7 @@ class Passes:
         own = demand.flops / r.width
         compute, caches = compute_time(own, r.peak, r.efficiency), memory_time(moved, r.bandwidth)
         return PassTime(
-            compute=tag("arithmetic", 1, "peak", "t = F / (n P eta)", compute, flop=own),
+            compute=tag("arithmetic", 1, "peak", "t = F / (n P eta)", compute, flop=own) + self.expanding,
             weight_memory=self.weights,
             cache_memory=tag("caches and activations", 2, "bandwidth", "t = (KV + A) / (n BW)", caches, moved=moved),
             communication=self.communication,

@@ -39,9 +39,10 @@ from mlsysim.cases.schedule import Pipelined, pipelined, sharing, stage_layers
 from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
 from mlsysim.models.footprint import expert_parameters, local_parameters
+from mlsysim.models.storage import expanded_training, routed_parameters
 from mlsysim.models.traffic import stream
 from mlsysim.physics.pipeline import Shares
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.units.ops import maximum, minimum, some, where
@@ -149,7 +150,8 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     shards = layout.tp * layout.pp * layout.cp * balance
     imbalance = 1 + expert_share(model) * (job.imbalance - 1)
     element = bytes_per_element(job.precision)
-    activation = element if element >= 1 else 2.0
+    activation = activation_element(job.precision)
+    weights = micro.weight_bytes + expanded_training(model, micro, job.precision, job.frozen)
     between = stream(model, job.seq_len)
     message = layout.micro_batch / layout.cp * between.elements * activation
     tokens = layout.micro_batch * job.seq_len / layout.cp
@@ -161,7 +163,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     gradient = 0.0 if job.frozen else job.gradient_bytes(weight)
     return Amounts(
         flops=micro.hardware_flops / shards * imbalance,
-        moved=micro.weight_bytes / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards,
+        moved=weights / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards,
         balance=balance,
         stage_layers=most,
         shares=_shares(micro, job.frozen),
@@ -313,10 +315,7 @@ def _sent(times: Any, message: Any, ranks: Any) -> Any:
 def expert_share(model: Any) -> float:
     """Share of the active parameters that sit in routed experts."""
     experts, per_token = getattr(model, "experts", 1), getattr(model, "active_experts_per_token", 1)
-    if experts <= per_token:
-        return 0.0
-    pool = (model.parameter_count - model.active_parameter_count) / (1 - per_token / experts)
-    return float(pool * per_token / experts / model.active_parameter_count)
+    return float(routed_parameters(model) * per_token / experts / model.active_parameter_count)
 
 
 def moe_fraction(model: Any) -> float:

@@ -20,7 +20,7 @@ from mlsysim.models.recompute import Again
 from mlsysim.models.template import Core
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import HARD, attention_prefill_time, overlapped, product_time, stream_time
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import minimum, where
@@ -75,10 +75,16 @@ def _product(s: Setting, name: str, operations: Any, moved: Any, rate: Any) -> A
     )
 
 
+def _expanded(job: Job) -> float:
+    """Bytes of expanding a frozen weight of a weight-only format: read as it is stored, written in 16 bits for the product to read."""
+    found = format_of(job.precision)
+    return found.bytes + HALF if job.frozen and found.weight_only else 0.0
+
+
 def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tuple[Any, Any]:
     """Forward and backward times of the products of a layer, conversions included; of latent projections alone."""
     chip, frozen, tp = s.chip, s.job.frozen, s.layout.tp
-    b = chip.product_bytes
+    b, expanded = chip.product_bytes, _expanded(s.job)
     forward: Any = 0.0
     backward: Any = 0.0
     for product in kind.products:
@@ -99,6 +105,9 @@ def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tup
         if not frozen:
             gradient = b * (inputs + outputs) + s.k.gradient_traffic * weights
             backward = backward + _product(s, "products", operations, gradient, chip.product_rate)
+        if expanded:
+            matrix = stream(s, "expansion of weights", expanded * weights, s.stack.elementwise_share)
+            forward, backward = forward + matrix, backward + matrix
         if chip.converts:
             each = chip.converts * (HALF + (1 if frozen else 2) * b)
             forward = forward + stream(s, "conversion", each * inputs, chip.product.quantise_share)
@@ -218,7 +227,7 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
     rows = tokens * e.per_token / s.layout.tp * job.imbalance
     wide = (e.matrices - 1) * e.width
     local = e.count / s.layout.ep
-    b = chip.product_bytes
+    b, expanded = chip.product_bytes, _expanded(job)
     rate = chip.product_rate * grouped.rate_share
     fusion = s.stack.expert_fusion if e.matrices == 3 else 1.0
     forward: Any = 0.0
@@ -227,6 +236,9 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
         operations = 2 * FLOP * rows * n * depth
         once = _product(s, "experts", operations, b * local * n * depth + b * rows * depth + HALF * rows * n, rate)
         forward, backward = forward + once, backward + once
+        if expanded:
+            matrix = stream(s, "expansion of weights", expanded * local * n * depth, s.stack.elementwise_share)
+            forward, backward = forward + matrix, backward + matrix
         if not job.frozen:
             gradient = k.gradient_traffic * local * n * depth + b * rows * (n + depth)
             backward = backward + _product(s, "experts", operations, gradient, rate)

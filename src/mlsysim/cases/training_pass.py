@@ -25,6 +25,7 @@ from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import TEXTBOOK
+from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
@@ -68,7 +69,7 @@ def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
     work = Work(
         flops=demand.flops,
         hardware_flops=demand.hardware_flops,
-        moved=demand.bytes,
+        moved=demand.bytes + expanded_training(model, demand, step.precision, step.lora_rank is not None),
         tokens=demand.tokens,
         samples=step.batch,
         weights=sizes["weights"] + sizes["gradients"] + sizes["optimizer state"],

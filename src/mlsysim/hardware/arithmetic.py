@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from mlsysim.physics.precision import compute_precision, is_narrow
+from mlsysim.physics.precision import format_of
 from mlsysim.units.registry import to_si
+
+_WIDE = ("bf16", "fp16", "fp32")
 
 
 def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     """Peak at a precision, and a note where weights in it are computed at a wider one.
 
-    Formats narrower than the chip's arithmetic are expanded on the way in (weight-only quantisation): they save bytes,
+    Formats that the chip does not multiply in are expanded on the way in (weight-only quantisation): they save bytes,
     not operations.
     """
-    core = chip.compute
-    wanted = compute_precision(precision)
-    if core.supports(wanted):
-        return to_si(core.peak(wanted), "flop/s"), ""
-    if is_narrow(wanted):
-        for wider in ("bf16", "fp16", "fp32"):
-            if core.supports(wider):
-                note = f"{wanted} weights computed in {wider}: {chip.name} has no {wanted} arithmetic"
-                return to_si(core.peak(wider), "flop/s"), note
+    core, asked = chip.compute, format_of(precision)
+    for name in asked.arithmetic:
+        if core.supports(name):
+            return to_si(core.peak(name), "flop/s"), ""
+    if asked.narrow:
+        wider = next((name for name in _WIDE if core.supports(name)), core.headline if asked.weight_only else None)
+        if wider is not None:
+            why = "they are stored so alone"
+            if not asked.weight_only:
+                why = f"{chip.name} has no {asked.arithmetic[0]} arithmetic"
+            note = f"{asked.name} weights computed in {wider}: {why}"
+            return to_si(core.peak(wider), "flop/s"), note
     return to_si(core.peak(precision), "flop/s"), ""
+
+
+def expansion_rate(chip: Any, precision: str) -> float:
+    """fp32 peak of the vector units, which expand weights to 16 bits; infinite where the chip multiplies in the format.
+
+    A chip that states none is taken to expand at no cost.
+    """
+    core, asked = chip.compute, format_of(precision)
+    if not asked.narrow or not core.supports("fp32") or any(core.supports(name) for name in asked.arithmetic):
+        return math.inf
+    return to_si(core.peak("fp32"), "flop/s")

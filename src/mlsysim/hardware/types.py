@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from mlsysim.errors import DataWarning, unknown_name
-from mlsysim.physics.precision import compute_precision, precision_name
+from mlsysim.physics.precision import ARITHMETIC, compute_precision, precision_name
 from mlsysim.physics.roofline import ridge_point
 from mlsysim.units.fields import (
     ByteRate,
@@ -42,6 +42,12 @@ __all__ = [
     "ChipLink", "ComputeCore", "HardwareNode", "IOInterconnect", "MemoryHierarchy", "MemoryTier", "Metadata",
     "Reliability", "StorageHierarchy",
 ]  # fmt: skip
+
+
+def _arithmetic(precision: str) -> str:
+    """The arithmetic of a format; that of its own name where chips have it (int4 is stored by weights and multiplied by few)."""
+    name = precision_name(precision)
+    return name if name in ARITHMETIC else compute_precision(name)
 
 
 class ComputeCore(Record):
@@ -69,7 +75,7 @@ class ComputeCore(Record):
 
     def peak(self, precision: str) -> Any:
         """The dense peak at a precision; raises where the chip has no such arithmetic."""
-        wanted = compute_precision(precision)
+        wanted = _arithmetic(precision)
         found = self.precision_flops.get(wanted)
         if found is None and wanted == self.headline:
             found = self.peak_flops
@@ -85,7 +91,7 @@ class ComputeCore(Record):
 
     def supports(self, precision: str) -> bool:
         """Whether the chip has a peak at this precision."""
-        wanted = compute_precision(precision)
+        wanted = _arithmetic(precision)
         return wanted in self.precision_flops or wanted == self.headline
 
 

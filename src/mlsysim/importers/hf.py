@@ -53,8 +53,13 @@ def read_config(
         workload, family = _read(config, text, title, notes)
     notes += [str(warning.message) for warning in raised]
     dtype = config.raw("torch_dtype", "dtype") or (text.raw("torch_dtype", "dtype") if text is not None else None)
-    found: dict[str, Any] = {"unread": tuple(config.unread), "warnings": tuple(notes), "quantisation": quantised}
     dtype = dtype[:40] if isinstance(dtype, str) else None
+    own = {"bfloat16": "bf16", "float16": "fp16"}.get(dtype or "") if quantised is None else quantised.format
+    if own is not None:
+        workload = workload.model_copy(update={"native_format": own})
+    elif quantised is not None:
+        notes.append(f"The quantisation {quantised.method!r} is no format that is known; weights are taken in 16 bits.")
+    found: dict[str, Any] = {"unread": tuple(config.unread), "warnings": tuple(notes), "quantisation": quantised}
     return ImportReport.of(workload, family, dtype=dtype, source=source, **found)
 
 

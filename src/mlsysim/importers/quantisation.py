@@ -10,17 +10,22 @@ from typing import Any
 
 from mlsysim.importers import table
 from mlsysim.importers.fields import LARGEST, Config
+from mlsysim.physics.precision import FORMATS
 from mlsysim.units.fields import Record
 
 
 class Quantisation(Record):
-    """``method`` as its files name it; precision of weights, activations and the cache, None where they keep the model's."""
+    """``method`` as its files name it; precision of weights, activations and the cache, None where they keep the model's.
+
+    ``format`` is the entry of the table of formats that weights are stored in, None where there is none.
+    """
 
     method: str
     weights: str | None = None
     activations: str | None = None
     cache: str | None = None
     group_size: int | None = None
+    format: str | None = None
 
 
 def _precisions(algorithm: str) -> tuple[str | None, str | None]:
@@ -55,7 +60,32 @@ def of_config(config: Config) -> Quantisation | None:
         weights = "mxfp4" if packed else weights
     else:
         method = method[:60] or "unknown"
-    return Quantisation(method=method, weights=weights, activations=activations, cache=cache, group_size=group)
+    scaled = table.has("weight_block_size") or table.flag("bnb_4bit_use_double_quant", default=False)
+    stored = _format(method, weights, activations, group, scaled)
+    return Quantisation(
+        method=method, weights=weights, activations=activations, cache=cache, group_size=group, format=stored
+    )
+
+
+_WEIGHT_ONLY = {"int8": "w8a16", "fp8": "fp8_weight", "int4": "gptq", "int3": "int3", "int2": "int2"}
+_OF_METHODS = {("awq", "int4"): "awq", ("bitsandbytes", "int8"): "int8"}
+
+
+def _format(
+    method: str, weights: str | None, activations: str | None, group: int | None = None, scaled: bool = False
+) -> str | None:
+    """The entry of the table of formats; ``scaled`` in blocks, or with scales that are quantised themselves."""
+    if weights is None or " and " in weights:
+        return None
+    if method == "bitsandbytes" and weights in ("nf4", "fp4"):
+        return "nf4" if scaled else "nf4_single"
+    if (method, weights) in _OF_METHODS:
+        return _OF_METHODS[method, weights]
+    if activations is None and weights in _WEIGHT_ONLY:
+        return "int4_g32" if (weights, group) == ("int4", 32) else _WEIGHT_ONLY[weights]
+    if weights == "int4":
+        return "w4a8"
+    return "fp8_block" if weights == "fp8" and scaled else weights if weights in FORMATS else None
 
 
 def of_modelopt(config: Config) -> Quantisation | None:
@@ -74,7 +104,10 @@ def _modelopt(table: Config, method: str, algorithm: str) -> Quantisation:
         weights = _mixed(table.raw("quantized_layers")) or "mixed"
     cache = _scheme(table.raw("kv_cache_quant_algo")) or _scheme(table.raw("kv_cache_scheme"))
     method, group = f"{method} {algorithm}".strip()[:80], _size(table.raw("group_size"))
-    return Quantisation(method=method, weights=weights, activations=activations, cache=cache, group_size=group)
+    stored = _format("", weights, activations, group, "BLOCK" in algorithm.upper() or "_PB_" in algorithm.upper())
+    return Quantisation(
+        method=method, weights=weights, activations=activations, cache=cache, group_size=group, format=stored
+    )
 
 
 def _size(value: Any, most: int = 1_000_000) -> int | None:

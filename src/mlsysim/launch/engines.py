@@ -21,11 +21,13 @@ from typing import Any
 from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import load_json
-from mlsysim.launch.flags import Parsed, data_table, parse_tables, put
+from mlsysim.launch.flags import Parsed, parse_tables, put
 from mlsysim.launch.model_names import checkpoint_of, precision_in_name
 from mlsysim.launch.serving import Server, cap_of, degrees_of, named, one_server, traffic_of
 from mlsysim.launch.settings import Rows, Setting, Why, kept, read_documents, write_yaml
 from mlsysim.launch.shell import Script
+from mlsysim.models.registry import Models
+from mlsysim.physics.precision import is_narrow
 from mlsysim.plans.plan import Plan
 
 _DTYPES = {
@@ -108,7 +110,7 @@ class GroupedServer(Server):
             )
         precision = precision_in_name(model)
         if precision is not None or dtype is None or dtype == "auto":
-            return precision or data_table("native_formats").get(key or "")
+            return precision or _native(key)
         if dtype.lower() not in _DTYPES:
             raise InputError(
                 f"The format of weights is one of {', '.join(_DTYPES)}, got {dtype[:40]!r}.", field="precision"
@@ -133,7 +135,10 @@ class GroupedServer(Server):
         rows: Rows = {}
         dtype, quantisation, caches = self.entry["format_flags"]
         precision, cells = plan.workload.precision or "bf16", traffic_of(plan).cache_precision
-        if precision in _DTYPE_OF:
+        own = _native(plan.workload.model) or "bf16"
+        if is_narrow(own) and plan.workload.precision in (None, own):
+            pass  # the checkpoint says so itself
+        elif precision in _DTYPE_OF:
             rows[dtype] = (_DTYPE_OF[precision], "workload.precision")
         elif precision in self.entry["quantised"]:
             note = "" if precision in self.QUANTISES else "; the checkpoint must be quantised so"
@@ -144,6 +149,11 @@ class GroupedServer(Server):
             gaps.append(f"serving.cache_precision = {cells} ({self.entry['caches_are']})")
         rows[caches] = (self.entry["caches"].get(cells), "serving.cache_precision")
         return rows
+
+
+def _native(key: str | None) -> str | None:
+    """The format that a model's checkpoint is published in."""
+    return Models.get(key).native_format if key is not None and key in Models else None
 
 
 def _cells(text: str | None, warnings: list[str]) -> str | None:

@@ -17,8 +17,8 @@ _TUNED = re.compile(
     re.I,
 )
 _FORMATS = (
-    ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"), ("fp4", "nvfp4"), ("fp8", "fp8"), ("awq", "int4"), ("gptq", "int4"),
-    ("int4", "int4"), ("w4a16", "int4"), ("int8", "int8"), ("w8a8", "int8"),
+    ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"), ("fp4", "nvfp4"), ("fp8", "fp8"), ("awq", "awq"), ("gptq", "gptq"),
+    ("int4", "int4"), ("w4a16", "gptq"), ("int8", "int8"), ("w8a8", "int8"), ("w8a16", "w8a16"), ("nf4", "nf4"), ("bnb", "nf4"),
 )  # fmt: skip
 _HUB = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 

@@ -12,13 +12,14 @@ import warnings
 from functools import cached_property
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.models.demand import Demand
 from mlsysim.models.graph import ComputationGraph, Operator, sum_over
 from mlsysim.models.passes import PHASES
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.models.storage import stored
+from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.units.fields import ByteRate, Bytes, Count, Flops, Record
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.zoo.provenance import Metadata
@@ -43,6 +44,12 @@ class Workload(Record):
     inference_flops: Flops | None = None
     data_rate: ByteRate | None = None
     release_year: int | None = None
+    native_format: str | None = Field(default=None, description="number format that its checkpoint is published in")
+
+    @field_validator("native_format")
+    @classmethod
+    def _known_format(cls, value: str | None) -> str | None:
+        return None if value is None else precision_name(value)
 
     @cached_property
     def units(self) -> dict[tuple[Any, ...], Any]:
@@ -83,7 +90,8 @@ class Workload(Record):
         """Bytes of the weights, at a precision or at a given number of bytes per parameter."""
         if self.model_size is not None and precision_bytes is None:
             return self.model_size.to("byte")
-        return Quantity(self.parameter_count * element_bytes(precision_bytes, precision), "byte")
+        each = stored(self, precision).mean if precision_bytes is None else element_bytes(precision_bytes, precision)
+        return Quantity(self.parameter_count * each, "byte")
 
     def lower(self, phase: str | None = None, **sizes: Any) -> ComputationGraph:
         """The operators of one pass. Subclasses say which sizes they take."""

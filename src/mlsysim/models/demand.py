@@ -54,14 +54,22 @@ class StackTotals(NamedTuple):
     experts_per_token: int
     attention: tuple[AttentionKind, ...]
     activation_elements_per_token: float
+    expert_parameters: float = 0.0
 
     def weights_hit(self, tokens: Any) -> Any:
         """Parameters that ``tokens`` tokens touch: all of a dense model, the experts hit of a mixture."""
         if self.experts <= self.experts_per_token:
             return self.parameters
         idle = 1 - experts_hit(self.experts, self.experts_per_token, tokens) / self.experts
-        pool = (self.parameters - self.active_parameters) / (1 - self.experts_per_token / self.experts)
-        return self.parameters - pool * idle
+        return self.parameters - self.expert_parameters * idle
+
+    def bytes_hit(self, tokens: Any, shared: Any, experts: Any) -> Any:
+        """Bytes of what ``tokens`` tokens touch, of weights that all share and of experts with so many bytes each."""
+        both = self.weights_hit(tokens)
+        if shared == experts:
+            return both * shared
+        rest = self.parameters - self.expert_parameters
+        return rest * shared + (both - rest) * experts
 
     def attention_operations(self, phase: str, new: Any, context: Any) -> Any:
         """Operations of attention for one sequence; a decode token is charged for the keys that it finds cached."""
@@ -81,7 +89,7 @@ def sequence_demand(
     batch: Any,
     new: Any,
     context: Any,
-    weight: float,
+    weight: tuple[float, float],
     activation: float,
     cache_bytes: Any,
     recompute: Any = "none",
@@ -89,12 +97,13 @@ def sequence_demand(
 ) -> Demand:
     """Demand of a pass over ``batch`` sequences of ``new`` tokens that follow ``context`` cached ones.
 
+    ``weight`` are bytes of a weight that all tokens share, and of one of the experts.
     ``recompute`` is a mode, or an array of modes that compares with their names element by element.
     """
     tokens = batch * new
     attention = batch * totals.attention_operations(phase, new, context)
     forward = 2 * totals.active_parameters * tokens + attention
-    weights = totals.weights_hit(tokens) * weight
+    weights = totals.bytes_hit(tokens, *weight)
     traffic = tokens * totals.activation_elements_per_token * activation
     if phase != "training":
         return Demand(forward, forward, weights, traffic if phase != "decode" else 0.0, cache_bytes, tokens)

@@ -110,7 +110,7 @@ class Experts:
     @staticmethod
     def _grouped(name: str, p: Pass, rows: Any, hit: Any, n: Any, k: Any) -> Operator:
         together = gemm(name, "moe", p, n, k, m=rows, kind="grouped_gemm")
-        return replace(together, m=rows / hit, groups=hit, weight_bytes=hit * n * k * p.weight)
+        return replace(together, m=rows / hit, groups=hit, weight_bytes=hit * n * k * p.stored("moe", "grouped_gemm"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.kept import Formats
-from mlsysim.models.passes import activation_bytes
 from mlsysim.models.recompute import NOTHING, Again
 from mlsysim.models.recompute import again as recomputed
 from mlsysim.models.stack import Stack
+from mlsysim.models.storage import routed_parameters, stored
 from mlsysim.models.traffic import matrix_share, stream
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.physics.training_memory import (
     MUON,
     activation_bytes_per_layer,
@@ -144,11 +144,11 @@ def _stack_of(model: Workload) -> Stack | None:
 
 def inference_bytes(model: Workload, batch: Any, length: Any, precision: str, cache_precision: str | None) -> float:
     """Weights and caches."""
-    weights = model.parameter_count * bytes_per_element(precision)
+    weights = model.parameter_count * stored(model, precision).mean
     stack = _stack_of(model)
     if stack is None or getattr(model, "structure", "decoder") == "encoder":
         return weights
-    kept = bytes_per_element(cache_precision) if cache_precision else activation_bytes(bytes_per_element(precision))
+    kept = bytes_per_element(cache_precision) if cache_precision else activation_element(precision)
     return float(weights + stack.cache_elements(length) * batch * kept)
 
 
@@ -229,7 +229,7 @@ def training_state(
     Reference: 34 steps on an H200 (1.2 to 8 B parameters, eager, compiled and 16-bit), median error below 1 %; tables of
     Korthikanti et al. (2022). Left out: what the allocator reserves beyond what it hands out, which is the reserve.
     """
-    weight = bytes_per_element(precision)
+    weight, resting = bytes_per_element(precision), stored(model, precision).mean
     kept = weight if weight >= _HALF else _HALF
     again = recomputed(recompute) if again is None else again
     each = keeps.bytes_each(optimizer, kept, model)
@@ -246,7 +246,7 @@ def training_state(
         shards = [where(zero_stage >= stage, split, 1) for stage, split in zip((3, 2), part, strict=True)]
         owners = where(zero_stage >= 1, ranks, 1)
         parts = sharded_state(own, each[0], each[1], each[2], shards[0], shards[1], owners)
-        rest = copies * parts[0] + frozen * weight / shards[0]
+        rest = copies * parts[0] + frozen * resting / shards[0]
         if keeps.prefetched:
             # Of what is shared, the layers at work are whole: their weights, and the gradients of one.
             layer = local * pp / maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
@@ -324,17 +324,21 @@ def shared_parameters(model: Workload, dp: Any, tp: Any, pp: Any, ep: Any, cp: A
         yield experts, where(ep > 1, maximum(dp * cp * tp / maximum(ep, tp), 1.0), dp * cp)
 
 
-def local_parameters(model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None) -> Any:
+def local_parameters(
+    model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None, each: tuple[float, float] = (1.0, 1.0)
+) -> Any:
     """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any.
 
-    ``stage`` is the longest stage's share of the layers, where that is not of one chunk.
+    ``stage`` is the longest stage's share of the layers, where that is not of one chunk. With ``each`` bytes of a weight that all tokens
+    share and of one of the experts it is their bytes.
     """
     stage = _stage(model, pp) if stage is None else stage
-    together = model.parameter_count / tp * stage
-    if getattr(model, "experts", 1) <= 1:
-        return together
-    rest = (model.parameter_count - _pool(model)) / tp * stage
-    return where(ep > 1, expert_parameters(model, tp, pp, ep, stage) + rest, together)
+    pool = _pool(model) if getattr(model, "experts", 1) > 1 else 0.0
+    rest = (model.parameter_count - pool) * each[0] / tp * stage
+    if not pool:
+        return rest
+    apart = expert_parameters(model, tp, pp, ep, stage) * each[1]
+    return rest + where(ep > 1, apart, pool * each[1] / tp * stage)
 
 
 def expert_parameters(model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None) -> Any:
@@ -354,9 +358,7 @@ def _stage(model: Workload, pp: Any) -> Any:
 
 def _pool(model: Workload) -> float:
     """Parameters of all routed experts."""
-    experts, per_token = getattr(model, "experts", 1), getattr(model, "active_experts_per_token", 1)
-    idle = model.parameter_count - model.active_parameter_count
-    return float(idle / (1 - per_token / experts) if per_token < experts else model.parameter_count)
+    return routed_parameters(model) or model.parameter_count
 
 
 def _table(model: Workload) -> float:

@@ -11,9 +11,9 @@ from mlsysim.models.base import Workload, choose_phase, positive_number, whole_n
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.passes import Pass, gemm
 from mlsysim.models.stack import Stack, training_operators
+from mlsysim.models.storage import stored
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import VisionTransformerWorkload
-from mlsysim.physics.precision import bytes_per_element
 
 
 class SpeechWorkload(TransformerWorkload):
@@ -111,7 +111,7 @@ class VisionLanguageWorkload(Workload):
             precision=precision,
             **options,
         )
-        element = bytes_per_element(precision)
+        element = stored(self.language, precision).mean
         operators = list(text.operators)
         if images and phase != "decode":
             shard = {k: v for k, v in options.items() if k in ("tp", "pp")}

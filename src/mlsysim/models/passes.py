@@ -12,7 +12,7 @@ from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import HALF, activation_element, bytes_per_element, format_of
 
 PHASES = ("prefill", "decode", "training", "inference")
 
@@ -50,6 +50,10 @@ class Pass:
     cache: float
     shard: Sharding
     causal: bool = True
+    kept: str = "all"
+    """Which weights have the format: all, those of layers, those of experts."""
+    rest: float = HALF
+    """Bytes of the others."""
 
     @classmethod
     def of(
@@ -63,13 +67,23 @@ class Pass:
         activation_precision: str | None = None,
         cache_precision: str | None = None,
         causal: bool = True,
+        kept: str = "all",
     ) -> Pass:
         if phase not in PHASES:
             raise unknown_name("phase", phase, PHASES, remedy="use prefill, decode, training or inference.")
         weight = bytes_per_element(precision)
-        activation = bytes_per_element(activation_precision) if activation_precision else activation_bytes(weight)
+        activation = bytes_per_element(activation_precision) if activation_precision else activation_element(precision)
         cache = bytes_per_element(cache_precision) if cache_precision else activation
-        return cls(phase, batch, new, context, weight, activation, cache, shard, causal)
+        return cls(
+            phase, batch, new, context, weight, activation, cache, shard, causal, kept, format_of(precision).rest / 8
+        )
+
+    def stored(self, layer: str, kind: str) -> float:
+        """Bytes of a weight of an operator."""
+        if self.kept == "all":
+            return self.weight
+        wide = kind != "grouped_gemm" if self.kept == "experts" else layer in ("head", "embedding")
+        return max(self.weight, self.rest) if wide else self.weight
 
     @property
     def tokens(self) -> Any:
@@ -79,11 +93,6 @@ class Pass:
     @property
     def training(self) -> bool:
         return self.phase == "training"
-
-
-def activation_bytes(weight: float) -> float:
-    """Activations do not go below one byte: weight-only formats compute on 16-bit activations."""
-    return weight if weight >= 1 else 2.0
 
 
 def operator(
@@ -99,7 +108,8 @@ def operator(
 ) -> Operator:
     """An operator whose weights, inputs, outputs and cache are given in elements."""
     moved = {"input_bytes": read * p.activation, "output_bytes": written * p.activation}
-    return Operator(name, kind, layer, weight_bytes=weights * p.weight, cache_bytes=cache * p.cache, **moved, **sizes)
+    held = weights * p.stored(layer, kind)
+    return Operator(name, kind, layer, weight_bytes=held, cache_bytes=cache * p.cache, **moved, **sizes)
 
 
 def gemm(

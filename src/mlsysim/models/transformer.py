@@ -21,10 +21,11 @@ from mlsysim.models.base import Workload, choose_phase, element_bytes, positive_
 from mlsysim.models.demand import AttentionKind, Demand, StackTotals, sequence_demand
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
-from mlsysim.models.passes import PHASES, Pass, Sharding, activation_bytes, whole_model
+from mlsysim.models.passes import PHASES, Pass, Sharding, whole_model
 from mlsysim.models.stack import Block, Recompute, Stack, pair_up, training_operators
+from mlsysim.models.storage import kept_parts, routed_parameters, stored
 from mlsysim.models.template import UNBOUNDED, Mixer
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.units.fields import Flops
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import Quantity
@@ -278,6 +279,7 @@ class TransformerWorkload(Workload):
             experts_per_token=getattr(self, "active_experts_per_token", 1),
             attention=tuple(attention),
             activation_elements_per_token=elements,
+            expert_parameters=routed_parameters(self),
         )
 
     def _closed_demand(
@@ -286,14 +288,14 @@ class TransformerWorkload(Workload):
         """From totals; an encoder-decoder sums its operators instead."""
         if self.structure == "encoder-decoder":
             return None
-        weight, cache = bytes_per_element(formats[0]), formats[1]
-        activation = activation_bytes(weight)
+        cache = formats[1]
+        weight, activation = stored(self, formats[0]), activation_element(formats[0])
         held: Any = 0.0
         if phase != "training" and self.has_dimensions and (phase == "decode" or context):
             kept = bytes_per_element(cache) if cache else activation
             held = self.stack.cache_elements(context) * batch * kept
         new = 1 if phase == "decode" else new
-        return sequence_demand(self.totals, phase, batch, new, context, weight, activation, held, again, frozen)
+        return sequence_demand(self.totals, phase, batch, new, context, weight[:2], activation, held, again, frozen)
 
     # --- lowering ---------------------------------------------------------------------------------------------
 
@@ -341,7 +343,7 @@ class TransformerWorkload(Workload):
         context = whole_number(context, "context", zero=True) if context is not None else 0
         new, before = (1, seq_len + context) if phase == "decode" else (seq_len, context)
         formats = (precision, Sharding(tp, pp, ep, cp), activation_precision, cache_precision)
-        p = Pass.of(phase, batch_size, new, before, *formats, causal=not encoder)
+        p = Pass.of(phase, batch_size, new, before, *formats, causal=not encoder, kept=kept_parts(self, precision))
         if self.has_dimensions:
             ops = self._forward(p, logits, target_len)
         else:
@@ -352,7 +354,8 @@ class TransformerWorkload(Workload):
         if self.has_dimensions and phase in ("prefill", "decode") and not encoder:
             cache = Quantity(self.stack.cache_elements(before + new) * batch_size * p.cache, "byte")
         known = {"tokens": p.tokens, "cache_bytes": cache, "assumptions": assumptions}
-        return self._graph(ops, phase, batch_size, element_bytes(precision_bytes, precision), **known)
+        each = stored(self, precision).mean if precision_bytes is None else element_bytes(precision_bytes, precision)
+        return self._graph(ops, phase, batch_size, each, **known)
 
     def _forward(self, p: Pass, logits: str, target_len: Any) -> list[Operator]:
         """The operators of a forward pass: of the stack, or of the encoder and the decoder behind it."""

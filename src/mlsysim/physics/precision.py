@@ -1,40 +1,104 @@
-"""Bytes per element of every number format, and the names people use for them.
+"""Number formats: bytes of a stored weight, what products with it compute in, and the names people use.
 
-An unknown precision raises; there is no default. Block-scaled formats carry their scales: MXFP8 and MXFP4 share
-one 8-bit exponent among 32 values (8.25 and 4.25 bits each), NVFP4 one 8-bit scale among 16 (4.5 bits each) [1, 2].
+``data/formats.toml`` is the one table of them. A format that chips do not multiply in (int4, AWQ, GPTQ, NF4, GGUF) is *weight-only*:
+weights are stored in it and expanded to 16 bits before the product, which costs vector work in place of bytes,
 
-[1] OCP Microscaling Formats (MX) Specification v1.0, 2023.
-[2] NVIDIA, "Introducing NVFP4 for Efficient and Accurate Low-Precision Inference", 2025.
+    t = i max(F_1, F / R) / V        F operations with the weights that a pass reads, F_1 those of a single row, R rows of a tile,
+                                     i instructions a weight, V the fp32 peak of the vector units (two operations an instruction)
+
+because every tile of R rows expands the weights that it multiplies; fewer rows expand them once. It stands beside the products'
+arithmetic, so that a decode, which waits for bytes, hides it: 2 i/V is below b/W (bits over bandwidth) on every chip of the zoo, and
+a prompt pays i P / (R V) of its arithmetic: 9 % on an A10, 35 % on an H100. Kernels that issue both kinds of instructions at
+once hide a part of it, which is left out. Formats that are expanded through memory (bitsandbytes) write whole matrices in 16 bits
+and read them again, unless a single row is multiplied: 4 bytes a weight.
+
+An unknown precision raises; there is no default.
 """
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
 from mlsysim.errors import unknown_name
+from mlsysim.units.kernel import kernel
+from mlsysim.units.ops import maximum, where
 
-BYTES_PER_ELEMENT: dict[str, float] = {
-    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.03125, "int8": 1.0,
-    "fp6": 0.75, "fp4": 0.5, "int4": 0.5, "mxfp4": 0.53125, "nvfp4": 0.5625,
-}  # fmt: skip
+HALF = 2.0
+"""Bytes of the 16-bit formats, which weights are expanded to."""
 
-_ALIASES = {
-    "float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "single": "fp32", "float16": "fp16",
-    "half": "fp16", "bfloat16": "bf16", "float8": "fp8", "fp8e4m3": "fp8", "fp8e5m2": "fp8", "e4m3": "fp8",
-    "float4": "fp4", "w4a16": "int4",
-}  # fmt: skip
 
-_COMPUTES_AS = {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One entry of the table; its fields are explained there."""
+
+    name: str
+    bits: float
+    arithmetic: tuple[str, ...] = ()
+    kept: str = "all"
+    rest: float = 16
+    expanded: str = "kernel"
+    kernels: str = ""
+
+    @property
+    def bytes(self) -> float:
+        return self.bits / 8
+
+    @property
+    def weight_only(self) -> bool:
+        """Whether no chip multiplies in it."""
+        return not self.arithmetic
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it has fewer than 16 bits."""
+        return self.bytes < HALF
+
+    @property
+    def measured(self) -> str:
+        """The format whose measured kernels apply."""
+        return self.kernels or self.name
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")
+
+
+_TABLE = tomllib.loads(files("mlsysim.data").joinpath("formats.toml").read_text(encoding="utf-8"))
+INSTRUCTIONS: float = _TABLE["expansion"]["instructions"]
+TILE_ROWS: float = _TABLE["expansion"]["tile_rows"]
+_OWN = ("bits", "kept", "rest", "expanded", "kernels")
+FORMATS: dict[str, Format] = {
+    name: Format(name, arithmetic=tuple(entry.get("arithmetic", ())), **{k: entry[k] for k in _OWN if k in entry})
+    for name, entry in _TABLE["format"].items()
+}
+BYTES_PER_ELEMENT: dict[str, float] = {name: each.bytes for name, each in FORMATS.items()}
+_ALIASES = {_plain(alias): name for name, e in _TABLE["format"].items() for alias in (name, *e.get("aliases", ()))}
+ARITHMETIC = frozenset(name for each in FORMATS.values() for name in each.arithmetic)
+"""Formats that some chip multiplies in."""
 
 
 def precision_name(name: str) -> str:
-    """The canonical name of a precision; raises with the nearest valid one."""
+    """The canonical name of a precision; raises with the nearest valid one.
+
+    >>> precision_name("BFloat16"), precision_name("awq_marlin"), precision_name("Q4_K_M")
+    ('bf16', 'awq', 'q4_k_m')
+    """
     if isinstance(name, str):
-        if name in BYTES_PER_ELEMENT:
+        if name in FORMATS:
             return name
-        key = name.lower().replace("-", "").replace("_", "").replace(" ", "")
-        key = _ALIASES.get(key, key)
-        if key in BYTES_PER_ELEMENT:
+        if len(name) <= 40 and (key := _ALIASES.get(_plain(name))) is not None:
             return key
-    raise unknown_name("precision", name, BYTES_PER_ELEMENT, remedy="use one of " + ", ".join(BYTES_PER_ELEMENT) + ".")
+    raise unknown_name("precision", name, FORMATS, remedy="use one of " + ", ".join(FORMATS) + ".")
+
+
+def format_of(name: str) -> Format:
+    """The entry of a format, by any of its names."""
+    found = FORMATS.get(name) if isinstance(name, str) else None
+    return found or FORMATS[precision_name(name)]
 
 
 def bytes_per_element(name: str) -> float:
@@ -43,16 +107,40 @@ def bytes_per_element(name: str) -> float:
     >>> bytes_per_element("bf16"), bytes_per_element("int4")
     (2.0, 0.5)
     """
-    size = BYTES_PER_ELEMENT.get(name) if isinstance(name, str) else None
-    return size or BYTES_PER_ELEMENT[precision_name(name)]
+    return format_of(name).bytes
+
+
+def activation_element(name: str) -> float:
+    """Bytes of an activation beside weights in a format: as many, but 16 bits of a weight-only one or one below a byte.
+
+    >>> activation_element("fp8"), activation_element("q8_0"), activation_element("nvfp4")
+    (1.0, 2.0, 2.0)
+    """
+    found = format_of(name)
+    return found.bytes if found.arithmetic and found.bytes >= 1 else HALF
 
 
 def is_narrow(name: str) -> bool:
     """Whether a format has fewer than 16 bits."""
-    return bytes_per_element(name) < bytes_per_element("bf16")
+    return format_of(name).narrow
 
 
+@cache
 def compute_precision(name: str) -> str:
-    """The precision whose arithmetic rate applies: a block-scaled format computes at the rate of its elements."""
-    canonical = precision_name(name)
-    return _COMPUTES_AS.get(canonical, canonical)
+    """The format that products compute in on a chip that has it; 16 bits of a weight-only format."""
+    return next(iter(format_of(name).arithmetic), "bf16")
+
+
+@kernel("""
+    once: flop [1e6, 1e13], products: flop [1e6, 1e16], instructions [1, 10], tile_rows [1, 1e3],
+    rate: flop/s [1e12, 1e15] -> time: s
+""")
+def expansion_time(once: Any, products: Any, instructions: Any, tile_rows: Any, rate: Any) -> Any:
+    """Time in which weights are expanded: once each, or once for every tile of rows that they multiply."""
+    return instructions * maximum(once, products / tile_rows) / rate
+
+
+@kernel("weights [1e6, 1e13], element: byte [1, 4], rows [1, 1e6] -> moved: byte")
+def expanded_bytes(weights: Any, element: Any, rows: Any) -> Any:
+    """Bytes of whole matrices that are written expanded and read again; a single row is multiplied without."""
+    return where(rows > 1, 2 * element * weights, 0.0 * element * weights)

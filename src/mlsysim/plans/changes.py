@@ -17,7 +17,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer, Change
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
 from mlsysim.systems.registry import Fabrics
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.walls.binding import NEGLIGIBLE
@@ -130,7 +130,7 @@ def _training(plan: Plan, answer: Answer) -> Candidates:
     kept = searched if given.automatic else plan
     yield [
         (_LARGER, kept.replacing(workload={"batch_size": layout["batch_size"] * 2})),
-        *_narrower(plan, "compute", ("fp8",)),
+        *_narrower(plan, answer, "compute", ("fp8",)),
     ]
     yield list(_faster_network(plan))
     yield list(_other_chips(searched))
@@ -146,7 +146,7 @@ def _serving(plan: Plan, answer: Answer) -> Candidates:
     if given is None or (given.concurrency is None and given.qps is None):
         # The load was ours to find, and is found again for each change.
         plan = plan.replacing(serving={"concurrency": None})
-    narrow = list(_narrower(plan, "weights and arithmetic", ("fp8", "int8")))
+    narrow = list(_narrower(plan, answer, "weights and arithmetic", ("fp8", "int8")))
     if part is not None and part.cache_precision is None:
         narrow.append((f"caches in fp8{_CAVEAT}", plan.replacing(serving={"cache_precision": "fp8"})))
     yield narrow
@@ -156,7 +156,7 @@ def _serving(plan: Plan, answer: Answer) -> Candidates:
 
 
 def _inference(plan: Plan, answer: Answer) -> Candidates:
-    precision = plan.workload.precision or answer.assumptions.get("precision", "fp16")
+    precision = precision_used(plan, answer)
     narrower = {"fp32": "fp16 int8", "fp16": "fp8 int8", "bf16": "fp8 int8", "fp8": "int4", "int8": "int4"}
     yield [
         (f"{name} instead of {precision}{_CAVEAT}", plan.replacing(workload={"precision": name}))
@@ -170,9 +170,9 @@ _CAVEAT = " (check the accuracy)"
 _LARGER = "a batch twice as large (half as many updates for the same tokens: check that it learns as much)"
 
 
-def _narrower(plan: Plan, what: str, formats: tuple[str, ...]) -> Iterator[tuple[str, Plan]]:
+def _narrower(plan: Plan, answer: Answer, what: str, formats: tuple[str, ...]) -> Iterator[tuple[str, Plan]]:
     """The first of some formats that the chip computes in, for a plan in sixteen bits."""
-    if (plan.workload.precision or "bf16") not in ("bf16", "fp16"):
+    if precision_used(plan, answer) not in ("bf16", "fp16"):
         return
     have = find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
     name = next((name for name in formats if name in have), None)
@@ -221,7 +221,7 @@ def _more(plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 _RESOURCES = {
-    "peak_flops": ("peak",),
+    "peak_flops": ("peak", "vector"),
     "memory_bandwidth": ("bandwidth",),
     "link_bandwidth": ("link",),
     "fabric_bandwidth": ("fabric",),

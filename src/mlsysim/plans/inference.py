@@ -10,7 +10,7 @@ from mlsysim.cases.run_inputs import site_of
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.models.storage import stored
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
@@ -68,7 +68,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
         )
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,
-        "precision": precision_of(plan, assumed, fleet.node.accelerator, first="fp16"),
+        "precision": precision_of(plan, assumed, fleet.node.accelerator, model),
         "efficiency": fidelity_of(plan, model, assumed),
         "seq_len": work.seq_len,
         "phase": work.phase,
@@ -130,7 +130,7 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProf
         "battery": chip.battery_capacity,
         "accelerators": devices,
         "parameters": model.parameter_count,
-        "weight_bytes": quantity(bytes_per_element(precision), "byte"),
+        "weight_bytes": quantity(stored(model, precision).mean, "byte"),
         "peak": quantity(profile.named("peak", "flop/s"), "flop/s"),
         "model_operations": quantity(devices * profile.named("flops", "flop"), "flop"),
         "operations": quantity(profile.named("flops", "flop"), "flop"),

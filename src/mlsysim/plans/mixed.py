@@ -31,7 +31,7 @@ from mlsysim.plans.fleet_text import Groups
 from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import count_text, many
 from mlsysim.plans.spending import TAKEN
@@ -362,7 +362,7 @@ def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer]) -> Goodput
 
 def _joint_work(groups: Groups, joint: _Joint, plan: Plan) -> tuple[float, float]:
     """Useful operations of all groups, and what their accelerators could do in the step."""
-    precision = plan.workload.precision or joint.slowest[1].assumptions.get("precision", "bf16")
+    precision = precision_used(plan, joint.slowest[1])
     active = {place: answer for place, _, answer in joint.groups}
     useful = possible = 0.0
     for place, fleet in enumerate(groups.fleets):

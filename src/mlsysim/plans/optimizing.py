@@ -6,42 +6,45 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlsysim.cases.run_inputs import run_days
+from mlsysim.models.base import Workload
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import find_fleets, precision_of, workload_of
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.search.placement import PlacementOptimizer
+from mlsysim.systems.types import Fleet
 
 _PROMPT_TOKENS = 1024
 
 
-def _fidelity(plan: Plan) -> dict[str, Any]:
-    precision, efficiency = plan.workload.precision or "bf16", plan.hardware.efficiency or "calibrated"
-    return {"precision": precision, "efficiency": efficiency}
+def _fidelity(plan: Plan, fleet: Fleet, model: Workload) -> dict[str, Any]:
+    precision = precision_of(plan, {}, fleet.node.accelerator, model)
+    return {"precision": precision, "efficiency": plan.hardware.efficiency or "calibrated"}
 
 
 def best_parallelism(plan: Plan) -> Any:
     """The layout with the highest utilisation that fits, for a plan's model, fleet, batch and format."""
     model, fleet = workload_of(plan.workload), find_fleets(plan.hardware).one
     batch, length = training_batch(plan, fleet, model, {})
-    return ParallelismOptimizer().solve(model=model, fleet=fleet, batch_size=batch, seq_len=length, **_fidelity(plan))
+    options = _fidelity(plan, fleet, model)
+    return ParallelismOptimizer().solve(model=model, fleet=fleet, batch_size=batch, seq_len=length, **options)
 
 
 def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any:
     """The batch with the highest throughput whose 99th percentile stays within a limit."""
     fleet, serving = find_fleets(plan.hardware).one, plan.serving
-    width = plan.parallelism.tp or 1
+    width, model = plan.parallelism.tp or 1, workload_of(plan.workload)
     return BatchingOptimizer().solve(
-        model=workload_of(plan.workload),
+        model=model,
         hardware=fleet.node.accelerator,
         seq_len=plan.workload.seq_len or (serving.prompt_tokens if serving else None) or _PROMPT_TOKENS,
         sla_latency_ms=sla_ms,
         arrival_rate_qps=qps,
         num_replicas=max(1, fleet.total_accelerators // width),
         tp_size=width,
-        **_fidelity(plan),
+        **_fidelity(plan, fleet, model),
     )
 
 

@@ -20,7 +20,14 @@ from mlsysim.walls.catalog import TITLES
 MEMORY = "memory"
 """The limit that stops a plan which does not fit."""
 
-_ASPECTS = {"peak": "arithmetic", "bandwidth": "memory", "link": "over links", "start": "start-up", "": "lost"}
+_ASPECTS = {
+    "peak": "arithmetic",
+    "vector": "arithmetic",
+    "bandwidth": "memory",
+    "link": "over links",
+    "start": "start-up",
+    "": "lost",
+}
 _SMALL = 1e-3
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
@@ -17,6 +18,8 @@ from mlsysim.infra.types import GridProfile
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import is_narrow
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ChipPart, HardwarePart, OpsPart, WorkloadPart
@@ -183,17 +186,36 @@ FIRST_ORDER = 0.5
 """Fraction of the peak where nothing is said and there are no layers to sum over."""
 
 
-def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, first: str = "bf16") -> str:
-    """The plan's precision; where none is given a 16-bit format, or what the chip is made for where it has none.
+def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model: Workload) -> str:
+    """The plan's precision; where none is given that of the checkpoint, else a 16-bit format, or what the chip is made for.
 
-    Microcontrollers are made for 8 bits also where they have 16.
+    A model is trained in 16 bits whatever its checkpoint was published in, unless the plan says so. Networks of fixed shape are
+    taken to be in fp16, language models in bf16; microcontrollers are made for 8 bits also where they have 16.
     """
     if plan.workload.precision is not None:
         return plan.workload.precision
+    own, trains = model.native_format, plan.kind == "training"
     have = () if chip.family == "mcu" else chip.compute.precision_flops
+    decodes = trains or getattr(model, "structure", "") == "decoder"
+    first = own if own is not None and not is_narrow(own) else "bf16" if decodes else "fp16"
     chosen = next((name for name in (first, "bf16", "fp16") if name in have), chip.compute.headline)
-    assumed["precision"] = chosen
+    words = chosen
+    if own is not None and is_narrow(own):
+        chosen, words = (
+            (chosen, f"{chosen}, what training computes in; the checkpoint is published in {own}")
+            if trains
+            else (own, f"{own}, that of the checkpoint")
+        )
+    if isinstance(assumed, Assumptions):
+        assumed.say("precision", chosen, INFERRED, words)
+    else:
+        assumed["precision"] = words
     return chosen
+
+
+def precision_used(plan: Plan, answer: Answer) -> str:
+    """The precision of a plan's answer, given or assumed."""
+    return plan.workload.precision or next((each.value for each in answer.assumed if each.name == "precision"), "bf16")
 
 
 def fidelity_of(plan: Plan, model: Workload, assumed: dict[str, str], known: bool | None = None) -> float | str:

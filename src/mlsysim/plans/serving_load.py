@@ -153,7 +153,7 @@ class Server:
         options = {python_name(f"serving.{name}"): getattr(part, name) for name in _PASSED} | {
             "seq_len": self.prompt,
             "output_len": self.output,
-            "precision": precision_of(self.plan, assumed, self.chip),
+            "precision": precision_of(self.plan, assumed, self.chip, self.model),
             "efficiency": efficiency,
             "num_speculative_tokens" if part.draft_model is not None else "mtp_tokens": part.draft_tokens,
             "arrivals": "random" if part.qps is not None and self.calibrated else None,

@@ -81,7 +81,7 @@ def step_options(
     options: dict[str, Any] = {
         "batch_size": batch,
         "seq_len": seq_len,
-        "precision": precision_of(plan, assumed, fleet.node.accelerator),
+        "precision": precision_of(plan, assumed, fleet.node.accelerator, model),
         "efficiency": fidelity_of(plan, model, assumed, known),
     }
     # At first order everything that can hide does; a stack says itself what it hides.

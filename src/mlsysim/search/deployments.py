@@ -156,8 +156,28 @@ NO_DESIGN = -1
 
 _OF_NETWORK = tuple(field.name for field in fields(Hierarchical))
 _OF_REPLICA = (
-    *("tp", "pp", "ep", "peak", "bandwidth", "weight_element", "activation_element", "cache_element", "dispatch"),
-    *("width", "attention_groups", "longest_stage", "device_weights", "capacity", "reserve"),
+    *(
+        "tp",
+        "pp",
+        "ep",
+        "peak",
+        "bandwidth",
+        "shared_element",
+        "expert_element",
+        "activation_element",
+        "cache_element",
+        "dispatch",
+    ),
+    *(
+        "width",
+        "attention_groups",
+        "longest_stage",
+        "device_weights",
+        "capacity",
+        "reserve",
+        "expansion",
+        "through_memory",
+    ),
 )
 _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
 

@@ -28,7 +28,7 @@ from mlsysim.cases.one_pass import Device, Pass, Roofline, Work, asked_pass, fir
 from mlsysim.cases.run import per_million
 from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
 from mlsysim.models.registry import Models
@@ -86,7 +86,7 @@ def _plain(space: Space, columns: Columns, name: str) -> Any:
     return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
 
 
-_ENTRY = (*_CHIP, "flash")
+_ENTRY = (*_CHIP, "flash", "expansion")
 
 
 def _entry(given: dict[str, Any]) -> list[float]:
@@ -96,15 +96,18 @@ def _entry(given: dict[str, Any]) -> list[float]:
         peak, _ = arithmetic_peak(chip, precision)
     except UnknownNameError:
         peak = np.nan
+    expansion = expansion_rate(chip, precision)
     own = (chip.interconnect and chip.interconnect.bandwidth, chip.unit_cost, chip.tdp, chip.dispatch_tax)
     known = (chip.memory.bandwidth, chip.memory.capacity, *own, chip.memory.flash_capacity)
     units = [*(spec.unit for spec in _CHIP.values()), "byte"][1:]
-    return [peak, *(np.nan if v is None else to_si(v, unit) for v, unit in zip(known, units, strict=True))]
+    found = (np.nan if v is None else to_si(v, unit) for v, unit in zip(known, units, strict=True))
+    return [peak, *found, expansion]
 
 
 def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
     """Numbers of the chip at each point."""
     found: dict[str, Any] = dict.fromkeys(_ENTRY, np.nan)
+    found["expansion"] = np.inf
     found["dispatch_tax"] = to_si(constant("dispatch_tax").quantity, "s")
     if "hardware" in columns or space.fixed.get("hardware") is not None:
         found = table(space, "chips", ("hardware", "precision"), INPUTS, _ENTRY, _entry).take(columns)
@@ -208,6 +211,7 @@ def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, R
         host_link=np.asarray(chip["host_bandwidth"]),
         dispatch=chip["dispatch_tax"],
         flash=np.asarray(chip["flash"]),
+        expansion=chip["expansion"],
     )
     return work, roofline(work, device, _plain(space, columns, "efficiency"))
 
@@ -222,7 +226,7 @@ def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[s
         "feasible": fits & capable,
         "wall": np.where(capable, np.where(fits, 0, 2), 1),
         "latency_s": latency,
-        "latency_compute_s": times.compute,
+        "latency_compute_s": times.compute + times.expanding,
         "latency_memory_s": times.memory,
         "throughput_per_s": work.samples / latency,
         "tokens_per_second": work.tokens / latency,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.models.registry import Models
 from mlsysim.search.axes import read_axis, read_value
 from mlsysim.search.expression import Expression
 from mlsysim.search.kinds import Kind, kind_named
@@ -76,6 +77,12 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     for key, spec in inputs.items():
         if spec.required and key not in known:
             raise InputError(f"The space {where} needs {key!r} ({spec.meaning}), fixed or on an axis.")
+    if "precision" in inputs and "precision" not in known and kind.name in ("serving", "node"):
+        own = {
+            Models.get(model).native_format for model in columns.get("model", (fixed.get("model"),)) if model in Models
+        }
+        if len(own) == 1 and (native := own.pop()) is not None:
+            fixed["precision"] = native
     if kind.is_calibrated(known, columns.get("model", (fixed.get("model"),))):
         fixed["efficiency"] = CALIBRATED
     return {

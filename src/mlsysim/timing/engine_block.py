@@ -1,9 +1,9 @@
 """A network as an engine's step sees it: products by the tokens that they serve, attention and scans of answers and of prompts.
 
 Read off the templates of the blocks (:mod:`mlsysim.models.template`), for one device of a tensor-parallel group. A product that a
-decode and a prompt have in common serves all tokens. Which matrices are narrow: all of a dense model's; of a mixture in a 4-bit
-format the feed-forward part only, as published checkpoints have it; router, output head and what only a decode multiplies by (the
-absorbed latent projections) stay 16 bit.
+decode and a prompt have in common serves all tokens. Which matrices are narrow the format says (:mod:`mlsysim.models.storage`); of
+a mixture in a plain 4-bit format the feed-forward part only, as published checkpoints have it; router, output head and what only a
+decode multiplies by (the absorbed latent projections) stay 16 bit.
 """
 
 from __future__ import annotations
@@ -81,18 +81,19 @@ class StepBlocks:
         return sum(count for count, _ in self.experts)
 
 
-def step_blocks(stack: Stack, tp: int, attention_dp: int, narrow: bool, narrow_mixers: bool) -> StepBlocks:
-    """The blocks on one device; ``narrow`` weights have fewer than 16 bits."""
+def step_blocks(stack: Stack, tp: int, attention_dp: int, mixers: bool, feed: bool, quantises: bool) -> StepBlocks:
+    """The blocks on one device: whether weights of ``mixers`` and ``feed``-forward layers have fewer than 16 bits, and inputs
+    are narrowed too (``quantises``)."""
     found, counts = StepBlocks(), serving_table("operators")
     for block in stack.blocks:
         n = float(block.count)
         parts = [*block.mixers, *([block.ffn] if block.ffn is not None else [])]
         found.layers += n * len(parts) / 2
         found.reductions += n * len(parts) if tp > 1 else 0.0
-        each = (counts["tensor"] if tp > 1 else 0) + (counts["quantised"] if narrow else 0)
+        each = (counts["tensor"] if tp > 1 else 0) + (counts["quantised"] if quantises else 0)
         found.launches += n * (sum(counts[name] for part in parts for name in part.family) + len(parts) / 2 * each)
         for part in parts:
-            _add(found, part, n, tp, narrow, narrow_mixers)
+            _add(found, part, n, tp, mixers, feed)
     if attention_dp > 1:
         found.launches += found.routed * counts["data"]
     if stack.head and stack.vocab:
@@ -101,7 +102,7 @@ def step_blocks(stack: Stack, tp: int, attention_dp: int, narrow: bool, narrow_m
     return found
 
 
-def _add(found: StepBlocks, part: Any, count: float, tp: int, narrow: bool, narrow_mixers: bool) -> None:
+def _add(found: StepBlocks, part: Any, count: float, tp: int, mixers: bool, feed: bool) -> None:
     templates = {DECODE: part.template(decode=True), PROMPT: part.template()}
     names = {tokens: {kind.name for kind in kinds if isinstance(kind, Product)} for tokens, kinds in templates.items()}
     for tokens, kinds in templates.items():
@@ -117,6 +118,6 @@ def _add(found: StepBlocks, part: Any, count: float, tp: int, narrow: bool, narr
                 if shared and tokens == PROMPT:
                     continue
                 absorbed = kind.groups > 1 and not shared
-                stored = {"moe": False, "ffn": True}.get(kind.layer, narrow_mixers and not absorbed)
+                stored = {"moe": False, "ffn": feed}.get(kind.layer, mixers and not absorbed)
                 served = ALL if shared else tokens
-                found.products.append(StepProduct(count, *kind.local(tp), narrow and stored, served))
+                found.products.append(StepProduct(count, *kind.local(tp), stored, served))

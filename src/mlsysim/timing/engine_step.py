@@ -39,14 +39,15 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.ffn import Experts
 from mlsysim.models.graph import MULTIPLY_ADD
 from mlsysim.models.passes import Pass, Sharding
+from mlsysim.models.storage import kept_parts
 from mlsysim.models.template import Core, Scan
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import attention_time, cache_attention_time, experts_time, moving_time, product_time
-from mlsysim.physics.precision import bytes_per_element, compute_precision, precision_name
+from mlsysim.physics.precision import bytes_per_element, compute_precision, format_of, precision_name
 from mlsysim.timing import kernels
 from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct, step_blocks
 from mlsysim.timing.engines import Engine, chip_class, engine_network, offered_memory, serving_table
-from mlsysim.timing.operator_times import Tag, started, untagged
+from mlsysim.timing.operator_times import Tag, expanded_weights, expansion, started, untagged
 from mlsysim.timing.profile import profile
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
@@ -104,10 +105,12 @@ class EngineStep:
         self.weight = bytes_per_element(self.precision)
         self.cache = bytes_per_element(d.cache_precision)
         self.half, self.byte = bytes_per_element("bf16"), bytes_per_element("fp8")
-        is_narrow = self.weight < self.half
-        self.quantises = is_narrow and d.chip.compute.supports(compute_precision(self.precision))
+        self.format = format_of(self.precision)
+        self.rest = self.half * (self.format.rest / 16)
+        is_narrow = self.format.narrow
+        self.quantises = is_narrow and not arithmetic_peak(d.chip, self.precision)[1]
         mixture = any("moe" in block.ffn.family for block in self.stack.blocks if block.ffn is not None)
-        self.scaled = mixture and d.engine.block_scaled
+        self.scaled = (mixture and d.engine.block_scaled) or self.precision == "fp8_block"
         self.narrow = self._rates(self.precision)
         self.full = self._rates(self.wide)
         self.moe_tp = d.moe_tp if d.moe_tp is not None else max(1, d.tp * d.attention_dp // d.moe_ep)
@@ -115,8 +118,10 @@ class EngineStep:
             raise InputError(
                 f"experts over {self.moe_tp} x {d.moe_ep} devices do not match {d.tp} x {d.attention_dp} attention devices."
             )
-        narrow_mixers = not (mixture and self.weight < self.byte)
-        self.blocks = step_blocks(self.stack, d.tp, d.attention_dp, is_narrow, narrow_mixers)
+        kept = kept_parts(d.model, self.precision)
+        narrow_mixers = kept == "layers" or (kept == "all" and not (mixture and self.weight < self.byte))
+        parts = is_narrow and narrow_mixers, is_narrow and kept != "experts", self.quantises
+        self.blocks = step_blocks(self.stack, d.tp, d.attention_dp, *parts)
         self.expert_constants = self._expert_constants() if mixture else None
 
     # --- building -------------------------------------------------------------------------------------------------
@@ -124,7 +129,7 @@ class EngineStep:
     def _rates(self, precision: str) -> _Rates:
         """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit."""
         peak, note = arithmetic_peak(self.deployment.chip, precision)
-        narrow = compute_precision(precision)
+        narrow = compute_precision(precision) if not note else format_of(precision).measured
         wanted = {"fp4": ("nvfp4", "fp4"), "fp8": ("fp8_block", "fp8") if self.scaled else ("fp8",)}.get(
             narrow, (narrow,)
         )
@@ -167,7 +172,7 @@ class EngineStep:
 
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
-        return p.elements * (self.weight if p.narrow else self.half)
+        return p.elements * (self.weight if p.narrow else self.half if p.tokens == SAMPLED else self.rest)
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -236,8 +241,13 @@ class EngineStep:
         quantised = (self.half + self.byte) * m * (p.k if p.narrow and self.quantises else 0.0)
         operations = MULTIPLY_ADD * m * p.n * p.k * p.groups
         moved = self._stored(p) + self.half * m * (p.n + p.k) * p.groups
+        expanding: Any = 0.0
+        if p.narrow and not self.quantises:
+            chip, once = self.deployment.chip, MULTIPLY_ADD * p.n * p.k * p.groups
+            expanding = expansion(chip, self.precision, once, operations, tag)
+            moved = moved + expanded_weights(self.precision, p.elements, m)
         return product_time(
-            tag(_PRODUCTS, 1, "peak", _ROOF, operations / r.rate, flop=operations),
+            tag(_PRODUCTS, 1, "peak", _ROOF, operations / r.rate, flop=operations) + expanding,
             tag(_WEIGHTS, 2, "bandwidth", _ROOF, moved / (r.memory_share * self.bandwidth), moved=moved),
             tag(_CONVERSION, 2, "bandwidth", _MOVED, quantised / (r.quantise_share * self.bandwidth), moved=quantised),
             0.0,
@@ -286,14 +296,14 @@ class EngineStep:
 
     @property
     def expert_format(self) -> str:
-        """The format whose expert kernels apply; 4-bit weights without 4-bit arithmetic are computed in 16 bit."""
+        """The format whose expert kernels apply; narrow weights without narrow arithmetic are computed in 16 bit."""
         if self.weight >= self.half:
             return "bf16"
-        if self.precision in ("mxfp4", "int4"):
-            return self.precision
+        if self.format.measured == "mxfp4":
+            return "mxfp4"
         if self.precision in ("fp4", "nvfp4"):
             return "nvfp4" if self.quantises else "mxfp4"
-        return "fp8"
+        return "fp8" if self.quantises else "int4"
 
     def _expert_constants(self) -> kernels.Experts:
         found, name = self.kernels.experts, self.expert_format

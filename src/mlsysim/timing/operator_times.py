@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.graph import Operator
 from mlsysim.physics.operators import (
@@ -27,7 +27,15 @@ from mlsysim.physics.operators import (
     moving_time,
     product_time,
 )
-from mlsysim.physics.precision import bytes_per_element, compute_precision, is_narrow
+from mlsysim.physics.precision import (
+    INSTRUCTIONS,
+    TILE_ROWS,
+    bytes_per_element,
+    expanded_bytes,
+    expansion_time,
+    format_of,
+    is_narrow,
+)
 from mlsysim.timing.kernels import FULL_HEAD, REACH, DecodeKernel, Products, Profile
 from mlsysim.timing.stacks import Software
 from mlsysim.units.ops import minimum, power, where
@@ -162,7 +170,7 @@ def _product_constants(
         k = profile.product_for("bf16")
     sustained = roof.kept if k.sustained is None else k.sustained
     rate = peak * k.rate_share * (sustained if how.sustained else 1.0)
-    answer = (k, rate, widened, is_narrow(compute_precision(precision)))
+    answer = (k, rate, widened, is_narrow(precision))
     profile.product_constants[key] = answer
     return answer
 
@@ -184,6 +192,10 @@ def _product_time(
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     conversion: Any = 0.0
+    expanding: Any = 0.0
+    if widened:
+        expanding = expansion(chip, precision, op.flops / op.m, op.flops, tag)
+        moved = moved + expanded_weights(precision, op.n * op.k * op.groups, op.m)
     if how.convert != "fused" and narrow and not widened and op.kind == "gemm":
         # Read in 16 bits, written in 8.
         quantised = (bytes_per_element("bf16") + bytes_per_element("fp8")) * op.m * (op.k + k.quantise_row)
@@ -191,13 +203,28 @@ def _product_time(
         conversion = tag("conversions", 2, "bandwidth", "t = Q / (q W)", seconds, moved=quantised)
         if how.convert == "separate":
             start = start + convert_start
+    computing, moving = _roof(name, op.flops, rate, moved, k.memory_share * bandwidth, tag)
     return product_time(
-        *_roof(name, op.flops, rate, moved, k.memory_share * bandwidth, tag),
+        computing + expanding,
+        moving,
         conversion,
         started(chain * power(op.k / REACH, k.growth), tag),
         started(start, tag),
         k.corner,
     )
+
+
+def expansion(chip: HardwareNode, precision: str, once: Any, operations: Any, tag: Tag) -> Any:
+    """Vector work that expands the weights of a product to 16 bits; ``once`` are its operations for a single row."""
+    seconds = expansion_time(once, operations, INSTRUCTIONS, TILE_ROWS, expansion_rate(chip, precision))
+    return tag("expansion of weights", 1, "vector", "t = i max(F_1, F / R) / V", seconds)
+
+
+def expanded_weights(precision: str, weights: Any, rows: Any) -> Any:
+    """Bytes of expanding the weights of a product in memory, where a format is expanded there."""
+    if format_of(precision).expanded != "memory":
+        return 0.0
+    return expanded_bytes(weights, bytes_per_element("bf16"), rows)
 
 
 def _convolution_time(

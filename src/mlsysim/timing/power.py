@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import running_power
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import compute_precision, is_narrow
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.files import shipped
@@ -112,7 +112,7 @@ def wide_peak(chip: HardwareNode) -> float:
 
 def narrow_share(precision: str) -> float:
     """What an operation counts against the 16-bit peak: half where it is narrower."""
-    return 0.5 if bytes_per_element(precision) < 2 else 1.0
+    return 0.5 if is_narrow(compute_precision(precision)) else 1.0
 
 
 def serving_activity(

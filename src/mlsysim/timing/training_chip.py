@@ -15,7 +15,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import capped_rate
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, measured_network
 from mlsysim.timing.kernels import Products, Profile
@@ -79,7 +79,10 @@ def constants() -> Constants:
     return Constants(**{name: to_si(Q_(table[name]), _SI[name]) if name in _SI else table[name] for name in table})
 
 
-PRODUCT_FORMATS = {"bf16": ("bf16", 0.0), "fp8": ("fp8", 1.0), "mxfp8": ("fp8", -1.0), "nvfp4": ("fp4", 1.0)}
+PRODUCT_FORMATS = {
+    **{"bf16": ("bf16", 0.0), "fp8": ("fp8", 1.0), "nvfp4": ("fp4", 1.0)},
+    **{"mxfp8": ("fp8", -1.0), "fp8_block": ("fp8", -1.0)},
+}
 """Formats of products: the arithmetic, and what converting an input costs (0 nothing, 1 plain, -1 block scales)."""
 
 
@@ -155,18 +158,17 @@ def _network(
 
 
 _FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "fp16": "bf16"}
-_KNOWN = ("bf16", "fp8", "mxfp8", "nvfp4", "tf32", "fp32")
+_KNOWN = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "tf32", "fp32")
 _NODE = 8
 """Chips of the usual node; a larger link domain is a rack of them."""
 
 
 def _format(precision: str) -> str:
-    found = _FORMATS.get(precision, precision)
+    found = _FORMATS.get(precision) or ("bf16" if format_of(precision).weight_only else precision)
     if found not in _KNOWN:
-        raise InputError(
-            f"a calibrated training step knows bf16, fp16, fp8, mxfp8, nvfp4, tf32 and fp32, not {precision}.",
-            field="precision",
-        )
+        known = ", ".join((*_KNOWN, "fp16"))
+        text = f"a calibrated training step knows {known} and adapters on weight-only formats, not {precision}."
+        raise InputError(text, field="precision")
     return found
 
 

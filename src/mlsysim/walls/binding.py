@@ -15,6 +15,7 @@ NAMES = {number: name for number, (name, _) in TITLES.items()}
 
 _MADE_OF = {
     "peak": "arithmetic",
+    "vector": "vector instructions",
     "bandwidth": "memory traffic",
     "link": "the links inside a node",
     "fabric": "the fabric",

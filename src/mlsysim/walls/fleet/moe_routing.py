@@ -12,7 +12,7 @@ from mlsysim.cases.train import moe_fraction
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import experts_hit
 from mlsysim.models.sparse import SparseTransformerWorkload
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import activation_element
 from mlsysim.timing.network import datasheet_network
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.result import Memory, Result, Time
@@ -62,8 +62,8 @@ class MoERoutingModel(Resolver[MoERoutingResult]):
             raise InputError(f"{model.name} has no experts to route to; use a mixture-of-experts model.", field="model")
         if model.experts % x.ep_size:
             raise InputError(f"{model.experts} experts do not divide over EP {x.ep_size}.", field="ep_size")
-        own, chosen, weight = x.batch_size * x.seq_len, model.active_experts_per_token, bytes_per_element(x.precision)
-        tokens, element = own * x.ep_size, weight if weight >= 1 else 2.0
+        own, chosen = x.batch_size * x.seq_len, model.active_experts_per_token
+        tokens, element = own * x.ep_size, activation_element(x.precision)
         hidden = model.expert_latent_dim or model.hidden_dim or 0
         hit, touched = experts_hit(model.experts, chosen, tokens), model.totals.weights_hit(tokens)
         message, latency = own * chosen * hidden * element, None

@@ -24,7 +24,7 @@ from mlsysim.cases.deployment import language_model
 from mlsysim.cases.streaming import Streamed, balanced_tokens, bytes_each
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.models.storage import stored
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Memory, MemoryRate, Rate, Result, Time
@@ -115,7 +115,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             return Streamed(demand.weight_bytes, demand.flops, batch * new, layers, peak, x.efficiency, bandwidth)
 
         found = streamed(x.batch_size, layers)
-        all_weights = model.parameter_count * bytes_per_element(x.precision)
+        all_weights = model.parameter_count * stored(model, x.precision).mean
         work = to_si(constant("inference_flops_per_parameter_token").quantity, "flop") * model.active_parameter_count
         tokens = balanced_tokens(all_weights, work, peak, x.efficiency, bandwidth)
         reserve = constant("streaming_memory_reserve_fraction").number

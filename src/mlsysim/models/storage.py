@@ -1,0 +1,80 @@
+"""Bytes of a model's weights in a format: which parts are stored in it, and which stay in 16 bits.
+
+A checkpoint in AWQ or GPTQ keeps embeddings and output head in 16 bits, gpt-oss everything but its experts. The table of formats
+says which (``kept``); a format that is kept by all weights has bits/8 bytes for every parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mlsysim.physics.precision import HALF, expanded_bytes, format_of
+
+
+class Stored(NamedTuple):
+    """Mean bytes of a weight: of those that all tokens share, of routed experts, and of all."""
+
+    shared: float
+    experts: float
+    mean: float
+
+
+def routed_parameters(model: Any) -> float:
+    """Parameters of all routed experts of a mixture: by its layers, else what is not active, and the experts that are."""
+    experts, chosen = getattr(model, "experts", 1), getattr(model, "active_experts_per_token", 1)
+    if experts <= chosen:
+        return 0.0
+    if getattr(model, "has_dimensions", False):
+        routed = ((block.count, getattr(block.ffn, "routed", None)) for block in model.stack.blocks)
+        return float(
+            min(sum(count * each.parameters for count, each in routed if each is not None), model.parameter_count)
+        )
+    return float((model.parameter_count - model.active_parameter_count) / (1 - chosen / experts))
+
+
+def table_parameters(model: Any) -> float:
+    """Parameters of embeddings and of an output head of its own."""
+    table = float((getattr(model, "vocab_size", None) or 0) * (getattr(model, "hidden_dim", None) or 0))
+    return table * (1 if getattr(model, "tied_embeddings", False) else 2)
+
+
+def kept_parts(model: Any, precision: str) -> str:
+    """Which parts of this model the format is of: all, layers or experts; a dense model has no experts to set apart."""
+    kept = format_of(precision).kept
+    return "layers" if kept == "experts" and getattr(model, "experts", 1) <= 1 else kept
+
+
+def stored(model: Any, precision: str) -> Stored:
+    """Bytes of a weight in a format."""
+    found = format_of(precision)
+    own = found.bytes
+    kept = kept_parts(model, precision)
+    if kept == "all" or not found.narrow:
+        return Stored(own, own, own)
+    total = model.parameter_count
+    pool = routed_parameters(model)
+    rest = total - pool
+    wide = rest if kept == "experts" else min(table_parameters(model), rest)
+    shared = (found.rest / 8 * wide + own * (rest - wide)) / rest if rest else own
+    return Stored(shared, own, (shared * rest + own * pool) / total)
+
+
+def expanded_work(model: Any, demand: Any, precision: str) -> tuple[Any, Any, Any]:
+    """Operations with the weights of a narrow format that a forward pass reads, of a single row and of all, and bytes of expanding
+    them in memory."""
+    asked = format_of(precision)
+    if not asked.narrow:
+        return 0.0, 0.0, 0.0
+    read = demand.weight_bytes / stored(model, precision).mean
+    products = demand.hardware_flops if model.fixed_shape else 2 * model.active_parameter_count * demand.tokens
+    return 2 * read, products, expanded_bytes(read, HALF, demand.tokens) if asked.expanded == "memory" else 0.0
+
+
+def expanded_training(model: Any, demand: Any, precision: str, frozen: bool) -> Any:
+    """Bytes of frozen weights that are expanded in memory for each product of a training step: adapters on a weight-only format.
+
+    Trained weights are kept in 16 bits at least. Whole matrices are written and read again, as PEFT does for every such format.
+    """
+    if not (frozen and format_of(precision).weight_only):
+        return 0.0
+    return 2 * HALF * demand.weight_bytes / stored(model, precision).mean
