@@ -9,15 +9,14 @@ import pytest
 
 from mlsysim import Hardware, SingleNodeModel
 from mlsysim.cases.goodput import Goodput, Saving, goodput_of
-from mlsysim.cases.joules import IDLE, Draw, proportional_draw, running_draw, with_joules
+from mlsysim.cases.joules import IDLE, Draw, activity_of, draw_of, with_joules
 from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.cases.run_ledger import FRAGILITY, run_binding, run_ledger
-from mlsysim.physics.power import proportional_power
-from mlsysim.timing.power import Activity, power_of
+from mlsysim.timing.power import Activity, chip_power, power_of
 from mlsysim.units.registry import to_si
 
 H100 = Hardware.H100
-TDP, PEAK, BANDWIDTH = 700.0, 989e12, 3.35e12
+PEAK, BANDWIDTH = 989e12, 3.35e12
 
 
 def part(name, wall, resource, exposed, **amounts):
@@ -40,29 +39,21 @@ def joules(ledger):
     return {each.name: each.joules for each in ledger.parts}
 
 
-def test_first_order_joules_are_those_of_the_operations_and_of_idling():
-    mfu = 0.31
-    watts = proportional_power(TDP, 0.3, mfu)
-    found = joules(with_joules(step(), proportional_draw(H100, watts, PEAK)))
-    assert sum(found.values()) == pytest.approx(watts * 1.0, rel=1e-14)
-    assert found[IDLE] == pytest.approx(0.3 * TDP)
-    assert found["products"] == pytest.approx(0.7 * TDP * 0.3) and found["reads"] == pytest.approx(0.7 * TDP * 0.01)
-    assert found["sums"] == found["launches"] == found["bubble"] == 0.0
-
-
-def test_calibrated_joules_add_up_to_the_power_of_the_form():
-    activity = Activity(0.31, 0.15, busy=0.8)
+def test_joules_add_up_to_the_power_of_the_form():
+    activity = activity_of(step(), 1.0, 0.0)
+    # Arithmetic, reads and no others: 0.7 of the second; a sum that nothing hides leaves the device waiting.
+    assert (activity.operations, activity.moved) == pytest.approx((0.31 * PEAK, 0.15 * BANDWIDTH))
+    assert activity.busy == pytest.approx(0.7)
     watts = power_of(H100, activity)
-    found = joules(with_joules(step(), running_draw(H100, watts)))
+    found = joules(with_joules(step(), draw_of(H100, activity)))
     assert sum(found.values()) == pytest.approx(watts, rel=1e-14)
-    assert found[IDLE] == pytest.approx(0.18 * TDP)
-    # Kernels of a sum run, launches and bubbles leave the device idle.
-    assert found["sums"] > 0 and found["launches"] == found["bubble"] == 0.0
-    # Below the cap the shares are the form's own: floor 0.318, bytes 0.189 and operations 1.386 of the TDP.
-    wanted = TDP * (0.18 + 0.318 * 0.8 + 0.189 * 0.15 + 1.386 * 0.31)
-    assert found["products"] == pytest.approx(
-        TDP * (1.386 * 0.3 + 0.318 * 0.5) * (watts - 0.18 * TDP) / (wanted - 0.18 * TDP), rel=1e-6
-    )
+    known = chip_power(H100)
+    assert found[IDLE] == pytest.approx(known.wait)
+    assert found["sums"] == found["launches"] == found["bubble"] == 0.0
+    # Below the limit the shares are the form's own.
+    wanted = known.floor * 0.7 + known.per_byte * 0.15 * BANDWIDTH + known.per_flop * 0.31 * PEAK
+    products = known.floor * 0.5 + known.per_flop * 0.3 * PEAK
+    assert found["products"] == pytest.approx(products * (watts - known.wait) / wanted, rel=1e-9)
 
 
 def test_where_nothing_is_known_of_the_parts_joules_follow_seconds():
@@ -133,10 +124,10 @@ def test_goodput_binds_where_failures_cost_more_than_any_wall(waste, wall):
 
 
 def test_the_constants_of_a_chip_are_those_of_its_power():
-    """All of the bandwidth for a second, below the cap: idle, running and memory, as the form says."""
-    busy = power_of(H100, Activity(0.0, 0.4))
-    draw = running_draw(H100, busy)
-    moved = 0.4 * to_si(H100.memory.bandwidth, "byte/s")
+    """Some of the bandwidth for a second, below the limit: idle, running and memory, as the form says."""
+    moved = 0.2 * to_si(H100.memory.bandwidth, "byte/s")
+    busy = power_of(H100, Activity(0.0, moved))
+    draw = draw_of(H100, Activity(0.0, moved))
     assert draw.idle + draw.floor + draw.per_byte * moved == pytest.approx(busy, rel=1e-3)
 
 

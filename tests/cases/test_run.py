@@ -14,7 +14,7 @@ from mlsysim.cases.checkpoint import Checkpoint, run_checkpoint, writer_rate
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.goodput import NodeParts, Saving, checkpoint_waste, goodput_of, young_interval
 from mlsysim.cases.money import Prices, owning
-from mlsysim.cases.run import Run, per_million, run_time, run_work, spent_by
+from mlsysim.cases.run import Around, Run, per_million, run_time, run_work, spent_by
 from mlsysim.cases.run_inputs import device_draw, electricity_price, fallback_price, node_parts, site_of
 from mlsysim.errors import InputError
 from mlsysim.systems.registry import Clusters
@@ -72,10 +72,10 @@ def test_a_bill_is_the_sum_of_its_items_and_free_electricity_costs_nothing():
 
 def test_two_halves_of_a_run_are_the_run():
     prices = Prices(1e6, 3.0, 0.05, 0.1)
-    whole, half = (spent_by(Run(hours, 64, 0.5, 8, 2.0), QUEBEC, prices) for hours in (100.0, 50.0))
+    whole, half = (spent_by(Run(hours, 64, 0.5, 8, Around(2.0, 1.2, 0.1)), QUEBEC, prices) for hours in (100.0, 50.0))
     assert whole.bill.total == pytest.approx(2 * half.bill.total, rel=1e-14)
     assert whole.footprint.carbon == pytest.approx(2 * half.footprint.carbon, rel=1e-14)
-    assert whole.power == half.power == 64 * 0.5 + 8 * 2.0
+    assert whole.power == half.power == pytest.approx(64 * (0.5 * 1.2 + 0.1) + 8 * 2.0)
 
 
 def test_a_run_past_its_lifetime_pays_the_purchase_once():

@@ -242,9 +242,25 @@ def test_what_the_caller_says_counts(straggler, schedule, pipeline):
     assert other.step_latency_total <= plain.step_latency_total
 
 
-def test_a_power_cap_slows_arithmetic_by_the_root_of_dynamic_power():
-    capped = training_chip(Hardware.get("H100"), "bf16", power_cap=500)
-    assert capped.product_rate / H100.product_rate == pytest.approx((375 / 575) ** 0.5)
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+def test_a_power_cap_slows_arithmetic_by_the_clock(efficiency):
+    """At either fidelity: lower is never faster, never above the cap, and saves energy down to a sweet spot."""
+    found = [DistributedModel().solve(**CALL, efficiency=efficiency)]
+    found += [
+        DistributedModel().solve(**CALL, efficiency=efficiency, power_cap=f"{cap} W")
+        for cap in (600, 500, 400, 300, 150)
+    ]
+    times = [each.step_latency_total.magnitude for each in found]
+    watts = [each.accelerator_power.magnitude for each in found]
+    energies = [time * power for time, power in zip(times, watts, strict=True)]
+    assert times == sorted(times) and watts == sorted(watts, reverse=True)
+    assert all(power <= cap + 1e-9 for power, cap in zip(watts[1:], (600, 500, 400, 300, 150), strict=True))
+    assert energies[:4] == sorted(energies[:4], reverse=True) and energies[5] > energies[4]
+    for each, time, power in zip(found, times, watts, strict=True):
+        assert each.ledger.seconds == pytest.approx(time, rel=1e-12)
+        assert each.ledger.total("joules") == pytest.approx(time * power, rel=1e-12)
+        # Operations are the same; only the time of arithmetic grows.
+        assert each.ledger.total("flop") == pytest.approx(found[0].ledger.total("flop"), rel=1e-12)
 
 
 def test_a_chip_without_the_arithmetic_is_refused():
@@ -320,7 +336,6 @@ def test_a_chip_is_that_of_its_fleet():
     here = chip_in_fleet(fleet, "bf16", 50e9)
     assert chip_in_fleet(other, "bf16", 50e9).bandwidth == pytest.approx(2 * here.bandwidth)
     assert chip_in_fleet(fleet, "bf16", 25e9).network.fabric == pytest.approx(here.network.fabric / 2)
-    assert chip_in_fleet(fleet, "bf16", 50e9, 500.0).product_rate < here.product_rate
     with pytest.raises(InputError, match="knows bf16"):
         chip_in_fleet(fleet, "int8", 50e9)
 

@@ -13,7 +13,6 @@ from mlsysim.physics.operators import (
     memory_bound_time,
     soft_maximum,
 )
-from mlsysim.physics.power import utilised_power
 
 RATE, BANDWIDTH = 7e14, 4e12
 positive = st.floats(1e-7, 1.0)
@@ -83,12 +82,6 @@ def test_decode_reads_the_cache_once_and_pays_for_rows():
 
 def test_memory_bound_is_start_and_bytes():
     assert memory_bound_time(3.2e9, 4e12, 0.8, 2e-6) == pytest.approx(2e-6 + 1e-3)
-
-
-def test_power_adds_arithmetic_and_memory_up_to_the_cap():
-    assert utilised_power(700.0, 0.18, 1.68, 0.63, 0.975, 0.0, 0.0) == pytest.approx(126)
-    assert utilised_power(700.0, 0.18, 1.68, 0.63, 0.975, 0.003, 0.68) == pytest.approx(469, rel=0.1)
-    assert utilised_power(700.0, 0.18, 1.68, 0.63, 0.975, 0.6, 0.1) == pytest.approx(682.5)
 
 
 def test_arrays_give_what_numbers_give():

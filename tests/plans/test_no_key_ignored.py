@@ -72,6 +72,7 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("hardware.fabric", NAMED, "Ethernet_100G"),
     ("hardware.stack", DENSE, "titan"),
     ("hardware.power_cap", DENSE, "400 W"),
+    ("hardware.cooling", DENSE, "liquid"),
     ("hardware.chip.peak_flops", DENSE, "500 TFLOPs/s"),
     ("hardware.chip.memory_bandwidth", DENSE, "1 TB/s"),
     ("hardware.chip.memory_bandwidth", LONE, "0.2 TB/s"),

@@ -80,8 +80,9 @@ def test_resolvers_agree_when_told_the_defaults_of_the_faces(rough):
     told = {"avg_recovery_time_s": 300 + write + 512 * joining_time()}
     told["checkpoint_interval"] = exact_interval(write, fleet.mtbf_hours * 3600)
     failing = ReliabilityModel().solve(fleet, 720, checkpoint_time_s=write, **told)
-    costs = EconomicsModel().solve(FLEET, 30, grid="Quebec", mfu=mfu, kwh_price="region")
-    taken = SustainabilityModel().solve(FLEET, 30, "Quebec", mfu=mfu)
+    drawn = {"mfu": mfu, "average_power": rough.value("accelerator_power"), "include_host": True}
+    costs = EconomicsModel().solve(FLEET, 30, grid="Quebec", kwh_price="region", **drawn)
+    taken = SustainabilityModel().solve(FLEET, 30, "Quebec", **drawn)
     assert mine == pytest.approx(
         {
             "mtbf": to_si(failing.fleet_mtbf, "h"),
@@ -194,23 +195,31 @@ def test_without_a_region_the_price_is_that_of_the_default_grid_and_said():
     answer = evaluate_plainly(AUDITED.replacing(ops={"region": None}, hardware={"efficiency": 0.5}))
     assert f"{fallback_price():g} USD/kWh" in answer.assumptions["kwh_price"]
     origins = {each.name: each.origin for each in answer.assumed}
-    assert origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.0")
-    costs = EconomicsModel().solve(FLEET, 30, mfu=answer.value("mfu"), kwh_price=fallback_price())
+    assert origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.1, that of Hyperscale")
+    drawn = {"average_power": answer.value("accelerator_power"), "include_host": True}
+    costs = EconomicsModel().solve(FLEET, 30, kwh_price=fallback_price(), **drawn)
     assert to_si(answer.value("tco"), "USD") == pytest.approx(costs.tco_usd, rel=EXACT)
 
 
 @pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
 def test_joules_of_the_steps_are_the_energy_of_the_run(efficiency):
-    """The joules of a step's parts, on every accelerator and for every step of thirty days, in a building of PUE 1.06."""
+    """The joules of a step's parts on every accelerator, with hosts, fans and network around them, for every step of thirty days in a
+    building of PUE 1.06; by scope they add up."""
     answer = evaluate_plainly(AUDITED.replacing(hardware={"efficiency": efficiency}))
     faces = {"overlap_comm": True, "update_step": True}
     step = DistributedModel().solve("Llama3_70B", FLEET, 2048, seq_len=2048, efficiency=efficiency, **faces, **LAYOUT)
     ledger = step.ledger
-    watts = ledger.total("joules") / ledger.seconds * 512
+    each = ledger.total("joules") / ledger.seconds
+    assert each == pytest.approx(to_si(answer.value("accelerator_power"), "W"), rel=EXACT)
+    watts = 512 * (1.21 * each + 116) + 64 * 1410
     assert watts == pytest.approx(to_si(answer.value("power"), "W"), rel=EXACT)
     assert watts * 30 * 86400 * 1.06 == pytest.approx(to_si(answer.value("energy"), "J"), rel=EXACT)
+    scopes = {part.label: part.value for part in answer.energy_parts}
+    assert sum(scopes.values()) == pytest.approx(to_si(answer.value("energy"), "kWh"), rel=EXACT)
+    assert scopes["Accelerators"] == pytest.approx(512 * each * 720 / 1000, rel=EXACT)
+    assert scopes["Facility (PUE)"] == pytest.approx(watts * 720 * 0.06 / 1000, rel=1e-9)
     held = {part.name: part.joules for part in ledger.parts}
-    assert held["idle"] == pytest.approx(0.3 * 700 * ledger.seconds)
+    assert held["idle"] == pytest.approx(124 * ledger.seconds)
     assert all(joules >= 0 for joules in held.values())
 
 

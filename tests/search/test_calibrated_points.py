@@ -169,8 +169,8 @@ def test_full_stack_of_a_calibrated_run():
     saved = run_checkpoint(Models["Llama3_70B"], H100, H100.total_accelerators, "bf16", "adam")
     goodput = kept_of(H100.node.accelerator, H100.total_accelerators, saved, Said(H100.mtbf_hours)).ratio
     days = 1e12 / (step.tokens_per_second.magnitude * goodput) / 86400
-    bill = {"grid": "Iowa", "kwh_price": "region", "mfu": step.mfu, "tokens": 1e12}
-    cost = EconomicsModel().solve(fleet=H100, duration_days=days, **bill)
+    bill = {"grid": "Iowa", "kwh_price": "region", "average_power": step.accelerator_power, "tokens": 1e12}
+    cost = EconomicsModel().solve(fleet=H100, duration_days=days, include_host=True, **bill)
     expected = {
         "run_days": days,
         "usd_per_run": cost.tco_usd,

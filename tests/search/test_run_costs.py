@@ -14,13 +14,13 @@ from mlsysim.search.sweep import sweep
 from mlsysim.search.training import evaluate
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
-from mlsysim.units.registry import to_si
+from mlsysim.timing.power import waiting_power_of
+from mlsysim.units.registry import Q_, to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
-from mlsysim.zoo.constants import constant
 
 TOLERANCE = 1e-12
 FLEET = Fleet(name="A100", node=Nodes["DGX_A100"], count=64, fabric=Fabrics["InfiniBand_HDR"])
@@ -79,12 +79,15 @@ def test_a_run_costs_what_the_resolvers_say(length):
         rate = answer.tokens_per_second.magnitude * useful
         days = here.get("duration_days") or here["tokens"] / (rate * here["utilization"]) / 86400
         tokens = here.get("tokens") or rate * here["utilization"] * days * 86400
+        used = here["utilization"]
+        drawn = used * answer.accelerator_power + (1 - used) * Q_(waiting_power_of(FLEET.node.accelerator), "W")
         cost = EconomicsModel().solve(
             fleet=FLEET,
             duration_days=days,
             datacenter=Grids[here["grid"]],
             kwh_price="region",
-            mfu=answer.mfu,
+            average_power=drawn,
+            include_host=True,
             utilization=here["utilization"],
             tokens=tokens,
         )
@@ -99,7 +102,11 @@ def test_a_run_costs_what_the_resolvers_say(length):
         }
         if here["utilization"] == 1:
             green = SustainabilityModel().solve(
-                fleet=FLEET, duration_days=days, datacenter=Grids[here["grid"]], mfu=answer.mfu
+                fleet=FLEET,
+                duration_days=days,
+                datacenter=Grids[here["grid"]],
+                average_power=drawn,
+                include_host=True,
             )
             expected |= {
                 "kwh_per_run": to_si(green.total_energy_kwh, "kWh"),
@@ -114,12 +121,14 @@ def test_a_run_costs_what_the_resolvers_say(length):
 
 
 def test_a_run_by_hand():
-    """10^12 tokens at r useful tokens a second take 10^12 / r s; 512 A100 of 400 W at MFU u draw 512 x 400 W x (i + (1 - i) u)."""
+    """10^12 tokens at r useful tokens a second take 10^12 / r s; 512 A100 draw what each does, with fans, network and hosts."""
     found = evaluate({**BASE, "tokens": 1e12, "grid": "Iowa"}, {"pp": np.array([1])})
-    rate, mfu = found["tokens_per_second"][0] * found["goodput_ratio"][0], found["mfu"][0]
+    rate = found["tokens_per_second"][0] * found["goodput_ratio"][0]
     hours = 1e12 / rate / 3600
-    idle = constant("idle_power_fraction").number
-    energy = 512 * 0.4 * (idle + (1 - idle) * mfu) * hours
+    each = to_si(step(pp_size=1).accelerator_power, "kW")
+    network = 0.116 * to_si(FLEET.bandwidth_per_accelerator, "Gbit/s") / 400
+    hosts = FLEET.count * 1.41 * to_si(FLEET.node.host_power, "kW") / 4.6
+    energy = (512 * (1.21 * each + network) + hosts) * hours
     assert found["run_days"][0] == pytest.approx(hours / 24, rel=1e-12)
     assert found["kwh_per_run"][0] == pytest.approx(energy * 1.1, rel=1e-12)
     assert found["kgco2e_per_run"][0] == pytest.approx(energy * 1.1 * 0.680, rel=1e-12)

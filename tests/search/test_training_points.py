@@ -15,7 +15,8 @@ from mlsysim.search.space import Space
 from mlsysim.search.training import OUTPUTS, TrainingPoints, evaluate
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet
-from mlsysim.units.registry import to_si
+from mlsysim.timing.power import waiting_power_of
+from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
 from mlsysim.walls.operations.capital import EconomicsModel
@@ -167,12 +168,15 @@ def test_goodput_cost_energy_and_carbon_are_those_of_their_resolvers():
         utilization = columns["utilization"][place].item()
         grid = Grids[columns["grid"][place].item()]
         useful = step.tokens_per_second.magnitude * goodput
+        waiting = quantity(waiting_power_of(here.node.accelerator), "W")
+        drawn = utilization * step.accelerator_power + (1 - utilization) * waiting
         cost = EconomicsModel().solve(
             fleet=here,
             duration_days=45,
             datacenter=grid,
             kwh_price="region",
-            mfu=step.mfu,
+            average_power=drawn,
+            include_host=True,
             utilization=utilization,
             throughput=useful,
         )
@@ -184,7 +188,8 @@ def test_goodput_cost_energy_and_carbon_are_those_of_their_resolvers():
             "kgco2e_per_mtoken": cost.carbon_footprint_kg / million,
         }
         if utilization == 1:
-            green = SustainabilityModel().solve(fleet=here, duration_days=45, datacenter=grid, mfu=step.mfu)
+            of = {"average_power": drawn, "include_host": True}
+            green = SustainabilityModel().solve(fleet=here, duration_days=45, datacenter=grid, **of)
             assert green.carbon_footprint_kg == pytest.approx(cost.carbon_footprint_kg, rel=TOLERANCE)
         for name, value in expected.items():
             assert found[name][place] == pytest.approx(value, rel=TOLERANCE, abs=0), name

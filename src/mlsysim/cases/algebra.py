@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from mlsysim.cases.ledger import Held, Ledger, Part
 from mlsysim.physics.operators import soft_maximum
+from mlsysim.timing.operator_times import clocked
 from mlsysim.units import ops
 
 HIDDEN_ROUNDING = 1e-12
@@ -112,6 +113,25 @@ class Plain:
 PLAIN = Plain()
 
 
+class Clocked:
+    """Another algebra on a device with a lower clock."""
+
+    __slots__ = ("of", "slower", "streaming", "tag")
+
+    def __init__(self, of: Algebra, slower: Any, streaming: Any) -> None:
+        self.of, self.slower, self.streaming = of, slower, streaming
+        self.tag = clocked(of.tag, slower, streaming)
+
+    def under(self, phase: str) -> Callable[..., Any]:
+        return clocked(self.of.under(phase), self.slower, self.streaming)
+
+    def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Any:
+        return self.of.roofline(name, equation, self.slower * arithmetic, self.streaming * memory, flop, moved)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.of, name)
+
+
 _NOTHING = 0.0
 """What a line has of an amount that nobody gives it."""
 
@@ -142,7 +162,7 @@ class Seconds:
     def __add__(self, other: Any) -> Seconds:
         if isinstance(other, Seconds):
             return Seconds(self.tape, self.value + other.value, ((self, 1.0, 1.0), (other, 1.0, 1.0)))
-        if isinstance(other, (int, float)) and other == 0:
+        if not ops.some(other != 0):
             return self
         raise TypeError("seconds without a name cannot be added to a ledger")
 

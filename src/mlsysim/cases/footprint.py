@@ -1,6 +1,6 @@
 """Energy, carbon and water of computers that draw a power for a time, at a place.
 
-    E_IT = (N p + K h) t                                N accelerators of p, K hosts of h
+    E_IT = (N (f p + w) + K h) t          N accelerators of p with fans and losses f and network w, K hosts of h
     E = E_IT x PUE
     CO2 = E x CI                                                               (Patterson et al. 2021)
     water = E_IT x WUE
@@ -20,10 +20,13 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 
 
-@kernel("device: kW [1e-3, 20], devices whole, host: kW [0.1, 20], nodes whole [1, 1e5] -> power: kW")
-def fleet_power(device: Any, devices: Any, host: Any, nodes: Any) -> Any:
-    """Power of all accelerators and of the hosts around them."""
-    return device * devices + host * nodes
+@kernel("""
+    device: kW [1e-3, 20], devices whole, host: kW [0.1, 20], nodes whole [1, 1e5], factor [1, 2],
+    network: kW [1e-3, 1] -> power: kW
+""")
+def fleet_power(device: Any, devices: Any, host: Any, nodes: Any, factor: Any = 1.0, network: Any = 0.0) -> Any:
+    """Power of all accelerators, of the fans and losses that follow them, of their network, and of the hosts around them."""
+    return (device * factor + network) * devices + host * nodes
 
 
 @kernel("power: kW [1e-3, 1e6], duration: h [1, 1e5] -> energy: kWh")

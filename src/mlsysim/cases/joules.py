@@ -1,22 +1,19 @@
 """Joules on a ledger: the energy of a device over the time of a case, part by part.
 
 A device draws ``idle`` watts whatever it does. On top come what an operation takes (J/FLOP), what a byte takes (J/byte) and what
-running kernels take for every second in which there are any (W). Every form of power in use is of this kind:
-
-    first order      P = TDP (i + (1 - i) MFU)                       (1 - i) TDP / peak for an operation, nothing else
-    kernels          P = TDP min(cap, i + a MFU + m MBU)             a TDP / peak for an operation, m TDP / bandwidth for a byte
-    running          P = TDP min(cap, i + f busy + a MFU + m MBU)    and f TDP for every second of running kernels
-
-Over a time T, with MFU T = FLOP / peak and MBU T = bytes / bandwidth, the sum is
+running kernels take for every second in which there are any (W): the terms of :mod:`mlsysim.physics.power`. Over a time T
 
     P T = idle T + sum over parts of (J/FLOP flop + J/byte moved + W seconds)
 
-so that a part has its own joules, and what no part causes is a line of its own, ``idle``. A cap, a clipped utilisation or an exponent on
-``busy`` makes P T smaller than the sum: what is above ``idle T`` is then shared in the same proportions. Where nothing is known of what
-the parts do, it is shared by their seconds on the critical path. Either way the joules add up to P T, the energy that an answer
-prints. Kernels run in parts that wait for arithmetic, memory, start-up or a network; a loss and the host leave the device idle.
+so that a part has its own joules, and what no part causes is a line of its own, ``idle``. A limit makes P T smaller than the sum: what
+is above ``idle T`` is then shared in the same proportions. Where nothing is known of what the parts do, it is shared by their seconds on the
+critical path. Either way the joules add up to P T, the energy of the device that an answer prints. Kernels fill the device in parts that wait
+for arithmetic, memory or the start of kernels; a loss, a message that nothing hides and the host leave it waiting.
 
-Left out: that a byte sent takes more than one moved at home, and the host, fans and conversion, which are other lines of a run.
+A lower limit is kept by the clock (:func:`throttled`): the case is asked without it, its ledger says what follows the clock and what waits for
+memory, and the same case is asked again with slower arithmetic (:class:`mlsysim.cases.algebra.Clocked`).
+
+Left out: that a byte sent takes more than one moved at home. Host, fans, conversion, network and building are other lines of a run.
 """
 
 from __future__ import annotations
@@ -26,18 +23,15 @@ from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.power import proportional_power, utilised_power
-from mlsysim.timing.power import power_terms
-from mlsysim.timing.profile import profile
+from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, power_of, throttle
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
-from mlsysim.units.registry import to_si
-from mlsysim.zoo.constants import constant
 
 IDLE = "idle"
 _WALL = 18
-_RUNNING = frozenset(("peak", "vector", "bandwidth", "start", "link", "fabric"))
-"""Resources of parts in which the device runs kernels."""
+_CLOCKED, _STREAMED = ("peak", "vector", "start"), "bandwidth"
+_RUNNING = frozenset((*_CLOCKED, _STREAMED))
+"""Resources of parts in which kernels fill the device."""
 
 
 @kernel("""
@@ -65,8 +59,10 @@ class Draw:
         return dynamic_energy(part.flop, part.moved, running, self.per_flop, self.per_byte, self.floor)
 
 
-def with_joules(ledger: Ledger, power: Draw) -> Ledger:
-    """The ledger with the joules of one device on each part, and a line for those that no part causes."""
+def with_joules(ledger: Ledger, power: Draw | None) -> Ledger:
+    """The ledger with the joules of one device on each part, and a line for those that no part causes; as it is without a power."""
+    if power is None:
+        return ledger
     idle = minimum(power.idle, power.watts) * ledger.seconds
     rest = maximum(power.watts * ledger.seconds - idle, 0.0)
     weights = [power.of(part) for part in ledger.parts]
@@ -80,40 +76,28 @@ def with_joules(ledger: Ledger, power: Draw) -> Ledger:
     return replace(ledger, parts=(*parts, line))
 
 
-def watts_at(chip: HardwareNode, utilisation: float) -> float | None:
-    """Power of a device at a share of its arithmetic, as every face takes it of a run; None where it states no TDP."""
+def draw_of(chip: HardwareNode, activity: Activity, cap: Any = None) -> Draw | None:
+    """The power of an activity and what it is made of; None where the chip states no TDP."""
     if chip.tdp is None:
         return None
-    idle = constant("idle_power_fraction").number
-    return float(proportional_power(to_si(chip.tdp, "W"), idle, min(utilisation, 1.0)))
+    known = chip_power(chip)
+    return parts_of(known, activity, power_of(known, activity, cap))
 
 
-def at_utilisation(ledger: Ledger, chip: HardwareNode, utilisation: float, peak: float) -> Ledger:
-    """The ledger with the joules of that power; as it is where the chip states no TDP."""
-    watts = watts_at(chip, utilisation)
-    return ledger if watts is None else with_joules(ledger, proportional_draw(chip, watts, peak))
+def parts_of(known: ChipPower, activity: Activity, watts: Any) -> Draw:
+    """What watts are made of."""
+    return Draw(watts, known.waiting(activity.clock), known.per_flop, known.per_byte, known.floor_of(activity))
 
 
-def proportional_draw(chip: HardwareNode, watts: Any, peak: float) -> Draw:
-    """First order: idle power, and the rest in proportion to operations. ``watts`` is the power that the answer has."""
-    tdp, idle = to_si(chip.tdp, "W"), constant("idle_power_fraction").number
-    return Draw(watts, tdp * idle, tdp * (1 - idle) / peak)
+def activity_of(ledger: Ledger, share: Any, vector: Any, over: Any = None, clock: Any = 1.0) -> Activity:
+    """What a device does by its ledger, in the time of it or ``over`` another; an operation counts as ``share`` of a 16-bit one."""
+    time = ledger.seconds if over is None else over
+    running = sum((part.exposed for part in ledger.parts if part.resource in _RUNNING), 0.0)
+    busy = minimum(running / time, 1.0)
+    return Activity(share * ledger.total("flop") / time, ledger.total("moved") / time, busy, vector, clock)
 
 
-def profiled_draw(
-    chip: HardwareNode, seconds: float, flop: float, moved: float, peak: float, bandwidth: float
-) -> Draw | None:
-    """Calibrated kernels: idle power, operations and bytes, with the shares of the chip's profile; None without a TDP."""
-    if chip.tdp is None:
-        return None
-    tdp, p = to_si(chip.tdp, "W"), profile(chip).power
-    busy, moving = min(flop / (seconds * peak), 1.0), min(moved / (seconds * bandwidth), 1.0)
-    watts = utilised_power(tdp, p.idle, p.arithmetic, p.memory, p.cap, busy, moving)
-    return Draw(float(watts), tdp * p.idle, tdp * p.arithmetic / peak, tdp * p.memory / bandwidth)
-
-
-def running_draw(chip: HardwareNode, watts: Any, work: str = "serving") -> Draw:
-    """Calibrated: idle power, running kernels, operations and bytes, with the constants of a kind of work."""
-    terms = power_terms(chip, work)
-    bandwidth = to_si(chip.memory.bandwidth, "byte/s")
-    return Draw(watts, terms.idle, terms.arithmetic / terms.peak, terms.memory / bandwidth, terms.floor)
+def throttled(chip: HardwareNode | ChipPower, activity: Activity, ledger: Ledger, cap: Any) -> Clock:
+    """The clock under a limit of work that has this ledger without it."""
+    clocked, streamed = (ledger.elastic(*names) / ledger.seconds for names in (_CLOCKED, (_STREAMED,)))
+    return throttle(chip, activity, clocked, streamed, cap)

@@ -142,6 +142,10 @@ class Ledger:
         """Seconds on the critical path of the parts of these names."""
         return self._of(names, "exposed")
 
+    def elastic(self, *resources: str) -> Any:
+        """Seconds that some resources would gain if they were infinitely fast, to first order."""
+        return sum((part.elastic for part in self.parts if part.resource in resources), 0.0)
+
     def gross(self, *names: str) -> Any:
         """Seconds of the parts of these names, hidden or not."""
         return self._of(names, "exposed") + self._of(names, "hidden")

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
-from mlsysim.cases.joules import at_utilisation, watts_at
+from mlsysim.cases.joules import draw_of, throttled, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
@@ -34,6 +34,7 @@ from mlsysim.models.storage import expanded_work, stored
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, bytes_per_element, expansion_time
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
+from mlsysim.timing.power import Activity, ChipPower, Clock, equivalent
 from mlsysim.units.ops import where
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
@@ -96,7 +97,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Figures of a chip at a precision, in SI units; ``UNKNOWN`` where it states none."""
+    """Figures of a chip at a precision, in SI units; ``UNKNOWN`` where it states none.
+
+    ``energy`` is that of an operation over one of 16 bits, ``cap`` the limit of power, where it is lower than the chip's own.
+    """
 
     peak: Any
     bandwidth: Any
@@ -105,6 +109,8 @@ class Device:
     dispatch: Any = 0.0
     flash: Any = UNKNOWN
     expansion: Any = math.inf
+    energy: Any = 1.0
+    cap: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,19 @@ class Roofline:
     @property
     def seconds(self) -> Any:
         return node_time(self.compute + self.expanding, self.memory, self.dispatch)
+
+    def at(self, clock: Clock) -> Roofline:
+        """The same under a lower clock."""
+        slower, streaming = clock.slower, clock.streaming
+        times = {"compute": slower * self.compute, "expanding": slower * self.expanding}
+        return replace(self, **times, resident=streaming * self.resident)
+
+    def activity(self, work: Work, device: Device, clock: Any = 1.0) -> Activity:
+        """What the device does in the pass; it waits while bytes come over the host link, and for the dispatch."""
+        computing = self.compute + self.expanding
+        running = where(computing >= self.memory, computing, self.resident)
+        time = self.seconds
+        return Activity(device.energy * work.hardware_flops / time, work.moved / time, running / time, 0.0, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +269,7 @@ def device_of(chip: HardwareNode, precision: str, bandwidth_efficiency: float, a
         dispatch=to_si(chip.dispatch_tax, "s"),
         flash=UNKNOWN if memory.flash_capacity is None else to_si(memory.flash_capacity, "byte"),
         expansion=expansion_rate(chip, precision),
+        energy=equivalent(chip, precision),
     )
 
 
@@ -309,15 +329,13 @@ def first_order_pass(
     work: Work, device: Device, efficiency: float, chip: HardwareNode, held: tuple[Held, ...] | None = None
 ) -> Timed:
     """A pass at first order; ``held`` where it is not what a forward pass holds."""
-    times = roofline(work, device, efficiency)
+    times, clock = under_limit(work, device, roofline(work, device, efficiency), chip)
     seconds = times.seconds
-    utilisation = work.hardware_flops / (seconds * device.peak)
-    watts = watts_at(chip, utilisation)
+    draw = draw_of(chip, times.activity(work, device, clock), device.cap)
 
     def case() -> Ledger:
         kept = held_by(work, device)[0] if held is None else held
-        ledger = ledger_of(lambda a: first_order(a, work, times), kept, times.capacity)
-        return at_utilisation(ledger, chip, utilisation, device.peak)
+        return with_joules(ledger_of(lambda a: first_order(a, work, times), kept, times.capacity), draw)
 
     computing = times.compute + times.expanding
     longer = 1 if computing >= times.memory else 2
@@ -330,9 +348,17 @@ def first_order_pass(
         capacity=times.capacity,
         binding_wall=3 if times.dispatch > max(computing, times.memory) else longer,
         case=case,
-        energy=None if watts is None else watts * seconds,
+        energy=None if draw is None else draw.watts * seconds,
         spilled=times.spilled,
     )
+
+
+def under_limit(work: Work, device: Device, times: Roofline, chip: HardwareNode | ChipPower) -> tuple[Roofline, Any]:
+    """Times of a pass under the device's limit of power, and its clock over the highest."""
+    if device.cap is None:
+        return times, 1.0
+    clock = throttled(chip, times.activity(work, device), ledger_of(lambda a: first_order(a, work, times)), device.cap)
+    return times.at(clock), clock.clock
 
 
 def remedies(needed: float, available: float, precision: str, place: str = "") -> list[str]:

@@ -18,10 +18,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mlsysim.cases.algebra import Algebra, ledger_of
+from mlsysim.cases.algebra import Algebra, Clocked, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.deployment import Deployment
-from mlsysim.cases.joules import Draw, profiled_draw, running_draw, with_joules
+from mlsysim.cases.joules import Draw, activity_of, draw_of, throttled, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.cases.one_pass import Device, Pass, Timed, Work, held_by, room
 from mlsysim.cases.serve import Engines
@@ -40,7 +40,7 @@ from mlsysim.timing.engine_rates import engine_latency
 from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
-from mlsysim.timing.power import power_constants, power_of
+from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.stacks import software, software_names
@@ -77,29 +77,29 @@ def calibrated_pass(
     spilled = _spilled(work, device, needed, capacity)
     band = _said(known, words, needed <= capacity, assumed)
     denoises = question.phase == "generate" and known.regime == "diffusion"
-    drawn = partial(_drawn, question, work, device, chip, denoises)
-    timed = timed_by(form, work, held, capacity, device, chip, band, spilled, drawn=drawn)
+    does = partial(_does, question, chip, denoises) if denoises or question.rate is not None else None
+    vector = "kernels" if operators else "eager" if "eager" in (runtime or "") else "fused"
+    timed = timed_by(form, work, held, capacity, device, chip, band, spilled, does=does, vector=vector)
     if not denoises or question.rate is None or timed.energy is None:
         return timed
     measured = chip.metadata.key in power_constants()["provenance"]["measured"]
     return replace(timed, energy_band=interval(ENERGY, measured).around(timed.energy))
 
 
-def _drawn(
-    question: Pass, work: Work, device: Device, chip: HardwareNode, denoises: bool, ledger: Ledger
-) -> Draw | None:
-    """Power over the time of the pass, or that in which it was measured to happen. Denoisers draw what was measured of them."""
+def _does(
+    question: Pass, chip: HardwareNode, denoises: bool, ledger: Ledger, found: Activity
+) -> tuple[Activity, float]:
+    """What a device does in the time in which the pass was measured to happen, and how much that is of the ledger's device-time.
+    Denoisers do what was measured of them."""
     over = ledger.seconds if question.rate is None else question.batch / question.rate
-    if not denoises:
-        found = profiled_draw(chip, over, work.hardware_flops, ledger.total("moved"), device.peak, device.bandwidth)
-        return None if found is None else replace(found, watts=found.watts * over / ledger.seconds)
     model = question.model
-    assert isinstance(model, DiffusionWorkload)
-    if chip.tdp is None:
-        return None
-    activity = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, over)
-    energy = float(power_of(chip, activity, DENOISING)) * question.devices * over
-    return running_draw(chip, energy / ledger.seconds, DENOISING)
+    if denoises:
+        assert isinstance(model, DiffusionWorkload)
+        done = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, over)
+        return replace(done, clock=found.clock), question.devices * over / ledger.seconds
+    slower = ledger.seconds / over
+    busy = min(1.0, found.busy * slower)
+    return replace(found, operations=found.operations * slower, moved=found.moved * slower, busy=busy), 1 / slower
 
 
 def _spilled(work: Work, device: Device, needed: float, capacity: float) -> float:
@@ -126,15 +126,19 @@ def timed_by(
     band: Interval | None,
     spilled: float = 0.0,
     bounded: bool = True,
-    drawn: Callable[[Ledger], Draw | None] | None = None,
+    drawn: Callable[[], Draw | None] | None = None,
+    does: Callable[[Ledger, Activity], tuple[Activity, float]] | None = None,
+    vector: str = "kernels",
 ) -> Timed:
     """A calibrated answer, read off its ledger.
 
-    A sum that is ``bounded`` may not beat the datasheet with the work that the model counts. Energy is of what is ``drawn``, or of how
-    busy arithmetic and memory are; unknown where the chip's power limit is.
+    A sum that is ``bounded`` may not beat the datasheet with the work that the model counts. Energy is of what is ``drawn``, else of what the
+    device ``does``, which is what its ledger has; unknown where the chip's power limit is. ``vector`` says what kind of kernels run.
     """
+    clock = None
 
     def case(a: Algebra) -> Any:
+        a = a if clock is None else Clocked(a, clock.slower, clock.streaming)
         total = form(a)
         if bounded:
             least = a.tag("arithmetic at the peak", 1, "peak", "T >= F / P", work.hardware_flops / device.peak)
@@ -143,13 +147,24 @@ def timed_by(
             return total
         return total + a.tag(STREAMED, 2, "host link", "T = S / L", spilled / device.host_link, moved=spilled)
 
+    def activity(ledger: Ledger) -> tuple[Activity, float]:
+        done = work.hardware_flops if bounded or work.is_step else ledger.total("flop")
+        found = activity_of(ledger, device.energy, vector_share(vector), clock=1.0 if clock is None else clock.clock)
+        found = replace(found, operations=device.energy * done / ledger.seconds)
+        return (found, 1.0) if does is None else does(ledger, found)
+
+    held = tuple(held)
     ledger = ledger_of(case, held, capacity)
+    if device.cap is not None:
+        clock = throttled(chip, activity(ledger)[0], ledger, device.cap)
+        ledger = ledger_of(case, held, capacity)
     walls, seconds = ledger.walls(), float(ledger.seconds)
     if drawn is not None:
-        draw = drawn(ledger)
+        draw = drawn()
     else:
-        done = work.hardware_flops if bounded or work.is_step else ledger.total("flop")
-        draw = profiled_draw(chip, seconds, done, ledger.total("moved"), device.peak, device.bandwidth)
+        done, weight = activity(ledger)
+        draw = draw_of(chip, done, device.cap)
+        draw = None if draw is None else replace(draw, watts=draw.watts * weight)
     return Timed(
         seconds=seconds,
         compute=walls.get(1, 0.0),
@@ -158,7 +173,7 @@ def timed_by(
         needed=ledger.memory,
         capacity=capacity,
         binding_wall=next(iter(walls)),
-        case=lambda: ledger if draw is None else with_joules(ledger, draw),
+        case=lambda: with_joules(ledger, draw),
         energy=None if draw is None else draw.watts * seconds,
         spilled=spilled,
         band=None if band is None else band.around(seconds),
@@ -342,7 +357,7 @@ def _on_board(
 
     draw = None if found.energy is None else Draw(found.energy / found.time, 0.0, 0.0)
     return replace(
-        timed_by(cycles, work, held, capacity, device, chip, None, drawn=lambda _: draw),
+        timed_by(cycles, work, held, capacity, device, chip, None, drawn=lambda: draw),
         spilled=work.moved * (1 - capacity / needed) if needed > capacity else 0.0,
         band=(found.low, found.high),
         energy_band=found.energy_band,

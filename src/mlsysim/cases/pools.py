@@ -1,7 +1,5 @@
-"""Devices that serve, as pools: the operations of a request that a pool does, and the power that its devices draw for them.
-
-    first order      P = TDP (i + (1 - i) MFU)       MFU of the requests that are answered, as wall 18 has it
-    calibrated       the power of running kernels    :mod:`mlsysim.timing.power`
+"""Devices that serve, as pools: the operations of a request that a pool does, and what its devices do for them, which
+:mod:`mlsysim.timing.power` gives a power.
 
 A pool reads prompts, writes answers, or does both. Readers hardly wait for memory, writers hardly compute: apart, each has its own
 part of the operations, and the bytes are the writers'. Numbers may be arrays, for many points on the same chips.
@@ -14,13 +12,10 @@ from typing import Any, NamedTuple
 
 from mlsysim.cases.serve import Machine
 from mlsysim.cases.traffic import Traffic
-from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import sequence_demand
-from mlsysim.physics.power import proportional_power
 from mlsysim.timing.operator_times import untagged
-from mlsysim.timing.power import Activity, narrow_share, serving_activity, wide_peak
+from mlsysim.timing.power import Activity, ChipPower, serving_activity
 from mlsysim.units.ops import maximum, minimum
-from mlsysim.zoo.constants import constant
 
 _LEAST = 1e-9
 
@@ -58,11 +53,6 @@ def pool_rates(machine: Machine, t: Traffic) -> PoolRates:
     return PoolRates(t.prefills * together / once, t.replicas * full.batch / (t.mean_answer * token))
 
 
-def first_order_power(tdp: Any, mfu: Any) -> Any:
-    """Power of a device by the share of its peak in use, in the unit of its TDP."""
-    return proportional_power(tdp, constant("idle_power_fraction").number, minimum(mfu, 1.0))
-
-
 @dataclass(frozen=True, slots=True)
 class Pool:
     """``replicas`` of ``width`` devices each."""
@@ -82,13 +72,13 @@ class Pool:
         return reading * self.reads + writing * self.writes
 
     def activity(
-        self, model: Any, chip: HardwareNode, precision: str, t: Traffic, requests: Any, busy: Any = 1.0
+        self, model: Any, known: ChipPower, share: Any, precision: str, t: Traffic, requests: Any, busy: Any = 1.0
     ) -> Activity:
-        """What each device does while so many requests a second are answered by replicas with a batch of the traffic's."""
+        """What each device does while so many requests a second are answered by replicas with a batch of the traffic's; an
+        operation counts as ``share`` of a 16-bit one."""
         batch, tokens = maximum(t.batch, _LEAST), requests * t.mean_answer / self.replicas
-        found = serving_activity(model, chip, self.width, batch, tokens, precision, t.prompt, t.answer, busy)
+        found = serving_activity(model, known, share, self.width, batch, tokens, precision, t.prompt, t.answer, busy)
         if self.reads and self.writes:
             return found
-        rate = requests * self.operations(model, t) * narrow_share(precision)
-        memory = found.memory if self.writes else 0.0
-        return Activity(rate / self.devices / wide_peak(chip), memory, busy, found.converting)
+        rate = requests * self.operations(model, t) * share
+        return replace(found, operations=rate / self.devices, moved=found.moved if self.writes else 0.0)

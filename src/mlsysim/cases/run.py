@@ -1,6 +1,6 @@
 """One run: so many devices that draw a power for some hours, at a place, at some prices.
 
-    power      N p + K h                                N accelerators of p, K hosts of h
+    power      N (f p + w) + K h                        N accelerators of p with fans and losses f and network w, K hosts of h
     energy     power x hours, times PUE for the building         -> carbon, water     (:mod:`mlsysim.cases.footprint`)
     bill       the purchase's share, electricity, upkeep                              (:mod:`mlsysim.cases.money`)
     goodput    what failures and checkpoints leave of the hours                       (:mod:`mlsysim.cases.goodput`)
@@ -19,25 +19,54 @@ from typing import Any
 from mlsysim.cases.footprint import Footprint, Site, computing_energy, fleet_power, footprint
 from mlsysim.cases.money import Bill, Prices, owning, token_cost
 from mlsysim.units.kernel import kernel
+from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import conversion_factor
 
 _MILLION = conversion_factor("token", "Mtoken")
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around accelerators: kW of a host, the factor of fans and losses, kW of network for each accelerator."""
+
+    host: Any = 0.0
+    factor: Any = 1.0
+    network: Any = 0.0
+    cooling: str = ""
+
+
+ALONE = Around()
+"""Nothing: accelerators alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """Hours, accelerators and kW of each, hosts and kW of each."""
+    """Hours, accelerators and kW of each, nodes and what stands around the accelerators."""
 
     hours: Any
     devices: Any
     device_power: Any
     nodes: Any = 1
-    host_power: Any = 0.0
+    around: Around = ALONE
+
+    @property
+    def network(self) -> Any:
+        """kW of network for each accelerator; a node alone has none."""
+        return self.around.network * maximum(minimum(self.nodes - 1, 1), 0)
 
     @property
     def power(self) -> Any:
         """kW of all."""
-        return fleet_power(self.device_power, self.devices, self.host_power, self.nodes)
+        a = self.around
+        return fleet_power(self.device_power, self.devices, a.host, self.nodes, a.factor, self.network)
+
+    def parts(self, site: Site) -> dict[str, Any]:
+        """kWh by scope, which add up to what the building takes."""
+        chips = computing_energy(self.device_power * self.devices, self.hours)
+        network = computing_energy(self.network * self.devices, self.hours)
+        whole = computing_energy(self.power, self.hours)
+        facility = whole * (site.pue - 1)
+        return {"accelerators": chips, "nodes": whole - chips - network, "network": network, "facility": facility}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +76,14 @@ class Spent:
     power: Any
     footprint: Footprint
     bill: Bill | None
+    parts: dict[str, Any]
 
 
 def spent_by(run: Run, site: Site, prices: Prices | None) -> Spent:
     """Energy, carbon, water and money of a run."""
     power = run.power
     taken = footprint(computing_energy(power, run.hours), site)
-    return Spent(power, taken, None if prices is None else owning(prices, taken.energy, run.hours))
+    return Spent(power, taken, None if prices is None else owning(prices, taken.energy, run.hours), run.parts(site))
 
 
 @kernel("work: token [1e6, 1e14], rate: token/s [1, 1e7], goodput [0.01, 1], utilisation [0.01, 1] -> time: s")

@@ -3,18 +3,18 @@
 | input | rule |
 |---|---|
 | electricity | the price given; else that of the place; else that of :data:`FALLBACK_GRID` |
-| place | the one given, else the fleet's own; without any, PUE is 1 (computers alone) and carbon and water stay unknown |
+| place | the one given, else the fleet's own; without any, carbon and water stay unknown, and PUE is that of :data:`FALLBACK_FACILITY` |
 | failures | the fleet's own MTBF; else the all-cause rate of the chip's generation (:mod:`mlsysim.cases.failures`) |
 | checkpoint | the time given; else the bytes of the state over what writers and file system take (:mod:`mlsysim.cases.checkpoint`) |
 | restart, interval | by the number of ranks (:mod:`mlsysim.cases.failures`); the interval with the largest goodput |
-| power | the power given; else TDP (i + (1 - i) MFU); the calibrated form where the activity of memory is known |
+| power | what the accelerators do (:mod:`mlsysim.timing.power`), around them hosts, fans, conversion and network by cooling |
 | purchase | the price given, else the chip's; never zero where it is unknown |
 | amortisation, upkeep | ``amortization_period`` and ``maintenance_rate`` of ``data/constants.toml`` |
 | duration | ``run_duration`` of ``data/constants.toml`` where neither it nor the work is given |
 
 Train, serve, plan, audit, sweeps, placement, scenarios, the report and the servers use these. Resolvers called by themselves keep the
-defaults of the documents: electricity at ``electricity_price``, 0.12 USD/kWh, a checkpoint of ``checkpoint_time``, 60 s, and failure
-rates of accelerators, adapters and supplies, added.
+defaults of the documents: electricity at ``electricity_price``, 0.12 USD/kWh, a checkpoint of ``checkpoint_time``, 60 s, failure
+rates of accelerators, adapters and supplies, added, accelerators alone that draw TDP (i + (1 - i) MFU), and PUE 1 without a place.
 Every value that nobody gave is noted with its origin.
 """
 
@@ -25,16 +25,18 @@ from typing import Any
 from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.goodput import NodeParts
+from mlsysim.cases.run import ALONE, Around
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.infra.registry import Grids
+from mlsysim.infra.registry import Facilities, Grids
 from mlsysim.infra.registry import Prices as ListedPrices
 from mlsysim.infra.types import CloudPrice, Datacenter, GridProfile
 from mlsysim.physics.power import proportional_power
+from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
-from mlsysim.timing.power import Activity, power_of
+from mlsysim.timing.power import Activity, power_constants, power_of, wide_peak
 from mlsysim.units.fields import quantity_from
-from mlsysim.units.registry import to_si
+from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.constants import constant
 
 REGION, LOCAL = "region", "local"
@@ -42,6 +44,9 @@ REGION, LOCAL = "region", "local"
 
 FALLBACK_GRID = "US_Avg"
 """The grid whose price of electricity holds where no place is given, or the place publishes none."""
+
+FALLBACK_FACILITY = "Hyperscale_Air"
+"""The facility whose PUE holds where no place is given, and what stands around accelerators counts."""
 
 _MOST = 1e9
 """USD for a kWh or an hour beyond which nothing is a price."""
@@ -64,15 +69,22 @@ def maintenance_rate(given: Any, assumed: Assumptions) -> Any:
 # --- the place --------------------------------------------------------------------------------------------------------
 
 
-def site_of(place: GridProfile | Datacenter | None, fleet: Fleet | None, assumed: Assumptions) -> Site:
-    """The place that was given, else the fleet's own, else nowhere: PUE 1 and carbon unknown, which is noted."""
+def site_of(
+    place: GridProfile | Datacenter | None, fleet: Fleet | None, assumed: Assumptions, around: bool = False
+) -> Site:
+    """The place that was given, else the fleet's own, else nowhere: carbon unknown, which is noted, and PUE 1, or that of a usual
+    facility where what stands ``around`` the accelerators counts."""
     where = place
     if where is None and fleet is not None:
         where = fleet.datacenter or fleet.region
     if where is None:
-        words = "1.0 (no grid, datacenter or region is given, so carbon and water are unknown)"
-        assumed.say("pue", 1.0, DEFAULT, words)
-        return Site("not given", 1.0)
+        pue, of = 1.0, ""
+        if around:
+            usual = Facilities.get(FALLBACK_FACILITY)
+            pue, of = usual.pue, f", that of {usual.name}"
+        words = f"{pue}{of} (no grid, datacenter or region is given, so carbon and water are unknown)"
+        assumed.say("pue", pue, DEFAULT, words)
+        return Site("not given", pue)
     grid = where.grid if isinstance(where, Datacenter) else where
     if place is None:
         assumed.say("place", grid.name, INFERRED, f"{grid.name}, the fleet's own")
@@ -186,24 +198,54 @@ def device_draw(
         words = f"{reason}; pass average_power=... (power of one accelerator, such as '330 W')."
         raise InputError(words, field="average_power", reason=reason)
     if memory_utilisation is not None:
-        words = "calibrated: waiting, running kernels, and what arithmetic and memory add"
-        assumed.say("power", "calibrated", CHIP, words)
-        return power_of(chip, Activity(utilisation, memory_utilisation)) / 1000
+        words = "of what it does: waiting, running kernels, and what arithmetic and memory add"
+        assumed.say("power", "activity", CHIP, words)
+        bandwidth = to_si(chip.memory.bandwidth, "byte/s")
+        return power_of(chip, Activity(utilisation * wide_peak(chip), memory_utilisation * bandwidth)) / 1000
     idle = constant("idle_power_fraction").number
     assumed.say("power", idle, DEFAULT, f"TDP x ({idle:g} + {1 - idle:g} x MFU)")
     return proportional_power(to_si(chip.tdp, "kW"), idle, utilisation)
 
 
-def host_draw(node: Node, include_host: bool) -> float:
-    """kW of the rest of a node, where it is asked for."""
-    if not include_host:
-        return 0.0
-    if node.host_power is None:
-        raise InputError(
-            f"{node.name} does not state its host power; give the Node a host_power, or leave include_host off.",
-            field="include_host",
-        )
-    return to_si(node.host_power, "kW")
+def around_of(fleet: Fleet, include: bool, cooling: str | None, assumed: Assumptions) -> Around:
+    """What stands around the accelerators of a fleet, where it counts: by the cooling that is given, else that of such a node."""
+    if not include:
+        return ALONE
+    found = around_node(fleet.node, to_si(fleet.bandwidth_per_accelerator, "byte/s"), cooling)
+    words = f"{found.host * 1000:,.0f} W a node and {found.factor:g} x its accelerators ({found.cooling}-cooled)"
+    words += f", {found.network * 1000:,.0f} W of network an accelerator" if fleet.count > 1 else ""
+    assumed.say("around the accelerators", found.cooling, INFERRED, words)
+    return found
+
+
+def around_node(node: Node, bandwidth: float, cooling: str | None = None) -> Around:
+    """What stands around the accelerators of a node, each of which has so much bandwidth (byte/s) to others."""
+    tables, cooling = power_constants()["node"], cooling or node.cooling or "air"
+    own, wire = tables[cooling], tables["network"]
+    host = to_si(Q_(own["host"]), "kW") * _host_share(node, tables)
+    network = to_si(Q_(wire["power"]), "kW") * bandwidth / to_si(Q_(wire["bandwidth"]), "byte/s")
+    return Around(host, own["factor"], network, cooling)
+
+
+def usual_node(chip: HardwareNode) -> tuple[Node, float]:
+    """The first node of the zoo that holds a chip, or eight of it, and the bandwidth of each to others in byte/s."""
+    node = next((each for each in Nodes if each.accelerator.name == chip.name), None)
+    if node is None:
+        node = Node(name=chip.name, accelerator=chip, intra_node_bw="1 GB/s")
+    if node.nic_bandwidth is None:
+        return node, to_si(Fabrics.get("Ethernet_100G").bandwidth, "byte/s")
+    return node, to_si(node.nic_bandwidth, "byte/s") * node.nics_per_node / node.accelerators_per_node
+
+
+def _host_share(node: Node, tables: dict[str, Any]) -> float:
+    """The host of a node over the measured one: by their nameplates, else by their accelerators; of a device that no server of the
+    zoo holds by its power, since a phone or a board has no such host."""
+    if node.host_power is not None:
+        return float(to_si(node.host_power, "W") / to_si(Q_(tables["rated"]), "W"))
+    share = node.accelerators_per_node / tables["accelerators"]
+    if node.metadata.key is not None or node.accelerator.tdp is None:
+        return float(share)
+    return float(share * min(1.0, to_si(node.accelerator.tdp, "W") / to_si(Q_(tables["tdp"]), "W")))
 
 
 def node_parts(

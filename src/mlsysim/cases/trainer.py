@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlsysim.cases.algebra import PLAIN, Algebra, ledger_of
+from mlsysim.cases.algebra import PLAIN, Algebra, Clocked, ledger_of
 from mlsysim.cases.job import Job
+from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip
@@ -18,9 +19,11 @@ from mlsysim.cases.train import Device, Step, first_order, first_order_amounts
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.training_memory import training_held, with_host
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
 from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.timing.network import Hierarchical
+from mlsysim.timing.power import Activity, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import TrainingChip, constants
 from mlsysim.zoo.intervals import Interval, interval, published
@@ -49,13 +52,17 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """``software`` is None at first order. ``host_link`` is byte/s to the host, None where there is none."""
+    """``software`` is None at first order. ``host_link`` is byte/s to the host, None where there is none; ``cap`` the limit of
+    power in watts, where it is lower than that which the rates belong to, and ``clock`` what keeps it (:meth:`limited`)."""
 
     device: Device
     net: Hierarchical
     capacity: float
     host_link: float | None
     software: Software | NetworkSoftware | None = None
+    chip: HardwareNode | None = None
+    cap: float | None = None
+    clock: Clock | None = None
 
     @property
     def domain(self) -> Any:
@@ -82,6 +89,41 @@ class Trainer:
 
     def step(self, job: Job, layout: Layout, micro: Demand, held: tuple[Held, ...] = (), a: Algebra = PLAIN) -> Step:
         """One optimizer step; ``micro`` is the demand of a micro-batch, ``held`` what is held, with the host too."""
+        if self.clock is not None:
+            a = Clocked(a, self.clock.slower, self.clock.streaming)
+        return self._step(job, layout, micro, held, a)
+
+    def limited(self, job: Job, layout: Layout, micro: Demand, held: tuple[Held, ...] = ()) -> Trainer:
+        """The same with the clock that keeps the limit of power: of the step without it, so much follows the clock."""
+        if self.cap is None or self.chip is None:
+            return self
+        usual = self._step(job, layout, micro, held, PLAIN)
+        ledger = ledger_of(lambda tape: self._step(job, layout, micro, held, tape).seconds)
+        return replace(self, clock=throttled(self.chip, self.activity(job, layout, micro, usual), ledger, self.cap))
+
+    def activity(self, job: Job, layout: Layout, micro: Demand, step: Step) -> Activity:
+        """What a device does in a step: operations and bytes as the model counts them, busy but for what others make it wait."""
+        assert self.chip is not None
+        shards = layout.tp * layout.pp * layout.cp
+        often = layout.micro_batches * job.accumulation / step.seconds
+        share = equivalent(self.chip, job.precision)
+        moved = micro.weight_bytes / (layout.tp * layout.pp) + micro.activation_bytes / shards
+        rate, busy = share * often * micro.hardware_flops / shards, step.ideal / step.seconds
+        clock = 1.0 if self.clock is None else self.clock.clock
+        return Activity(rate, often * moved, busy, vector_share("training"), clock)
+
+    def power(self, job: Job, layout: Layout, micro: Demand, step: Step) -> Any:
+        """Mean watts of an accelerator; None where it states no TDP."""
+        if self.chip is None or self.chip.tdp is None:
+            return None
+        return power_of(self.chip, self.activity(job, layout, micro, step), self.cap)
+
+    def draw(self, job: Job, layout: Layout, micro: Demand, step: Step, watts: Any) -> Draw:
+        """What the power of an accelerator is made of."""
+        assert self.chip is not None
+        return parts_of(chip_power(self.chip), self.activity(job, layout, micro, step), watts)
+
+    def _step(self, job: Job, layout: Layout, micro: Demand, held: tuple[Held, ...], a: Algebra) -> Step:
         offload = HostTimes()
         if self.host_link is not None:
             host, link = with_host(job, layout, held), self.host_link

@@ -32,7 +32,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, training_time
 from mlsysim.timing.runtimes import band_of, trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
-from mlsysim.timing.training_chip import constants, lone_chip
+from mlsysim.timing.training_chip import constants, lone_chip, rated
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Interval, interval, published
 
@@ -105,7 +105,12 @@ def training_pass(
     else:
         seconds, band, words = (_by_layers if layers else _by_operators)(step, chip, assumed)
     assumed.say("interval", band.regime, INFERRED, words)
-    timed = timed_by(seconds, work, held, device.capacity, device, chip, band, bounded=not layers)
+    if layers:
+        chip, limit = rated(chip)
+        limits = [watts for watts in (limit, device.cap) if watts is not None]
+        device = replace(device, cap=min(limits, default=None))
+    how = "training" if layers else "eager"
+    timed = timed_by(seconds, work, held, device.capacity, device, chip, band, bounded=not layers, vector=how)
     # Bands of training runs are of rates, so a time is divided by them.
     return timed if not layers else replace(timed, band=(timed.seconds / band.high, timed.seconds / band.low))
 

@@ -238,7 +238,9 @@ class Scenario(Record):
         yield out.level("Performance")
 
         region = self.region or fleet.datacenter or fleet.region
-        run = {"duration_days": days, "mfu": min(step.mfu, 1.0)}
+        run: dict[str, Any] = {"duration_days": days, "mfu": min(step.mfu, 1.0), "include_host": True}
+        if step.accelerator_power is not None:
+            run["average_power"] = step.accelerator_power
         costs = EconomicsModel().solve(fleet, grid=region, kwh_price=LOCAL, **run)
         _add(assumed, costs.assumptions)
         unknown = "No region is given, so carbon and water are not known."

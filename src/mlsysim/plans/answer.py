@@ -128,6 +128,7 @@ class Answer(Record):
     warnings: tuple[str, ...] = Field(default=(), description="what about the inputs deserves a look")
     cost_parts: tuple[Part, ...] = Field(default=(), description="what the cost of owning consists of, USD")
     carbon_parts: tuple[Part, ...] = Field(default=(), description="carbon of running and of making, kgCO2e")
+    energy_parts: tuple[Part, ...] = Field(default=(), description="energy by scope, from chip to building, kWh")
     plan: Plan
 
     _ledgers: tuple[Ledger | None, Ledger | None] = PrivateAttr(default=(None, None))

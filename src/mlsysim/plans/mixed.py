@@ -108,6 +108,7 @@ def _joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headlin
         "memory": _fullest([answer for _, answer in groups]).memory,
         "cost_parts": _added(answer.cost_parts for answer in costs),
         "carbon_parts": _added(answer.carbon_parts for answer in costs),
+        "energy_parts": _added(answer.energy_parts for answer in costs),
     }
     return one.model_copy(update=update | found)
 

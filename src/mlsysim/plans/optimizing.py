@@ -53,10 +53,10 @@ def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str]
     fleet, answer = find_fleets(plan.hardware).one, evaluate_plainly(plan)
     found = {name: metric.value for name, metric in answer.held.items()}
     options: dict[str, Any] = {} if plan.ops.electricity is None else {"kwh_price": plan.ops.electricity}
-    if answer.task == "training":
-        options["mfu"] = min(found["mfu"], 1.0)
-    elif "power" in found:
-        options["average_power"] = found["power"] / fleet.total_accelerators
+    if "accelerator_power" in found:
+        options |= {"average_power": found["accelerator_power"], "include_host": True}
+    if plan.hardware.cooling is not None:
+        options["cooling"] = plan.hardware.cooling
     options["duration_days"] = found["run_time"] if "run_time" in found else plan.ops.days or run_days()
     options["regions"] = regions if isinstance(regions, str) else list(regions)
     return PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)

@@ -147,7 +147,8 @@ class HardwarePart(Part):
     stack: Text = _text(
         40, "training software, or the runtime of a pass (compiled, eager, tensorrt ...), of calibrated times"
     )
-    power_cap: of.Watts | None = _open("power limit of each accelerator")
+    power_cap: of.Watts | None = _open("power limit of each accelerator; a lower one is kept by the clock")
+    cooling: Literal["air", "liquid"] | None = _open("of the nodes; as such a node is sold")
     chip: ChipPart | None = _open("figures other than the zoo's")
 
     @field_validator("efficiency", mode="before")

@@ -9,10 +9,9 @@ import math
 from itertools import chain
 from typing import Any
 
-from mlsysim.cases.pools import Pool, first_order_power
+from mlsysim.cases.pools import Pool
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
@@ -22,13 +21,12 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server, split_text
 from mlsysim.plans.sheet import Sheet, compact_time, many
-from mlsysim.plans.spending import Share, spend
+from mlsysim.plans.spending import Share, energy_sentence, power_facts, spend
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import offered_memory
-from mlsysim.timing.power import power_constants, power_figures, power_of, waiting_share
+from mlsysim.timing.power import chip_power, equivalent, host_share, power_constants, power_of, waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES, share_text
-from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import interval
 
 _DAYS = 1.0
@@ -244,9 +242,9 @@ def _costs(sheet: Sheet, served: Served) -> None:
         sheet.add("accelerator_power", powers[0], band)
     idle = sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices
     if idle > 0:
-        sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they are paid for"
+        sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they wait, and are paid for"
     made = served.delivered() * served.mean_output * days * 86400.0
-    shares = (Share(fleet, power=power) for (fleet, _), power in zip(pools, powers, strict=True))
+    shares = (Share(fleet, _mean(fleet, pool, power)) for (fleet, pool), power in zip(pools, powers, strict=True))
     spent = spend(sheet, days, made, *shares)
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
@@ -269,29 +267,30 @@ def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
     return [(server.fleet, readers), (server.decode_fleet, Pool(served.writers, rest, reads=False))]
 
 
+def _mean(fleet: Fleet, pool: Pool, power: float | None) -> float | None:
+    """Mean watts of a fleet's accelerators: those of the pool work, the others wait."""
+    share = min(1.0, pool.devices / fleet.total_accelerators)
+    return None if power is None else share * power + (1 - share) * waiting_power_of(fleet.node.accelerator)
+
+
 def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
     """Watts of an accelerator that serves; None where the zoo has no TDP for it. The facts are those of the first pool.
 
-    It works in the share of the time that requests leave no gap; at a measured rate all of it, but for what the host takes.
+    It works while there is any request: of clients that come again and at a measured rate always, of N that are there on average
+    by chance in a share 1 - exp(-N) of the time. An engine with little to do runs small batches, it does not wait for large ones.
     """
     if chip.tdp is None:
         return None
-    server, part, traffic, requests = served.server, served.server.part, served.traffic, served.delivered()
-    precision = server.options["precision"]
-    if not server.calibrated:
-        peak = arithmetic_peak(chip, precision)[0]
-        mfu = requests * pool.operations(server.model, traffic) / (pool.devices * peak)
-        figures: dict[str, Any] = {"used": mfu, "idle": constant("idle_power_fraction").number}
-        watts = first_order_power(to_si(chip.tdp, "W"), mfu)
-    else:
-        busy = min(1.0, requests / served.requests) if served.requests > 0 and part.output_rate is None else 1.0
-        busy *= waiting_share(chip) if part.host_bound else 1.0
-        activity = pool.activity(server.model, chip, precision, traffic, requests, busy)
-        figures = power_figures(chip, activity)
-        figures["memory_share"], watts = figures.pop("memory"), power_of(chip, activity)
+    server, part, requests = served.server, served.server.part, served.delivered()
+    precision, known = server.options["precision"], chip_power(chip)
+    always = part.qps is None or part.output_rate is not None
+    busy = 1.0 if always else 1 - math.exp(-requests / served.replicas * served.latency)
+    busy *= host_share(chip) if part.host_bound else 1.0
+    share = equivalent(chip, precision)
+    activity = pool.activity(server.model, known, share, precision, served.traffic, requests, busy)
     if pool.reads:
-        sheet.facts |= figures | {"tdp": chip.tdp}
-    return float(watts)
+        sheet.facts |= power_facts(known, activity)
+    return float(power_of(known, activity))
 
 
 def _binding(served: Served) -> Limit:
@@ -370,6 +369,7 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
             f", {sheet.text('energy_per_token')} of energy each token" if "energy_per_token" in sheet.metrics else ""
         )
         lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
+    lines += energy_sentence(sheet)
     return (*lines, *sheet.unknown)
 
 

@@ -13,6 +13,7 @@ from mlsysim.plans.metrics import kinds
 from mlsysim.plans.resolve import find_region
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.power import Activity, ChipPower
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.operations.capital import EconomicsModel
@@ -32,11 +33,25 @@ _CARBON_PARTS = {
 
 
 class Share(NamedTuple):
-    """A fleet, its utilisation, and the power of one of its accelerators where that is known better."""
+    """A fleet, its utilisation, and the power of one of its accelerators; None where its chip states no TDP."""
 
     fleet: Fleet
+    power: float | None
     mfu: float = 0.0
-    power: float | None = None
+
+
+def power_facts(known: ChipPower, activity: Activity) -> dict[str, Any]:
+    """What the equation of an accelerator's power shows."""
+    return {
+        "waiting": quantity(known.waiting(activity.clock), "W"),
+        "running": quantity(known.floor_of(activity), "W"),
+        "busy": activity.busy,
+        "per_operation": quantity(known.per_flop, "J/flop"),
+        "operation_rate": quantity(activity.operations, "flop/s"),
+        "per_byte": quantity(known.per_byte, "J/byte"),
+        "byte_rate": quantity(activity.moved, "byte/s"),
+        "limit": quantity(known.limit, "W"),
+    }
 
 
 def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, float | None]:
@@ -58,6 +73,7 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
     _score(sheet, spent, sum(bill.capex_usd for bill in bills), region)
     sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
     sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
+    sheet.shown["energy_parts"] = _energy(footprints)
     price = spent["tco"] if spent["tco"] is not None else spent["rent"]
     if price is not None and work > 0:
         sheet.facts["cost"] = quantity(price, "USD")
@@ -68,7 +84,9 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
 def _solved(sheet: Sheet, share: Share, region: Any, days: float) -> tuple[Any, Any]:
     """What both walls say of a fleet; None for one that lacks a figure, which is noted."""
     ops = sheet.plan.ops
-    options: dict[str, Any] = {"duration_days": days, "mfu": min(max(share.mfu, 0.0), 1.0)}
+    options: dict[str, Any] = {"duration_days": days, "mfu": min(max(share.mfu, 0.0), 1.0), "include_host": True}
+    if sheet.plan.hardware.cooling is not None:
+        options["cooling"] = sheet.plan.hardware.cooling
     if share.power is not None:
         options["average_power"] = quantity(share.power, "W")
     prices = {"kwh_price": LOCAL if ops.electricity is None else ops.electricity, "cloud_price": ops.cloud_price}
@@ -119,6 +137,28 @@ def _score(sheet: Sheet, spent: dict[str, Any], hardware: float, region: Any) ->
         sheet.score(18, f"{spent['carbon_footprint']:,.0f} kg CO2e", note=region.name if region else "")
     elif spent["energy"] is not None:
         sheet.score(18, f"{spent['energy']:,.0f} kWh")
+
+
+def energy_sentence(sheet: Sheet) -> list[str]:
+    """Where the energy goes, from the chips to the building."""
+    parts = sheet.shown.get("energy_parts", ())
+    whole = sum(part.value for part in parts)
+    shares = [f"{part.value / whole:.0%} {part.label.lower().replace('pue', 'PUE')}" for part in parts]
+    return [f"Of the energy, {', '.join(shares)}."] if shares else []
+
+
+_SCOPES = {
+    "accelerators": "Accelerators",
+    "nodes": "Hosts, fans and conversion",
+    "network": "Network between nodes",
+    "facility": "Facility (PUE)",
+}
+
+
+def _energy(results: list[Any]) -> tuple[Part, ...]:
+    """Energy of all fleets by scope, in kWh."""
+    sums = {label: sum(to_si(each.energy_by_scope[name], "kWh") for each in results) for name, label in _SCOPES.items()}
+    return tuple(Part(label=label, value=value, wall=18) for label, value in sums.items() if value > 0)
 
 
 def _parts(named: dict[str, str], results: list[Any], wall: int) -> tuple[Part, ...]:

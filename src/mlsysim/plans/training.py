@@ -25,9 +25,10 @@ from mlsysim.plans.parts import binding_of, roof_point, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, count_text
-from mlsysim.plans.spending import Share, spend
+from mlsysim.plans.spending import Share, energy_sentence, spend
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
@@ -100,9 +101,12 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
 
     days, tokens, kept = _run(sheet, model, fleet, options, rate, _inverse(1.0, band, seconds))
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
-    shares, spares = [Share(fleet, step.mfu)], plan.ops.spares
+    watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
+    sheet.add("accelerator_power", watts)
+    shares, spares = [Share(fleet, watts, step.mfu)], plan.ops.spares
     if spares:
-        shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"})))
+        waiting = None if watts is None else waiting_power_of(fleet.node.accelerator)
+        shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
     spend(sheet, days, made, *shares)
     if plan.workload.tokens is None:
@@ -261,3 +265,4 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput) -> Iterator[str]:
         taken.insert(0, sheet.text(paid) + (" of rent" if paid == "rent" else ""))
     if taken:
         yield ("It costs " if paid is not None else "It takes ") + ", ".join(taken) + "."
+    yield from energy_sentence(sheet)

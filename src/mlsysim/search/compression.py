@@ -2,7 +2,7 @@
 
 A point is a model on a chip of the zoo, in one of the forms below. Wall 13 gives time, memory and accuracy of the pass (a decode
 step of a model that decodes), so that a point equals ``CompressionModel().solve()``; walls 17 and 18 give the rest: the chip written
-off in equal parts over ``amortization_years`` and never idle, its upkeep, its power at the MFU of the pass, the building's PUE and the grid's carbon.
+off in equal parts over ``amortization_years`` and never idle, its upkeep, the power of the pass, the building's PUE and the grid's carbon.
 
     none              16-bit weights and arithmetic
     w8a16, w4a16      integer weights, 16-bit arithmetic
@@ -27,14 +27,14 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.money import Prices
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import LOCAL, maintenance_rate
-from mlsysim.physics.power import proportional_power
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.search.costs import per_mtoken, site_at, sites_of, tariff
 from mlsysim.search.tables import table
+from mlsysim.timing.power import Activity, equivalent, power_of, wide_peak
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionModel, CompressionResult
 from mlsysim.walls.inputs import declared, read_input
 from mlsysim.walls.operations.capital import EconomicsModel
-from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Columns, Space
@@ -67,7 +67,7 @@ LARGER = frozenset({"tokens_per_second", "mfu", "accuracy_delta", "accuracy_wors
 OBJECTIVE = "usd_per_mtoken"
 
 _MEMORY = 2
-_FIELDS = ("fits", "latency", "tokens", "memory", "mfu", "middle", "low", "price", "tdp")
+_FIELDS = ("fits", "latency", "tokens", "memory", "mfu", "middle", "low", "price", "watts")
 _HOUR = conversion_factor("h", "s")
 
 
@@ -96,8 +96,17 @@ def _pass(given: dict[str, Any]) -> list[float]:
         known(result.estimated_accuracy_delta),
         known(low),
         known(chip.unit_cost, "USD"),
-        known(chip.tdp, "W"),
+        known(_watts(chip, given, result)),
     ]
+
+
+def _watts(chip: HardwareNode, given: Mapping[str, Any], result: CompressionResult) -> float | None:
+    """Power of the pass: its operations, and weights and cache that are read once."""
+    if chip.tdp is None:
+        return None
+    narrow = {"w8a8_int": "int8", "w8a8_fp": "fp8"}.get(given.get("compression") or "none", "bf16")
+    operations = equivalent(chip, narrow) * result.mfu * wide_peak(chip)
+    return float(power_of(chip, Activity(operations, to_si(result.memory, "byte") / to_si(result.latency, "s"))))
 
 
 def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
@@ -113,10 +122,9 @@ def evaluate(space: Space, columns: Columns) -> dict[str, Any]:
 
     latency, tokens = work["latency"], work["tokens"]
     fits = work["fits"] > 0
-    watts = proportional_power(work["tdp"], constant("idle_power_fraction").number, np.minimum(work["mfu"], 1.0))
     price, paid = given("price", work["price"]), tariff(given("kwh_price", LOCAL), site)
     prices = Prices(price, given("amortization_years", None), maintenance_rate(None, Assumptions()), paid)
-    spent = spent_by(Run(latency / _HOUR, 1, watts / 1000), site, prices)
+    spent = spent_by(Run(latency / _HOUR, 1, work["watts"] / 1000), site, prices)
     outputs = {
         "feasible": fits,
         "wall": np.where(fits, 0, _MEMORY),

@@ -4,7 +4,7 @@ The case is that of walls 15, 17, 18 and 19 (:mod:`mlsysim.cases.run`), and the 
 (:mod:`mlsysim.cases.run_inputs`): the inputs are read once, and a tile of points costs a few dozen array operations.
 
 A training run has a given number of tokens (and lasts until they are through) or a given number of days; useful tokens are tokens
-per second times goodput, and energy follows from the point's MFU while it runs. A deployment is counted by the hour, in use the
+per second times goodput, and energy follows from what the point's accelerators do, and from what stands around them. A deployment is counted by the hour, in use the
 fraction ``utilization`` of the time:
 
     owning     share of the purchase (linear over its life), upkeep and electricity of every hour, over the tokens of those in use
@@ -31,12 +31,13 @@ from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.failures import Said, kept_of
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.money import Prices, rental_cost
-from mlsysim.cases.run import Run, Spent, per_million, run_time, run_work, spent_by
+from mlsysim.cases.run import Around, Run, Spent, per_million, run_time, run_work, spent_by
 from mlsysim.cases.run_inputs import LOCAL, REGION, maintenance_rate, site_of
 from mlsysim.errors import InputError
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.registry import Prices as ListedPrices
 from mlsysim.search.training_inputs import COST_INPUTS, FAILURE_INPUTS, INPUTS, RELIABILITY_INPUTS, Names
+from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.inputs import read_input
 from mlsysim.walls.operations.capital import EconomicsModel
@@ -52,12 +53,12 @@ _PUBLISHED = ("pue", "wue", "carbon", "price")
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def sites_of(places: Sequence[Any], fleet: Any = None) -> Site:
+def sites_of(places: Sequence[Any], fleet: Any = None, around: bool = False) -> Site:
     """Places as one site of arrays: grids by name, grids and datacenters themselves, the fleet's own place where there is None.
 
     What some of them do not publish is not a number there, and None where none does.
     """
-    sites = [site_of(Grids.get(p) if isinstance(p, str) else p, fleet, Assumptions()) for p in places]
+    sites = [site_of(Grids.get(p) if isinstance(p, str) else p, fleet, Assumptions(), around) for p in places]
     names = ", ".join(site.name for site in sites[:_NAMED]) + (" ..." if len(sites) > _NAMED else "")
     rows = ([getattr(site, name) for site in sites] for name in _PUBLISHED)
     return Site(names, *(None if all(v is None for v in row) else np.array(row, dtype=np.float64) for row in rows))
@@ -107,8 +108,10 @@ class RunCosts:
         for name in self.inputs:
             if fixed.get(name) is not None:
                 self.inputs[name] = read_input("a training space", name, specs[name], fixed[name])
-        x = self.inputs
+        x, chip = self.inputs, fleet.node.accelerator
         x["maintenance_fraction"] = maintenance_rate(x["maintenance_fraction"], Assumptions())
+        self.waiting = None if chip.tdp is None else waiting_power_of(chip) / 1000
+        self.around = run_inputs.around_of(fleet, x["include_host"], x["cooling"], Assumptions())
         given = {name: x[f"{name}_mtbf"] for name in ("accelerator", "nic", "psu")}
         own = None
         if any(value is not None for value in given.values()):
@@ -126,10 +129,10 @@ class RunCosts:
             raise InputError("a run has a number of tokens or of duration_days, not both.", field="tokens")
 
     def of_run(
-        self, columns: Mapping[str, Any], nodes: Any, mfu: Any, tokens_per_second: Any, replicas: Any = 1
+        self, columns: Mapping[str, Any], nodes: Any, watts: Any, tokens_per_second: Any, replicas: Any = 1
     ) -> tuple[Any, dict[str, Any]]:
-        """Whether any of the time is useful; the share that is, days, dollars, kWh, kgCO2e and litres of a run, and of a million of
-        its useful tokens."""
+        """Whether any of the time is useful; the share that is, days, dollars, kWh, kgCO2e and litres of a run whose accelerators draw so
+        many watts, and of a million of its useful tokens."""
         self._one_length(columns)
         x = self.inputs | dict(columns)
         node, self.unknown = self.fleet.node, {}
@@ -149,18 +152,20 @@ class RunCosts:
                 work = x["tokens"]
                 hours = run_time(work, tokens_per_second, goodput, used) * _IN_HOURS
             found = {"goodput_ratio": goodput, "run_days": hours * _IN_DAYS}
-            if node.accelerator.tdp is None and x["average_power"] is None:
+            if watts is None and x["average_power"] is None:
                 self._leave_out(_AMOUNTS, f"{node.accelerator.name} has no published TDP; give average_power.")
                 return useful.lasting, found
             site = self._site(x["datacenter"])
-            power = run_inputs.device_draw(node.accelerator, mfu * used, x["average_power"], Assumptions())
-            owned = nodes
-            if said.spares:
+            power, owned = x["average_power"], nodes
+            idle = power if power is not None else self.waiting
+            if power is None:
+                power = watts / 1000
+                if not (isinstance(used, float) and used == 1.0):
+                    power = used * power + (1 - used) * idle
+            if said.spares and idle is not None:
                 owned = nodes + said.spares
-                idle = run_inputs.device_draw(node.accelerator, 0.0, x["average_power"], Assumptions())
                 power = (power * nodes + idle * said.spares) / owned
-            host = run_inputs.host_draw(node, x["include_host"])
-            run = Run(hours, owned * node.accelerators_per_node, power, owned, host)
+            run = Run(hours, owned * node.accelerators_per_node, power, owned, self.around)
             for name, amount in _amounts(spent_by(run, site, self._prices(x, owned, site))).items():
                 if amount is not None:
                     found[f"{name}_per_run"] = amount
@@ -194,11 +199,11 @@ class RunCosts:
     def _site(self, place: Any) -> Site:
         """The place, or the places of all points."""
         if not isinstance(place, Names):
-            return site_of(place, self.fleet, Assumptions())
+            return site_of(place, self.fleet, Assumptions(), self.inputs["include_host"])
         # Grids of one's own are told apart by identity and kept alive beside their key.
         key = tuple(name if isinstance(name, str) else id(name) for name in place.values)
         if key not in self._sites:
-            self._sites[key] = place.values, sites_of(place.values, self.fleet)
+            self._sites[key] = place.values, sites_of(place.values, self.fleet, self.inputs["include_host"])
         return site_at(self._sites[key][1], place.places)
 
 
@@ -208,13 +213,15 @@ class RunCosts:
 @dataclass(frozen=True, slots=True)
 class CostedPool:
     """Devices of one chip: how many, dollars of each (not a number where unknown), the share of the peak in use, the rent by
-    commitment, and the kW of each by the share of the time in use."""
+    commitment, the kW of each by the share of the time in use, and what stands around those of a node."""
 
     devices: Any
     unit_cost: Any
     mfu: Any
     rents: Mapping[str, Any]
     power: Callable[[Any], Any]
+    around: Around
+    per_node: Any
 
 
 @cache
@@ -236,7 +243,7 @@ def served_tokens(x: Mapping[str, Any], site: Site, pools: list[CostedPool], tok
     purchase: Any = 0.0
     for pool, own in zip(pools, (x["unit_cost"], x["decode_unit_cost"]), strict=False):
         each = pool.power(x["utilization"]) if x["average_power"] is None else x["average_power"] / 1000
-        power = power + Run(1.0, pool.devices, each).power
+        power = power + Run(1.0, pool.devices, each, pool.devices / pool.per_node, pool.around).power
         if x["cloud_price"] is not None:
             rent = rent + rental_cost(_rent(x["cloud_price"], pool), pool.devices, 1.0, x["utilization"])
         price = pool.unit_cost if own is None else own

@@ -17,7 +17,8 @@ import numpy as np
 
 from mlsysim.cases.deployment import Deployment, check_degrees, language_model
 from mlsysim.cases.replica import Replica
-from mlsysim.cases.run_inputs import LOCAL, REGION
+from mlsysim.cases.run import Around
+from mlsysim.cases.run_inputs import LOCAL, REGION, around_node, usual_node
 from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.hardware.arithmetic import arithmetic_peak
@@ -28,6 +29,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search.costs import lowest_rents
 from mlsysim.search.tables import Table
 from mlsysim.timing.network import Hierarchical
+from mlsysim.timing.power import ChipPower, chip_power, equivalent
 from mlsysim.units.ops import taken
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import with_aliases
@@ -182,13 +184,28 @@ _OF_REPLICA = (
 _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
 
 
+_AROUND = ("around_host", "around_factor", "around_network", "around_size")
+
+
+def _around(chip: HardwareNode) -> list[float]:
+    """What stands around a chip in its usual node, and how many of it are there."""
+    node, bandwidth = usual_node(chip)
+    found = around_node(node, bandwidth)
+    return [float(found.host), float(found.factor), float(found.network), float(node.accelerators_per_node)]
+
+
 class Replicas(Replica):
     """Replicas of one model at many points: what a Replica works out of its chip and formats is given here, as arrays."""
 
     unit_cost: Any
     """USD of a device; not a number where unknown."""
-    tdp: Any
-    """kW of a device; not a number where unknown."""
+    power: ChipPower
+    """Constants of the power of a device; not a number where unknown."""
+    energy: Any
+    """Energy of an operation over one of 16 bits."""
+    around: Around
+    """What stands around the devices of a usual node, which holds ``per_node``."""
+    per_node: Any
     rents: Mapping[str, Any]
     """USD/h of a device for each way of renting that the space names."""
 
@@ -199,7 +216,11 @@ class Replicas(Replica):
         return found
 
     def take(self, index: Any) -> Replicas:
-        return Replicas.of(**{name: taken(value, index) for name, value in self.__dict__.items()})
+        grouped: dict[str, Any] = {"power": ChipPower(*(taken(value, index) for value in self.power))}
+        a = self.around
+        grouped["around"] = Around(taken(a.host, index), taken(a.factor, index), taken(a.network, index))
+        numbers = {name: taken(value, index) for name, value in self.__dict__.items() if name not in grouped}
+        return Replicas.of(**numbers, **grouped)
 
 
 @dataclass(frozen=True)
@@ -222,12 +243,15 @@ class Built:
         for role in ("reader", "writer", "draft"):
             replica = getattr(self.replicas, role)
             if replica is not None:
-                cost, tdp = replica.chip.unit_cost, replica.chip.tdp
+                chip = replica.chip
+                cost, unknown = chip.unit_cost, [np.nan] * len(ChipPower._fields)
                 found[role] = [
                     *(float(getattr(replica, name)) for name in _OF_REPLICA),
                     *(float(getattr(replica.network, name)) for name in _OF_NETWORK),
                     np.nan if cost is None else to_si(cost, "USD"),
-                    np.nan if tdp is None else to_si(tdp, "kW"),
+                    equivalent(chip, replica.precision),
+                    *(unknown if chip.tdp is None else chip_power(chip)),
+                    *_around(chip),
                 ]
         return found
 
@@ -261,8 +285,17 @@ class Deployments:
         def many(row: Any) -> Any:
             return float(row[0]) if (row == row[0]).all() or np.isnan(row).all() else row[which]
 
-        found = dict(zip((*_OF_REPLICA, *_OF_NETWORK, "unit_cost", "tdp"), map(many, rows), strict=True))
+        found = dict(
+            zip(
+                (*_OF_REPLICA, *_OF_NETWORK, "unit_cost", "energy", *ChipPower._fields, *_AROUND),
+                map(many, rows),
+                strict=True,
+            )
+        )
         found["bandwidth"] = found["bandwidth"] * bandwidth_efficiency
+        found["power"] = ChipPower(*(found.pop(name) for name in ChipPower._fields))
+        found["per_node"] = found.pop(_AROUND[-1])
+        found["around"] = Around(*(found.pop(name) for name in _AROUND[:-1]))
         network = Hierarchical(*(found.pop(name) for name in _OF_NETWORK))
         chips = [getattr(each.replicas, role).chip.metadata.key for each in built]
         rents = {

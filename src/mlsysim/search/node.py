@@ -24,7 +24,7 @@ import numpy as np
 from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.money import amortised_share
-from mlsysim.cases.one_pass import Device, Pass, Roofline, Work, asked_pass, first_order, roofline, work_of
+from mlsysim.cases.one_pass import Device, Pass, Roofline, Work, asked_pass, first_order, roofline, under_limit, work_of
 from mlsysim.cases.run import per_million
 from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.errors import InputError, UnknownNameError
@@ -32,10 +32,10 @@ from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
 from mlsysim.models.registry import Models
-from mlsysim.physics.power import proportional_power
 from mlsysim.physics.precision import compute_precision
 from mlsysim.search.kinds import asked_of
 from mlsysim.search.tables import table
+from mlsysim.timing.power import CONSTANTS, ChipPower, die_constants, equivalent, power_from, power_of, wide_peak
 from mlsysim.units.registry import Q_, conversion_factor, to_si
 from mlsysim.walls.inputs import CALIBRATED, Inputs, declared, read_input
 from mlsysim.walls.node.compute_memory import CALIBRATED_ONLY, SingleNodeModel
@@ -86,7 +86,7 @@ def _plain(space: Space, columns: Columns, name: str) -> Any:
     return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
 
 
-_ENTRY = (*_CHIP, "flash", "expansion")
+_ENTRY = (*_CHIP, "flash", "expansion", "energy", "wide", *CONSTANTS)
 
 
 def _entry(given: dict[str, Any]) -> list[float]:
@@ -100,8 +100,10 @@ def _entry(given: dict[str, Any]) -> list[float]:
     own = (chip.interconnect and chip.interconnect.bandwidth, chip.unit_cost, chip.tdp, chip.dispatch_tax)
     known = (chip.memory.bandwidth, chip.memory.capacity, *own, chip.memory.flash_capacity)
     units = [*(spec.unit for spec in _CHIP.values()), "byte"][1:]
-    found = (np.nan if v is None else to_si(v, unit) for v, unit in zip(known, units, strict=True))
-    return [peak, *found, expansion]
+    numbers = [np.nan if v is None else to_si(v, unit) for v, unit in zip(known, units, strict=True)]
+    die = die_constants(chip.metadata.key) or {}
+    drawn = [die.get(name, np.nan) for name in CONSTANTS]
+    return [peak, *numbers, expansion, equivalent(chip, precision), wide_peak(chip), *drawn]
 
 
 def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
@@ -121,7 +123,17 @@ def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
             found[name] = columns[name]
         elif space.fixed.get(name) is not None:
             found[name] = space.fixed[name]
+    if "peak" in columns or space.fixed.get("peak") is not None:
+        # A chip that is described has one format, whose energy is its own.
+        found |= {"energy": 1.0, "wide": found["peak"]}
     return found
+
+
+def _power(chip: dict[str, Any]) -> ChipPower:
+    """Constants of the power of each point's chip: those of its die, else shares of its TDP."""
+    shares = power_from(None, chip["tdp"], chip["wide"], chip["bandwidth"])
+    own = {name: np.where(np.isnan(chip[name]), getattr(shares, name), chip[name]) for name in CONSTANTS}
+    return shares._replace(**own)
 
 
 _ANSWER = ("feasible", "wall", *(name for name in OUTPUTS[2:] if "usd" not in name), "tokens", "binding")
@@ -200,8 +212,8 @@ def _pass(given: dict[str, Any]) -> list[float]:
     return [float(value) for value in astuple(work)]
 
 
-def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, Roofline]:
-    """What the points ask for, and its times."""
+def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, Roofline, Any]:
+    """What the points ask for, its times, and the power of their chips."""
     asked = table(space, "passes", _WORKLOAD, INPUTS, _PASS, _pass).take(columns)
     work = Work(**{**asked, "in_place": np.asarray(asked["in_place"]) > 0})
     device = Device(
@@ -212,15 +224,18 @@ def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, R
         dispatch=chip["dispatch_tax"],
         flash=np.asarray(chip["flash"]),
         expansion=chip["expansion"],
+        energy=chip["energy"],
+        cap=_plain(space, columns, "power_cap"),
     )
-    return work, roofline(work, device, _plain(space, columns, "efficiency"))
+    known = _power(chip)
+    times, clock = under_limit(work, device, roofline(work, device, _plain(space, columns, "efficiency")), known)
+    return work, times, power_of(known, times.activity(work, device, clock), device.cap)
 
 
 def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[str, Any]:
-    work, times = _case(space, columns, chip)
+    work, times, watts = _case(space, columns, chip)
     latency, fits, peak = times.seconds, times.fits, chip["peak"]
     hfu = work.hardware_flops / (latency * peak)
-    watts = proportional_power(chip["tdp"], constant("idle_power_fraction").number, np.minimum(hfu, 1.0))
     capable = ~np.isnan(peak)
     return {
         "feasible": fits & capable,
@@ -260,5 +275,5 @@ def binding(space: Space, columns: Columns) -> Any:
     if _calibrated(space):
         return _answers(space, columns)["binding"]
     with np.errstate(**_QUIET):
-        work, times = _case(space, columns, chip_numbers(space, columns))
+        work, times, _ = _case(space, columns, chip_numbers(space, columns))
         return ledger_of(lambda a: first_order(a, work, times)).binding_wall

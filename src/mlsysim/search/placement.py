@@ -26,7 +26,7 @@ from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.search.steps import behind, step
 from mlsysim.units.kernel import kernel
-from mlsysim.units.registry import conversion_factor
+from mlsysim.units.registry import conversion_factor, quantity
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -42,7 +42,7 @@ DEFAULT_REGIONS = ("US_Avg", "Quebec", "Iowa")
 
 _PASSED_ON = (
     *("unit_cost", "node_cost", "amortization_years", "infrastructure_multiplier"),
-    *("include_host", "average_power"),
+    *("include_host", "cooling", "average_power"),
 )
 
 
@@ -110,6 +110,8 @@ class PlacementOptimizer(Resolver[PlacementResult]):
         places = _places(x.regions)
         shared = {n: v for n in _PASSED_ON if (v := getattr(x, n)) is not None}
         shared |= {"duration_days": x.duration_days, "mfu": x.mfu}
+        if x.average_power is not None:
+            shared["average_power"] = quantity(x.average_power, "kW")
         shared["kwh_price"] = LOCAL if x.kwh_price is None else x.kwh_price
         of_region = isinstance(x.kwh_price, str) and x.kwh_price.strip().lower() == REGION
         candidates: list[dict[str, Any]] = []

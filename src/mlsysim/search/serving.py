@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.cases.phases import MAX_CHUNKS
-from mlsysim.cases.pools import Pool, first_order_power
+from mlsysim.cases.pools import Pool
 from mlsysim.cases.serve import Engines, Replicated, loads, serve
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
@@ -87,7 +87,7 @@ class ServingPoints:
             space.values(self.on_axes[name]) if name in self.on_axes else (self.fixed.get(name),)
             for name in ("datacenter", "cloud_price")
         )
-        self.sites = sites_of(places)
+        self.sites = sites_of(places, around=True)
         commitments = tuple(value for value in rents if isinstance(value, str))
         self.deployments = Deployments(space, self.on_axes, self.fixed, self.calibrated, commitments)
         wanted = [goal.output for goal in (space.goal, *space.pareto) if goal is not None]
@@ -202,13 +202,13 @@ class ServingPoints:
         mfu = requests * pool.operations(model, x) / (pool.devices * replica.peak)
 
         def power(utilization: Any) -> Any:
-            """Of a device that is in use so much of the time; in the unit of the TDP, which is kW."""
-            if not self.calibrated or chip.tdp is None:
-                return first_order_power(replica.tdp, mfu * utilization)
-            activity = pool.activity(model, chip, precision, x, requests * utilization, utilization)
-            return power_of(chip, activity) / 1000
+            """kW of a device that is in use so much of the time, and waits for the rest."""
+            known = replica.power
+            drawn = power_of(known, pool.activity(model, known, replica.energy, precision, x, requests))
+            return (utilization * drawn + (1 - utilization) * known.wait) / 1000
 
-        return CostedPool(pool.devices, replica.unit_cost, mfu, replica.rents, power)
+        around = replica.around, replica.per_node
+        return CostedPool(pool.devices, replica.unit_cost, mfu, replica.rents, power, *around)
 
 
 def _traffic(given: dict[str, Any]) -> Traffic:

@@ -209,13 +209,15 @@ class TrainingPoints:
         memory = on_device(held)
         fits = memory <= trainer.capacity
         demand = self._demand(trainer, job, layout)
+        trainer = trainer.limited(job, layout, demand, held)
         step = trainer.step(job, layout, demand, held)
         # Each replica has as many parts, of which every one has the demand of a micro-batch.
         shares = dp * parts * job.accumulation / step.seconds
         mfu = demand.flops * shares / (x.accelerators * trainer.device.peak)
         rate = demand.tokens * shares
         own = {name: numbers[name] for name in numbers if name in training_inputs.COST_NUMBERS or name == "datacenter"}
-        lasting, costs = self.costs.of_run(own, x.nodes, mfu, rate, dp)
+        watts = trainer.power(job, layout, demand, step)
+        lasting, costs = self.costs.of_run(own, x.nodes, watts, rate, dp)
         # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
         possible = mfu <= 1 if trainer.software is not None else True
         found: dict[str, Any] = {}

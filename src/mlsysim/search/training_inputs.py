@@ -32,11 +32,11 @@ RELIABILITY_INPUTS = (
 FAILURE_INPUTS = ("mtbf", "checkpoint_mode", "storage_bandwidth", "spares", "repair_time")
 COST_INPUTS = (
     *("duration_days", "tokens", "kwh_price", "datacenter", "amortization_years", "infrastructure_multiplier"),
-    *("unit_cost", "node_cost", "maintenance_fraction", "utilization", "include_host", "average_power"),
+    *("unit_cost", "node_cost", "maintenance_fraction", "utilization", "include_host", "cooling", "average_power"),
 )
 COST_NUMBERS = (
     *RELIABILITY_INPUTS[:3],
-    *(name for name in COST_INPUTS if name not in ("datacenter", "include_host", "average_power")),
+    *(name for name in COST_INPUTS if name not in ("datacenter", "include_host", "cooling", "average_power")),
 )
 """Inputs that may be arrays, in the plain unit of their resolver."""
 
@@ -66,6 +66,7 @@ def _declared() -> dict[str, Input]:
     found["average_power"] = replace(found["average_power"], unit="W")
     found["power_cap"] = replace(found["power_cap"], plain_unit="W")
     found["duration_days"] = replace(found["duration_days"], default=DURATION_DAYS)
+    found["include_host"] = replace(found["include_host"], default=True)
     found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
     meaning = "time that one checkpoint stops the run; that of writing the state where none is given"
     found["checkpoint_time_s"] = replace(found["checkpoint_time_s"], default=None, meaning=meaning)

@@ -9,7 +9,7 @@ Fleet
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -41,6 +41,7 @@ class Node(Record):
     psus_per_node: int = Field(default=2, gt=0)
     nic_bandwidth: Bandwidth | None = None
     host_power: Watts | None = None
+    cooling: Literal["air", "liquid"] | None = None
     max_power: Watts | None = None
     unit_cost: Dollars | None = None
     cost_date: str | None = None

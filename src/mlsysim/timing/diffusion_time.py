@@ -23,7 +23,7 @@ from mlsysim.models.vision import DiffusionWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.timing.power import Activity, wide_peak
+from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
 from mlsysim.timing.vision_time import constants, vector_rate
 from mlsysim.units.registry import to_si
@@ -179,10 +179,12 @@ def diffusion_activity(
 ) -> Activity:
     """What each device does while a group of them makes a batch of images in a given time.
 
-    It is busy for what the device work alone would take on one device, over the time of all of them.
+    It is busy for what the device work alone would take on one device, over the time of all of them; to a fitted exponent, since
+    its many small kernels leave gaps. All of it is eager code.
     """
     table, work = constants()["diffusion"], denoiser(model)
     operations = work.operations * batch_size * steps * model.guidance_passes
     features = diffusion_features(work, chip, batch_size, steps * model.guidance_passes, steps)
     busy = min(1.0, sum(table[name] * features[name] for name in DEVICE_TERMS) / (devices * seconds))
-    return Activity(operations / (devices * seconds * wide_peak(chip)), 0.0, busy)
+    busy = busy ** power_constants()["eager"]["exponent"]
+    return Activity(operations / (devices * seconds), 0.0, busy, vector_share("eager"))

@@ -239,15 +239,9 @@ class Links(Record):
 
 
 class Power(Record):
-    """Shares of the TDP: waiting, kernels back to back, and what arithmetic and memory add; capped."""
+    """The power limit at which the rates of a software were measured."""
 
-    idle: float = Field(ge=0, le=1)
-    stall: float = Field(ge=0, le=1)
-    arithmetic: float = Field(ge=0)
-    memory: float = Field(ge=0)
-    cap: float = Field(gt=0, le=1.2)
-    full: Watts | None = Field(default=None, description="power that the measured rates belong to")
-    fit_error_pct: float | None = None
+    full: Watts | None = None
 
 
 class Profile(Record):
@@ -264,7 +258,7 @@ class Profile(Record):
     memory_bound: MemoryBound
     collective: Collective
     links: Links | None = None
-    power: Power
+    power: Power = Field(default_factory=Power)
     engines: dict[str, EngineAttention] = Field(default_factory=dict)
     usable_memory: float = Field(default=1.0, gt=0, le=1.1, description="memory that the driver offers over capacity")
     driver_memory: Bytes | None = Field(default=None, description="the same as it was read off the chip as it is sold")

@@ -59,6 +59,16 @@ def untagged(name: str, wall: int, resource: str, equation: str, seconds: Any, *
     return seconds
 
 
+def clocked(tag: Tag, slower: Any, streaming: Any) -> Tag:
+    """``tag`` on a device with a lower clock: its arithmetic and the start of its kernels, and its bytes, take so much longer."""
+    longer = {"peak": slower, "vector": slower, "start": slower, "bandwidth": streaming}
+
+    def tagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
+        return tag(name, wall, resource, equation, longer.get(resource, 1.0) * seconds, **amounts)
+
+    return tagged
+
+
 def part_name(kind: str) -> str:
     """What operators of a kind are called on a ledger."""
     return _NAMES.get(kind, "norms and activations")

@@ -1,15 +1,17 @@
-"""Calibrated fidelity for power: three states, and energy for each token and each image at a given throughput.
+"""Power of a chip by what it does: one form for training, serving, vision and waiting; ``data/power.toml`` has its constants.
 
-    P = TDP min(cap, idle + floor busy^e + m MBU + a MFU)
-
-A chip that waits draws ``idle`` (0.17 to 0.18 of TDP); while kernels run back to back it draws about 0.6 of TDP whatever they do;
-bytes and operations move it from there to the cap. MFU is counted against the dense 16-bit peak (8-bit operations count half),
-MBU is weights touched and caches over the bandwidth, ``busy`` the share of the time in which the device works.
+The form is that of :mod:`mlsysim.physics.power`. What a device does is an :class:`Activity`: operations and bytes a second, the share
+of the time in which kernels fill the chip (not: host gaps, exposed communication, bubbles), and how much of that is unfused vector
+work. Operations of other formats count by their energy (:func:`equivalent`: an 8-bit one as 0.53 of a 16-bit one).
 
     J/token = P n / (tokens/s),      J/image = P n t / batch
 
-Constants by chip and kind of work: ``data/power.toml``. Left out: what the data are (zeros halve the power of a product), the host,
-fans and conversion. The proportional form 0.3 + 0.7 MFU is wrong by half for serving.
+Rates that were measured at the chip's own limit already contain the clock that it falls to there, so that without a lower
+limit the clock is not needed: a wanted power above the limit says that it binds. A lower one (:func:`throttle`) is kept by the clock: first
+the clock x_0 at which the rates draw what is drawn without it, then the clock x <= x_0 at which the stretched work draws the limit.
+
+Constants belong to Hopper and Blackwell; another chip has shares of its TDP. Left out: what the data are (zeros halve the power of a
+product), links, temperature.
 """
 
 from __future__ import annotations
@@ -17,12 +19,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.power import running_power
+from mlsysim.physics.power import (
+    clock_for,
+    limited_power,
+    running_power,
+    streaming_time,
+    stretched,
+    voltage,
+    waiting_power,
+)
 from mlsysim.physics.precision import compute_precision, is_narrow
 from mlsysim.units.kernel import kernel
-from mlsysim.units.registry import to_si
+from mlsysim.units.ops import maximum, minimum, some, where
+from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import shipped
 
 
@@ -34,15 +45,54 @@ def energy_per_item(power: Any, devices: Any, rate: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What one device does: shares of its 16-bit arithmetic and of its bandwidth, and of the time it works.
+    """What one device does: 16-bit operations and bytes a second, the share of the time in which kernels run, of which so much is
+    unfused vector work, and its clock over the highest."""
 
-    ``converting`` says that kernels expand 8-bit experts as they run, which draws more than their bytes and operations show.
-    """
-
-    arithmetic: Any
-    memory: Any
+    operations: Any
+    moved: Any
     busy: Any = 1.0
-    converting: bool = False
+    vector: Any = 0.0
+    clock: Any = 1.0
+
+
+class ChipPower(NamedTuple):
+    """Constants of a chip in W, J/flop and J/byte; ``limit`` is the mean power that its own limit leaves it."""
+
+    deep: float
+    wait: float
+    floor: float
+    vector: float
+    per_flop: float
+    per_byte: float
+    limit: float
+    converting: float
+    prepared: float
+    slope: float
+    least: float
+    knee: float
+
+    def floor_of(self, activity: Activity) -> Any:
+        """Watts of running kernels."""
+        return self.floor + self.vector * activity.vector
+
+    def waiting(self, clock: Any = 1.0) -> Any:
+        """Watts of a device that holds a program and runs nothing."""
+        return waiting_power(self.deep, self.wait, clock, voltage(clock, self.slope, self.least))
+
+    def wanted(self, a: Activity) -> Any:
+        """Watts that an activity would take without a limit."""
+        volts = voltage(a.clock, self.slope, self.least)
+        return running_power(
+            waiting_power(self.deep, self.wait, a.clock, volts),
+            self.floor_of(a),
+            a.busy,
+            self.per_flop,
+            a.operations,
+            self.per_byte,
+            a.moved,
+            a.clock,
+            volts,
+        )
 
 
 def power_constants() -> dict[str, Any]:
@@ -50,91 +100,157 @@ def power_constants() -> dict[str, Any]:
     return shipped("mlsysim.data", "power.toml")
 
 
-def _constants(chip: HardwareNode, work: str) -> dict[str, float]:
+_UNITS = {"deep": "W", "wait": "W", "floor": "W", "vector": "W", "per_flop": "J/flop", "per_byte": "J/byte"}
+CONSTANTS = tuple(_UNITS)
+"""Constants that a die was measured for; of another chip they are shares of its TDP."""
+_KNOWN: dict[str, dict[str, float]] = {}
+
+
+def _measured(name: str) -> dict[str, float]:
+    """Constants of a die in SI units."""
+    if name not in _KNOWN:
+        table = power_constants()["chip"][name]
+        _KNOWN[name] = {k: to_si(Q_(v), _UNITS[k]) if k in _UNITS else v for k, v in table.items()}
+    return _KNOWN[name]
+
+
+def die_constants(key: str | None) -> dict[str, float] | None:
+    """What was measured of the die of a chip, None where nothing was."""
     tables = power_constants()
-    if work not in tables["work"]:
-        raise unknown_name("kind of work", work, tables["work"])
-    if chip.tdp is None:
-        raise InputError(f"{chip.name} has no published TDP.")
-    kind = tables["work"][work]
-    found: dict[str, float] = kind.get(chip.metadata.key, kind["default"])
+    die = tables["die"].get(key)
+    if die is None and (key is None or key not in tables["chip"]):
+        return None
+    of, share = (die["of"], die["share"]) if die is not None else (str(key), 1.0)
+    found = dict(_measured(of))
+    for name in ("deep", "wait", "floor", "vector"):
+        found[name] *= share
     return found
 
 
-class PowerTerms(NamedTuple):
-    """Watts that a device draws waiting, and more of them: kernels running, all of the bandwidth in use, all of ``peak`` in use."""
-
-    idle: float
-    floor: float
-    memory: float
-    arithmetic: float
-    peak: float
-
-
-def power_terms(chip: HardwareNode, work: str = "serving") -> PowerTerms:
-    """What the power of a kind of work is made of, below the cap."""
-    c, tdp = _constants(chip, work), to_si(chip.tdp, "W")
-    return PowerTerms(tdp * c["idle"], tdp * c["floor"], tdp * c["memory"], tdp * c["arithmetic"], wide_peak(chip))
+def power_from(known: dict[str, Any] | None, tdp: Any, peak: Any, bandwidth: Any) -> ChipPower:
+    """Constants of a chip from those of its die, or as shares of its TDP; numbers or arrays."""
+    tables = power_constants()
+    limit, own = tables["limit"], known
+    if own is None:
+        own = dict(tables["chip"]["default"])
+        scales = {"per_flop": tdp / peak, "per_byte": tdp / bandwidth}
+        for name in CONSTANTS:
+            own[name] = own[name] * scales.get(name, tdp)
+    shared = {name: limit[name] for name in ("slope", "least", "knee")}
+    return ChipPower(**own, **shared, limit=limit["mean"] * tdp)
 
 
-def power_figures(chip: HardwareNode, activity: Activity, work: str = "serving") -> dict[str, Any]:
-    """What the power of one device follows from: the inputs of :func:`~mlsysim.physics.power.running_power`."""
-    c = _constants(chip, work)
-    return {
-        "tdp": to_si(chip.tdp, "W"),
-        "idle": c["idle"],
-        "floor": c["floor"] + (c.get("converting", 0.0) if activity.converting else 0.0),
-        "busy": activity.busy,
-        "exponent": c["exponent"],
-        "memory": c["memory"],
-        "memory_utilisation": activity.memory,
-        "arithmetic": c["arithmetic"],
-        "arithmetic_utilisation": activity.arithmetic,
-        "cap": c["cap"],
-    }
+def chip_power(chip: HardwareNode) -> ChipPower:
+    """Constants of a chip: of its die where that was measured, else shares of its TDP."""
+    if chip.tdp is None:
+        raise InputError(f"{chip.name} has no published TDP.", field="tdp")
+    bandwidth = maximum(to_si(chip.memory.bandwidth, "byte/s"), 1.0)
+    return power_from(die_constants(chip.metadata.key), to_si(chip.tdp, "W"), wide_peak(chip), bandwidth)
 
 
-def power_of(chip: HardwareNode, activity: Activity, work: str = "serving") -> Any:
-    """Watts of one device doing a kind of work: serving, diffusion, or kernels."""
-    return running_power(**power_figures(chip, activity, work))
+def power_of(chip: HardwareNode | ChipPower, activity: Activity, cap: Any = None) -> Any:
+    """Watts of one device; under a lower limit that ``activity``, at its clock, was throttled to."""
+    known = chip if isinstance(chip, ChipPower) else chip_power(chip)
+    wanted = known.wanted(activity)
+    return limited_power(wanted, known.limit) if cap is None else minimum(wanted, minimum(cap, known.limit))
 
 
-def waiting_share(chip: HardwareNode) -> float:
-    """Share of the time in which a serving device works where the host prepares its inputs (video, images)."""
-    tables = power_constants()["work"]["serving"]
-    return float(tables.get(chip.metadata.key, tables["default"])["waiting"])
+def waiting_power_of(chip: HardwareNode) -> float:
+    """Watts of one device that holds a program and runs nothing."""
+    return chip_power(chip).wait
+
+
+class Clock(NamedTuple):
+    """A clock over the highest, and what takes how much longer than at the usual one: arithmetic, bytes."""
+
+    clock: Any
+    slower: Any
+    streaming: Any
+
+
+def throttle(chip: HardwareNode | ChipPower, activity: Activity, clocked: Any, streamed: Any, cap: Any) -> Clock:
+    """The clock that keeps a limit, for work of which shares of the time follow the clock and wait for memory.
+
+    ``activity`` is that without the limit. Nothing changes where it draws no more.
+    """
+    known = chip if isinstance(chip, ChipPower) else chip_power(chip)
+    if some(cap <= known.deep):
+        raise InputError(
+            "a power cap must be above what an accelerator draws without a program, which is about a tenth of its power at full load.",
+            field="power_cap",
+        )
+    drawn = power_of(known, activity)
+
+    def power_at(clock: Any, usual: Any) -> Any:
+        """P(x) of the work that takes the time 1 at the usual clock."""
+        volts, longer = voltage(clock, known.slope, known.least), streaming_time(clock, known.knee)
+        longer = longer / streaming_time(usual, known.knee)
+        both = maximum(clocked + streamed, 1e-300)
+        running = activity.busy * (clocked * usual + streamed * clock * longer) / both
+        dynamic = volts * volts * (known.floor_of(activity) * running + known.per_flop * activity.operations)
+        time = stretched(clocked, streamed, usual / clock, longer)
+        return waiting_power(known.deep, known.wait, clock, volts) + (dynamic + known.per_byte * activity.moved) / time
+
+    usual = clock_for(drawn, lambda x: power_at(x, x))
+    lower = clock_for(minimum(drawn, cap), lambda x: power_at(minimum(x, usual), usual))
+    clock = where(drawn <= cap, usual, minimum(lower, usual))
+    streaming = streaming_time(clock, known.knee) / streaming_time(usual, known.knee)
+    return Clock(clock, usual / clock, streaming)
+
+
+# --- what devices do --------------------------------------------------------------------------------------------------
+
+
+def wide_format(chip: HardwareNode) -> str:
+    """The 16-bit format of a chip, or its own where it has none."""
+    return "bf16" if chip.compute.supports("bf16") else str(chip.compute.headline)
 
 
 def wide_peak(chip: HardwareNode) -> float:
     """The dense 16-bit peak, or that of the chip's own format."""
-    return to_si(chip.compute.peak("bf16" if chip.compute.supports("bf16") else chip.compute.headline), "flop/s")
+    return to_si(chip.compute.peak(wide_format(chip)), "flop/s")
 
 
-def narrow_share(precision: str) -> float:
-    """What an operation counts against the 16-bit peak: half where it is narrower."""
-    return 0.5 if is_narrow(compute_precision(precision)) else 1.0
+def equivalent(chip: HardwareNode, precision: str) -> float:
+    """Energy of an operation over that of a 16-bit one (or of the chip's own format, where it has none)."""
+    wanted = compute_precision(precision)
+    if wanted == wide_format(chip) or not chip.compute.supports(wanted):
+        return 1.0
+    share = float(power_constants()["formats"].get(wanted, 1.0))
+    return min(share, wide_peak(chip) / to_si(chip.compute.peak(wanted), "flop/s")) if share > 1 else share
+
+
+def vector_share(work: str) -> float:
+    """Share of busy time in unfused vector work, by what runs."""
+    return float(power_constants()["vector"][work])
+
+
+def host_share(chip: HardwareNode) -> float:
+    """Share of the time in which a serving device works where the host prepares its inputs (video, images)."""
+    return chip_power(chip).prepared
+
+
+def expands(model: Any, precision: str) -> bool:
+    """Whether kernels expand narrow experts as they run, which draws more than their bytes and operations show."""
+    return is_narrow(precision) and model.active_parameter_count < 0.9 * model.parameter_count
 
 
 def serving_activity(
     model: Any,
-    chip: HardwareNode,
-    devices: int,
-    batch_size: float,
-    tokens_per_second: float,
+    known: ChipPower,
+    share: Any,
+    devices: Any,
+    batch_size: Any,
+    tokens_per_second: Any,
     precision: str,
-    prompt: float,
-    output: float,
-    busy: float = 1.0,
+    prompt: Any,
+    output: Any,
+    busy: Any = 1.0,
 ) -> Activity:
-    """What each device does while a group of them serves a language model at a given rate of output tokens."""
+    """What each device does while a group of them serves a language model at a given rate of output tokens; an operation at the
+    precision counts as ``share`` of a 16-bit one."""
     demand = model.demand("decode", batch_size=batch_size, seq_len=1, context=prompt + output / 2, precision=precision)
-    narrow = narrow_share(precision)
-    operations = 2 * model.active_parameter_count * tokens_per_second * (1 + prompt / output) * narrow
+    operations = 2 * model.active_parameter_count * tokens_per_second * (1 + prompt / output) * share
     moved = (demand.weight_bytes + demand.cache_bytes) * tokens_per_second / batch_size
-    experts = model.active_parameter_count < 0.9 * model.parameter_count
-    return Activity(
-        operations / devices / wide_peak(chip),
-        moved / devices / to_si(chip.memory.bandwidth, "byte/s"),
-        busy,
-        narrow < 1 and experts,
-    )
+    vector = known.converting if expands(model, precision) else vector_share("serving")
+    return Activity(operations / devices, moved / devices, busy, vector)

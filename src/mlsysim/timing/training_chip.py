@@ -1,7 +1,7 @@
 """What a chip and its cluster bring to a training step: sustained rates, bandwidths of rings and adapters, link domain.
 
-Rates are those of the chip's profile under the software ``training`` (``data/software/training.toml``). Network adapters,
-power cap and link domain are facts of a cluster: the values here are those of the usual system and can be replaced.
+Rates are those of the chip's profile under the software ``training`` (``data/software/training.toml``). Network adapters
+and link domain are facts of a cluster: the values here are those of the usual system and can be replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.power import capped_rate
 from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, measured_network
@@ -42,8 +41,6 @@ class Constants:
     expert_activation_bytes: float
     ungated_activation_bytes: float
     scale_loss: float
-    power_floor: float
-    power_exponent: float
     state_bytes_reserve: float
     usable_memory: float
 
@@ -69,7 +66,7 @@ class TrainingChip:
         return self.kernels.passes_measured and stack in self.kernels.stacks
 
 
-_SI = {"power_floor": "W", "state_bytes_reserve": "byte"}
+_SI = {"state_bytes_reserve": "byte"}
 
 
 @cache
@@ -91,13 +88,12 @@ def training_chip(
     precision: str,
     *,
     adapter: float | None = None,
-    power_cap: float | None = None,
     domain: int | None = None,
     link: float | None = None,
 ) -> TrainingChip:
     """Constants of a chip at a precision (fp16, bf16, fp8, mxfp8, nvfp4, tf32, fp32), in a cluster with these facts.
 
-    ``adapter`` is byte/s of network per accelerator, ``power_cap`` in watts, ``link`` byte/s inside the link domain, one direction.
+    ``adapter`` is byte/s of network per accelerator, ``link`` byte/s inside the link domain, one direction.
     """
     k, own = constants(), profile(chip, "training")
     wanted, conversion = PRODUCT_FORMATS.get(precision, (precision, 0.0))
@@ -109,17 +105,6 @@ def training_chip(
     attention = _peak(chip, "bf16") * own.attention.rate_share
     if own.attention.rate is not None:
         attention = to_si(own.attention.rate, "flop/s") * faster
-    tdp = to_si(chip.tdp, "W") if chip.tdp is not None else None
-    full = to_si(own.power.full, "W") if own.power.full is not None and constants_from(chip) is chip else tdp
-    cap = power_cap if power_cap is not None else tdp
-    if cap is not None and full is not None and cap < full:
-        if cap <= k.power_floor:
-            raise InputError(
-                f"{cap:g} W for each {chip.name} leaves nothing for arithmetic; more than {k.power_floor:g} W is expected.",
-                field="power_cap",
-            )
-        factor = capped_rate(1.0, cap, full, k.power_floor, k.power_exponent)
-        half, product, attention = half * factor, product * factor, attention * factor
     return TrainingChip(
         name=chip.name,
         half_rate=half,
@@ -177,15 +162,23 @@ def lone_chip(hardware: HardwareNode, precision: str) -> TrainingChip:
     return training_chip(hardware, _format(precision))
 
 
-def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, power_cap: float | None = None) -> TrainingChip:
-    """The chip's constants in this fleet: ``fabric`` byte/s of network for each, its link domain, a power cap."""
+def rated(chip: HardwareNode) -> tuple[HardwareNode, float | None]:
+    """The chip with the power limit that its rates in training were measured at, and its own limit in watts where that is lower."""
+    full = profile(chip, "training").power.full
+    if chip.tdp is None or full is None or constants_from(chip) is not chip or not chip.tdp < full:
+        return chip, None
+    return chip.model_copy(update={"tdp": full}), to_si(chip.tdp, "W")
+
+
+def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any) -> TrainingChip:
+    """The chip's constants in this fleet: ``fabric`` byte/s of network for each, its link domain."""
     hardware = fleet.node.accelerator
     precision = _format(precision)
     link, domain = hardware.link, fleet.node.accelerators_per_node
     if link is not None and link.domain is not None and link.domain > max(domain, _NODE):
         domain = link.domain
     inside = to_si(fleet.node.intra_node_bw, "byte/s") / 2
-    return training_chip(hardware, precision, adapter=fabric, power_cap=power_cap, domain=domain, link=inside)
+    return training_chip(hardware, precision, adapter=fabric, domain=domain, link=inside)
 
 
 def _against_measured(chip: HardwareNode) -> float:

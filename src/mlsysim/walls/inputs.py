@@ -218,7 +218,10 @@ _SHARED |= declared(f"""
     duration_days | (0, inf) day, plain | length of the run | 30 day
     datacenter? | grid | where it runs: a grid, its name, or a Datacenter; the fleet's own place where none is given | Quebec
     mfu = 1.0 | [0, 1] | model FLOPs over peak FLOPs while it runs
-    include_host = no | flag | add the rated power of the rest of each node
+    include_host = no | flag | count what stands around the accelerators: hosts, fans and conversion as measured of air- or liquid-cooled \
+        nodes, the network, and a stated PUE where there is no place
+    cooling? | one of air, liquid | of the nodes, for include_host; liquid for racks that are sold so | liquid
+    power_cap? | (0, 100000] W | power limit of each accelerator; a lower one is kept by the clock | 500 W
     average_power? | (0, inf) kW, plain W | measured average power of one accelerator, instead of TDP and MFU | 330 W
 """)
 

@@ -91,14 +91,40 @@ def test_full_use_is_full_tdp_and_none_is_the_idle_share():
 
 
 def test_the_host_is_an_option():
-    # a DGX H100: 8 x 700 W + 4.6 kW = 10.2 kW
+    # a DGX H100: 1.41 kW and 1.21 times its GPUs, by measured node power, and 116 W of network for each GPU
     cluster = Systems.Clusters.Research_256
     plain = SustainabilityModel().solve(cluster, 30, "Quebec")
     whole = SustainabilityModel().solve(cluster, 30, "Quebec", include_host=True)
     assert plain.power.to("kW").magnitude == pytest.approx(32 * 5.6)
-    assert whole.power.to("kW").magnitude == pytest.approx(32 * 10.2)
-    with pytest.raises(InputError, match="host power"):
-        tutorial(include_host=True)
+    assert whole.power.to("kW").magnitude == pytest.approx(32 * (1.41 + 1.21 * 5.6 + 8 * 0.116))
+    cooled = SustainabilityModel().solve(cluster, 30, "Quebec", include_host=True, cooling="liquid")
+    assert cooled.power.to("kW").magnitude == pytest.approx(32 * (1.027 * (1.24 + 5.6) + 8 * 0.116), rel=1e-4)
+    assert "1,410 W a node" in whole.assumptions["around the accelerators"]
+
+
+@pytest.mark.parametrize(
+    ("cooling", "each", "measured", "within"),
+    [
+        ("air", 0.985 * 350, 4.65e3, 0.04),  # DGX H100, MLPerf Inference v4.0 MaxQ window at 350 W (fitted on)
+        ("air", 124, 2.58e3, 0.04),  # the same, waiting with contexts (fitted on)
+        ("air", 690, 8.48e3, 0.06),  # another make, Brookhaven, highest of a stress test (arXiv 2412.08602)
+        (
+            "liquid",
+            690,
+            6.75e3 * 1.027,
+            0.02,
+        ),  # immersed, LoRA 70B, DC side with supplies (MLPerf Training v4.0, fitted on)
+    ],
+)
+def test_measured_nodes(cooling, each, measured, within):
+    node = Systems.Clusters.Research_256.model_copy(update={"count": 1})
+    found = SustainabilityModel().solve(node, 1, include_host=True, cooling=cooling, average_power=each)
+    assert found.power.to("W").magnitude == pytest.approx(measured, rel=within)
+    parts = found.energy_by_scope
+    assert sum(part.to("kWh").magnitude for part in parts.values()) == pytest.approx(
+        found.total_energy_kwh.to("kWh").magnitude, rel=1e-12
+    )
+    assert parts["network"].magnitude == 0
 
 
 def test_the_place_is_the_fleets_own_where_none_is_given():

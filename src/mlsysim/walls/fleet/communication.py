@@ -43,7 +43,7 @@ from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared,
 from mlsysim.walls.binding import too_full
 from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, say_sharing, schedule_given, trainer_of
 from mlsysim.walls.node.performance import PerformanceProfile
-from mlsysim.walls.result import Memory, Rate, Result, Time
+from mlsysim.walls.result import Memory, Power, Rate, Result, Time
 
 CARDS = """
 14 Communication: collective bandwidth
@@ -72,6 +72,7 @@ class DistributedResult(Result):
     tokens_per_second: Rate
     mfu: float
     hfu: float
+    accelerator_power: Power | None
     parallelism: dict[str, int]
     microbatch_count: Annotated[int, "micro_batches"]
     memory_per_accelerator: Memory
@@ -190,7 +191,7 @@ class DistributedModel(Resolver[DistributedResult]):
         seq_len = 2048 | whole [1, 1e8] | tokens per sequence
         stack? | one of {", ".join([*stack_names(), *training_runtimes()])} | software, for efficiency='calibrated' | | {ALONE} on one \
             accelerator, on more that of the chip's time; of networks of fixed shape a runtime
-        power_cap? | (0, 100000] W | power limit of each accelerator, for efficiency='calibrated' | 500 W
+        power_cap
         fp8_attention = no | flag | attention in fp8, for efficiency='calibrated'
         deduplicated_exchange? | flag | send a token once to each node that has experts for it | | no
         predicted_tokens = 0 | whole [0, 16] | tokens beyond the next that modules predict, for efficiency='calibrated'
@@ -223,6 +224,7 @@ class DistributedModel(Resolver[DistributedResult]):
         say_idle_inputs(x, layout, trainer, assumed)
         say_sharing(x, job, layout, assumed)
         held, micro = training_memory.training_held(job, layout), trainer.demand(job, layout)
+        trainer = trainer.limited(job, layout, micro, held)
         step, memory = trainer.step(job, layout, micro, held), training_memory.on_device(held)
         shares = layout.dp * layout.micro_batches * job.accumulation
         accelerators, chip = fleet.total_accelerators, fleet.node.accelerator
@@ -237,6 +239,8 @@ class DistributedModel(Resolver[DistributedResult]):
                 )
             band, words = trainer.software.band(job, accelerators)
             assumed.say("interval", band.regime, INFERRED, words)
+        watts = trainer.power(job, layout, micro, step)
+        draw = None if watts is None else trainer.draw(job, layout, micro, step, watts)
         fits, stopped = bool(memory <= trainer.capacity), None
         remedies: tuple[str, ...] = ()
         if not fits:
@@ -264,7 +268,8 @@ class DistributedModel(Resolver[DistributedResult]):
             remedies=remedies,
             shown=partial(_shown, trainer, job, layout, micro, step, held),
             cited={"model": x.model, "hardware": chip},
-            case=lambda: joules.at_utilisation(trainer.ledger(job, layout), chip, mfu, trainer.device.peak),
+            accelerator_power=watts,
+            case=lambda: joules.with_joules(trainer.ledger(job, layout), draw),
             noun="step",
         )
 

@@ -25,7 +25,7 @@ from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
-from mlsysim.timing.training_chip import chip_in_fleet
+from mlsysim.timing.training_chip import chip_in_fleet, rated
 from mlsysim.units.registry import to_si
 from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.inputs import CALIBRATED
@@ -46,7 +46,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     if calibrated and trained_by_runtime(x.model, chip) and not (splits(x.model) and x.stack in stack_names()):
         software = _of_network(x, net, assumed)
     elif calibrated:
-        found, chosen = chip_in_fleet(fleet, x.precision, net.fabric, x.power_cap), stack(stack_name(x))
+        found, chosen = chip_in_fleet(fleet, x.precision, net.fabric), stack(stack_name(x))
         software = Software(training_shape(x.model, x.target_share), found, chosen)
         assumed.say("stack", stack_name(x), SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
         if not found.kernels.passes_measured:
@@ -54,9 +54,8 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
             assumed.say("extrapolating", True, CHIP, text)
     else:
         assumed.pop("stack", None)
-        for name in ("stack", "power_cap"):
-            if name in assumed.given and getattr(x, name) is not None:
-                _no_effect(x, name, "a first-order step is one operator at one efficiency", assumed)
+        if "stack" in assumed.given and x.stack is not None:
+            _no_effect(x, "stack", "a first-order step is one operator at one efficiency", assumed)
         for name, plain in _OF_OPERATORS.items():
             assumed.pop(name, None)
             if getattr(x, name) != plain:
@@ -66,7 +65,9 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     shares = (x.optimizer_offload, x.weights_offload, x.activations_offload)
     resident = all(isinstance(share, (int, float)) and not share for share in shares)
     link = None if resident else offload.host_link(chip)
-    return Trainer(device, net, to_si(chip.memory.capacity, "byte"), link, software)
+    powered, limit = rated(chip) if isinstance(software, Software) else (chip, None)
+    limits = [watts for watts in (limit, x.power_cap) if watts is not None]
+    return Trainer(device, net, to_si(chip.memory.capacity, "byte"), link, software, powered, min(limits, default=None))
 
 
 def splits(model: Any) -> bool:
@@ -76,7 +77,7 @@ def splits(model: Any) -> bool:
 
 def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftware:
     """A network of fixed shape, under the runtime that is its stack."""
-    for name, plain in {**_OF_OPERATORS, "power_cap": None}.items():
+    for name, plain in _OF_OPERATORS.items():
         if getattr(x, name) != plain:
             raise InputError(f"{name} has no effect on {x.model.name}, whose operators are not layers.", field=name)
         assumed.pop(name, None)

@@ -22,6 +22,8 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlsysim.cases import one_pass
 from mlsysim.cases.one_pass import Device, Timed, Work
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
@@ -81,6 +83,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         ring = 1 | whole [1, 1024] | of them, those that pass keys and values around
         random_arrivals = no | flag | samples come at random and may not wait long (calibrated, tensorrt)
         measured_rate? | (0, 1e12] | samples a second as measured, which energy is of (calibrated)
+        power_cap
     """)
     equations = written(r"""
         latency_compute if first_order: T_compute = F / (P eta)
@@ -113,7 +116,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         if x.runtime is not None and not isinstance(x.runtime, str):
             raise InputError(f"The 'runtime' of SingleNodeModel is a name, not {x.runtime!r:.80}.", field="runtime")
         phase, new, context = one_pass.asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
-        device = one_pass.device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed)
+        device = replace(one_pass.device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed), cap=x.power_cap)
         efficiency = None if x.efficiency == CALIBRATED else x.efficiency
         for name in CALIBRATED_ONLY:
             if name in assumed.given and (efficiency is not None or phase == "training"):

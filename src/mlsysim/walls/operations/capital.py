@@ -85,7 +85,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
         cloud_price? | object USD/h | rent of one accelerator in USD/h, or an entry of Infra.Prices | 4 USD/h
         tokens? | (0, inf) | tokens that the run makes or consumes
         throughput? | (0, inf) 1/s, plain | tokens per second while in use, instead of tokens | 10000 1/s
-        include_host, average_power
+        include_host, cooling, average_power
     """)
     equations = written(r"""
         purchase_price_usd: purchase = K c i, with i the infrastructure around the nodes
@@ -122,18 +122,18 @@ class EconomicsModel(Resolver[EconomicsResult]):
         fleet, node, chip = x.fleet, x.fleet.node, x.fleet.node.accelerator
         if x.grid is not None and x.datacenter is not None:
             raise InputError("EconomicsModel takes a grid or a datacenter, not both; they say the same.", field="grid")
-        site = run_inputs.site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed)
+        site = run_inputs.site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed, x.include_host)
         electricity = run_inputs.electricity_price("EconomicsModel", x.kwh_price, site, assumed)
         price = run_inputs.node_price(node, x.unit_cost, x.node_cost, assumed)
         purchase = purchase_price(price, fleet.count, x.infrastructure_multiplier)
         maintenance = run_inputs.maintenance_rate(x.maintenance_fraction, assumed)
         prices = Prices(purchase, x.amortization_years, maintenance, electricity)
         devices, hours = fleet.total_accelerators, x.duration_days * _HOURS_PER_DAY
-        host = run_inputs.host_draw(node, x.include_host)
+        around = run_inputs.around_of(fleet, x.include_host, x.cooling, assumed)
 
         def at(utilisation: float, notes: Assumptions) -> Spent:
             device = run_inputs.device_draw(chip, utilisation, x.average_power, notes)
-            return spent_by(Run(hours, devices, device, fleet.count, host), site, prices)
+            return spent_by(Run(hours, devices, device, fleet.count, around), site, prices)
 
         spent = at(x.mfu * x.utilization, assumed)
         bill = spent.bill

@@ -1,6 +1,7 @@
 """Wall 18, sustainability: energy, carbon and water of a fleet at work.
 
     E_IT = N P t,  P = TDP (i + (1 - i) MFU)                                    (Barroso and Hölzle 2007, i = 0.3)
+    E_IT = (N (f P + w) + K h) t with what stands around the accelerators
     E = E_IT x PUE
     CO2 = E x CI                                                               (Patterson et al. 2021)
     water = E_IT x WUE
@@ -9,11 +10,11 @@ N accelerators for a time t, on a grid of carbon intensity CI, in a facility of 
 per unit of computing energy (The Green Grid 2011, ISO/IEC 30134-9), so water is not multiplied by PUE. Embodied carbon is
 written off in equal parts over the lifetime of the hardware, and kept apart from the carbon of operation.
 
-Assumed: carbon intensity is a yearly average. Without a place, PUE is 1 and carbon and water stay unknown. By default only
-accelerators draw power; ``include_host`` adds the rest of the node at its rating (a DGX H100 has 4.6 kW beside 5.6 kW of
-GPUs, so 1.8 times). Left out: the measured shape of power (GPUs that only move memory draw 0.6 to 0.9 of TDP, so the linear
-form is half of the truth for memory-bound work; ``memory_utilisation`` turns on the calibrated form and ``average_power`` sets a
-measured figure), the hour of the day, the
+Assumed: carbon intensity is a yearly average. Without a place carbon and water stay unknown, and PUE is 1. By default only
+accelerators draw power, in proportion to MFU, as the documents have it. Measured accelerators do not: memory-bound work draws twice as
+much. Plans hand on what accelerators do as ``average_power`` (:mod:`mlsysim.timing.power`), and ``include_host``, which adds hosts, fans
+and conversion as measured (air: 1.41 kW + 1.21 x accelerators, liquid: 1.027 x (1.24 kW + accelerators), for eight of them), 116 W of network
+an accelerator, and a stated PUE without a place. Left out: the hour of the day, the
 marginal plant, and the water that power stations spend, which may exceed that of the site.
 """
 
@@ -24,7 +25,7 @@ from typing import Annotated, Any
 from mlsysim.cases.assumptions import CHIP, INFERRED
 from mlsysim.cases.footprint import Footprint, Site, embodied_share
 from mlsysim.cases.run import Run, spent_by
-from mlsysim.cases.run_inputs import device_draw, host_draw, site_of
+from mlsysim.cases.run_inputs import around_of, device_draw, site_of
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Amount, Power, Result
@@ -53,6 +54,7 @@ class SustainabilityResult(Result):
     region_name: Annotated[str, "site.name"]
     power: Annotated[Annotated[Any, Amount("kW")], "spent.power"]
     power_per_accelerator: Power
+    energy_by_scope: Annotated[dict[str, Annotated[Any, Amount("kWh")]], "spent.parts"]
     embodied_carbon_kg: float | None
     embodied_carbon_purchase_kg: float | None
     total_carbon_kg: float | None
@@ -68,14 +70,14 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
             none is given | 164 kgCO2e
         lifetime_years = constant amortization_period | (0, inf) year, plain | lifetime over which embodied carbon is written \
             off | 3 year
-        include_host, average_power
+        include_host, cooling, average_power
         memory_utilisation? | [0, 1] | share of the memory bandwidth in use; given, power is calibrated (running kernels, \
             arithmetic, memory) and not in proportion to MFU alone
     """)
     equations = written(r"""
-        power if hosts: power = N p + K h
-            P = N\,p + K\,h
-            N = devices, p = power_per_accelerator in kW, K = hosts, h = host_power in kW
+        power if hosts: power = N (f p + w) + K h, with f for fans and losses, w of network, h of a host
+            P = N\,(f\,p + w) + K\,h
+            N = devices, p = power_per_accelerator in kW, f = around.factor, w = network in kW, K = hosts, h = around.host in kW
         power if accelerators_alone: power = N p
             P = N\,p
             N = devices, p = power_per_accelerator in kW
@@ -106,11 +108,11 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> SustainabilityResult:
         """Energy, carbon and water of a run on a fleet."""
-        fleet, node, chip = x.fleet, x.fleet.node, x.fleet.node.accelerator
-        site = site_of(x.datacenter, fleet, assumed)
+        fleet, chip = x.fleet, x.fleet.node.accelerator
+        site = site_of(x.datacenter, fleet, assumed, x.include_host)
         device = device_draw(chip, x.mfu, x.average_power, assumed, x.memory_utilisation)
-        host = host_draw(node, x.include_host)
-        run = Run(x.duration_days * _HOURS_PER_DAY, fleet.total_accelerators, device, fleet.count, host)
+        around = around_of(fleet, x.include_host, x.cooling, assumed)
+        run = Run(x.duration_days * _HOURS_PER_DAY, fleet.total_accelerators, device, fleet.count, around)
         spent = spent_by(run, site, None)
         taken, years = spent.footprint, x.duration_days / _DAYS_PER_YEAR
         if site.wue is None and site.carbon is not None:
@@ -138,7 +140,8 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
                 "spent": spent,
                 "devices": fleet.total_accelerators,
                 "hosts": fleet.count if x.include_host else None,
-                "host_power": host if x.include_host else None,
+                "around": around,
+                "network": run.network,
                 "accelerators_alone": not x.include_host,
                 "proportional": x.average_power is None and x.memory_utilisation is None,
                 "tdp": None if chip.tdp is None else to_si(chip.tdp, "W"),
