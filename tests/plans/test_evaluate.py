@@ -238,8 +238,8 @@ def test_a_decode_pool_is_paid_for() -> None:
     one = served(on="8xH100", concurrency=16)
     two = served(on="8xH100", concurrency=16, decode_on="8xH100")
     assert to_si(two.value("purchase"), "USD") == pytest.approx(2 * to_si(one.value("purchase"), "USD"))
-    with pytest.raises(InputError, match="as many"):
-        served(on="8xH100", concurrency=16, decode_on="4xH100")
+    half = served(on="8xH100", concurrency=16, decode_on="4xH100")
+    assert to_si(half.value("purchase"), "USD") == pytest.approx(1.5 * to_si(one.value("purchase"), "USD"))
 
 
 def test_a_cached_prefix_shortens_the_first_token_only() -> None:
@@ -326,3 +326,57 @@ def test_a_change_keeps_a_given_layout_and_never_costs_more_than_it_brings() -> 
         if change is not None and change.cost_factor is not None and each.passed:
             better = 1 / change.factor if each.main == "tpot" else change.factor
             assert change.cost_factor <= max(better, 1.0)
+
+
+# --- layouts, pools and prices of serving -----------------------------------------------------------------------------
+
+
+def _serving(model: str = "Llama3_70B", **settings: Any) -> Answer:
+    base = {"task": "serving", "model": model, "precision": "fp8", "prompt_tokens": 1024, "output_tokens": 256}
+    return evaluate_plainly(Plan.model_validate(base | settings))
+
+
+def test_a_mixture_that_no_node_holds_is_spread_over_nodes() -> None:
+    """1.34 TB of weights in 16 bits: no tensor group of a node holds them, groups of attention on 16 devices do."""
+    answer = _serving("DeepSeek_V3", precision="bf16", on="16xH200")
+    assert answer.feasible and answer.layout["ep"] == 16 and answer.layout["attention_dp"] == 16
+    assert "attention-DP16" in answer.headline
+
+
+def test_a_dense_model_that_no_node_holds_is_split_into_stages() -> None:
+    answer = _serving("Llama3_405B", precision="bf16", on="16xH100", concurrency=16)
+    assert answer.feasible and (answer.layout["tp"], answer.layout["pp"]) == (8, 2)
+
+
+def test_dp_of_a_serving_plan_is_its_replicas() -> None:
+    assert _serving("Llama3_8B", on="8xH100", dp=8).layout["replicas"] == 8
+    with pytest.raises(InputError, match="dp 8 are the replicas"):
+        _serving("Llama3_8B", on="8xH100", dp=8, replicas=4)
+    with pytest.raises(InputError, match="do not hold 16 replicas"):
+        _serving("Llama3_8B", on="8xH100", dp=16)
+
+
+def test_a_rent_is_the_price_of_a_token() -> None:
+    answer = _serving("Llama3_8B", on="8xH100", cloud_price="2 USD/h", concurrency=64)
+    tokens = answer.value("tokens_per_second").magnitude * 3600
+    assert answer.value("usd_per_mtoken").magnitude == pytest.approx(8 * 2 / tokens * 1e6)
+
+
+def test_a_rate_that_is_not_reached_is_not_what_requests_in_flight_need() -> None:
+    reached, missed = (_serving(on="4xH100", qps=qps).assumptions["concurrency"] for qps in (1, 100))
+    assert reached.endswith("what 1 requests a second need")
+    assert "more than are answered" in missed and "need" not in missed
+
+
+def test_the_least_fleet_for_a_rate_is_no_power_of_two() -> None:
+    plan = Plan.model_validate(
+        {"task": "serving", "model": "Llama3_70B", "precision": "fp8", "on": "8xH200", "qps": 120,
+         "prompt_tokens": 1024, "output_tokens": 256}
+    )  # fmt: skip
+    change = evaluate(plan).change
+    assert change is not None and change.plan.hardware.on == "24xH200"
+
+
+def test_an_engine_keeps_nothing_back_of_a_cpu() -> None:
+    answer = _serving("Llama3_8B", precision="bf16", on="EPYC_9654", concurrency=8)
+    assert answer.value("memory").to("GB").magnitude < 30

@@ -158,13 +158,13 @@ class Deployment:
         if self.cache_precision is None:
             assumed["cache_precision"] = CACHE_FORMAT
         mixture = getattr(model, "experts", 1) > 1
-        named = engine(self.engine or "")
+        named, share = engine(self.engine or ""), self.memory_fraction
+        if share is None and chip.family == "cpu":
+            share, assumed["memory_fraction"] = 1.0, "1: what engines keep back is of a GPU's memory"
         step = engine_step(
             model,
             chip,
-            named
-            if self.memory_fraction is None
-            else named.model_copy(update={"memory_utilisation": self.memory_fraction}),
+            named if share is None else named.model_copy(update={"memory_utilisation": share}),
             precision=self.precision,
             cache_precision=self.cache_precision or CACHE_FORMAT,
             tp=self.tp,

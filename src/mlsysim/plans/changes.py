@@ -10,6 +10,7 @@ accuracy, or a larger batch to convergence; a network has no price of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +26,8 @@ from mlsysim.walls.binding import NEGLIGIBLE
 LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
 _WORTH_IT = 0.02
 _STEP = 0.1
+_NODE = 8
+"""Accelerators of a node, of a fleet that has not one whole."""
 
 Evaluate = Callable[[Plan], Answer]
 
@@ -67,8 +70,9 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
             except InputError:
                 continue
             factor = score(tried) / base if base > 0 else 1.0
-            gain = factor if wrong else factor - 1
             spent = _cost(tried)
+            # Of what puts a wrong plan right the cheapest, else what helps most.
+            gain = factor - 1 if not wrong else 1 / spent if spent else factor
             ratio = spent / cost if spent is not None and cost else None
             dear = not wrong and ratio is not None and ratio > max(factor, 1.0)
             if kept and gain > gained and not dear:
@@ -152,7 +156,8 @@ def _serving(plan: Plan, answer: Answer) -> Candidates:
     yield narrow
     loose = plan.replacing(parallelism=parallel, serving={"replicas": None})
     yield list(_other_chips(loose))
-    yield list(_more(loose))
+    answered = to_si(answer.value("requests_per_second"), "1/s")
+    yield list(_more(loose, part.qps / answered if part is not None and part.qps and answered else 1.0))
 
 
 def _inference(plan: Plan, answer: Answer) -> Candidates:
@@ -210,12 +215,17 @@ def _other_chips(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield f"{name} instead of {key}", plan.replacing(hardware=on)
 
 
-def _more(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def _more(plan: Plan, asked: float = 1.0) -> Iterator[tuple[str, Plan]]:
+    """Two, four and eight times as many; and as few as ``asked`` times the rate might do with, in whole nodes beyond one."""
     fleet = find_fleets(plan.hardware).fleets[0]
     key, fabric = fleet.node.accelerator.metadata.key, fleet.fabric.metadata.key
     joined = f"@{fabric}" if fleet.count > 1 and fabric else ""
-    for factor in (2, 4, 8) if key and plan.hardware.chip is None else ():
-        count = fleet.total_accelerators * factor
+    total, counts = fleet.total_accelerators, {fleet.total_accelerators * factor for factor in (2, 4, 8)}
+    if asked > 1:
+        step = 1 if total * asked < _NODE else max(fleet.node.accelerators_per_node, _NODE)
+        least = math.ceil(total * asked / step) * step
+        counts |= {least, least + step}
+    for count in sorted(counts) if key and plan.hardware.chip is None else ():
         on = {"on": f"{count}x{key}{joined}", "fabric": None}
         yield f"{count:,} x {key} instead of {fleet.total_accelerators:,}", plan.replacing(hardware=on)
 

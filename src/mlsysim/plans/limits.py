@@ -71,7 +71,8 @@ def _limit(metric: Metric, limit: Any) -> Any:
 def limits(answer: Answer) -> tuple[Checked, ...]:
     """Limits that are parts of a plan: deadline, budget, latencies and rate of serving."""
     ops, serving, held = answer.plan.ops, answer.plan.serving, answer.held
-    asked = [("run_time", "deadline", ops.deadline), ("tco" if "tco" in held else "rent", "budget", ops.budget)]
+    rented = "rent" in held and (ops.cloud_price is not None or "tco" not in held)
+    asked = [("run_time", "deadline", ops.deadline), ("rent" if rented else "tco", "budget", ops.budget)]
     if serving is not None:
         asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
     found = [_within(held[name], label, most) for name, label, most in asked if most is not None and name in held]

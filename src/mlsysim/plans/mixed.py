@@ -34,7 +34,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.sheet import count_text, many
-from mlsysim.plans.spending import TAKEN
+from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.plans.training import evaluate_training, said_of
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.units.registry import quantity, to_si
@@ -135,7 +135,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     of_groups, together = _sums(groups, ("tokens_per_second", "requests_per_second", *TAKEN))
     values = {m.name: m.value for m in of_groups}
     made = to_si(values["tokens_per_second"], "1/s") * 86400.0 * (plan.ops.days or 1.0)
-    cost = values.get("tco", values.get("rent"))
+    cost = paid(plan, values.get("tco"), values.get("rent"))
     if cost is not None and made:
         of_groups.append(metric("usd_per_mtoken", cost / made * 1e6, "serving"))
     routed = ", ".join(

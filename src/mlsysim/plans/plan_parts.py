@@ -276,7 +276,7 @@ class OpsPart(Part):
     duration: Long | None = _open("how long the run or the service lasts")
     duration_days: Real = _above_0(1e6, "the same, as a number of days")
     deadline: Long | None = _open("limit on the time of a training run")
-    budget: of.Dollars | None = _open("limit on the cost of owning, or else of renting")
+    budget: of.Dollars | None = _open("limit on the rent where a cloud price is given, else on the cost of owning")
     electricity: of.EnergyPrice | None = _open("price; that of the region where left out")
     cloud_price: of.HourlyPrice | None = _open("rent of one accelerator for an hour")
     checkpoint_time: Short | None = _open(

@@ -131,7 +131,10 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     if tried > 1:
         sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
     if server.part.concurrency is None:
-        why = f", what {server.part.qps:g} requests a second need" if server.part.qps is not None else ""
+        qps = server.part.qps
+        why = "" if qps is None else f", what {qps:g} requests a second need"
+        if qps is not None and not served.carries:
+            why = f", as many as there is room for: {qps:g} requests a second are more than are answered"
         sheet.assumed["concurrency"] = f"{served.clients:,} requests in flight{why}"
     split = served.split
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}

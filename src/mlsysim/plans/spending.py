@@ -10,6 +10,7 @@ from mlsysim.cases.run_inputs import LOCAL
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.plans.answer import Part
 from mlsysim.plans.metrics import kinds
+from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_region
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
@@ -74,11 +75,17 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
     sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
     sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
     sheet.shown["energy_parts"] = _energy(footprints)
-    price = spent["tco"] if spent["tco"] is not None else spent["rent"]
+    price = paid(sheet.plan, spent["tco"], spent["rent"])
     if price is not None and work > 0:
         sheet.facts["cost"] = quantity(price, "USD")
         sheet.add("usd_per_mtoken", price / work * 1e6)
     return spent
+
+
+def paid(plan: Plan, owning: Any, renting: Any) -> Any:
+    """What a plan pays: the rent where it gives one, else the cost of owning."""
+    rented = renting is not None and (plan.ops.cloud_price is not None or owning is None)
+    return renting if rented else owning
 
 
 def _solved(sheet: Sheet, share: Share, region: Any, days: float) -> tuple[Any, Any]:
