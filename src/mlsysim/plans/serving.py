@@ -108,7 +108,7 @@ def _refuse_foreign(plan: Plan) -> None:
     if part is None:
         return
     for name, owner, given in (
-        ("network", "decode_on", part.decode_on),
+        *((name, "decode_on", part.decode_on) for name in ("network", "decode_tp", "decode_ep", "decode_replicas")),
         ("acceptance", "draft_model or draft_tokens", part.draft_model or part.draft_tokens),
     ):
         if getattr(part, name) is not None and given is None:
