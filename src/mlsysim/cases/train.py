@@ -138,6 +138,7 @@ class Amounts:
     weight_bytes: Any
     expert_gradient_bytes: Any
     expert_weight_bytes: Any
+    table_message: Any = 0.0
 
 
 def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
@@ -179,6 +180,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
         expert_gradient_bytes=gradient * experts,
         expert_weight_bytes=weight * experts,
         update_bytes=update_bytes(job, layout) if job.updates else 0.0,
+        table_message=layout.micro_batch * model.pooled_elements * activation,
     )
 
 
@@ -225,6 +227,13 @@ def first_order(
     micro = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(expert, 1 - hide.expert) + (context - covered)
     if offload.beside is not None:
         micro = maximum(micro, a.tag(BESIDE, 2, "host link", "host", offload.beside))
+    if job.model.looks_up:
+        # Pooled vectors to the devices that have the samples, and their gradients back.
+        ranks = net.group(layout.dp * layout.tp * layout.pp * layout.cp)
+        pooled = 2 * net.exchange(x.table_message, 1, ranks, False)
+        micro = micro + spoken(
+            "table exchange", "fabric", "exchange", ranks.ranks, pooled, lambda: _sent(2, x.table_message, ranks.ranks)
+        )
     pipeline = pipelined(
         a,
         job,

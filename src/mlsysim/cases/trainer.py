@@ -17,6 +17,7 @@ from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip
 from mlsysim.cases.train import Device, Step, first_order, first_order_amounts
 from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
 from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.training_memory import training_held, with_host
 from mlsysim.hardware.types import HardwareNode
@@ -59,7 +60,7 @@ class Trainer:
     net: Hierarchical
     capacity: float
     host_link: float | None
-    software: Software | NetworkSoftware | None = None
+    software: Software | NetworkSoftware | LookupSoftware | None = None
     chip: HardwareNode | None = None
     cap: float | None = None
     clock: Clock | None = None
@@ -136,6 +137,8 @@ class Trainer:
         s = self.software
         if isinstance(s, NetworkSoftware):
             return network_step(s, job, layout, a)
+        if isinstance(s, LookupSoftware):
+            return lookup_step(s, job, layout, a)
         return calibrated(job, layout, s.shape, s.chip, s.stack, constants(), offload, a)
 
     def ledger(self, job: Job, layout: Layout) -> Ledger:

@@ -18,8 +18,9 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
-from mlsysim.cases.pass_times import Form, profile_band, refuse_runtime, say_profile, say_runtime, timed_by
+from mlsysim.cases.pass_times import Form, refuse_runtime, say_profile, say_runtime, timed_by
 from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.train_lookup import lookup_band, lookup_parts, lookup_time
 from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
@@ -28,9 +29,8 @@ from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import bytes_per_element
-from mlsysim.timing.device_time import check_known, training_time
-from mlsysim.timing.runtimes import band_of, trained_by_runtime
+from mlsysim.timing.device_time import check_known
+from mlsysim.timing.runtimes import band_of, reciprocal, trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
 from mlsysim.timing.training_chip import constants, lone_chip, rated
 from mlsysim.zoo.constants import constant
@@ -173,36 +173,12 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
 
 
 def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:
-    timed = training_time(
-        step.model,
-        chip,
-        step.batch,
-        step.seq_len,
-        step.precision,
-        step.recompute,
-        step.optimizer,
-        frozen=step.lora_rank is not None,
-        software_name="torch" if bytes_per_element(step.precision) > 2 else "torch_amp",
-    )
+    timed = lookup_time(_job(step), chip, step.batch)
     say_profile(timed.profile, assumed)
     assumed.say("software", timed.software, SOFTWARE)
 
-    def seconds(a: Algebra) -> Any:
-        equation = "T = sum of operators"
-        return (
-            a.tag("operators bound by arithmetic", 1, "peak", equation, timed.arithmetic, flop=timed.flops)
-            + a.tag(
-                "operators bound by memory",
-                2,
-                "bandwidth",
-                equation,
-                timed.device - timed.arithmetic,
-                moved=timed.moved,
-            )
-            + a.tag("launches", 3, "host", equation, timed.waiting)
-        )
-
-    return seconds, *profile_band(timed.regime, timed.profile)
+    band, words = lookup_band(chip)
+    return lambda a: lookup_parts(a, timed), reciprocal(band), words
 
 
 def training_help(step: TrainingStep, available: float) -> list[str]:

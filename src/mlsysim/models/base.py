@@ -57,6 +57,21 @@ class Workload(Record):
         return {}
 
     @property
+    def table_parameters(self) -> float:
+        """Of tables that are looked up, which a training job spreads over its devices."""
+        return 0.0
+
+    @property
+    def looked_up_parameters(self) -> float:
+        """Of those, how many a sample reads."""
+        return 0.0
+
+    @property
+    def pooled_elements(self) -> float:
+        """What is left of them when the rows of each table are added up."""
+        return 0.0
+
+    @property
     def fixed_shape(self) -> bool:
         """Whether every sample costs the same, so that work is proportional to the batch."""
         return False

@@ -254,6 +254,11 @@ def training_state(
             rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * layer * ahead, 0.0)
         weights, gradients, optimizer_state = weights + rest, gradients + copies * parts[1], optimizer_state + parts[2]
         trained = trained + own
+    if model.table_parameters:
+        # Rows of tables are on one device each, in single precision, with their states and no gradients but those of a batch.
+        rows = model.table_parameters / (dp * cp * tp * pp)
+        states = 0.0 if lora_rank is not None else state_bytes(model, optimizer, _FULL)
+        weights, optimizer_state = weights + _FULL * rows, optimizer_state + states * rows
     stack, full = _stack_of(model), again.full
     if stack is None:
         # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
@@ -327,14 +332,14 @@ def shared_parameters(model: Workload, dp: Any, tp: Any, pp: Any, ep: Any, cp: A
 def local_parameters(
     model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None, each: tuple[float, float] = (1.0, 1.0)
 ) -> Any:
-    """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any.
+    """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any; tables apart.
 
     ``stage`` is the longest stage's share of the layers, where that is not of one chunk. With ``each`` bytes of a weight that all tokens
     share and of one of the experts it is their bytes.
     """
     stage = _stage(model, pp) if stage is None else stage
     pool = _pool(model) if getattr(model, "experts", 1) > 1 else 0.0
-    rest = (model.parameter_count - pool) * each[0] / tp * stage
+    rest = (model.parameter_count - model.table_parameters - pool) * each[0] / tp * stage
     if not pool:
         return rest
     apart = expert_parameters(model, tp, pp, ep, stage) * each[1]

@@ -56,6 +56,18 @@ class RecommendationWorkload(FixedShapeWorkload):
         return self.pooling * self.tables if isinstance(self.pooling, int) else sum(self.pooling)
 
     @property
+    def table_parameters(self) -> float:
+        return float(sum(self.embedding_rows) * self.embedding_dim)
+
+    @property
+    def looked_up_parameters(self) -> float:
+        return float(self.lookups_per_sample * self.embedding_dim)
+
+    @property
+    def pooled_elements(self) -> float:
+        return float(self.tables * self.embedding_dim)
+
+    @property
     def _interaction_width(self) -> int:
         vectors = self.tables + 1
         if self.interaction == "dot":

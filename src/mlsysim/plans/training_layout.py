@@ -77,7 +77,9 @@ def step_options(
 ) -> dict[str, Any]:
     """Keyword arguments of DistributedModel for a plan."""
     work, hard, split = plan.workload, plan.hardware, plan.parallelism
-    known = getattr(model, "has_dimensions", False) or trained_by_runtime(model, fleet.node.accelerator)
+    known = (
+        getattr(model, "has_dimensions", False) or trained_by_runtime(model, fleet.node.accelerator) or model.looks_up
+    )
     options: dict[str, Any] = {
         "batch_size": batch,
         "seq_len": seq_len,
@@ -101,7 +103,8 @@ def step_options(
         and model.fixed_shape
         and hard.stack not in stack_names()
     ):
-        assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
+        if not model.looks_up:
+            assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
     elif split.automatic:
         split = _best_layout(plan, model, fleet, options, assumed)
     options |= {

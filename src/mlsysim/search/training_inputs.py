@@ -121,7 +121,7 @@ def with_fidelity(given: Mapping[str, Any]) -> dict[str, Any]:
     if "efficiency" in given or "model" not in given:
         return dict(given)
     model, fleet = Models.get(given["model"]), given.get("fleet")
-    known = getattr(model, "has_dimensions", False)
+    known = getattr(model, "has_dimensions", False) or model.looks_up
     if not known and fleet is not None:
         known = trained_by_runtime(model, Clusters.get(fleet).node.accelerator)
     return {**given, "efficiency": CALIBRATED} if known else dict(given)

@@ -33,7 +33,7 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.stacks import Software, software
 from mlsysim.units.registry import to_si
 
-_HALF = bytes_per_element("bf16")
+_HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +194,19 @@ def training_time(
     bound = shares.memory_bound
     tokens = batch * (seq_len or 1)
     vocabulary = (getattr(model, "vocab_size", None) or 0) if not model.fixed_shape else 0
-    count = model.derived_parameters or model.parameter_count
+    count = (model.derived_parameters or model.parameter_count) - model.table_parameters
     loss = memory_bound_time(chosen.loss_bytes * tokens * vocabulary, bandwidth, bound.eager_share, bound.times[0])
     casts = chosen.cast_bytes * count / (bound.eager_share * bandwidth) if mixed else 0.0
-    update = 0.0 if frozen else _update(count * trained_share, optimizer, mixed, bound, bandwidth)
+    update: Any = 0.0
+    if not frozen:
+        update = _update(count * trained_share, optimizer, mixed, bound, bandwidth)
+        # Of tables the rows that were read are read again and their states with them; writing the rows is their backward pass.
+        rows = model.looked_up_parameters * batch * (_FULL + 2 * optimizer_bytes(optimizer, _FULL))
+        update = update + rows / (bound.optimizer_share * bandwidth)
     device_ahead = sum(part.device for part in forward) + loss / 3 + casts / 2
     device_back = sum(part.device for part in backward) + 2 * loss / 3 + casts / 2
     launched = sum(part.total - part.device for part in (*forward, *backward))
-    waiting = float(launched) if not chosen.graph else 0.0
+    waiting = 1.0 * launched if not chosen.graph else 0.0
     device = device_ahead + device_back + update
     arithmetic = sum(part.arithmetic for part in (*forward, *backward))
     return DeviceTime(

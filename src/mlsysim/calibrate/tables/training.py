@@ -68,14 +68,18 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
         "training",
         key_of(model),
         on,
-        stack="compiled",
+        stack=None if model.looks_up else "compiled",
+        # These recommenders keep one state (Adagrad), these networks a momentum or what AdamW keeps.
+        optimizer="momentum" if model.looks_up else None,
         batch_size=each * ranks,
         precision=read_precision(cell(row, "precision") or "bf16"),
         parallelism={"tp": 1, "micro_batches": 1},
     )
-    regime = regime_of(runtime_for(model, "training", "compiled")[1], chip)
+    regime = "recommender training"
+    if not model.looks_up:
+        regime = regime_of(runtime_for(model, "training", "compiled")[1], chip)
     return Question(
-        "samples_per_s", measured, plan, "tokens_per_second", "1/s", devices / ranks, regime, True, ("bf16", "compiled")
+        "samples_per_s", measured, plan, "tokens_per_second", "1/s", devices / ranks, regime, True, ("bf16", "software")
     )
 
 

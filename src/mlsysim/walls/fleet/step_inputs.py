@@ -6,6 +6,7 @@ with that origin; what the caller gives holds at either fidelity.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions, sho
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.train import Device
+from mlsysim.cases.train_lookup import LookupSoftware
 from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.errors import InputError
@@ -41,10 +43,12 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     if note:
         assumed.say("arithmetic", note, CHIP)
     net = datasheet_network(fleet, topology_share(fleet, x.topology_override, assumed), assumed)
-    software: Software | NetworkSoftware | None = None
+    software: Software | NetworkSoftware | LookupSoftware | None = None
     calibrated = isinstance(x.efficiency, str) and x.efficiency == CALIBRATED
     if calibrated and trained_by_runtime(x.model, chip) and not (splits(x.model) and x.stack in stack_names()):
         software = _of_network(x, net, assumed)
+    elif calibrated and x.model.looks_up:
+        software = _of_tables(x, net, assumed)
     elif calibrated:
         found, chosen = chip_in_fleet(fleet, x.precision, net.fabric), stack(stack_name(x))
         software = Software(training_shape(x.model, x.target_share), found, chosen)
@@ -77,14 +81,25 @@ def splits(model: Any) -> bool:
 
 def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftware:
     """A network of fixed shape, under the runtime that is its stack."""
-    for name, plain in _OF_OPERATORS.items():
-        if getattr(x, name) != plain:
-            raise InputError(f"{name} has no effect on {x.model.name}, whose operators are not layers.", field=name)
-        assumed.pop(name, None)
+    _refuse_of_layers(x, _OF_OPERATORS, assumed)
     found = chip_in_fleet(x.fleet, "bf16", net.fabric)
     software = NetworkSoftware.of(x.model, x.fleet.node.accelerator, x.stack, found)
     assumed.say("stack", software.runtime.name, SOFTWARE, f"{software.runtime.name}: {software.runtime.title}")
     return software
+
+
+def _of_tables(x: Any, net: Hierarchical, assumed: Assumptions) -> LookupSoftware:
+    """A recommender, by its operators."""
+    _refuse_of_layers(x, _OF_OPERATORS | {"stack": None}, assumed)
+    assumed.say("layout", "tables spread", SOFTWARE, "tables spread over all accelerators, layers copied on each")
+    return LookupSoftware(x.fleet.node.accelerator, chip_in_fleet(x.fleet, "bf16", net.fabric).network)
+
+
+def _refuse_of_layers(x: Any, names: Mapping[str, Any], assumed: Assumptions) -> None:
+    for name, plain in names.items():
+        if getattr(x, name) != plain:
+            raise InputError(f"{name} has no effect on {x.model.name}, whose operators are not layers.", field=name)
+        assumed.pop(name, None)
 
 
 def _no_effect(x: Any, name: str, why: str, assumed: Assumptions) -> None:
@@ -148,7 +163,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         elif software is not None:
             assumed.say(name, value, SOFTWARE, f"{shown(value)} (stack {software.name})")
     x = x.but(**own)
-    synchronised = x.overlap_comm or isinstance(trainer.software, NetworkSoftware)
+    synchronised = x.overlap_comm or isinstance(trainer.software, NetworkSoftware | LookupSoftware)
     overlap = Overlap(
         tensor=x.overlap_tp,
         expert=x.overlap_ep,

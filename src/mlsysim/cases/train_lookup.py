@@ -1,0 +1,121 @@
+"""A training step of a recommender, calibrated: tables spread over all devices, layers copied on each (Naumov et al. 2019; Mudigere et al. 2022).
+
+    T = [ m (t_device + 2 t_exchange) + gradients not hidden ] / s
+
+t_device is a micro-batch by its operators (:mod:`mlsysim.timing.device_time`): look-ups, layers forward and backward, rows scattered back and their
+states updated, and the update of the layers. Every device looks up rows of its share of the tables for all samples, which on average is as much as
+all rows of its own samples; the pooled vectors go to the devices that have the samples, and their gradients return. Gradients of the layers
+alone are summed; they hide behind the backward pass. s is what devices keep beside one another (:mod:`mlsysim.cases.train_network`).
+
+Left out: tables of unequal load (planners balance them to some 10 %), an exchange that overlaps with the bottom layers, caching of hot rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlsysim.cases.algebra import PLAIN, Algebra
+from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.schedule import Pipelined
+from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
+from mlsysim.errors import InputError
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.physics.precision import bytes_per_element
+from mlsysim.timing.collectives import Measured
+from mlsysim.timing.device_time import DeviceTime, training_time
+from mlsysim.timing.vision_time import constants
+from mlsysim.units.ops import some, where
+from mlsysim.zoo.intervals import Interval, interval
+
+_REGIME = "recommender training"
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSoftware:
+    """The chip that a recommender is trained on, and the network between chips."""
+
+    chip: HardwareNode
+    network: Measured
+
+    def congested(self, factor: Any) -> LookupSoftware:
+        """The same with a slower fabric."""
+        return replace(self, network=self.network.congested(factor))
+
+    def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
+        """The 90 % band of rates, and what it rests on."""
+        return lookup_band(self.chip)
+
+
+def lookup_band(chip: HardwareNode) -> tuple[Interval, str]:
+    """The 90 % band of rates on a chip: of published runs, none of which took part in a fit, or wider on chips without any."""
+    found, runs = interval(_REGIME, True), constants()["measured"]["lookup_train"]["rates"]
+    if chip.metadata.key in runs:
+        return found, f"90 % of {found.rows} published runs of recommenders on this chip and on others"
+    words = f"extrapolating: published runs of recommenders were on {', '.join(runs)}, none on this chip"
+    return interval(_REGIME, False).model_copy(update={"extrapolating": True}), words
+
+
+def lookup_time(job: Job, chip: HardwareNode, batch: Any) -> DeviceTime:
+    """What one device does for a micro-batch."""
+    narrow = bytes_per_element(job.precision) <= bytes_per_element("bf16")
+    return training_time(
+        job.model,
+        chip,
+        batch,
+        None,
+        job.precision,
+        job.recompute,
+        job.optimizer,
+        frozen=job.frozen,
+        mixed=narrow,
+        software_name="torch_amp" if narrow else "torch",
+    )
+
+
+def lookup_parts(a: Algebra, timed: DeviceTime) -> Any:
+    """The device's time as parts of a ledger."""
+    equation = "T = sum of operators"
+    memory = timed.device - timed.arithmetic
+    return (
+        a.tag("operators bound by arithmetic", 1, "peak", equation, timed.arithmetic, flop=timed.flops)
+        + a.tag("operators bound by memory", 2, "bandwidth", equation, memory, moved=timed.moved)
+        + a.tag("launches", 3, "host", equation, timed.waiting)
+    )
+
+
+def lookup_step(s: LookupSoftware, job: Job, layout: Layout, a: Algebra = PLAIN) -> Step:
+    """One optimizer step on so many devices."""
+    if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
+        raise InputError(
+            "A recommender spreads its tables by itself, and its layers are not split.", field="parallelism"
+        )
+    m, model, dp = layout.micro_batches * job.accumulation, job.model, layout.dp
+    group, several = s.network.group(dp), dp > 1
+    alone = m * lookup_parts(a, lookup_time(job, s.chip, layout.micro_batch))
+    device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
+    message = layout.micro_batch * model.pooled_elements * bytes_per_element("bf16")
+    there: Any = 0.0
+    ring: Any = 0.0
+    gradients = 0.0 if job.frozen else bytes_per_element("fp32") * (model.parameter_count - model.table_parameters)
+    if some(several):
+        there = where(several, s.network.exchange(message, 1, group, False), 0.0)
+        ring = where(several, s.network.all_reduce(gradients, group), 0.0)
+    share = (dp - 1) / dp
+    exchanged = m * a.tag("table exchange", 14, "fabric", "exchange", 2 * there, sent=lambda: 2 * message * share)
+    data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: 2 * gradients * share)
+    none = 0.0 * data
+    busy = device + exchanged
+    step, shown = composed(
+        a,
+        Pipelined(busy, busy, none, lambda: none),
+        data=data,
+        hides=job.overlap.data,
+        window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
+        update=none,
+        jitter=1 / where(several, constants()["data_parallel"]["share"], 1.0),
+        fixed=none,
+        offload=none,
+    )
+    return Step(step, device, alone, none, exchanged, none, lambda: none, data, shown, busy, busy, none)
