@@ -325,7 +325,7 @@ def test_accumulation_repeats_micro_batches_and_synchronises_once():
 
 def test_a_network_without_layers_is_refused_in_a_sentence():
     with pytest.raises(InputError, match="needs them"):
-        DistributedModel().solve(model="DLRM", fleet="Research_256", batch_size=2560, efficiency="calibrated")
+        DistributedModel().solve(model="LLaVA_1_5_7B", fleet="Research_256", batch_size=2560, efficiency="calibrated")
 
 
 def test_a_chip_is_that_of_its_fleet():

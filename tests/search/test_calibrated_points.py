@@ -205,7 +205,7 @@ def test_each_size_of_a_fleet_has_its_own_default_stack(start):
 @pytest.mark.parametrize(
     ("fixed", "columns", "sentence"),
     [
-        ({"model": "DLRM"}, {"batch_size": [192]}, "no layers with dimensions"),
+        ({"model": "LLaVA_1_5_7B"}, {"batch_size": [192]}, "no layers with dimensions"),
         ({"model": "Llama3_8B", "precision": "int8"}, {"tp": [1]}, "not int8"),
         ({"model": "Llama3_8B", "precision": "nvfp4"}, {"tp": [1]}, "no fp4 arithmetic"),
         ({"model": "Llama3_8B", "stack": "megatron20"}, {"tp": [1]}, "megatron21"),

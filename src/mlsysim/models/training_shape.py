@@ -60,6 +60,7 @@ class TrainingShape:
     embedding: float
     causal: bool
     head_tokens: float = 1.0
+    images: bool = False
 
     @property
     def layers(self) -> float:
@@ -195,6 +196,7 @@ def _image_shape(model: VisionTransformerWorkload) -> TrainingShape:
         embedding=max(model.parameter_count - layers, 0.0),
         causal=False,
         head_tokens=1 / model.tokens_per_sample,
+        images=True,
     )
 
 
@@ -205,6 +207,8 @@ def training_regime(shape: TrainingShape, frozen: bool) -> str:
     if any(kind.scan for kind in shape.kinds):
         return "training hybrid"
     both = {core.causal for kind in shape.kinds for core in kind.cores if not core.cross}
+    if shape.images:
+        return "training images"
     if False in both:
         return "training encoder" if both == {False} else "training encoder-decoder"
     return "training mixture of experts" if shape.expert_parameters else "training dense"
