@@ -141,7 +141,7 @@ CHANGES += [
     (f"parallelism.{name}", SEARCHED | {"parallelism": {"mode": "auto"}}, value)
     for name, value in {
         **{"tp": 8, "pp": 4, "dp": 2, "ep": 2, "cp": 4, "virtual_stages": 2, "schedule": "zero_bubble"},
-        **{"micro_batch": 1, "micro_batches": 4, "zero": 2, "recompute": "full", "recomputed": "light"},
+        **{"micro_batch": 1, "micro_batches": 4, "zero": 3, "recompute": "full", "recomputed": "light"},
         **{"zero_shard": 8, "reshard": False, "offload_weights": 0.25, "offload_activations": 0.25},
         **{"sequence_parallel": False, "overlap": False, "offload": 0.25, "overlap_tp": 0.1, "fp8_attention": True},
     }.items()
