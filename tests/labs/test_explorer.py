@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
+from mlsysim.errors import InputError
 from mlsysim.labs import bridge, catalogue, explorer
 from mlsysim.labs.explorer import sensitivity_chart
 from mlsysim.models.registry import Models
@@ -287,3 +288,9 @@ def test_documents_are_kept_so_that_why_does_not_compute_again():
     ask("explore", plan=INFERENCE)
     ask("why", plan=INFERENCE, metric="performance.latency")
     assert explorer._kept.cache_info().hits == 1
+
+
+@pytest.mark.parametrize("plan", [5, [], "auto", {"parallelism": 7}, {"workload": 3}])
+def test_a_search_of_what_is_no_plan_gets_a_sentence(plan):
+    with pytest.raises(InputError):
+        explorer.search_layout(plan)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim import InputError, Models
+from mlsysim import InputError, Models, TransformerWorkload
 from mlsysim.models.attention import Attention
 from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.template import split
@@ -157,7 +157,7 @@ def test_a_sparse_indexer_bounds_the_keys_and_adds_to_the_cache():
 
 def test_compressed_attention_grows_by_its_ratio():
     model = Models.DeepSeek_V4_Pro
-    grown = model.stack.cache_elements(200_000) - model.stack.cache_elements(100_000)
+    grown = model.stack.cache_bytes(200_000, 1.0) - model.stack.cache_bytes(100_000, 1.0)
     expected = sum(
         count * 100_000 / ratio * model.head_dim
         for ratio, count in zip(model.csa.compress_ratios, model.csa.compress_counts, strict=True)
@@ -165,3 +165,35 @@ def test_compressed_attention_grows_by_its_ratio():
     )
     assert grown == pytest.approx(expected)
     assert sum(model.csa.compress_counts) == model.layers
+
+
+@pytest.mark.parametrize("context", [100, 5_000, 100_000, 1_000_000])
+def test_first_order_demand_sees_the_folded_keys(context):
+    """A query of DeepSeek-V4 sees its window, and one key for each ratio of tokens beyond: all, or those that are picked."""
+    model = Models.DeepSeek_V4_Pro
+    cores = [op for op in model.lower("decode", seq_len=context).operators if op.name == "attention"]
+    listed = sum(op.flops * op.count for op in cores)
+    closed = model.totals.attention_operations("decode", 1, context)
+    assert closed == pytest.approx(listed, rel=0.03)
+
+
+def test_windowed_layers_have_heads_of_their_own():
+    sizes = {"name": "x", "layers": 6, "hidden_dim": 512, "heads": 8, "kv_heads": 2, "head_dim": 64, "ffn_dim": 1024}
+    same = TransformerWorkload(**sizes, vocab_size=100, window=128, global_every=3)
+    other = TransformerWorkload(
+        **sizes, vocab_size=100, window=128, global_every=3, window_kv_heads=4, window_head_dim=32
+    )
+    assert other.get_kv_cache_size(4096).to("byte").magnitude == 2 * (2 * 4096 * 2 * 2 * 64 + 4 * 128 * 2 * 4 * 32)
+    assert same.get_kv_cache_size(4096).to("byte").magnitude == 2 * (2 * 4096 * 2 * 2 * 64 + 4 * 128 * 2 * 2 * 64)
+    assert same.derived_parameters - other.derived_parameters == 4 * 512 * (2 * (8 + 2) * 64 - 2 * (8 + 4) * 32)
+    with pytest.raises(InputError, match=r"8 heads of windowed layers do not divide into 3 key-value heads"):
+        TransformerWorkload(**sizes, vocab_size=100, window=128, window_kv_heads=3)
+
+
+def test_keys_of_an_encoder_do_not_grow_with_the_text():
+    """Whisper reads 1,500 frames whatever it writes: only the decoder's own keys grow."""
+    model = Models.Whisper_Large_V3
+    short, longer = (model.get_kv_cache_size(n).to("byte").magnitude for n in (100, 200))
+    per_token = 2 * model.layers * 2 * model.hidden_dim
+    assert longer - short == 100 * per_token
+    assert short == (100 + 1500) * per_token

@@ -51,8 +51,27 @@ def test_a_hybrid_grows_only_by_its_attention_layers():
 
 def test_linear_attention_state_by_hand():
     layer = GatedDeltaNet(1024, LinearAttention(key_heads=4, value_heads=8, key_head_dim=32, value_head_dim=64))
-    assert layer.counts.state == 8 * 32 * 64 + (2 * 4 * 32 + 8 * 64) * 3
+    assert layer.counts.state == 8 * 32 * 64 and layer.counts.tail == (2 * 4 * 32 + 8 * 64) * 3
     assert layer.counts.cached == 0
+
+
+def test_a_state_keeps_its_own_format():
+    """An fp32 state beside 16 bits takes four bytes an element, in memory and in what a token moves; a narrow cache leaves it alone."""
+    sizes = {"name": "mine", "layers": 4, "hidden_dim": 256}
+    plain = SSMWorkload(**sizes, mamba=Mamba(state_size=16))
+    wide = SSMWorkload(**sizes, mamba=Mamba(state_size=16, state_format="float32"))
+    state, tail = 4 * 512 * 16, 4 * 512 * 4
+    assert plain.get_state_cache_size().to("byte").magnitude == 2 * (state + tail)
+    assert wide.get_state_cache_size().to("byte").magnitude == 4 * state + 2 * tail
+    assert wide.get_state_cache_size(precision="fp8") == wide.get_state_cache_size()
+
+    def moved(model):
+        graph = model.lower("decode", seq_len=10)
+        return sum(op.cache_bytes * op.count for op in graph.operators if op.kind == "scan")
+
+    assert moved(wide) == 2 * moved(plain) == 2 * 4 * state
+    with pytest.raises(InputError, match=r"There is no precision named 'fp99'"):
+        Mamba(state_format="fp99")
 
 
 def test_state_size_alone_makes_a_state_space_model():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlsysim.errors import InputError
 from mlsysim.search.answers import answer, explanation
 from mlsysim.search.kinds import KINDS
 from mlsysim.search.space import Space
@@ -126,3 +127,17 @@ def test_an_explanation_says_what_binds_and_where_time_and_memory_go():
 
 def test_every_kind_can_be_explained_but_bare_kernels():
     assert {name for name, kind in KINDS.items() if kind.declared("answer")} == set(KINDS) - {"kernel"}
+
+
+def test_a_point_that_fills_no_node_is_refused():
+    table = {
+        "kind": "training",
+        "fixed": {"model": "Llama3_8B", "fleet": "Research_256", "batch_size": 64, "micro_batch": 1},
+        "axes": {"dp": [1, 8], "tp": [1, 8]},
+    }
+    space = Space.from_dict(table)
+    with pytest.raises(
+        InputError, match=r"^dp 1 with 1 accelerators to a replica fills no whole number of nodes of 8\.$"
+    ):
+        answer(space, {"dp": 1, "tp": 1})
+    assert answer(space, {"dp": 8, "tp": 1}).feasible is not None

@@ -202,7 +202,7 @@ def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) 
     if phase == "train":
         vocabulary = 0 if workload.fixed_shape else 12 * tokens * (workload.vocab_size or 0)
         return float(4 * weights + 1.5 * workload.layers * tokens * kept * element + vocabulary)
-    cache = workload.stack.cache_elements(length) * batch * element if phase == "decode" else 0
+    cache = workload.stack.cache_bytes(length, element) * batch if phase == "decode" else 0
     return float(weights + cache + 4 * tokens * kept * element)
 
 

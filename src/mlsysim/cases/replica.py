@@ -239,13 +239,13 @@ class Replica:
 
     def cache(self, length: Any) -> Any:
         """Bytes of one sequence's cache, each element counted once."""
-        return self.model.stack.cache_elements(length) * self.cache_element if self.model.has_dimensions else 0.0
+        return self.model.stack.cache_bytes(length, self.cache_element) if self.model.has_dimensions else 0.0
 
     def group_cache(self, length: Any) -> Any:
         """Bytes of one sequence's cache that one position of its tensor-parallel group keeps, over all stages."""
         if not self.model.has_dimensions:
             return 0.0
-        return sum(self.model.stack.kept(length, self.tp)) * self.cache_element
+        return self.model.stack.cache_bytes(length, self.cache_element, self.tp)
 
     def device_cache(self, batch: Any, length: Any) -> Any:
         """Bytes of cache on the fullest device."""

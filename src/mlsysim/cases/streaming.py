@@ -66,4 +66,4 @@ def bytes_each(model: Any, seq_len: int, new: int, precision: str, cache_precisi
     """Cache and activations of one sequence; arithmetic narrower than a byte keeps 16 bits beside it."""
     element = activation_element(precision)
     kept = bytes_per_element(cache_precision) if cache_precision else element
-    return float(model.stack.cache_elements(seq_len) * kept), model.stack.saved.total * element * new
+    return float(model.stack.cache_bytes(seq_len, kept)), model.stack.saved.total * element * new

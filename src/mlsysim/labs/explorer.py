@@ -223,8 +223,9 @@ def settle(plan: Document) -> Document:
 @offer
 def search_layout(plan: Document) -> Document:
     """The plan with the best layout of all that fit."""
-    searched = {key: value for key, value in plan.items() if key != "parallelism"}
-    split = plan.get("parallelism") or {}
+    given = _plan(plan).document()
+    searched = {key: value for key, value in given.items() if key != "parallelism"}
+    split = given.get("parallelism") or {}
     kept = {name: split[name] for name in ("sequence_parallel", *FREE) if name in split and name != "mode"}
     if "serving" in searched:
         searched["serving"] = {key: value for key, value in searched["serving"].items() if key != "replicas"}

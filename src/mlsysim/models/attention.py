@@ -23,7 +23,8 @@ from mlsysim.units.ops import minimum
 class Attention(Mixer):
     """Multi-head, grouped-query or multi-query attention; ``cross`` reads the keys of an encoder.
 
-    The encoder's keys and values are made once, with the first decoder pass.
+    The encoder's keys and values are made once, with the first decoder pass. There are ``source`` of them whatever the text,
+    or at most as many as there are tokens where an encoder reads the prompt.
     """
 
     hidden: int
@@ -35,6 +36,7 @@ class Attention(Mixer):
     output_bias: bool = False
     gate: bool = False
     cross: bool = False
+    source: float | None = None
 
     family: ClassVar[tuple[str, ...]] = ("attention",)
 
@@ -52,7 +54,7 @@ class Attention(Mixer):
         return Counts(2 * (q + kv), pairs, self.window, 2 * kv, self.kv_heads, attended=q)
 
     def cache_tokens(self, length: Any) -> Any:
-        return minimum(length, self.window)
+        return minimum(length, self.window) if self.source is None else self.source
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, d, kv = self.hidden, self.head_dim, 2 * self.kv_heads * self.head_dim
@@ -208,8 +210,14 @@ class CompressedAttention(Mixer):
     def counts(self) -> Counts:
         c, d = self.csa, self.head_dim
         saved = c.q_lora_rank + (2 * self.heads + 1) * d + c.o_groups * c.o_lora_rank
-        reach = c.window + (c.topk if self.indexed else 0)
-        return Counts(saved, 4.0 * self.heads * d, reach, d, attended=self.heads * d, rebuilt=self.heads * d)
+        pair, beyond = 4.0 * self.heads * d, []
+        if self.ratio:
+            # In tokens, so that a query sees min(context / ratio, topk) keys; the indexer scores all of them.
+            beyond = [(pair / self.ratio, c.topk * self.ratio if self.indexed else UNBOUNDED)]
+        if self.indexed:
+            beyond.append((2.0 * c.index_heads * c.index_head_dim / self.ratio, UNBOUNDED))
+        made = self.heads * d
+        return Counts(saved, pair, c.window, d, attended=made, rebuilt=made, beyond=tuple(beyond))
 
     def cache_tokens(self, length: Any) -> Any:
         local = minimum(length, self.csa.window)

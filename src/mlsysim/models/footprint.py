@@ -149,7 +149,7 @@ def inference_bytes(model: Workload, batch: Any, length: Any, precision: str, ca
     if stack is None or getattr(model, "structure", "decoder") == "encoder":
         return weights
     kept = bytes_per_element(cache_precision) if cache_precision else activation_element(precision)
-    return float(weights + stack.cache_elements(length) * batch * kept)
+    return float(weights + stack.cache_bytes(length, kept) * batch)
 
 
 def _layer_bytes(

@@ -38,6 +38,10 @@ class SpeechWorkload(TransformerWorkload):
         # The encoder's positions are fixed sinusoids, not parameters.
         return replace(stack, extra_parameters=stack.extra_parameters + self._stem_parameters)
 
+    @property
+    def _source_keys(self) -> float | None:
+        return float(self.encoder_positions)
+
     def _source_and_target(self, p: Pass, target_len: Any) -> tuple[Any, Pass]:
         return self.encoder_positions, p
 

@@ -14,16 +14,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mlsysim.models.template import Between, Counts, Mixer, Product, Reduce, Scan
+from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.units.fields import Positive, Record
 
 _STATE_OPERATIONS = 6
 _DELTA_OPERATIONS = 7
 
 
-class Mamba(Record):
+class Recurrence(Record):
+    """What keeps a state. ``state_format`` is that of the state where it has one of its own, such as fp32 beside 16 bits."""
+
+    state_format: str | None = None
+
+    @field_validator("state_format")
+    @classmethod
+    def _named(cls, value: str | None) -> str | None:
+        return value and precision_name(value)
+
+    @property
+    def state_element(self) -> float:
+        """Bytes of an element of the state; zero where it has the format of the caches."""
+        return bytes_per_element(self.state_format) if self.state_format else 0.0
+
+
+class Mamba(Recurrence):
     """Sizes of a Mamba block as its configuration names them. ``heads`` and ``groups`` belong to version 2."""
 
     version: Literal[1, 2] = 1
@@ -36,7 +53,7 @@ class Mamba(Record):
     groups: Positive = 1
 
 
-class LinearAttention(Record):
+class LinearAttention(Recurrence):
     """Sizes of a gated DeltaNet block."""
 
     key_heads: Positive
@@ -90,8 +107,9 @@ class StateSpace(Mixer):
     @property
     def counts(self) -> Counts:
         """Projected inputs, convolved inputs and the scan's output are saved; the state has the last inputs of the convolution."""
-        d, n = self.inner, self.spec.state_size
-        return Counts(4 * d + 2 * self.spec.groups * n, state=d * n + self._mixed * self.spec.conv_kernel)
+        s, d = self.spec, self.inner
+        kept = {"state": d * s.state_size, "tail": self._mixed * s.conv_kernel, "state_element": s.state_element}
+        return Counts(4 * d + 2 * s.groups * s.state_size, **kept)
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, d, n, groups, mixed = self.hidden, self.inner, self.spec.state_size, self.spec.groups, self._mixed
@@ -107,7 +125,16 @@ class StateSpace(Mixer):
             made, steps = [Product("ssm_in", "mixer", d + mixed + self.heads, h, "n", keys=shared, heads=groups)], []
             divided = self.heads, "state-space heads"
         scan = Scan(
-            "selective_scan", d, n, groups, mixed, self.spec.conv_kernel, _STATE_OPERATIONS, *divided, shared=shared
+            "selective_scan",
+            d,
+            n,
+            groups,
+            mixed,
+            self.spec.conv_kernel,
+            _STATE_OPERATIONS,
+            *divided,
+            shared=shared,
+            element=self.spec.state_element,
         )
         gate, out = Between("ssm_gate", "mixer", 2 * d, d), Product("ssm_out", "mixer", h, d, "k")
         return (*made, *steps, scan, gate, out, Reduce("ssm_reduce", "mixer", h))
@@ -140,7 +167,8 @@ class GatedDeltaNet(Mixer):
     def counts(self) -> Counts:
         s = self.spec
         last = (2 * self._keys + self._values) * (s.conv_kernel - 1)
-        return Counts(4 * (self._keys + self._values), state=s.key_head_dim * self._values + last)
+        kept = {"state": s.key_head_dim * self._values, "tail": last, "state_element": s.state_element}
+        return Counts(4 * (self._keys + self._values), **kept)
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, s, keys, values = self.hidden, self.spec, self._keys, self._values
@@ -149,6 +177,7 @@ class GatedDeltaNet(Mixer):
             Scan(
                 *("delta_rule", values, s.key_head_dim, s.key_heads, 2 * keys + values, s.conv_kernel),
                 *(_DELTA_OPERATIONS, s.value_heads, "value heads"),
+                element=s.state_element,
             ),
             Between("linear_gate", "mixer", 2 * values, values),
             Product("linear_out", "mixer", h, values, "k"),

@@ -16,7 +16,7 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.kept import Kept
 from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.models.template import Mixer
-from mlsysim.units.ops import minimum
+from mlsysim.units.ops import maximum, minimum
 
 Recompute = Literal["none", "selective", "full"]
 A = TypeVar("A")
@@ -99,20 +99,21 @@ class Stack:
                 total[name] += block.count * elements / self.layers
         return Kept(**total)
 
-    def cache_elements(self, length: Any) -> Any:
-        """Elements that one sequence of ``length`` tokens keeps: growing caches and fixed states."""
-        return sum(self.kept(length))
-
-    def kept(self, length: Any, tp: Any = 1) -> tuple[Any, Any]:
-        """Elements of growing caches and of fixed states that one of ``tp`` devices keeps of a sequence of ``length`` tokens."""
-        grown: Any = 0.0
-        states: Any = 0.0
+    def cache_bytes(self, length: Any, element: Any, tp: Any = 1) -> Any:
+        """Bytes that one of ``tp`` devices keeps of a sequence of ``length`` tokens: growing caches of ``element`` bytes each, and
+        fixed states, which keep their own format, or that of the cache and 16 bits at least."""
+        total: Any = 0.0
+        wide = maximum(element, 2.0)
         for block in self.blocks:
             for mixer in block.mixers:
                 counts = mixer.counts
-                grown = grown + block.count * (counts.cached * mixer.cache_tokens(length) / minimum(tp, counts.heads))
-                states = states + block.count * (counts.state / tp)
-        return grown, states
+                if counts.cached:
+                    grown = counts.cached * mixer.cache_tokens(length) / minimum(tp, counts.heads)
+                    total = total + block.count * element * grown
+                if counts.state:
+                    own = counts.state_element or wide
+                    total = total + block.count * (counts.state * own + counts.tail * wide) / tp
+        return total
 
     def operators(self, p: Pass, logits: str = "last", encoder_length: Any = None) -> list[Operator]:
         """Forward operators on one device. ``logits`` for the last token of each sequence, for all tokens, or none."""

@@ -10,14 +10,14 @@ split over at most as many devices as there are heads of them; beyond, each devi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.models.passes import Pass, elementwise, gemm, operator
 from mlsysim.physics.memory import causal_pairs
-from mlsysim.units.ops import minimum
+from mlsysim.units.ops import maximum, minimum
 
 UNBOUNDED = 1e12
 
@@ -152,7 +152,7 @@ class Scan:
     """A recurrence over ``channels`` x ``states`` elements behind a causal convolution; ``groups`` share their inputs.
 
     ``element_operations`` are those of a state element and token as the recurrence is written; ``count`` of ``what`` are split over
-    devices.
+    devices. ``element`` is the size of a state element where it has a format of its own.
     """
 
     name: str
@@ -165,6 +165,7 @@ class Scan:
     count: int
     what: str
     shared: float = 0.0
+    element: float = 0.0
 
     @property
     def operations(self) -> float:
@@ -197,9 +198,9 @@ class Scan:
             flops=self.element_operations * p.tokens * state,
             read=p.tokens * (2 * channels + 2 * self.states),
             written=p.tokens * channels,
-            cache=2 * p.batch * state,
         )
-        return [convolution, scan]
+        moved = 2 * p.batch * state * (self.element or maximum(p.cache, 2.0))
+        return [convolution, replace(scan, cache_bytes=moved)]
 
 
 class Between(NamedTuple):
@@ -233,8 +234,10 @@ class Counts(NamedTuple):
 
     ``saved`` elements per token wait for the backward pass, of which attention gives ``attended`` and latent projections can make
     ``rebuilt`` again; ``pair_operations`` are those of each attended query-key pair, and a query
-    sees ``reach`` keys at most; a token leaves ``cached`` elements behind, which can be split over ``heads`` devices; ``state`` elements
-    are kept for each sequence, whatever its length.
+    sees ``reach`` keys at most; ``beyond`` has operations for each further token and how many of these it sees, of keys that stand for
+    several tokens. A token leaves ``cached`` elements behind, which can be split over ``heads`` devices; ``state`` elements of a recurrence, of
+    ``state_element`` bytes where it has a format of its own, and the ``tail`` of its last inputs are kept for each sequence, whatever
+    its length.
     """
 
     saved: float
@@ -245,6 +248,9 @@ class Counts(NamedTuple):
     state: float = 0.0
     attended: float = 0.0
     rebuilt: float = 0.0
+    tail: float = 0.0
+    state_element: float = 0.0
+    beyond: tuple[tuple[float, float], ...] = ()
 
 
 class Part:

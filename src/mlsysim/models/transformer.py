@@ -59,6 +59,9 @@ class TransformerWorkload(Workload):
     structure: Literal["decoder", "encoder", "encoder-decoder"] = "decoder"
     encoder_layers: int | None = Field(default=None, gt=0)
     window: int | None = Field(default=None, gt=0)
+    window_heads: int | None = Field(default=None, gt=0)
+    window_kv_heads: int | None = Field(default=None, gt=0)
+    window_head_dim: int | None = Field(default=None, gt=0)
     global_every: int = Field(default=0, ge=0)
     attention_output_gate: bool = False
     mla: MLA | None = None
@@ -70,6 +73,11 @@ class TransformerWorkload(Workload):
     def model_post_init(self, context: Any) -> None:
         if self.heads and self.kv_heads and self.heads % self.kv_heads:
             raise InputError(f"{self.name}: {self.heads} heads do not divide into {self.kv_heads} key-value heads.")
+        local, kept = self.window_heads or self.heads, self.window_kv_heads or self.kv_heads
+        if local and kept and local % kept:
+            raise InputError(
+                f"{self.name}: {local} heads of windowed layers do not divide into {kept} key-value heads."
+            )
         if self.heads and self.hidden_dim and not (self.head_dim or self.mla) and self.hidden_dim % self.heads:
             raise InputError(
                 f"{self.name}: a width of {self.hidden_dim} does not divide into {self.heads} heads; give 'head_dim' where it need not."
@@ -161,9 +169,18 @@ class TransformerWorkload(Workload):
         assert self.hidden_dim is not None and self.heads is not None
         if self.mla is not None and not cross:
             return LatentAttention(self.hidden_dim, self.heads, self.mla, self.sparse_attention)
-        sizes = self.hidden_dim, self.heads, self.effective_kv_heads, self.effective_head_dim
-        biased = self.bias or self.qkv_bias
-        return Attention(*sizes, window, biased, self.bias, self.attention_output_gate, cross)
+        heads, kept, width = self.heads, self.effective_kv_heads, self.effective_head_dim
+        if window < UNBOUNDED:
+            heads, kept = self.window_heads or heads, self.window_kv_heads or kept
+            width = self.window_head_dim or width
+        biased, source = self.bias or self.qkv_bias, self._source_keys if cross else None
+        sizes = self.hidden_dim, heads, kept, width, window
+        return Attention(*sizes, biased, self.bias, self.attention_output_gate, cross, source)
+
+    @property
+    def _source_keys(self) -> float | None:
+        """Keys that an encoder leaves whatever the text; None where it reads the prompt."""
+        return None
 
     def _mixers(self) -> list[tuple[Mixer, int]]:
         """Kinds of mixer and how many layers have them."""
@@ -233,8 +250,7 @@ class TransformerWorkload(Workload):
         """Bytes that the caches (and states) of ``batch_size`` sequences of ``seq_len`` tokens take."""
         seq_len = whole_number(seq_len, "seq_len", zero=True)
         batch_size = positive_number(batch_size, "batch_size", zero=True)
-        elements = self.stack.cache_elements(seq_len) * batch_size
-        return Quantity(elements * element_bytes(None, precision), "byte")
+        return Quantity(self.stack.cache_bytes(seq_len, element_bytes(None, precision)) * batch_size, "byte")
 
     def training_memory(
         self,
@@ -269,6 +285,7 @@ class TransformerWorkload(Workload):
             causal = self.structure != "encoder"
             kinds = [(block.count, mixer.counts) for block in self.stack.blocks for mixer in block.mixers]
             attention = [AttentionKind(n * c.pair_operations, c.reach, causal) for n, c in kinds if c.pair_operations]
+            attention += [AttentionKind(n * each, reach, causal) for n, c in kinds for each, reach in c.beyond]
             p = Pass("prefill", 1, 1, 0, 1.0, 1.0, 0.0, Sharding())
             ops = self.stack.operators(p, "none")
             elements = sum((op.input_bytes + op.output_bytes) * op.count for op in ops if op.kind != "embedding")
@@ -293,7 +310,7 @@ class TransformerWorkload(Workload):
         held: Any = 0.0
         if phase != "training" and self.has_dimensions and (phase == "decode" or context):
             kept = bytes_per_element(cache) if cache else activation
-            held = self.stack.cache_elements(context) * batch * kept
+            held = self.stack.cache_bytes(context, kept) * batch
         new = 1 if phase == "decode" else new
         return sequence_demand(self.totals, phase, batch, new, context, weight[:2], activation, held, again, frozen)
 
@@ -352,7 +369,7 @@ class TransformerWorkload(Workload):
             ops = training_operators(ops, recompute)
         cache = None
         if self.has_dimensions and phase in ("prefill", "decode") and not encoder:
-            cache = Quantity(self.stack.cache_elements(before + new) * batch_size * p.cache, "byte")
+            cache = Quantity(self.stack.cache_bytes(before + new, p.cache) * batch_size, "byte")
         known = {"tokens": p.tokens, "cache_bytes": cache, "assumptions": assumptions}
         each = stored(self, precision).mean if precision_bytes is None else element_bytes(precision_bytes, precision)
         return self._graph(ops, phase, batch_size, each, **known)

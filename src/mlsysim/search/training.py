@@ -364,7 +364,13 @@ def answer(given: dict[str, Any]) -> DistributedResult:
         degrees = (settings.get(n, DistributedModel.inputs[n].default) for n in ("tp_size", "pp_size", "cp_size"))
         model_parallel = math.prod(degrees)
         if dp is not None and not counted:
-            nodes = dp * model_parallel // fleet.node.accelerators_per_node
+            nodes, rest = divmod(dp * model_parallel, fleet.node.accelerators_per_node)
+            if rest or not nodes:
+                raise InputError(
+                    f"dp {dp} with {model_parallel} accelerators to a replica fills no whole number of nodes of "
+                    f"{fleet.node.accelerators_per_node}.",
+                    field="dp",
+                )
             settings["fleet"] = fleet = fleet.model_copy(update={"count": nodes})
         if micro_batch is not None:
             local = settings["batch_size"] * model_parallel // fleet.total_accelerators

@@ -162,13 +162,11 @@ class EngineStep:
 
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
-        grown, states = self.stack.kept(tokens, self.deployment.tp)
-        return (grown * self.cache + states * self.half) * self.longest_stage
+        return self.stack.cache_bytes(tokens, self.cache, self.deployment.tp) * self.longest_stage
 
     def cache_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state of a sequence of so many tokens, each counted once."""
-        grown, states = self.stack.kept(tokens)
-        return grown * self.cache + states * self.half
+        return self.stack.cache_bytes(tokens, self.cache)
 
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
