@@ -123,7 +123,7 @@ def _key_value_heads(config: Config, family: Family, heads: int) -> int:
         return 1
     if config.has("multi_query_group_num") and config.flag("multi_query_attention", default=False):
         return config.integer("multi_query_group_num")
-    return config.integer("num_key_value_heads", "n_kv_heads", "num_kv_heads", "num_query_groups", default=heads)
+    return config.integer(*KEYS["kv_heads"], default=heads)
 
 
 def _attention(config: Config, model_type: str, draft: Draft) -> None:
@@ -150,10 +150,40 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
     draft.mixers = _mixers(config, layers, window is not None, family.full_every)
     if "window" in draft.mixers:
         fields["window"] = window
+        _other_heads(config, fields)
+    if config.flag("use_head_wise_attn_gate", default=False):
+        gates = {"attention": heads, "window": fields.get("window_heads", heads)}
+        draft.extra += hidden * sum(gates.get(kind, 0) for kind in draft.mixers)
     if "linear" in draft.mixers:
-        fields["linear_attention"] = LinearAttention(**config.sizes("linear"))
+        same = {"key_heads": heads, "value_heads": heads}
+        same |= {"key_head_dim": fields["head_dim"], "value_head_dim": fields["head_dim"], "conv_kernel": 1}
+        sizes = config.sizes("linear") if config.has("linear_num_key_heads") else same
+        fields["linear_attention"] = LinearAttention(**sizes, state_format=state_format(config))
     if "mamba" in draft.mixers:
         fields["mamba"] = mamba_block(config, 1 if model_type == "jamba" else 2)
+
+
+def _other_heads(config: Config, fields: dict[str, Any]) -> None:
+    """Heads that windowed layers have of their own, as Step's configurations write them."""
+    other = config.section("attention_other_setting")
+    if other is not None:
+        other.ignore("attention_type", "true_head_dim")
+        fields["window_heads"] = other.integer(*HEADS)
+        fields["window_kv_heads"] = other.integer(*KEYS["kv_heads"], default=fields["kv_heads"])
+        fields["window_head_dim"] = other.optional("head_dim")
+    elif config.has("num_sliding_attention_heads"):
+        fields["window_heads"] = config.integer("num_sliding_attention_heads")
+
+
+def state_format(config: Config) -> str | None:
+    """The format of recurrent states where the configuration gives them one of their own."""
+    named = config.text("mamba_ssm_dtype", "mamba_ssm_cache_dtype", "ssm_state_dtype").removeprefix("torch.")
+    if not named:
+        return None
+    known = table("names")["dtypes"]
+    if named not in known:
+        raise unknown_name("format of recurrent states", named, known)
+    return known[named] or None
 
 
 def _window(config: Config, family: Family, context: int | None) -> int | None:
@@ -178,6 +208,7 @@ def mamba_block(config: Config, version: int) -> Mamba:
     """Sizes of a Mamba block under the names of Mamba, Jamba, Bamba, Granite and Nemotron."""
     sizes = config.sizes("mamba" if version == 1 else "mamba2")
     sizes |= {"version": version, "expand": config.number("mamba_expand", "expand", default=2.0)}
+    sizes["state_format"] = state_format(config)
     if version == 1:
         rank = ("mamba_dt_rank", "time_step_rank")
         sizes["dt_rank"] = None if config.raw(*rank) in (None, "auto") else config.integer(*rank)
@@ -200,6 +231,12 @@ def _mixers(config: Config, layers: int, windowed: bool, every: int = 0) -> list
                 "kind of layer with a workload type", odd, _KNOWN, remedy=f"known are {', '.join(_KNOWN)}."
             )
         return kinds if windowed else ["attention" if kind == "window" else kind for kind in kinds]
+    flags = config.per_layer("attn_type_list", "decoder_attention_types", layers=layers)
+    if flags is not None:  # MiniMax: softmax attention where it is 1, linear attention where it is 0
+        if any(flag not in (0, 1) for flag in flags):
+            raise InputError(f"The key 'attn_type_list' must be a list of 0 and 1, got {repr(flags)[:60]}.")
+        if not all(flags):
+            return ["attention" if flag else "linear" for flag in flags]
     pattern = config.per_layer("hybrid_layer_pattern", layers=layers)
     if pattern is not None and windowed:
         return ["window" if local else "attention" for local in pattern]

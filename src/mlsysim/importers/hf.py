@@ -53,8 +53,12 @@ def read_config(
         workload, family = _read(config, text, title, notes)
     notes += [str(warning.message) for warning in raised]
     dtype = config.raw("torch_dtype", "dtype") or (text.raw("torch_dtype", "dtype") if text is not None else None)
-    dtype = dtype[:40] if isinstance(dtype, str) else None
-    own = {"bfloat16": "bf16", "float16": "fp16"}.get(dtype or "") if quantised is None else quantised.format
+    dtype = dtype[:40].removeprefix("torch.") if isinstance(dtype, str) else None
+    known = table("names")["dtypes"]
+    if dtype is not None and dtype not in known:
+        notes.append(f"The format {dtype!r} is not known: the weights are taken in 16 bits.")
+    stored = known.get(dtype or "")
+    own = (stored if stored in ("bf16", "fp16") else None) if quantised is None else quantised.format
     if own is not None:
         workload = workload.model_copy(update={"native_format": own})
     elif quantised is not None:

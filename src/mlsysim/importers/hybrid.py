@@ -5,10 +5,11 @@
     bamba, falcon_h1                 attention in some layers; attention and Mamba side by side in all
     nemotron-nas                     every layer with its own width, or without attention at all
     gemma4, mimo_v2_flash            full and windowed layers with heads of different sizes
+    minimax, minimax_m1              linear attention with softmax attention in between
+    mllama_text_model                layers that attend to images between those of the text
     kimi_linear, kimi_k3             gated linear attention with latent attention in between
 
-Layers whose sizes differ in ways that a workload has no field for keep the sizes of the full-attention layers, which decide the
-cache; the exact number of parameters is counted here and kept.
+Where a workload has no field for what differs, the exact number of parameters is counted here and kept.
 """
 
 from __future__ import annotations
@@ -167,29 +168,64 @@ def two_head_sizes(config: Config, model_type: str, name: str, warnings: list[st
     narrow, wide = draft.mixers.count("window"), draft.mixers.count("attention")
     if "head_dim" not in fields or narrow + wide < fields["layers"]:
         raise InputError(f"A model of type {model_type!r} has full and windowed attention only.")
-    key, local_kv = fields["head_dim"], fields["kv_heads"]
+    key, kept = fields["head_dim"], fields["kv_heads"]
     if model_type == "mimo_v2_flash":
         value = config.integer("v_head_dim", default=key)
         local = config.integer("swa_head_dim", default=key) + config.integer("swa_v_head_dim", default=value)
         both = config.integer("swa_num_attention_heads", default=heads)
-        both += config.integer("swa_num_key_value_heads", default=local_kv)
-        exact = wide * hidden * (heads + local_kv) * (key + value) + narrow * hidden * both * local
+        windowed = config.integer("swa_num_key_value_heads", default=kept)
+        exact = wide * hidden * (heads + kept) * (key + value) + narrow * hidden * (both + windowed) * local
         fields["head_dim"] = (key + value) // 2
+        fields |= {"window_heads": both, "window_kv_heads": windowed, "window_head_dim": local // 2}
     else:
         global_key = config.integer("global_head_dim", default=key)
-        global_kv = config.integer("num_global_key_value_heads", default=local_kv)
+        global_kv = config.integer("num_global_key_value_heads", default=kept)
         shared = config.flag("attention_k_eq_v", default=False)
         exact = wide * hidden * (2 * heads * global_key + (1 if shared else 2) * global_kv * global_key)
-        exact += narrow * hidden * (2 * heads + 2 * local_kv) * key
-        elements = global_kv * global_key
-        fields["kv_heads"] = elements // key if elements % key == 0 and heads % (elements // key) == 0 else local_kv
+        exact += narrow * hidden * (2 * heads + 2 * kept) * key
+        fields |= {"kv_heads": global_kv, "head_dim": global_key, "window_kv_heads": kept, "window_head_dim": key}
         if config.integer("num_kv_shared_layers", default=0, least=0):
             warnings.append("Layers that share the keys and values of others are counted as having their own.")
     workload = finish(draft)
     stack = workload.stack
     counted = sum(block.count * mixer.parameters for block in stack.blocks for mixer in block.mixers)
-    warnings.append("The cache is that of the full-attention layers' heads; the windowed layers have other ones.")
     return settle(workload, stack.parameters - counted + exact), draft.family.label
+
+
+def lightning(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """MiniMax-Text-01 and M1: linear attention without a convolution or decays to learn, gated, with a norm of all heads."""
+    draft = decoder(config, model_type, name, warnings)
+    workload, layers = finish(draft), draft.mixers.count("linear")
+    if not layers:
+        return workload, draft.family.label
+    hidden, heads, width = (draft.fields[field] for field in ("hidden_dim", "heads", "head_dim"))
+    # Against gated DeltaNet: a norm over all heads instead of one, and neither decays, gains nor a convolution.
+    other = heads * width - (2 * heads * hidden + 3 * heads * width + 2 * heads + width)
+    return settle(workload, workload.stack.parameters + layers * other), draft.family.label
+
+
+def with_images(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """Llama 3.2 Vision: layers that attend to images stand between those of the text, and run where there are any."""
+    crossing = config.integers("cross_attention_layers") or []
+    draft = decoder(config, "llama", name, warnings)
+    fields, rows = draft.fields, len(crossing)
+    hidden, kept, width = fields["hidden_dim"], fields["kv_heads"], fields["head_dim"]
+    fields["layers"] -= rows
+    if fields["layers"] < 1:
+        raise InputError("The key 'cross_attention_layers' leaves no layers of text.")
+    draft.mixers, draft.feed_forward = draft.mixers[rows:], draft.feed_forward[rows:]
+    text = finish(draft)
+    # A norm of queries and keys, two gates, and eight further rows of the embedding for the image's token.
+    attention = 2 * hidden * (fields["heads"] + kept) * width + 2 * width
+    added = rows * (attention + 3 * hidden * fields["ffn_dim"] + 2 * hidden + 2) + (8 * hidden if rows else 0)
+    warnings.append(
+        f"{rows} layers that attend to images hold {added / 1e6:,.0f} M of the parameters: they keep no cache of the text and "
+        "run only where there is an image, whose work is not counted."
+    )
+    blocks = blocks_of({("attention", "dense"): fields["layers"]})
+    own = {field: getattr(text, field) for field in TransformerWorkload.model_fields if field not in ("architecture",)}
+    active = {"active_parameters": text.parameter_count, "extra_parameters": text.extra_parameters + added}
+    return HybridWorkload(**{**own, **active}, blocks=blocks), "Llama 3.2 Vision"
 
 
 def kimi_linear(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -204,7 +240,7 @@ def kimi_linear(config: Config, model_type: str, name: str, warnings: list[str])
     inner.ignore("kda_layers")
     draft.mixers = ["attention" if i in full else "linear" for i in range(layers)]
     kernel = inner.integer("short_conv_kernel_size", default=4)
-    both = {"key_heads": heads, "value_heads": heads, "key_head_dim": width, "value_head_dim": width}
+    both: dict[str, Any] = {"key_heads": heads, "value_heads": heads, "key_head_dim": width, "value_head_dim": width}
     draft.fields["linear_attention"] = LinearAttention(**both, conv_kernel=kernel)
     draft.fields["attention_output_gate"] = False
     if "mla" not in draft.fields:
@@ -216,5 +252,6 @@ def kimi_linear(config: Config, model_type: str, name: str, warnings: list[str])
 HYBRIDS: dict[str, Callable[[Config, str, str, list[str]], Reading]] = {
     "mamba": mamba, "mamba2": mamba, "falcon_mamba": mamba, "nemotron_h": nemotron_h, "bamba": side_by_side,
     "falcon_h1": side_by_side, "nemotron-nas": searched, "gemma4": two_head_sizes, "gemma4_text": two_head_sizes,
-    "mimo_v2_flash": two_head_sizes, "kimi_linear": kimi_linear,
+    "mimo_v2_flash": two_head_sizes, "kimi_linear": kimi_linear, "mllama_text_model": with_images,
+    "minimax": lightning, "minimax_text_01": lightning, "minimax_m1": lightning,
 }  # fmt: skip

@@ -106,5 +106,7 @@ def _compare(report: ImportReport, checkpoint: Checkpoint | None, stated: int | 
     if checkpoint is not None and stated is not None and checkpoint.bytes != stated:
         warnings += (f"The index states {stated:,} bytes and the files hold {checkpoint.bytes:,}.",)
     stored, size = (None, stated) if checkpoint is None else (dict(checkpoint.elements), checkpoint.bytes)
-    found = {"warnings": warnings, "checkpoint_parameters": stored, "checkpoint_bytes": size}
+    found: dict[str, Any] = {"warnings": warnings, "checkpoint_parameters": stored, "checkpoint_bytes": size}
+    if warnings != report.warnings:
+        found["workload"] = report.workload.model_copy(update={"caveats": warnings})
     return report.model_copy(update=found)

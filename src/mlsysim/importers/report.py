@@ -62,6 +62,8 @@ class ImportReport(Record):
         window in every layer), what it adds until the window is full.
         """
         later, early = cache_slopes(workload)
+        notes = details.get("warnings", ())
+        workload = workload.model_copy(update={"caveats": notes}) if notes else workload
         return cls(
             name=workload.name,
             family=family,

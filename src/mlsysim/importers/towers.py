@@ -32,11 +32,12 @@ def tower_parameters(vision: Config, outer: Config, hidden: int, kind: str, warn
 def _tower(
     width: int, layers: int, ffn: int, patch: int, channels: int = 3, positions: int = 0, frames: int = 1,
     *, gated: bool = False, bias: bool = True, layer_norm: bool = True, patch_bias: bool = True,
+    attention_bias: bool = True,
 ) -> float:  # fmt: skip
     """A transformer over patches."""
     e, matrices = width, 3 if gated else 2
     block = 4 * e * e + matrices * e * ffn + 2 * (2 * e if layer_norm else e)
-    block += 4 * e + (matrices - 1) * ffn + e if bias else 0
+    block += (4 * e if attention_bias else 0) + (matrices - 1) * ffn + e if bias else 0
     patches = channels * frames * patch**2 * e + (e if patch_bias else 0)
     return float(layers * block + patches + positions * e)
 
@@ -143,7 +144,21 @@ def _internvl(vision: Config, outer: Config, hidden: int) -> float:
     return tower + extra + 2 * folded + _two_layers(folded, hidden)
 
 
+def _mllama(vision: Config, outer: Config, hidden: int) -> float:
+    """Two stacks of layers, those behind with gates; positions of patches in each tile of each aspect ratio; one linear layer."""
+    sizes = vision.sizes("tower")
+    width, rear = sizes["width"], vision.integer("num_global_layers", default=8)
+    ratios = vision.sequence("supported_aspect_ratios")
+    shapes = 1 + (len(ratios) if ratios else vision.integer("max_aspect_ratio_id", default=8))
+    tiles = vision.integer("max_num_tiles", default=4)
+    positions = 1 + (vision.integer("image_size", default=448) // sizes["patch"]) ** 2
+    sizes["layers"] += rear
+    tower = _tower(**sizes, positions=positions + 1, patch_bias=False, attention_bias=False)
+    tower += shapes * tiles * (positions + 2) * width + 3 + 4 * width + 2 * rear
+    return tower + vision.integer("vision_output_dim", default=7680) * hidden + hidden
+
+
 _KNOWN: dict[str, Callable[[Config, Config, int], float]] = {
-    "llama4": _llama4, "gemma3": _gemma3, "gemma4": _gemma4, "mistral3": _mistral3, "pixtral": _llava,
+    "llama4": _llama4, "mllama": _mllama, "gemma3": _gemma3, "gemma4": _gemma4, "mistral3": _mistral3, "pixtral": _llava,
     "llava": _llava, "llava_next": _llava, "internvl": _internvl, "internvl_chat": _internvl,
 }  # fmt: skip

@@ -37,7 +37,18 @@ Document = dict[str, Any]
 
 _KEPT = 64
 _LARGEST_CONFIG = 1_000_000
-_TOLD = ("task", "fidelity", "feasible", "passed", "subject", "headline", "interval", "assumptions", "questions")
+_TOLD = (
+    "task",
+    "fidelity",
+    "feasible",
+    "passed",
+    "subject",
+    "headline",
+    "interval",
+    "warnings",
+    "assumptions",
+    "questions",
+)
 
 
 def _plan(document: Document) -> Plan:

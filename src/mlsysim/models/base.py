@@ -45,6 +45,9 @@ class Workload(Record):
     data_rate: ByteRate | None = None
     release_year: int | None = None
     native_format: str | None = Field(default=None, description="number format that its checkpoint is published in")
+    caveats: tuple[str, ...] = Field(
+        default=(), description="what every answer about it says, as what was not read of its files"
+    )
 
     @field_validator("native_format")
     @classmethod

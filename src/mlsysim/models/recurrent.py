@@ -108,8 +108,8 @@ class StateSpace(Mixer):
     def counts(self) -> Counts:
         """Projected inputs, convolved inputs and the scan's output are saved; the state has the last inputs of the convolution."""
         s, d = self.spec, self.inner
-        kept = {"state": d * s.state_size, "tail": self._mixed * s.conv_kernel, "state_element": s.state_element}
-        return Counts(4 * d + 2 * s.groups * s.state_size, **kept)
+        state, tail = d * s.state_size, self._mixed * s.conv_kernel
+        return Counts(4 * d + 2 * s.groups * s.state_size, state=state, tail=tail, state_element=s.state_element)
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, d, n, groups, mixed = self.hidden, self.inner, self.spec.state_size, self.spec.groups, self._mixed
@@ -167,8 +167,8 @@ class GatedDeltaNet(Mixer):
     def counts(self) -> Counts:
         s = self.spec
         last = (2 * self._keys + self._values) * (s.conv_kernel - 1)
-        kept = {"state": s.key_head_dim * self._values, "tail": last, "state_element": s.state_element}
-        return Counts(4 * (self._keys + self._values), **kept)
+        state, saved = s.key_head_dim * self._values, 4 * (self._keys + self._values)
+        return Counts(saved, state=state, tail=last, state_element=s.state_element)
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:
         h, s, keys, values = self.hidden, self.spec, self._keys, self._values

@@ -10,7 +10,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import cheapest_change, sensitivities
 from mlsysim.plans.limits import demands, stopped
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, read_named
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
 
 
@@ -23,7 +23,7 @@ def evaluate_plainly(plan: Plan) -> Answer:
         # Resolvers speak of their inputs, a plan of its keys.
         sentence = spoken(error.message, as_in_a_plan, Plan.leaves())
         raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
-    notes = () if plan.workload.dimensions is not None else read_named(plan.workload.model)[1]
+    notes = workload_of(plan.workload).caveats
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))
 
 

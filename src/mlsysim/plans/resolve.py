@@ -54,13 +54,9 @@ def without_files() -> Iterator[None]:
 
 def find_model(name: str) -> Workload:
     """A model of the zoo by name, or of a file by its path."""
-    return read_named(name)[0]
-
-
-def read_named(name: str) -> tuple[Workload, tuple[str, ...]]:
-    """A model, and what about its files deserves a look."""
     try:
-        return Models.get(name), ()
+        found: Workload = Models.get(name)
+        return found
     except UnknownNameError:
         if name.startswith(_HUB):
             text = f"{name[:100]!r} would have to be downloaded, and nothing here uses the network"
@@ -71,8 +67,7 @@ def read_named(name: str) -> tuple[Workload, tuple[str, ...]]:
             raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model") from None
         from mlsysim.importers.model import read_model
 
-        report = read_model(Path(name))
-        return report.workload, report.warnings
+        return read_model(Path(name)).workload
 
 
 def workload_of(work: WorkloadPart) -> Workload:

@@ -91,6 +91,8 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
         change = f"None of the settings, formats, networks and chips that were tried {helps}."
     yield "Cheapest change", change
     yield "How sure", answer.interval or "No measured runs of this kind are known; take it as a first-order bound."
+    if answer.warnings:
+        yield "Note", " ".join(answer.warnings)
 
 
 def capital(text: str) -> str:

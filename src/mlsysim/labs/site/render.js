@@ -31,7 +31,7 @@ export function showVerdict(answer) {
   byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text)));
   byId("binding").textContent = answer.binding;
   byId("next-wall").textContent = answer.next_wall ?? "No other wall is near.";
-  byId("interval").textContent = answer.interval;
+  byId("interval").textContent = [answer.interval, ...answer.warnings].join(" ");
   byId("fidelity").textContent = answer.fidelity === "calibrated" ? "calibrated" : "first order";
 }
 

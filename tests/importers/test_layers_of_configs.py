@@ -1,0 +1,137 @@
+"""Layers that are not all alike: caches, states and warnings of configurations that say so, and what is not understood."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.importers.hf import read_config
+from mlsysim.importers.model import read_model
+from mlsysim.importers.user_zoo import save_model
+from mlsysim.models.registry import Models
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.files import load_plan, plan_to_toml
+from mlsysim.report.build import build_report
+from mlsysim.report.content import sections_of
+
+FACTS = {
+    fact["name"]: fact["config"]
+    for fact in json.loads(Path(__file__).with_name("configs.json").read_text(encoding="utf-8"))
+}
+
+
+def cache(report, tokens):
+    return report.workload.get_kv_cache_size(tokens).to("byte").magnitude
+
+
+@pytest.mark.parametrize(
+    ("name", "per_token", "in_window"),
+    [
+        # Self-attention in 32 and 80 layers; those that attend to images keep nothing of the text.
+        ("meta-llama/Llama-3.2-11B-Vision", 32 * 2 * 8 * 128 * 2, None),
+        ("meta-llama/Llama-3.2-90B-Vision", 80 * 2 * 8 * 128 * 2, None),
+        # Softmax attention in every eighth of 80 layers.
+        ("MiniMaxAI/MiniMax-Text-01", 10 * 2 * 8 * 128 * 2, None),
+        # 12 full and 33 windowed layers, 8 key-value heads in both.
+        ("stepfun-ai/Step-3.5-Flash", 12 * 2 * 8 * 128 * 2, 45 * 2 * 8 * 128 * 2),
+        # 9 full layers with 4 key-value heads, 39 windowed ones with 8; keys of 192 and values of 128.
+        ("XiaomiMiMo/MiMo-V2-Flash", 9 * 4 * 320 * 2, 9 * 4 * 320 * 2 + 39 * 8 * 320 * 2),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", 12 * 2 * 2 * 256 * 2, None),
+    ],
+)
+def test_a_token_of_the_cache(name, per_token, in_window):
+    report = read_config(FACTS[name], name)
+    assert report.kv_bytes_per_token == per_token
+    assert report.kv_bytes_per_token_in_window == (in_window or per_token)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("MiniMaxAI/MiniMax-Text-01", 45.9 + 2.46),
+        ("stepfun-ai/Step-3.5-Flash", 11.4),
+        ("meta-llama/Llama-3.2-11B-Vision", 8.03),
+    ],
+)
+def test_active_parameters(name, billions):
+    """As published; MiniMax counts without its embeddings."""
+    assert read_config(FACTS[name], name).active_parameters / 1e9 == pytest.approx(billions, rel=0.06)
+
+
+def test_windowed_layers_keep_their_own_heads():
+    workload = read_config(FACTS["stepfun-ai/Step-3.5-Flash"], "step").workload
+    assert (workload.heads, workload.window_heads, workload.window_kv_heads) == (64, 96, 8)
+    mimo = read_config(FACTS["XiaomiMiMo/MiMo-V2-Flash"], "mimo")
+    assert cache(mimo, 100_000) == 100_000 * 9 * 4 * 320 * 2 + 128 * 39 * 8 * 320 * 2
+    assert not any("windowed" in line for line in mimo.warnings)
+
+
+@pytest.mark.parametrize("key", ["mamba_ssm_dtype", "mamba_ssm_cache_dtype"])
+def test_states_keep_the_format_that_the_configuration_says(key):
+    config = FACTS["Qwen/Qwen3-Next-80B-A3B-Instruct"]
+    states, tails = 36 * 32 * 128 * 128, 36 * (2 * 16 * 128 + 32 * 128) * 3
+    assert cache(read_config(config), 0) == 2 * (states + tails)
+    for named in ("float32", "torch.float32"):
+        assert cache(read_config({**config, key: named}), 0) == 4 * states + 2 * tails
+    assert cache(read_config({**config, key: "auto"}), 0) == 2 * (states + tails)
+    with pytest.raises(InputError, match=r"^There is no format of recurrent states named 'float31'; did you mean"):
+        read_config({**config, key: "float31"})
+
+
+def test_lists_of_attention():
+    config = FACTS["MiniMaxAI/MiniMax-Text-01"]
+    assert read_config({**config, "attn_type_list": [1] * 80}).kv_bytes_per_token == 80 * 2 * 8 * 128 * 2
+    with pytest.raises(InputError, match=r"must be a list of 0 and 1"):
+        read_config({**config, "attn_type_list": [2] * 80})
+    with pytest.raises(InputError, match=r"has 3 entries for 80 layers"):
+        read_config({**config, "attn_type_list": [0, 1, 0]})
+
+
+def test_widths_under_another_name():
+    config = {"model_type": "bloom", "n_layer": 24, "n_head": 16, "vocab_size": 250880}
+    assert read_config({**config, "n_embed": 1024}).parameters == read_config({**config, "n_embd": 1024}).parameters
+
+
+@pytest.mark.parametrize("kind", ["gemma3n", "gemma3n_text", "recurrent_gemma", "zamba2"])
+def test_what_is_not_understood_is_refused(kind):
+    with pytest.raises(InputError, match=r"for which there is no workload type\.$"):
+        read_config({"model_type": kind, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})
+
+
+LLAMA = FACTS["TinyLlama/TinyLlama-1.1B-Chat-v1.0"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"quantization_config": {"quant_method": "aqlm"}}, "The quantisation 'aqlm' is not understood"),
+        ({"torch_dtype": "float7"}, "The format 'float7' is not known"),
+        ({"model_type": "brandnew"}, "The model type 'brandnew' is not known"),
+    ],
+)
+def test_a_warning_stays_with_the_model(more, words, tmp_path, monkeypatch):
+    """In the answer, its JSON, a report, a saved scenario that is read again, and a model saved in the user's zoo."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**LLAMA, **more}), encoding="utf-8")
+    report = read_model(folder)
+    assert any(words in line for line in report.warnings) and report.workload.caveats == report.warnings
+    plan = {"task": "inference", "workload": {"model": str(folder)}, "hardware": {"on": "H100"}}
+    answer = evaluate(plan, change=False)
+    assert answer.warnings == report.warnings
+    assert Answer.from_dict(answer.to_dict()).warnings == report.warnings
+    assert words in str(sections_of(build_report(answer.plan))[0])
+    file = tmp_path / "plan.toml"
+    file.write_text(plan_to_toml(answer.plan), encoding="utf-8")
+    assert evaluate(load_plan(file), change=False).warnings == report.warnings
+    monkeypatch.setenv("MLSYSIM_ZOO", str(tmp_path / "zoo"))
+    Models.reload()
+    save_model(report, "Mine_1")
+    saved = {**plan, "workload": {"model": "Mine_1"}}
+    assert evaluate(saved, change=False).warnings == report.warnings
+    monkeypatch.undo()
+    Models.reload()
