@@ -78,7 +78,9 @@ def test_states_keep_the_format_that_the_configuration_says(key):
     for named in ("float32", "torch.float32"):
         assert cache(read_config({**config, key: named}), 0) == 4 * states + 2 * tails
     assert cache(read_config({**config, key: "auto"}), 0) == 2 * (states + tails)
-    with pytest.raises(InputError, match=r"^There is no format of recurrent states named 'float31'; did you mean"):
+    with pytest.raises(
+        InputError, match=r"^There is no format for the key 'mamba_ssm_.*dtype' named 'float31'; did you mean"
+    ):
         read_config({**config, key: "float31"})
 
 

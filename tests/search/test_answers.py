@@ -132,7 +132,13 @@ def test_every_kind_can_be_explained_but_bare_kernels():
 def test_a_point_that_fills_no_node_is_refused():
     table = {
         "kind": "training",
-        "fixed": {"model": "Llama3_8B", "fleet": "Research_256", "batch_size": 64, "micro_batch": 1},
+        "fixed": {
+            "model": "Llama3_8B",
+            "node": "DGX_H100",
+            "fabric": "InfiniBand_NDR",
+            "batch_size": 64,
+            "micro_batch": 1,
+        },
         "axes": {"dp": [1, 8], "tp": [1, 8]},
     }
     space = Space.from_dict(table)

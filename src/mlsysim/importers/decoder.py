@@ -158,7 +158,7 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
         same = {"key_heads": heads, "value_heads": heads}
         same |= {"key_head_dim": fields["head_dim"], "value_head_dim": fields["head_dim"], "conv_kernel": 1}
         sizes = config.sizes("linear") if config.has("linear_num_key_heads") else same
-        fields["linear_attention"] = LinearAttention(**sizes, state_format=state_format(config))
+        fields["linear_attention"] = LinearAttention(**sizes, state_format=config.format(*KEYS["state_format"]))
     if "mamba" in draft.mixers:
         fields["mamba"] = mamba_block(config, 1 if model_type == "jamba" else 2)
 
@@ -173,17 +173,6 @@ def _other_heads(config: Config, fields: dict[str, Any]) -> None:
         fields["window_head_dim"] = other.optional("head_dim")
     elif config.has("num_sliding_attention_heads"):
         fields["window_heads"] = config.integer("num_sliding_attention_heads")
-
-
-def state_format(config: Config) -> str | None:
-    """The format of recurrent states where the configuration gives them one of their own."""
-    named = config.text("mamba_ssm_dtype", "mamba_ssm_cache_dtype", "ssm_state_dtype").removeprefix("torch.")
-    if not named:
-        return None
-    known = table("names")["dtypes"]
-    if named not in known:
-        raise unknown_name("format of recurrent states", named, known)
-    return known[named] or None
 
 
 def _window(config: Config, family: Family, context: int | None) -> int | None:
@@ -208,7 +197,7 @@ def mamba_block(config: Config, version: int) -> Mamba:
     """Sizes of a Mamba block under the names of Mamba, Jamba, Bamba, Granite and Nemotron."""
     sizes = config.sizes("mamba" if version == 1 else "mamba2")
     sizes |= {"version": version, "expand": config.number("mamba_expand", "expand", default=2.0)}
-    sizes["state_format"] = state_format(config)
+    sizes["state_format"] = config.format(*KEYS["state_format"])
     if version == 1:
         rank = ("mamba_dt_rank", "time_step_rank")
         sizes["dt_rank"] = None if config.raw(*rank) in (None, "auto") else config.integer(*rank)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers import table
 
 LARGEST = 1_000_000_000
@@ -124,6 +124,13 @@ class Config:
         """Text of bounded length."""
         found: str = self._take(names, default, lambda v: isinstance(v, str) and len(v) <= 10_000, "a short text")
         return found
+
+    def format(self, *names: str) -> str | None:
+        """A number format by the name that frameworks give it; None where it is left open."""
+        named, known = self.text(*names).removeprefix("torch."), table("names")["dtypes"]
+        if named and named not in known:
+            raise unknown_name(f"format for the key '{self._prefix}{self._find(names)[0]}'", named, known)
+        return known.get(named) or None
 
     def sequence(self, *names: str) -> list[Any] | None:
         """A list of bounded length, or None."""
