@@ -110,7 +110,7 @@ LLAMA = FACTS["TinyLlama/TinyLlama-1.1B-Chat-v1.0"]
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"quantization_config": {"quant_method": "aqlm"}}, "The quantisation 'aqlm' is not understood"),
+        ({"quantization_config": {"quant_method": "aqlm"}}, "The quantisation 'aqlm' is no format that is known"),
         ({"torch_dtype": "float7"}, "The format 'float7' is not known"),
         ({"model_type": "brandnew"}, "The model type 'brandnew' is not known"),
     ],
